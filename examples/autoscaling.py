@@ -5,11 +5,11 @@
     hostelry exec -- python examples/autoscaling.py --model ./smollm2
 
 One LLM as a model on a variant, one as an inference component. Each is registered to be scaled by
-its concurrent requests (TargetValue 5, high resolution, cooldowns of 180 s), is asked by a dozen
+its concurrent requests (TargetValue 5, high resolution, cooldowns of 180 s), is invoked by a dozen
 callers until it has scaled out, and left alone until it has scaled in. Then `hostelry scaling
-timeline` draws what happened. `--pace 30` makes the quarter of an hour of silence that AWS waits
-for before it scales in half a minute; out it scales as on AWS, after three datapoints of 10 s. What
-an earlier run left that was interrupted is removed first.
+timeline` draws its history. With `--pace 30` the 15 minutes without load, after which AWS scales
+in, take half a minute; scaling out takes as long as on AWS, three datapoints of 10 s. Resources
+that an interrupted run left are removed first.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def scale_the_variant(resource_id: str) -> None:
             "ScaleOutCooldown": 180,  # Cooldown period after scale-out activity
         },
     )
-    tell(scalable_target, target_tracking_policy_response)
+    report(scalable_target, target_tracking_policy_response)
 
 
 def scale_the_component(resource_id: str) -> None:
@@ -110,10 +110,10 @@ def scale_the_component(resource_id: str) -> None:
             "ScaleOutCooldown": 180,  # Cooldown period after scale-out activity
         },
     )
-    tell(scalable_target, target_tracking_policy_response)
+    report(scalable_target, target_tracking_policy_response)
 
 
-def tell(target: dict[str, Any], policy: dict[str, Any]) -> None:
+def report(target: dict[str, Any], policy: dict[str, Any]) -> None:
     print(f"registered {target['ScalableTargetARN']}")
     for alarm in policy["Alarms"]:
         print(f"  alarm {alarm['AlarmName']}")
@@ -159,7 +159,7 @@ def remove_variant() -> None:
     remove(MODEL_ENDPOINT, models=[MODEL_ENDPOINT])
 
 
-def play_variant() -> None:
+def run_variant() -> None:
     remove_variant()
     sm_client.create_model(
         ModelName=MODEL_ENDPOINT, ExecutionRoleArn=role, PrimaryContainer=container()
@@ -180,7 +180,7 @@ def remove_component() -> None:
     remove(COMPONENT_ENDPOINT, [COMPONENT])
 
 
-def play_component() -> None:
+def run_component() -> None:
     remove_component()
     create_endpoint(COMPONENT_ENDPOINT, {}, ExecutionRoleArn=role)
     sm_client.create_inference_component(
@@ -214,7 +214,7 @@ def play_component() -> None:
 
 
 def out_and_in(serving: Callable[[], int], endpoint: str, **name: str) -> None:
-    """Load until there is twice the capacity, silence until there is as much as before."""
+    """Load until the capacity has doubled, then no load until it is as before."""
     began = time.perf_counter()
     load = Load(endpoint, name)
     until(lambda: serving() == as_max_capacity, "it has scaled out")
@@ -229,7 +229,7 @@ def out_and_in(serving: Callable[[], int], endpoint: str, **name: str) -> None:
 
 
 class Load:
-    """Callers that ask again as soon as they are answered."""
+    """Callers that invoke without pause."""
 
     def __init__(self, endpoint: str, name: dict[str, str]) -> None:
         self.answered, self.failed = 0, 0
@@ -281,9 +281,9 @@ def main() -> None:
     arguments = parser.parse_args()
     upload(arguments.model)
     if arguments.only != "component":
-        play_variant()
+        run_variant()
     if arguments.only != "variant":
-        play_component()
+        run_component()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A model server of one's own in plain Python: it answers with its name and what it was sent.
+"""A model server in plain Python, which answers with its name and the request.
 
-It keeps the container contract: `GET /ping`, `POST /invocations`, the port in the environment.
-`examples/shared_fleet.py` runs 18 of it, as stand-ins for models of many sizes. With `--image-rule`
-it prints what images.toml in the home folder needs to run it for the image shared-fleet-echo.
+It implements the container contract: `GET /ping`, `POST /invocations`, the port in the environment.
+`examples/shared_fleet.py` runs 18 of it in place of models of many sizes. With `--image-rule` it
+prints the lines of images.toml (in the home folder) that run it for the image shared-fleet-echo.
 """
 
 import json
@@ -22,7 +22,7 @@ NAME = os.environ.get("ECHO_NAME", "echo")
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Health, and an echo."""
+    """Handler of health checks and echoes."""
 
     protocol_version = "HTTP/1.1"
 
@@ -37,7 +37,7 @@ class Echo(BaseHTTPRequestHandler):
         self._answer({"name": NAME, "devices": devices, "sent": body.decode()})
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of each request."""
+        """Log no requests."""
 
     def _answer(self, answer: dict[str, object]) -> None:
         body = json.dumps(answer).encode()

@@ -5,7 +5,7 @@
 
 Loads the three trained adapters beside this file, asks the same question through each of them and
 through the base model in one batch, replaces an adapter while it is in use, and shows how a tenant
-meets its quota.
+reaches its quota.
 """
 
 import argparse

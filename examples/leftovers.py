@@ -27,8 +27,8 @@ sm_client = boto3.client("sagemaker")
 def remove(endpoint: str, components: Collection[str] = (), models: Iterable[str] = ()) -> None:
     """Delete the components with their adapters, the endpoint with its configuration, the models.
 
-    Each may be there or not, and in whatever state; what is deleted is told. Ends the program where
-    somebody else's component is on the endpoint.
+    Each may be missing or in any state; deletions are printed. Exits where the endpoint has a
+    component of another program.
     """
     adapters, bases = on_endpoint(endpoint, components)
     for names in (adapters, bases):
@@ -39,7 +39,7 @@ def remove(endpoint: str, components: Collection[str] = (), models: Iterable[str
 
 
 def deregister(resource_id: str, dimension: str) -> None:
-    """Have it scaled by nobody any more; its policies go with it."""
+    """Stop scaling the resource; its policies are removed, too."""
     with suppress(ClientError):  # it was not registered
         boto3.client("application-autoscaling").deregister_scalable_target(
             ServiceNamespace="sagemaker",
@@ -49,20 +49,19 @@ def deregister(resource_id: str, dimension: str) -> None:
 
 
 def on_endpoint(endpoint: str, own: Collection[str]) -> tuple[list[str], list[str]]:
-    """The endpoint's adapters of components in `own`, and these; others end the program."""
+    """The endpoint's adapters of components in `own`, and these; exits for others."""
     adapters, bases = [], []
     pages = sm_client.get_paginator("list_inference_components").paginate(
         EndpointNameEquals=endpoint
     )
-    for name in [
-        it["InferenceComponentName"] for page in pages for it in page["InferenceComponents"]
-    ]:
+    shown_components = (it for page in pages for it in page["InferenceComponents"])
+    for name in [it["InferenceComponentName"] for it in shown_components]:
         if name in own:
             bases.append(name)
         elif (shown := described("inference_component", name)) is not None:
             if shown["Specification"].get("BaseInferenceComponentName") not in own:
                 raise SystemExit(
-                    f"component {name} is on endpoint {endpoint}, and none of this program's: "
+                    f"component {name} on endpoint {endpoint} belongs to another program: "
                     "delete it before the program runs again"
                 )
             adapters.append(name)
@@ -70,14 +69,14 @@ def on_endpoint(endpoint: str, own: Collection[str]) -> tuple[list[str], list[st
 
 
 def remove_all(kind: str, names: Iterable[str]) -> None:
-    """Delete what there is of these names; returns once nothing is left of them."""
+    """Delete the resources with these names, and wait until they are gone."""
     left = [it for it in names if described(kind, it) is not None]
     if left:
         print(f"Removing {kind.replace('_', ' ')} {', '.join(left)} ...", flush=True)
     deadline = time.perf_counter() + PATIENCE_S
     while left:
         for name in left:
-            with suppress(ClientError):  # gone meanwhile, or busy: it is asked again
+            with suppress(ClientError):  # gone meanwhile, or busy: tried again
                 getattr(sm_client, f"delete_{kind}")(**{NAME_OF[kind]: name})
         left = [it for it in left if described(kind, it) is not None]
         if left and time.perf_counter() > deadline:
@@ -86,7 +85,7 @@ def remove_all(kind: str, names: Iterable[str]) -> None:
 
 
 def described(kind: str, name: str) -> dict[str, Any] | None:
-    """What the API says of it; None where there is none of that name."""
+    """The resource's description; None where it does not exist."""
     try:
         shown: dict[str, Any] = getattr(sm_client, f"describe_{kind}")(**{NAME_OF[kind]: name})
     except ClientError as error:

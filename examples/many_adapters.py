@@ -5,8 +5,8 @@
 
 Uploads a base model and three adapters, puts two base models on one endpoint as inference
 components, and invokes adapters in both ways: packed in the model archive and named in the body,
-and each as an inference component of its own. Prints the answers and what was measured, and cleans
-up: after itself, and first what an earlier run left that was interrupted.
+and each as an inference component of its own. Prints the answers and the
+measurements. Resources that an interrupted run left are removed first, its own at the end.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def upload(model_folder: Path, adapters_folder: Path) -> None:
 
 
 def create_endpoint() -> None:
-    """An endpoint without a model of its own: inference components are placed on it."""
+    """Create an endpoint for inference components."""
     sm_client.create_endpoint_config(
         EndpointConfigName=ENDPOINT,
         ExecutionRoleArn=role,
@@ -86,7 +86,7 @@ def create_endpoint() -> None:
 
 
 def create_base(name: str, dtype: str) -> None:
-    """A base model that takes two accelerators; its archive carries the adapters."""
+    """Create a base model on two accelerators; its archive holds the adapters."""
     sm_client.create_model(
         ModelName=name,
         ExecutionRoleArn=role,
@@ -125,7 +125,7 @@ def create_base(name: str, dtype: str) -> None:
 
 
 def create_adapter(style: str, base: str) -> str:
-    """An adapter as an inference component of its own; returns its name."""
+    """Create an adapter as an inference component; its name."""
     name = f"{base}-{style}"
     sm_client.create_inference_component(
         InferenceComponentName=name,
@@ -139,7 +139,7 @@ def create_adapter(style: str, base: str) -> str:
 
 
 def wait_in_service(*components: str) -> None:
-    """Poll until every component is InService; a failure is raised with its reason."""
+    """Wait until every component is InService; exits with the reason of a failure."""
     waiting = list(components)
     while waiting:
         shown = sm_client.describe_inference_component(InferenceComponentName=waiting[0])
@@ -155,8 +155,8 @@ def prompt(question: str) -> str:
     """The question in the base model's own chat form, for the `inputs` schema."""
     system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
     turns = [("system", system), ("user", question)]
-    said = "".join(f"<|im_start|>{who}\n{text}<|im_end|>\n" for who, text in turns)
-    return said + "<|im_start|>assistant\n"
+    text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
+    return text + "<|im_start|>assistant\n"
 
 
 def invoke(component: str, body: dict[str, Any]) -> Any:
@@ -171,7 +171,7 @@ def invoke(component: str, body: dict[str, Any]) -> Any:
 
 
 def stream(component: str, body: dict[str, Any]) -> Iterator[str]:
-    """InvokeEndpointWithResponseStream in the chat schema; text as it comes."""
+    """InvokeEndpointWithResponseStream in the chat schema; pieces of text."""
     response = smr_client.invoke_endpoint_with_response_stream(
         InferenceComponentName=component,
         EndpointName=ENDPOINT,
@@ -199,7 +199,7 @@ def ask_packed_adapters(base: str) -> None:
     answers = invoke(
         base,
         {
-            "inputs": [prompt("Tell me about cats.")] * 3,
+            "inputs": [prompt("What is the ocean?")] * 3,
             "adapters": list(STYLES),
             "parameters": parameters,
         },
@@ -241,7 +241,7 @@ def copy_memory_mb() -> dict[str, float]:
 
 
 def show(rows: list[tuple[str, str]]) -> None:
-    """A small table."""
+    """Print a table."""
     width = max(len(label) for label, _ in rows)
     print()
     for label, value in rows:
@@ -249,14 +249,14 @@ def show(rows: list[tuple[str, str]]) -> None:
 
 
 def timed(action: Any, *arguments: Any) -> float:
-    """Seconds that calling `action` took."""
+    """Duration of `action` in seconds."""
     started = time.perf_counter()
     action(*arguments)
     return time.perf_counter() - started
 
 
 def main() -> None:
-    """Run the story from upload to clean-up."""
+    """Run the example from upload to clean-up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="folder of the base model")
     parser.add_argument("--adapters", type=Path, default=HERE / "adapters")

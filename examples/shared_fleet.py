@@ -7,9 +7,9 @@
 
 Plain boto3. Two LLMs with adapters and 18 small servers (`examples/echo_server.py`) share up to
 four ml.g5.12xlarge (48 CPUs, 192 GiB, 4 accelerators each, declared). They are scaled out and in,
-one that fits nowhere is asked for, and each time `hostelry explain` says where copies are and why.
-`--pace 60` turns minutes of cooldown into seconds, so that instances are seen to be released. What
-an earlier run left that was interrupted is removed first.
+one that fits nowhere is created, and each time `hostelry explain` shows where copies are and why.
+`--pace 60` turns minutes of cooldown into seconds, so that the release of instances can be watched.
+Resources that an interrupted run left are removed first.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PATIENCE_S = 300.0
 
 @dataclass(frozen=True)
 class Size:
-    """What one copy of a component reserves; an LLM runs the real model server."""
+    """Reservation of one copy of a component; an LLM runs the real model server."""
 
     name: str
     accelerators: int
@@ -85,7 +85,7 @@ def upload(model_folder: Path, adapters_folder: Path) -> list[str]:
 
 
 def create_endpoint() -> None:
-    """One instance to begin with; more come as components need them, up to four."""
+    """Create an endpoint of one instance; more are added as components need them, up to four."""
     sm_client.create_endpoint_config(
         EndpointConfigName=ENDPOINT,
         ExecutionRoleArn=role,
@@ -113,7 +113,7 @@ def create_endpoint() -> None:
 
 
 def create(size: Size) -> None:
-    """One inference component with one copy."""
+    """Create an inference component with one copy."""
     requirements: dict[str, float] = {
         "MinMemoryRequiredInMb": size.memory_mb,
         "NumberOfCpuCoresRequired": size.cpus,
@@ -147,7 +147,7 @@ def create(size: Size) -> None:
 
 
 def create_adapter(base: str, adapter: str) -> str:
-    """An adapter as a component of its own, in each copy of its base; its name."""
+    """Create an adapter as a component, in each copy of its base; its name."""
     name = f"{base}-{adapter}"
     sm_client.create_inference_component(
         InferenceComponentName=name,
@@ -161,7 +161,7 @@ def create_adapter(base: str, adapter: str) -> str:
 
 
 def scale(name: str, copies: int) -> None:
-    """The API's own way to set a component's number of copies."""
+    """Set a component's desired number of copies."""
     sm_client.update_inference_component_runtime_config(
         InferenceComponentName=name, DesiredRuntimeConfig={"CopyCount": copies}
     )
@@ -174,7 +174,7 @@ def endpoint() -> dict[str, Any]:
 
 
 def instances() -> int:
-    """How many instances the endpoint has."""
+    """Number of the endpoint's instances."""
     return int(endpoint()["ProductionVariants"][0]["CurrentInstanceCount"])
 
 
@@ -183,15 +183,12 @@ def components() -> dict[str, str]:
     pages = sm_client.get_paginator("list_inference_components").paginate(
         EndpointNameEquals=ENDPOINT
     )
-    return {
-        it["InferenceComponentName"]: it["InferenceComponentStatus"]
-        for page in pages
-        for it in page["InferenceComponents"]
-    }
+    shown = (it for page in pages for it in page["InferenceComponents"])
+    return {it["InferenceComponentName"]: it["InferenceComponentStatus"] for it in shown}
 
 
 def wait_for(what: str, holds: Callable[[], bool], within_s: float = PATIENCE_S) -> float:
-    """Poll until it holds; the seconds it took. Ends the program where it does not in time."""
+    """Wait until `holds` is true; the seconds it took. Exits after `within_s`."""
     started = time.perf_counter()
     while not holds():
         if time.perf_counter() - started > within_s:
@@ -201,7 +198,7 @@ def wait_for(what: str, holds: Callable[[], bool], within_s: float = PATIENCE_S)
 
 
 def wait_in_service(names: Iterable[str]) -> float:
-    """Until each is InService; the seconds it took. A failure ends the program with its reason."""
+    """Wait until each is InService; the seconds it took. Exits with the reason of a failure."""
     names = set(names)
 
     def all_serve() -> bool:
@@ -216,7 +213,7 @@ def wait_in_service(names: Iterable[str]) -> float:
 
 
 def invoke(name: str) -> str:
-    """One invocation; what was answered, in a line."""
+    """Invoke a component; the body of the response."""
     body = {"inputs": "The fleet", "parameters": {"max_new_tokens": 8}}
     answer = smr_client.invoke_endpoint(
         EndpointName=ENDPOINT,
@@ -228,7 +225,7 @@ def invoke(name: str) -> str:
 
 
 def explain(title: str, *component: str) -> None:
-    """`hostelry explain`, where the command is at hand."""
+    """Run `hostelry explain`, where the command is on the PATH."""
     print(f"\n--- {title}: {' '.join(['hostelry explain', *component])}", flush=True)
     command = shutil.which("hostelry")
     if command is None:
@@ -239,20 +236,20 @@ def explain(title: str, *component: str) -> None:
 
 
 def ask_for_too_much() -> None:
-    """A component that fits nowhere stays Creating and says why; it can be deleted."""
+    """A component that fits nowhere stays Creating with a FailureReason, and can be deleted."""
     create(TOO_MUCH)
 
-    def told() -> bool:
+    def has_reason() -> bool:
         shown = sm_client.describe_inference_component(InferenceComponentName=TOO_MUCH.name)
         return "FailureReason" in shown
 
-    wait_for(f"{TOO_MUCH.name} says why it waits", told)
+    wait_for(f"{TOO_MUCH.name} has a FailureReason", has_reason)
     explain("one more that fits nowhere", TOO_MUCH.name)
     remove_all("inference_component", [TOO_MUCH.name])
 
 
 def scale_out_and_in(release_within_s: float) -> None:
-    """More copies, one too many, then fewer; each time it is explained."""
+    """More copies, one too many, then fewer, each explained."""
     scale("llm-a", 2)
     for name in ("embed-1", "classify-1"):
         scale(name, 4)
@@ -275,7 +272,7 @@ def scale_out_and_in(release_within_s: float) -> None:
 
 
 def main() -> None:
-    """Run the story from upload to clean-up."""
+    """Run the example from upload to clean-up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="folder of the base model")
     parser.add_argument("--adapters", type=Path, default=HERE / "adapters")
