@@ -83,7 +83,7 @@ class BackendError(HostelryError):
     """Base of a backend's refusals and failures."""
 
 
-class RequestRefusedError(BackendError):
+class GenerationRefusedError(BackendError):
     """The engine cannot run this request; the message names the value and the limit."""
 
 
@@ -144,8 +144,8 @@ class EngineBackend(Protocol):
         """Run `requests` together; each item holds one step's outputs, in any order.
 
         Ends after the last output of the last request. Closing the iterator early aborts the
-        unfinished requests. Raises RequestRefusedError, AdapterMissingError, QuotaReachedError or
-        EngineFullError before any output, and then none of `requests` runs.
+        unfinished requests. Raises GenerationRefusedError, AdapterMissingError,
+        QuotaReachedError or EngineFullError before any output, and then none of `requests` runs.
         """
         ...
 

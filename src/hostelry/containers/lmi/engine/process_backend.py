@@ -19,9 +19,9 @@ from hostelry.containers.lmi.engine.backend import (
     BusyError,
     EngineFailedError,
     EngineFullError,
+    GenerationRefusedError,
     ModelFacts,
     QuotaReachedError,
-    RequestRefusedError,
 )
 from hostelry.containers.lmi.engine.child import (
     EngineChild,
@@ -57,7 +57,7 @@ from hostelry.engine.request import Output, Request
 STALL_LIMIT_S = 120.0  # an engine with work that sends nothing for so long counts as dead
 
 ERRORS: Mapping[Fault, type[BackendError]] = {
-    "request": RequestRefusedError,
+    "request": GenerationRefusedError,
     "adapter_missing": AdapterMissingError,
     "adapter_refused": AdapterRefusedError,
     "adapter_exists": AdapterExistsError,

@@ -17,8 +17,8 @@ from hostelry.containers.lmi.engine.backend import (
     BackendError,
     BusyError,
     DeadlineMissedError,
+    GenerationRefusedError,
     QuotaReachedError,
-    RequestRefusedError,
 )
 from hostelry.containers.lmi.http.body import read_body
 from hostelry.containers.lmi.http.responses import UntilDisconnect, send_chunks, send_whole
@@ -230,7 +230,7 @@ def refusal_of(error: BackendError) -> Refusal:
         return Refusal(cause, str(error), retry_after_s=error.retry_after_s)
     if isinstance(error, AdapterMissingError):
         return unknown_adapter(str(error))
-    if isinstance(error, RequestRefusedError):
+    if isinstance(error, GenerationRefusedError):
         return bad_request(str(error))
     return Refusal(Cause.ENGINE, str(error))
 
