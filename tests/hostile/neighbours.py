@@ -1,4 +1,4 @@
-"""Streams of the base and of an adapter that go on while somebody attacks their server."""
+"""Streams of the base and of an adapter that continue while their server is attacked."""
 
 import json
 from collections.abc import Callable, Iterator

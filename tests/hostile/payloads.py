@@ -1,4 +1,4 @@
-"""What an archive may hold beside a model: files that leave a marker when anything runs them."""
+"""Archives with more than a model: files that leave a marker when anything runs them."""
 
 import subprocess
 import sys
@@ -84,7 +84,7 @@ class Payloads:
         """Write what Python would take for the compiled form of the module."""
         found = module.stat()
         header = b"".join(
-            it.to_bytes(4, "little") for it in (0, int(found.st_mtime), found.st_size)
+            field.to_bytes(4, "little") for field in (0, int(found.st_mtime), found.st_size)
         )
         folder = self.root / "pycache" / module.parent.relative_to("/")
         folder.mkdir(parents=True, exist_ok=True)

@@ -138,9 +138,9 @@ def test_an_archive_that_is_a_trap_fails_its_copy_and_leaves_nothing(
             for name, (members, _) in ARCHIVES.items()
         ]
         found = await settled(there, desired)
-        for name, (_, told) in ARCHIVES.items():
+        for name, (_, reason) in ARCHIVES.items():
             assert found[name].phase is CopyPhase.FAILED, (name, found[name])
-            assert told in str(found[name].reason), found[name].reason
+            assert reason in str(found[name].reason), found[name].reason
         left = [it for it in there.folder().cache.rglob("*") if it.is_dir()]
         assert len(left) < 50, "nothing of them stays in the cache"
 

@@ -1,6 +1,6 @@
-"""Whoever reaches a copy's port and has no key of it: another local user, or a host's container.
+"""Attackers who reach a copy's port without its key: another local user, or a host's container.
 
-Docs: SECURITY.md, docs/fleet.md. What a caller may ask is asked through the door.
+Docs: SECURITY.md, docs/fleet.md. What a client may ask is asked through the gateway.
 """
 
 import http.client
@@ -73,7 +73,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def door(llm: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
+def gateway(llm: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
     copies = (CopyRoute(id="c-1", address=llm.url, key=KEY),)
     endpoint = components_endpoint(
         ENDPOINT, component("base", copies), component("es", copies, adapter_id="es")
@@ -150,23 +150,23 @@ def test_a_body_is_not_waited_for(llm: Server) -> None:
         pytest.param({"X-Hostelry-Model": "other", "X-Hostelry-Key": "x"}, id="others of ours"),
     ],
 )
-def test_the_door_shows_the_key_and_passes_none_on(
-    door: GatewayRig, component_name: str, headers: dict[str, str]
+def test_the_gateway_shows_the_key_and_passes_none_on(
+    gateway: GatewayRig, component_name: str, headers: dict[str, str]
 ) -> None:
     """A copy that is shown two keys refuses: so the caller's did not arrive."""
     path = f"/endpoints/{ENDPOINT}/invocations"
     named = {"X-Amzn-SageMaker-Inference-Component": component_name, **headers}
     body = json.dumps(PROMPT).encode()
     closing = {"Connection": "close", "Content-Type": "application/json"}
-    answer = door.ask(door.signed(path, body, {**closing, **named}))
+    answer = gateway.ask(gateway.signed(path, body, {**closing, **named}))
     assert answer.startswith(b"HTTP/1.1 200 "), answer
     assert KEY.encode() not in answer
 
 
-def test_the_doors_routes_are_its_own_to_read(door: GatewayRig) -> None:
-    assert door.home.routes.stat().st_mode & 0o777 == 0o600
-    assert KEY in door.home.routes.read_text(), "it is what this test is about"
-    assert KEY not in door.log.read_text()
+def test_the_gateways_routes_are_its_own_to_read(gateway: GatewayRig) -> None:
+    assert gateway.home.routes.stat().st_mode & 0o777 == 0o600
+    assert KEY in gateway.home.routes.read_text(), "it is what this test is about"
+    assert KEY not in gateway.log.read_text()
 
 
 def key_of(there: Rig, copy_id: str) -> str | None:
@@ -197,9 +197,9 @@ def test_each_start_has_a_key_of_its_own_that_a_successor_knows(tmp_path: Path) 
         for shown, status in (({}, 403), ({HEADER: keys[1]}, 403), ({HEADER: keys[0]}, 200)):
             assert tried(one, shown) == status
         assert there.folder().copy("c-1").record.stat().st_mode & 0o777 == 0o600
-        told = command_line(one.pid or 0) + await agent.log_tail("c-1")
-        told += there.folder().agent_log.read_text() + repr(one)
-        assert keys[0] not in told
+        seen = command_line(one.pid or 0) + await agent.log_tail("c-1")
+        seen += there.folder().agent_log.read_text() + repr(one)
+        assert keys[0] not in seen
 
         kill(there.agent_pid())
         successor = await there.launch()
@@ -239,7 +239,7 @@ def test_a_copy_from_before_there_were_keys_is_adopted_and_reached(tmp_path: Pat
 
 
 # Copies with a user each: what one process can do to another copy's, and to the platform's.
-STRANGER = 61_235  # another local user
+OTHER_USER = 61_235  # another local user
 ATTACK = """
 import ctypes, json, os, resource, sys, _multiprocessing, _posixshmem
 pid, folder, name = json.load(sys.stdin)
@@ -347,12 +347,12 @@ def test_no_other_user_reaches_a_copy_but_by_its_port(folder: Path) -> None:
         assert len({0, *users}) == 3
         victim = there.folder().copy("c-2")
         with shared_names(users[1], victim.root) as name:
-            for attacker in (users[0], STRANGER):
-                told = json.loads(as_user(attacker, ATTACK, [other, str(victim.root), name]))
-                assert {what for what, came in told.items() if came != "PermissionError"} == set()
-            told = json.loads(as_user(users[1], ATTACK, [other, str(victim.root), name]))
-            assert told["read its work"] == "done", "the attacks are what they say"
-            assert told["map its shared memory"] == told["take its semaphore"] == "done"
+            for attacker in (users[0], OTHER_USER):
+                seen = json.loads(as_user(attacker, ATTACK, [other, str(victim.root), name]))
+                assert {what for what, came in seen.items() if came != "PermissionError"} == set()
+            seen = json.loads(as_user(users[1], ATTACK, [other, str(victim.root), name]))
+            assert seen["read its work"] == "done", "the attacks are what they say"
+            assert seen["map its shared memory"] == seen["take its semaphore"] == "done"
         keys = [key_of(there, it) or "" for it in ("c-1", "c-2")]
         await until_gone(other)  # its own user may end it
         again = await until(agent, lambda it: it["c-2"].restarts == 1)

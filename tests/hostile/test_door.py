@@ -1,4 +1,4 @@
-"""Attacks on a running door by raw sockets: who has no key, or stands between caller and door."""
+"""Attacks on a running gateway by raw sockets: without a key, or between client and gateway."""
 
 import gzip
 import os
@@ -49,7 +49,7 @@ class Attacked:
         return int(line.split()[1]) * 1024
 
     def forget_peak(self) -> None:
-        """Let `peak_bytes` begin anew."""
+        """Reset `peak_bytes`."""
         assert self.rig.process is not None
         Path(f"/proc/{self.rig.process.pid}/clear_refs").write_text("5")
 
@@ -85,7 +85,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
 
 @pytest.fixture(scope="module")
 def open_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
-    """A gateway that was told to let unsigned calls through."""
+    """A gateway that admits unsigned calls."""
     copy = EchoProcess("echo")
     snapshot = snapshot_of("1", model_endpoint("models", copy.route))
     try:
@@ -117,7 +117,9 @@ UNSIGNED = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
 
 
 @pytest.mark.parametrize("signature", ["none", "forged"])
-def test_a_zipped_form_of_a_stranger_is_not_unpacked(attacked: Attacked, signature: str) -> None:
+def test_a_zipped_form_of_an_unknown_client_is_not_unpacked(
+    attacked: Attacked, signature: str
+) -> None:
     body = gzip_form()
     if signature == "none":
         request = (UNSIGNED % len(body)).encode() + body
@@ -221,7 +223,7 @@ def test_a_web_page_gets_nothing_from_a_gateway_without_keys(
     assert (status_of(answer) == 403) is (status == 403)
 
 
-def test_a_body_nobody_signed_is_refused_before_it_is_sent(attacked: Attacked) -> None:
+def test_an_unsigned_body_is_refused_before_it_is_sent(attacked: Attacked) -> None:
     requests = [
         f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {MAX_BODY_BYTES}\r\n\r\n".encode()
         for path in (INVOKE, "/", "/v1/completions", "/metrics", "/ping", "/nothing")
@@ -231,7 +233,7 @@ def test_a_body_nobody_signed_is_refused_before_it_is_sent(attacked: Attacked) -
             assert 400 <= status_of(connection.recv(65536)) < 500
 
 
-def test_bodies_that_nobody_has_proven_take_no_more_memory_than_their_budget(
+def test_unverified_bodies_take_no_more_memory_than_their_budget(
     attacked: Attacked,
 ) -> None:
     body = bytes(MAX_BODY_BYTES)

@@ -156,7 +156,7 @@ def test_no_variable_opens_a_copy_to_the_network(image: str, tmp_path: Path) -> 
         ),
     ],
 )  # fmt: skip
-def test_a_token_is_sent_to_the_operators_hub_and_to_nobody_else(
+def test_a_token_is_sent_to_the_operators_hub_only(
     environment: Any, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
@@ -211,7 +211,7 @@ def listener() -> Iterator[Listener]:
 
 
 def listening(status: CopyStatus) -> set[str]:
-    """The addresses on which somebody listens at the copy's port. Source: proc(5)."""
+    """The addresses on which a process listens at the copy's port. Source: proc(5)."""
     assert status.address is not None
     port = int(status.address.rpartition(":")[2])
     found = set()

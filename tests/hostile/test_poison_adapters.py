@@ -80,7 +80,7 @@ def looped(folder: Path, model: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "reason"),
     [
         pytest.param(
             saying(target_modules="(?:[a-z0-9._]?){40}!"), "names no module",
@@ -107,8 +107,8 @@ def looped(folder: Path, model: Path) -> Path:
         pytest.param(looped, "", id="a link to itself"),
     ],
 )  # fmt: skip
-def test_a_poisoned_adapter_is_refused_and_harms_nobody(
-    server: Server, model: Path, tmp_path: Path, make: Making, told: str
+def test_a_poisoned_adapter_is_refused_and_harms_no_client(
+    server: Server, model: Path, tmp_path: Path, make: Making, reason: str
 ) -> None:
     folder = make(tmp_path / "poison", model)
     engine = server.engine_pid()
@@ -116,7 +116,7 @@ def test_a_poisoned_adapter_is_refused_and_harms_nobody(
         answer = undisturbed(client, lambda: client.post(f"/adapters?name=poison&src={folder}"))
         listed = [each["name"] for each in client.get("/adapters").json()["adapters"]]
     assert answer.status_code == 424, answer.text
-    assert told in answer.text
+    assert reason in answer.text
     assert listed == ["es", "fr"]
     assert server.engine_pid() == engine
 

@@ -29,7 +29,7 @@ def text(value: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reason"),
     [
         pytest.param(inputs(stop_token_ids=[2**63]), "token ids", id="a stop token of 64 bits"),
         pytest.param(inputs(stop_token_ids=[259]), "vocabulary", id="a stop token of no model"),
@@ -65,10 +65,10 @@ def text(value: str) -> bytes:
         pytest.param(b'{"inputs": "\\ud800"}', "JSON", id="half a character, escaped"),
     ],
 )  # fmt: skip
-def test_a_poisoned_request_is_answered_and_harms_nobody(
-    server: Server, body: bytes, told: str | None
+def test_a_poisoned_request_is_answered_and_harms_no_client(
+    server: Server, body: bytes, reason: str | None
 ) -> None:
-    """`told` None: it is no fault to ask for that."""
+    """`reason` None: it is no fault to ask for that."""
     engine = server.engine_pid()
     headers = {"content-type": "application/json"}
     with server.client() as client:
@@ -76,6 +76,6 @@ def test_a_poisoned_request_is_answered_and_harms_nobody(
             client, lambda: client.post("/invocations", content=body, headers=headers)
         )
         eventually(lambda: is_idle(client), "every page is free")
-    assert answer.status_code == (200 if told is None else 424), answer.text
-    assert told is None or told in answer.text
+    assert answer.status_code == (200 if reason is None else 424), answer.text
+    assert reason is None or reason in answer.text
     assert server.engine_pid() == engine

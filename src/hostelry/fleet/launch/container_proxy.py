@@ -21,7 +21,7 @@ import uvloop
 
 from hostelry.base.copy_key import take_key
 from hostelry.base.proc import PROC
-from hostelry.fleet.launch.keyed_requests import KeyedRequests, RequestRefusedError
+from hostelry.fleet.launch.keyed_requests import KeyedRequests, KeyRefusedError
 
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
@@ -112,7 +112,7 @@ class ClientEnd(ProxyEnd):
         if self._requests is not None:
             try:
                 data = self._requests.feed(data)
-            except RequestRefusedError as refusal:
+            except KeyRefusedError as refusal:
                 assert self.transport is not None
                 self.transport.write(refusal.answer)
                 self.transport.close()

@@ -12,7 +12,7 @@ NAME = HEADER.lower().encode()
 MAX_HEAD_BYTES = 64 * 1024
 
 
-class RequestRefusedError(Exception):
+class KeyRefusedError(Exception):
     """The connection must be closed after sending `answer`."""
 
     def __init__(self, status: str, text: str) -> None:
@@ -32,19 +32,19 @@ class KeyedRequests:
         self._head_bytes = 0
         self._in_head = True
         self._passed: list[bytes] = []
-        self._refusal: RequestRefusedError | None = None
+        self._refusal: KeyRefusedError | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes to pass on; after RequestRefusedError the connection is of no more use."""
+        """The bytes to pass on; after KeyRefusedError the connection is of no more use."""
         if self._in_head:
             self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise self._refusal or RequestRefusedError("400 Bad Request", str(error)) from None
+            raise self._refusal or KeyRefusedError("400 Bad Request", str(error)) from None
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             text = f"the head has more than {MAX_HEAD_BYTES} bytes"
-            raise RequestRefusedError("431 Request Header Fields Too Large", text)
+            raise KeyRefusedError("431 Request Header Fields Too Large", text)
         passed, self._passed = b"".join(self._passed), []
         return passed
 
@@ -82,5 +82,5 @@ class KeyedRequests:
         self._head_bytes, self._in_head = 0, True
 
     def _refuse(self, status: str, text: str) -> None:
-        self._refusal = RequestRefusedError(status, text)
+        self._refusal = KeyRefusedError(status, text)
         raise self._refusal

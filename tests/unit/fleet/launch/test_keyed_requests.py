@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostelry.fleet.launch.keyed_requests import MAX_HEAD_BYTES, KeyedRequests, RequestRefusedError
+from hostelry.fleet.launch.keyed_requests import MAX_HEAD_BYTES, KeyedRequests, KeyRefusedError
 
 KEY = "c0ffee" * 10
 SHOWN = f"X-Hostelry-Copy-Key: {KEY}\r\n"
@@ -53,7 +53,7 @@ def test_what_shows_the_key_goes_on_without_it_however_it_is_cut(size: int) -> N
     ],
 )
 def test_what_does_not_is_refused(sent: bytes, status: int) -> None:
-    with pytest.raises(RequestRefusedError) as refused:
+    with pytest.raises(KeyRefusedError) as refused:
         passed(sent)
     head, _, body = refused.value.answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status)
