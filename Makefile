@@ -60,6 +60,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/python tests/words.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

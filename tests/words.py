@@ -45,7 +45,7 @@ IN_NAMES = {
 OPENINGS = frozenset({"What", "Which", "How", "Whether", "When", "Where", "Who", "Whose", "Why"})
 WORDS = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): it for words, it in INSTEAD.items()}
 NAMES = {re.compile(rf"^(?:{words})$"): it for words, it in IN_NAMES.items()}
-CODE = re.compile(r"`[^`\n]*`|https?://\S+")
+CODE = re.compile(r"`[^`\n]*`|https?://\S+|\b[\w-]+\.json\b")
 FENCE = re.compile(r"^\s*```")
 PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 

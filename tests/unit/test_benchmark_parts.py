@@ -1,4 +1,4 @@
-"""What benchmarks decide by themselves: verdicts, popularity, arrivals, converted weights."""
+"""Decisions of the benchmarks themselves: verdicts, popularity, arrivals, converted weights."""
 
 import itertools
 import json
@@ -86,7 +86,8 @@ def test_adapters_of_a_shelf_share_weights_but_are_all_different(tmp_path: Path)
     weights = [folder / "adapter_model.safetensors" for folder in shelf.folders.values()]
     assert len({file.stat().st_ino for file in weights}) == 2
     configs = [
-        json.loads((it / "adapter_config.json").read_text()) for it in shelf.folders.values()
+        json.loads((folder / "adapter_config.json").read_text())
+        for folder in shelf.folders.values()
     ]
     assert len({(config["r"], config["lora_alpha"]) for config in configs}) == 6
     assert [config["r"] for config in configs] == list(shelf.ranks.values()) == [8, 4] * 3
@@ -130,7 +131,7 @@ def test_rows_of_a_head_alternate_between_the_halves_that_rotate_together() -> N
     assert interleaved(up_OR, 2).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
-def test_llama_cpp_is_told_the_scale_of_every_adapter() -> None:
+def test_llama_cpp_gets_the_scale_of_every_adapter() -> None:
     body = body_of(Ask(prompt=(1,), adapter="b", max_tokens=2), ["a", "b", "c"])
     assert [each["scale"] for each in body["lora"]] == [0.0, 1.0, 0.0]
     assert body["cache_prompt"] is False
@@ -164,7 +165,7 @@ def test_engine_settings_that_cannot_be_are_refused(pairs: list[str], message: s
         engine_config(parsed_options(pairs))
 
 
-def test_the_door_is_compared_at_its_best_with_each_peer_at_its_best() -> None:
+def test_the_gateway_is_compared_at_its_best_with_each_peer_at_its_best() -> None:
     contest = Contest(
         duration_s=1,
         connections=(1, 32),

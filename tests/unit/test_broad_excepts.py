@@ -1,4 +1,4 @@
-"""What catches everything is listed in CONTRIBUTING.md, and stands nowhere else."""
+"""Broad excepts are listed in CONTRIBUTING.md, and stand nowhere else."""
 
 import ast
 import re

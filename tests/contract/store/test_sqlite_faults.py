@@ -1,4 +1,4 @@
-"""What a durable store must stand: death in mid-write, a full disk, files that are not its own."""
+"""Faults that a durable store withstands: a kill in mid-write, a full disk, foreign files."""
 
 import os
 import sqlite3
@@ -140,7 +140,7 @@ def make_damaged(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "says"),
+    ("prepare", "reason"),
     [
         pytest.param(make_newer, "9999, made by a newer hostelry", id="a newer version's database"),
         pytest.param(make_text, "not a database", id="a text file"),
@@ -150,13 +150,13 @@ def make_damaged(path: Path) -> None:
     ],
 )
 def test_what_is_no_store_of_ours_is_refused_and_left_as_it_is(
-    tmp_path: Path, prepare: Callable[[Path], None], says: str
+    tmp_path: Path, prepare: Callable[[Path], None], reason: str
 ) -> None:
-    missing = says == "folder exists"
+    missing = reason == "folder exists"
     path = tmp_path / "missing" / "state.db" if missing else tmp_path / "state.db"
     prepare(path)
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(StoreRefused, match=says):
+    with pytest.raises(StoreRefused, match=reason):
         SqliteStore(path)
     assert (path.read_bytes() if path.is_file() else None) == before
 
@@ -170,10 +170,10 @@ def test_a_file_that_may_not_be_written_is_refused() -> None:
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         path.chmod(0o444)
         Path(folder).chmod(0o555)
-        said = in_child_without_rights(lambda: opened(path))
+        failure = in_child_without_rights(lambda: opened(path))
         Path(folder).chmod(0o755)
-    assert said.startswith("StoreRefused")
-    assert "owner and mode" in said
+    assert failure.startswith("StoreRefused")
+    assert "owner and mode" in failure
 
 
 def in_child_without_rights(act: Callable[[], None]) -> str:
@@ -181,21 +181,21 @@ def in_child_without_rights(act: Callable[[], None]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        said = "no error"
+        failure = "no error"
         try:
             if os.geteuid() == 0:
                 os.setuid(65534)
             act()
         except HostelryError as error:
-            said = f"{type(error).__name__} {error}"
+            failure = f"{type(error).__name__} {error}"
         finally:
-            os.write(writing, said.encode())
+            os.write(writing, failure.encode())
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as answer:
-        said = answer.read()
+        failure = answer.read()
     os.waitpid(child, 0)
-    return said
+    return failure
 
 
 def test_two_stores_on_one_file_see_each_others_writes(tmp_path: Path) -> None:

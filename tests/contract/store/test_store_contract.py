@@ -157,7 +157,7 @@ def test_changes_show_a_deleted_key_with_no_record(store: AnyStore) -> None:
     assert change.record == again
 
 
-def test_old_tombstones_are_forgotten_and_a_watcher_that_old_is_told(store: AnyStore) -> None:
+def test_old_tombstones_are_forgotten_and_a_watcher_that_old_is_refused(store: AnyStore) -> None:
     start = store.put(key("start"), b"", expect=None).version
     for number in range(TOMBSTONES_KEPT + 2):
         written = store.put(key(str(number)), b"", expect=None)
