@@ -20,6 +20,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+TOO_SLOW = "takes more than"
+
+
 def inputs(**parameters: Any) -> bytes:
     return json.dumps({"inputs": "hi", "parameters": {"max_new_tokens": 4, **parameters}}).encode()
 
@@ -49,7 +52,7 @@ def text(value: str) -> bytes:
         pytest.param(text("[" * 60_000), "not JSON", id="a schema of brackets"),
         pytest.param(b"[" * 100_000, "deeper than 200", id="a body of brackets"),
         pytest.param(inputs(guided_regex="(a+)+" * 300), "", id="a pattern of repeats"),
-        pytest.param(inputs(guided_regex="((a{1,999}){1,999}){1,9}"), None, id="many repeats"),
+        pytest.param(inputs(guided_regex="((a{1,999}){1,999}){1,9}"), TOO_SLOW, id="many repeats"),
         pytest.param(inputs(guided_grammar="root ::= root"), "", id="a grammar without an end"),
         pytest.param(inputs(stop=["a" * 998 + str(n) for n in range(64)]), None, id="long stops"),
         pytest.param(inputs(n=128, best_of=128), None, id="as many sequences as may be"),
@@ -68,7 +71,7 @@ def text(value: str) -> bytes:
 def test_a_poisoned_request_is_answered_and_harms_no_client(
     server: Server, body: bytes, reason: str | None
 ) -> None:
-    """`reason` None: it is no fault to ask for that."""
+    """`reason` None: it is no fault to ask for that. TOO_SLOW: only if the machine is too slow."""
     engine = server.engine_pid()
     headers = {"content-type": "application/json"}
     with server.client() as client:
@@ -76,6 +79,7 @@ def test_a_poisoned_request_is_answered_and_harms_no_client(
             client, lambda: client.post("/invocations", content=body, headers=headers)
         )
         eventually(lambda: is_idle(client), "every page is free")
-    assert answer.status_code == (200 if reason is None else 424), answer.text
-    assert reason is None or reason in answer.text
+    is_served = reason is None or (reason == TOO_SLOW and answer.status_code == 200)
+    assert answer.status_code == (200 if is_served else 424), answer.text
+    assert is_served or str(reason) in answer.text
     assert server.engine_pid() == engine

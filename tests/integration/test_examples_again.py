@@ -155,7 +155,9 @@ def test_an_example_leaves_alone_what_is_not_its_own(stage: Stage) -> None:
     with stage.program("shared_fleet.py", arguments) as running:
         output, _ = running.communicate(timeout=RUN_TIMEOUT_S)
     assert running.returncode == 1
-    assert "of-somebody-else is on endpoint shared-fleet" in output
+    assert (
+        "component of-somebody-else on endpoint shared-fleet belongs to another program" in output
+    )
     listed = stage.platform.boto3("sagemaker").list_inference_components(
         EndpointNameEquals="shared-fleet", NameContains="vision"
     )

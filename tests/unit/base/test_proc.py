@@ -70,8 +70,12 @@ def test_a_failure_of_the_reader_does_not_pass_for_the_end_of_a_process(
 
 def test_variables_are_those_that_a_process_was_started_with() -> None:
     environment = {"FIRST": "a=b", "SECOND": ""}
-    with subprocess.Popen(["sleep", "60"], env=environment) as child:
+    program = ["/bin/sh", "-c", "echo; read line"]  # its line shows that it has its variables
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, env=environment, stdin=pipe, stdout=pipe) as child:
         try:
+            assert child.stdout is not None
+            child.stdout.readline()
             assert proc.environment_value(child.pid, "FIRST") == "a=b"
             assert proc.environment_value(child.pid, "SECOND") == ""
             assert proc.environment_value(child.pid, "ECOND") is None
