@@ -10,6 +10,7 @@ from tests.integration.lmi_rig import Server, byte_model, eventually, is_idle, s
 from tests.unit.containers.lmi.request.test_parse import nested
 
 pytestmark = pytest.mark.integration
+TOO_SLOW = "takes more than"  # of the refusal of a structure that this machine is too slow for
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +19,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     options = {"OPTION_ENABLE_LORA": "true", "OPTION_MAX_MODEL_LEN": "512"}
     with serving(byte_model(root), root / "log", **options) as server:
         yield server
-
-
-TOO_SLOW = "takes more than"
 
 
 def inputs(**parameters: Any) -> bytes:

@@ -38,12 +38,12 @@ from hostelry.gateway.handlers.callers import check_service
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.overview import overview
+from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all
 from hostelry.server.home import Credentials
 from hostelry.server.json_response import JsonResponse
 from hostelry.server.load_routes import LoadRoutes
-from hostelry.server.placement_report import explained_endpoints
 from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
 

@@ -22,8 +22,8 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.explain import select
 from hostelry.cli.explain_text import explanation_document, explanation_lines
 from hostelry.domain.component import InferenceComponent, PlacementStrategy, Scheduling
+from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.record import load_all
-from hostelry.server.placement_report import explained_endpoints
 
 
 @pytest.fixture
