@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-QUERY_SIGNING_NAMES = frozenset({"sts", "iam"})
+QUERY_SIGNING_NAMES = frozenset({"sts", "iam", "sns"})
 """Credential-scope services that speak the query protocol only."""
 
 QUERY_CODES: Mapping[str, str] = {

@@ -7,8 +7,40 @@ from types import MappingProxyType
 from botocore.loaders import Loader
 from botocore.model import OperationModel, ServiceModel
 
-CONTROL_SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch", "sts", "iam")
-"""Services whose calls `call.parse_call` reads, by boto3 name."""
+TARGETS: Mapping[str, str] = MappingProxyType(
+    {
+        "SageMaker": "sagemaker",
+        "AnyScaleFrontendService": "application-autoscaling",
+        "GraniteServiceVersion20100801": "cloudwatch",
+        "Logs_20140328": "logs",
+        "AmazonSQS": "sqs",
+        "TrentService": "kms",
+        "AmazonEC2ContainerRegistry_V20150921": "ecr",
+        "secretsmanager": "secretsmanager",
+    }
+)
+"""Target prefix (of X-Amz-Target and of Smithy paths) -> service."""
+
+VERSIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "2010-08-01": "cloudwatch",
+        "2011-06-15": "sts",
+        "2010-05-08": "iam",
+        "2010-03-31": "sns",
+    }
+)
+"""API version of a form body -> the service that speaks the query protocol under it."""
+
+CONTROL_SERVICES = tuple(dict.fromkeys((*TARGETS.values(), *VERSIONS.values())))
+"""Services whose calls `call.parse_call` reads, by boto3 name.
+
+The two tables above repeat what the models say, so that a request loads its own model alone.
+"""
+
+SIGNING_NAMES: Mapping[str, str] = MappingProxyType(
+    {"cloudwatch": "monitoring", "sagemaker-runtime": "sagemaker"}
+)
+"""boto3 name -> name in a credential's scope, where they differ."""
 
 OPEN_ENUMS = frozenset({"ProductionVariantInstanceType"})
 """Enums that list what AWS rents out: other instance types are valid here."""
@@ -36,25 +68,4 @@ def operation_model(service: str, operation: str) -> OperationModel:
 
 def signing_name(service: str) -> str:
     """The name of `service` (a boto3 name) in a credential's scope."""
-    metadata: Mapping[str, str] = service_model(service).metadata
-    return metadata.get("signingName") or metadata["endpointPrefix"]
-
-
-@cache
-def services_by_target() -> Mapping[str, str]:
-    """Target prefix (of X-Amz-Target and of Smithy paths) -> service."""
-    prefixes = {service_model(name).metadata.get("targetPrefix"): name for name in CONTROL_SERVICES}
-    prefixes.pop(None, None)
-    return MappingProxyType(prefixes)
-
-
-@cache
-def services_by_version() -> Mapping[str, str]:
-    """API version of a form body -> the service that speaks the query protocol under it."""
-    return MappingProxyType(
-        {
-            service_model(name).api_version: name
-            for name in CONTROL_SERVICES
-            if "query" in service_model(name).metadata["protocols"]
-        }
-    )
+    return SIGNING_NAMES.get(service, service)

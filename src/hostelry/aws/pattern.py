@@ -20,6 +20,7 @@ _LINEAR = {
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
     """`pattern` for `fullmatch`; like Java's, its classes are ASCII unless they name Unicode."""
+    pattern = pattern.replace(r"\w-_", r"\w\-_")  # Java takes this hyphen for itself
     joined = _SURROGATE_PAIR.sub(_code_point, _LINEAR.get(pattern, pattern)).replace("${", "(?:$){")
     in_class = False
     parts = []

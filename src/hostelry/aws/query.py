@@ -1,7 +1,7 @@
 """The query protocol: form bodies to values, values to XML; knows no services and no headers.
 
 A form names every leaf by its path: ``Dimensions.member.1.Name=x``, ``Map.entry.1.key=k``. The
-models served name no member otherwise and flatten no list; a test holds that.
+models served flatten no list and give own names only to keys and values of maps; a test holds that.
 """
 
 import base64
@@ -74,10 +74,11 @@ def _read(shape: Shape, node: Node, path: str) -> Any:
         items = _numbered(node.get("member", {}), path)
         return [_read(shape.member, child, f"{path}.{at}") for at, child in items]
     if isinstance(shape, MapShape):
+        key, value = _entry_names(shape)
         entries = _numbered(node.get("entry", {}), path)
         return {
-            _read(shape.key, child.get("key", {}), f"{path}.{at}.key"): _read(
-                shape.value, child.get("value", {}), f"{path}.{at}.value"
+            _read(shape.key, child.get(key, {}), f"{path}.{at}.{key}"): _read(
+                shape.value, child.get(value, {}), f"{path}.{at}.{value}"
             )
             for at, child in entries
         }
@@ -87,6 +88,12 @@ def _read(shape: Shape, node: Node, path: str) -> Any:
         raise serialization_error(f"A value is missing at '{path.lstrip('.')}'") from None
     except (ValueError, OverflowError) as error:
         raise serialization_error(f"{error} at '{path.lstrip('.')}'") from None
+
+
+def _entry_names(shape: MapShape) -> tuple[str, str]:
+    """The names of a map entry's key and value; sns has its own."""
+    key, value = (it.serialization.get("name") for it in (shape.key, shape.value))
+    return key or "key", value or "value"
 
 
 def _numbered(node: Node, path: str) -> list[tuple[int, Node]]:
@@ -176,9 +183,11 @@ def _pieces(shape: Shape, value: Any, path: str) -> Iterator[str]:
         for item in value:
             yield f"<member>{_write(shape.member, item, f'{path}[]')}</member>"
     elif isinstance(shape, MapShape):
+        key_name, value_name = _entry_names(shape)
         for key, item in value.items():
-            yield f"<entry><key>{_text(key)}</key>"
-            yield f"<value>{_write(shape.value, item, f'{path}.{key}')}</value></entry>"
+            yield f"<entry><{key_name}>{_text(key)}</{key_name}>"
+            inner = _write(shape.value, item, f"{path}.{key}")
+            yield f"<{value_name}>{inner}</{value_name}></entry>"
     else:
         yield _text(_scalar(shape.type_name, value))
 

@@ -4,12 +4,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hostelry.aws.models import (
-    service_model,
-    service_operations,
-    services_by_target,
-    services_by_version,
-)
+from hostelry.aws.models import TARGETS, VERSIONS, service_model, service_operations
 from hostelry.aws.query import decode_form
 from hostelry.aws.tree import serialization_error
 from hostelry.base.errors import ServiceError
@@ -48,7 +43,7 @@ def find_target(request: HttpRequest) -> OperationTarget:
     header = request.headers.get("x-amz-target")
     if header is not None:
         prefix, _, operation = header.rpartition(".")
-        return _known(services_by_target().get(prefix), operation, JSON, header)
+        return _known(TARGETS.get(prefix), operation, JSON, header)
     if is_form(request):
         return _form_target(form_fields(request))
     raise unknown_operation(
@@ -63,10 +58,10 @@ def head_service(request: HttpRequest) -> tuple[str | None, str]:
     Of a form only its protocol is known: the service is named in the body.
     """
     if request.path.startswith(_SMITHY_ROOT):
-        return services_by_target().get(request.path.split("/")[2]), CBOR
+        return TARGETS.get(request.path.split("/")[2]), CBOR
     target = request.headers.get("x-amz-target", "")
     if target or not is_form(request):
-        return services_by_target().get(target.rpartition(".")[0]), JSON
+        return TARGETS.get(target.rpartition(".")[0]), JSON
     return None, QUERY
 
 
@@ -92,13 +87,13 @@ def _smithy_target(path: str) -> OperationTarget:
     parts = path.split("/")
     if len(parts) != 5 or parts[3] != "operation":
         raise unknown_operation(f"{path:.200} is not /service/NAME/operation/OPERATION")
-    return _known(services_by_target().get(parts[2]), parts[4], CBOR, f"{parts[2]}.{parts[4]}")
+    return _known(TARGETS.get(parts[2]), parts[4], CBOR, f"{parts[2]}.{parts[4]}")
 
 
 def _form_target(fields: dict[str, str]) -> OperationTarget:
     version = fields.pop("Version", "")
     operation = fields.pop("Action", "")
-    service = services_by_version().get(version)
+    service = VERSIONS.get(version)
     return _known(service, operation, QUERY, f"{operation} of version {version}", fields)
 
 

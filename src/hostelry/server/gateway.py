@@ -18,7 +18,7 @@ from pathlib import Path
 
 import uvloop
 
-from hostelry.aws.models import services_by_target, services_by_version
+from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.base.clock import SystemClock, monotonic_ns, monotonic_s
@@ -167,8 +167,8 @@ def warm_up() -> None:
 
     Loading takes 0.2 s, in which a worker that serves would stall every stream.
     """
-    services_by_target()
-    services_by_version()
+    for service in CONTROL_SERVICES:
+        service_model(service)
     for action in ("invocations", "invocations-response-stream"):
         parse_invocation(HttpRequest("POST", f"/endpoints/any/{action}"))
     gc.collect()

@@ -38,6 +38,7 @@ SAMPLES = (
     "arn:aws:sagemaker:us-west-2:111122223333:endpoint-config/name",
     "arn:aws:sagemaker:us-west-2:111122223333:model/name",
     "arn:aws:sns:us-west-2:111122223333:topic",
+    "arn:aws:application-autoscaling:us-west-2:111122223333:scalable-target/1234abcd56",
     "vendor/model",
     "/",
     "/path/",

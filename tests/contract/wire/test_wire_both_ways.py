@@ -7,45 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hostelry.api.operations import OPERATIONS
 from hostelry.aws.call import ApiCall, parse_call, serialize_result
-from hostelry.aws.models import operation_model
+from hostelry.aws.models import operation_model, service_model
 
 JSON, QUERY, CBOR = "json", "query", "smithy-rpc-v2-cbor"
-RESOURCES = ("Model", "EndpointConfig", "Endpoint", "InferenceComponent")
-SERVED = {
-    "sagemaker": (
-        *(f"{verb}{noun}" for verb in ("Create", "Describe", "Delete") for noun in RESOURCES),
-        *(f"List{noun}s" for noun in RESOURCES),
-        "UpdateEndpoint",
-        "UpdateEndpointWeightsAndCapacities",
-        "UpdateInferenceComponent",
-        "UpdateInferenceComponentRuntimeConfig",
-        "AddTags",
-        "ListTags",
-        "DeleteTags",
-    ),
-    "application-autoscaling": (
-        "RegisterScalableTarget",
-        "DescribeScalableTargets",
-        "DeregisterScalableTarget",
-        "PutScalingPolicy",
-        "DescribeScalingPolicies",
-        "DeleteScalingPolicy",
-    ),
-    "cloudwatch": (
-        "PutMetricData",
-        "GetMetricStatistics",
-        "GetMetricData",
-        "ListMetrics",
-        "PutMetricAlarm",
-        "DescribeAlarms",
-        "DeleteAlarms",
-        "SetAlarmState",
-    ),
-    "sts": ("GetCallerIdentity",),
-    "iam": ("GetRole",),
-}
-PROTOCOLS = {"cloudwatch": (JSON, QUERY, CBOR), "sts": (QUERY,), "iam": (QUERY,)}
 # Not served, but they carry what the served ones do not: blobs, maps, no input, recursion.
 EXTRA = [
     ("cloudwatch", "GetMetricWidgetImage", JSON),
@@ -60,9 +26,8 @@ CASES = [
     for service, operation, protocol in [
         *(
             (service, operation, protocol)
-            for service, operations in SERVED.items()
-            for operation in operations
-            for protocol in PROTOCOLS.get(service, (JSON,))
+            for service, operation in OPERATIONS
+            for protocol in service_model(service).metadata["protocols"]
         ),
         *EXTRA,
     ]

@@ -20,6 +20,12 @@ ANY_OPERATION = {
     "cloudwatch": "ListMetrics",
     "sts": "GetCallerIdentity",
     "iam": "GetRole",
+    "logs": "DescribeLogGroups",
+    "sqs": "ListQueues",
+    "kms": "ListKeys",
+    "ecr": "DescribeRepositories",
+    "secretsmanager": "ListSecrets",
+    "sns": "ListTopics",
 }
 SPOKEN = [
     (service, protocol)
@@ -92,8 +98,10 @@ def test_a_common_error_has_the_name_its_protocol_gives_it(
     call = call_of(service, protocol)
     response = serialize_error(ServiceError(code, MESSAGE, status), call, "id-1")
     parsed = client(service=service, operation=call.operation, protocol=protocol).read(response)
-    modelled = service == "application-autoscaling" or (protocol == JSON and service == "sagemaker")
-    assert parsed["Error"]["Code"] == (code if modelled else query_code)
+    compatible = "awsQueryCompatible" in service_model(service).metadata
+    plain = protocol == JSON and not compatible
+    plain = plain or (service, code) == ("sns", "ValidationException")  # modelled, with this code
+    assert parsed["Error"]["Code"] == (code if plain else query_code)
     assert parsed["Error"]["Message"] == MESSAGE
     assert response.status == status
     if service == "cloudwatch" and protocol != QUERY:

@@ -356,8 +356,8 @@ def test_bodies_that_cannot_be_read(request_: HttpRequest, text: str) -> None:
     [
         pytest.param(json_request("Fly", b"{}"), "SageMaker.Fly", id="an unknown operation"),
         pytest.param(
-            HttpRequest("POST", "/", "", {"x-amz-target": "Logs_20140328.PutLogEvents"}),
-            "Logs_20140328.PutLogEvents",
+            HttpRequest("POST", "/", "", {"x-amz-target": "AWSPriceListService.GetProducts"}),
+            "AWSPriceListService.GetProducts",
             id="a service that is not served",
         ),
         pytest.param(
