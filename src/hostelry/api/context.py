@@ -33,6 +33,9 @@ class CallContext:
     metrics: MetricStore
 
 
+Operation = Callable[[CallContext, Params], Result]
+
+
 def new_generation(context: CallContext) -> int:
     """A generation greater than every one before, also of a deleted resource of the same name."""
     return context.state.store.revision() + 1

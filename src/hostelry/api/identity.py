@@ -4,9 +4,10 @@
 """
 
 import json
+from collections.abc import Mapping
 from urllib.parse import quote
 
-from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.base.errors import ServiceError
 
 SESSION_NAME = "hostelry"
@@ -49,3 +50,7 @@ def get_role(context: CallContext, params: Params) -> Result:
             "MaxSessionDuration": 3600,
         }
     }
+
+
+STS_OPERATIONS: Mapping[str, Operation] = {"GetCallerIdentity": get_caller_identity}
+IAM_OPERATIONS: Mapping[str, Operation] = {"GetRole": get_role}

@@ -1,6 +1,6 @@
 """Every control-plane operation by service and name, and their common execution."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from hostelry.api import identity
 from hostelry.api.application_autoscaling import activity, policy, scalable_target, scheduled_action
@@ -16,7 +16,7 @@ from hostelry.api.cloudwatch import (
     metric_query,
     metric_statistics,
 )
-from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.sagemaker import (
     component,
     component_update,
@@ -29,7 +29,13 @@ from hostelry.api.sagemaker import (
 from hostelry.api.values import check_values
 from hostelry.base.errors import Conflict, ServiceError
 
-Operation = Callable[[CallContext, Params], Result]
+
+def of_service(
+    service: str, operations: Mapping[str, Operation]
+) -> dict[tuple[str, str], Operation]:
+    """A service's operations by name, as rows of `OPERATIONS`."""
+    return {(service, name): run for name, run in operations.items()}
+
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("sagemaker", "CreateModel"): model.create_model,
@@ -105,8 +111,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("application-autoscaling", "TagResource"): autoscaling_tag.tag_resource,
     ("application-autoscaling", "UntagResource"): autoscaling_tag.untag_resource,
     ("application-autoscaling", "ListTagsForResource"): autoscaling_tag.list_tags_for_resource,
-    ("sts", "GetCallerIdentity"): identity.get_caller_identity,
-    ("iam", "GetRole"): identity.get_role,
+    **of_service("sts", identity.STS_OPERATIONS),
+    **of_service("iam", identity.IAM_OPERATIONS),
 }
 READS = ("Describe", "List", "Get")
 # Reconcilers write the same records; each lost race means that one of them made progress.
