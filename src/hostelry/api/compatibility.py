@@ -23,9 +23,7 @@ HOSTING = re.compile(
 )
 # So many others are named, too, instead of "every other operation".
 FEW = 3
-SERVICES = (
-    "sagemaker", "sagemaker-runtime", "application-autoscaling", "cloudwatch", "sts", "iam"
-)  # fmt: skip
+SERVICES = tuple(dict.fromkeys(("sagemaker", "sagemaker-runtime", *(of for of, _ in OPERATIONS))))
 
 
 def compatibility_table() -> str:

@@ -1,9 +1,10 @@
 """Context of an operation: the caller, the state and the instant of one call."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from hostelry.domain.instance_type import InstanceType
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.metrics.protocol import MetricStore
@@ -19,7 +20,8 @@ class CallContext:
 
     `scope` owns the resources that the call names. `shape_of` returns an instance type's declared
     shape. `role_arn` and `role_name` are the execution role that sts and iam return. `metrics` is
-    the store of metrics; `pace` divides AWS's waits of minutes.
+    the store of metrics; `pace` divides AWS's waits of minutes. `instance_types` are those with a
+    declared shape.
     """
 
     scope: Scope
@@ -31,6 +33,7 @@ class CallContext:
     role_created_at: float = 0.0
     pace: float = 1.0
     metrics: MetricStore
+    instance_types: Mapping[str, InstanceType] = field(default_factory=dict)
 
 
 Operation = Callable[[CallContext, Params], Result]

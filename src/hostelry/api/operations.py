@@ -17,6 +17,8 @@ from hostelry.api.cloudwatch import (
     metric_statistics,
 )
 from hostelry.api.context import CallContext, Operation, Params, Result
+from hostelry.api.ec2 import operations as ec2
+from hostelry.api.ecr import operations as ecr
 from hostelry.api.sagemaker import (
     component,
     component_update,
@@ -113,7 +115,17 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("application-autoscaling", "ListTagsForResource"): autoscaling_tag.list_tags_for_resource,
     **of_service("sts", identity.STS_OPERATIONS),
     **of_service("iam", identity.IAM_OPERATIONS),
+    **of_service("ec2", ec2.OPERATIONS),
+    **of_service("ecr", ecr.OPERATIONS),
 }
+REFUSED: Mapping[tuple[str, str], str] = {
+    ("ecr", "GetAuthorizationToken"): (
+        "there is no image registry to log in to. Build or tag the image on this machine (docker"
+        " build --tag NAME), skip the push, and give that NAME to CreateModel"
+    ),
+}
+"""Operations that are not served for a reason of their own, which their error states."""
+
 READS = ("Describe", "List", "Get")
 # Reconcilers write the same records; each lost race means that one of them made progress.
 ATTEMPTS = 20
@@ -136,10 +148,12 @@ def implementation(service: str, operation: str) -> Operation:
     """The implementation of an operation; raises UnknownOperationException without one."""
     run = OPERATIONS.get((service, operation))
     if run is None:
+        reason = REFUSED.get((service, operation))
         raise ServiceError(
             "UnknownOperationException",
-            f"Hostelry does not implement {service}:{operation}. The compatibility table in its"
-            " README lists what it does.",
+            f"Hostelry does not implement {service}:{operation}"
+            + (f": {reason}." if reason else ".")
+            + " docs/compatibility.md lists what it does.",
         )
     return run
 

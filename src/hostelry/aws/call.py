@@ -16,6 +16,7 @@ from hostelry.aws.models import operation_model, service_model, service_operatio
 from hostelry.aws.runtime import is_runtime_path, runtime_error
 from hostelry.aws.target import (
     CBOR,
+    EC2,
     JSON,
     QUERY,
     OperationTarget,
@@ -81,6 +82,8 @@ def _read_params(
 ) -> dict[str, Any]:
     if target.protocol == QUERY:
         return query.read_form(shape, target.fields)
+    if target.protocol == EC2:
+        return query.read_form(shape, target.fields, query.EC2)
     body = plain_body(request)
     params: dict[str, Any]
     if target.protocol == CBOR:
@@ -99,9 +102,10 @@ def serialize_result(call: ApiCall, result: Mapping[str, Any]) -> HttpResponse:
     if shape is None and result:
         raise ValueError(f"{call.operation} has no output, got members {sorted(result)}")
     headers = {"x-amzn-RequestId": call.request_id}
-    if call.protocol == QUERY:
+    if call.protocol in (QUERY, EC2):
         namespace = service_model(call.service).metadata["xmlNamespace"]
-        body = query.result_xml(call.operation, namespace, shape, result, call.request_id)
+        write = query.result_xml if call.protocol == QUERY else query.ec2_result_xml
+        body = write(call.operation, namespace, shape, result, call.request_id)
         return HttpResponse(200, {"Content-Type": "text/xml", **headers}, body)
     writers = codecs.CBOR_WRITERS if call.protocol == CBOR else codecs.JSON_WRITERS
     tree = None if shape is None else write_tree(shape, result, call.operation, writers)

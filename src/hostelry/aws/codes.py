@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-QUERY_SIGNING_NAMES = frozenset({"sts", "iam", "sns"})
-"""Credential-scope services that speak the query protocol only."""
+QUERY_SIGNING_NAMES = frozenset({"sts", "iam", "sns", "ec2"})
+"""Credential-scope services that speak a query protocol only."""
 
 QUERY_CODES: Mapping[str, str] = {
     "AccessDeniedException": "AccessDenied",

@@ -10,7 +10,7 @@ from botocore.model import StructureShape
 from hostelry.aws import codecs, query
 from hostelry.aws.codes import query_code
 from hostelry.aws.models import service_model
-from hostelry.aws.target import CBOR, QUERY
+from hostelry.aws.target import CBOR, EC2, QUERY
 from hostelry.aws.tree import write_tree
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpResponse
@@ -53,6 +53,10 @@ def serialize_failure(
     headers = {"x-amzn-RequestId": request_id}
     legacy_code = _legacy_code(error, shape)
     sender = "Sender" if status < 500 else "Receiver"
+    if protocol == EC2:
+        fault = {"Code": legacy_code, "Message": error.message}
+        body = query.ec2_error_xml(fault, request_id)
+        return HttpResponse(status, {"Content-Type": "text/xml", **headers}, body)
     if protocol == QUERY:
         members = {name: str(value) for name, value in error_members(error, shape).items()}
         message = members.pop("message", members.pop("Message", ""))

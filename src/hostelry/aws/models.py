@@ -27,9 +27,10 @@ VERSIONS: Mapping[str, str] = MappingProxyType(
         "2011-06-15": "sts",
         "2010-05-08": "iam",
         "2010-03-31": "sns",
+        "2016-11-15": "ec2",
     }
 )
-"""API version of a form body -> the service that speaks the query protocol under it."""
+"""API version of a form body -> the service that speaks a query protocol under it."""
 
 CONTROL_SERVICES = tuple(dict.fromkeys((*TARGETS.values(), *VERSIONS.values())))
 """Services whose calls `call.parse_call` reads, by boto3 name.
@@ -42,8 +43,8 @@ SIGNING_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """boto3 name -> name in a credential's scope, where they differ."""
 
-OPEN_ENUMS = frozenset({"ProductionVariantInstanceType"})
-"""Enums that list what AWS rents out: other instance types are valid here."""
+OPEN_ENUMS = frozenset({"ProductionVariantInstanceType", "InstanceType"})
+"""Enums of what AWS rents out: SageMaker's may be others here, ec2's have an error of their own."""
 
 
 @cache

@@ -1,12 +1,14 @@
-"""The query protocol: form bodies to values, values to XML; knows no services and no headers.
+"""The query protocols: form bodies to values, values to XML; knows no services and no headers.
 
 A form names every leaf by its path: ``Dimensions.member.1.Name=x``, ``Map.entry.1.key=k``. The
-models served flatten no list and give own names only to keys and values of maps; a test holds that.
+models that speak `QUERY` flatten no list and give own names only to keys and values of maps; a test
+holds that. ec2's protocol, `EC2`, flattens every list of a request and gives members own names.
 """
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
@@ -30,6 +32,36 @@ _LEAF = ""
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How a query protocol names members of structures in forms and answers, and items of lists.
+
+    `listed` stands between a list's name and its items' numbers in a form; empty: nothing does.
+    """
+
+    in_form: Callable[[str, Shape], str]
+    in_answer: Callable[[str, Shape], str]
+    listed: str
+    item: str
+
+
+def _member_name(name: str, _: Shape) -> str:
+    return name
+
+
+def _ec2_form_name(name: str, member: Shape) -> str:
+    own: str = member.serialization.get("name", name)
+    return str(member.serialization.get("queryName") or own[:1].upper() + own[1:])
+
+
+def _ec2_answer_name(name: str, member: Shape) -> str:
+    return str(member.serialization.get("name", name))
+
+
+QUERY = Dialect(in_form=_member_name, in_answer=_member_name, listed="member", item="member")
+EC2 = Dialect(in_form=_ec2_form_name, in_answer=_ec2_answer_name, listed="", item="item")
+
 Node = dict[str, Any]
 """A form as a tree: path part -> Node; the text of a leaf under the empty name."""
 
@@ -48,7 +80,9 @@ def decode_form(body: bytes) -> dict[str, str]:
     return dict(pairs)
 
 
-def read_form(shape: StructureShape, fields: Mapping[str, str]) -> dict[str, Any]:
+def read_form(
+    shape: StructureShape, fields: Mapping[str, str], dialect: Dialect = QUERY
+) -> dict[str, Any]:
     """The values that `fields` give to the members of `shape`; other fields are ignored."""
     root: Node = {}
     for name, text in fields.items():
@@ -59,26 +93,27 @@ def read_form(shape: StructureShape, fields: Mapping[str, str]) -> dict[str, Any
         for part in parts:
             node = node.setdefault(part, {}) if part else node
         node[_LEAF] = text
-    values: dict[str, Any] = _read(shape, root, "")
+    values: dict[str, Any] = _read(shape, root, "", dialect)
     return values
 
 
-def _read(shape: Shape, node: Node, path: str) -> Any:
+def _read(shape: Shape, node: Node, path: str, dialect: Dialect) -> Any:
     if isinstance(shape, StructureShape):
+        named = {dialect.in_form(name, it): name for name, it in shape.members.items()}
         return {
-            name: _read(shape.members[name], child, f"{path}.{name}")
-            for name, child in node.items()
-            if name in shape.members
+            named[key]: _read(shape.members[named[key]], child, f"{path}.{named[key]}", dialect)
+            for key, child in node.items()
+            if key in named
         }
     if isinstance(shape, ListShape):
-        items = _numbered(node.get("member", {}), path)
-        return [_read(shape.member, child, f"{path}.{at}") for at, child in items]
+        items = _numbered(node.get(dialect.listed, {}) if dialect.listed else node, path)
+        return [_read(shape.member, child, f"{path}.{at}", dialect) for at, child in items]
     if isinstance(shape, MapShape):
         key, value = _entry_names(shape)
         entries = _numbered(node.get("entry", {}), path)
         return {
-            _read(shape.key, child.get(key, {}), f"{path}.{at}.{key}"): _read(
-                shape.value, child.get(value, {}), f"{path}.{at}.{value}"
+            _read(shape.key, child.get(key, {}), f"{path}.{at}.{key}", dialect): _read(
+                shape.value, child.get(value, {}), f"{path}.{at}.{value}", dialect
             )
             for at, child in entries
         }
@@ -159,6 +194,26 @@ def result_xml(
     ).encode()
 
 
+def ec2_result_xml(
+    operation: str, namespace: str, shape: StructureShape | None, value: Any, request_id: str
+) -> bytes:
+    """The XML answer of ec2's protocol; raises as `result_xml` does."""
+    inner = "" if shape is None else _write(shape, value, operation, EC2)
+    return (
+        f'<{operation}Response xmlns="{namespace}"><requestId>{_text(request_id)}</requestId>'
+        f"{inner}</{operation}Response>"
+    ).encode()
+
+
+def ec2_error_xml(fault: Mapping[str, str], request_id: str) -> bytes:
+    """The XML error answer of ec2's protocol; of `fault`, it has Code and Message."""
+    inner = "".join(f"<{name}>{_text(fault[name])}</{name}>" for name in ("Code", "Message"))
+    return (
+        f"<Response><Errors><Error>{inner}</Error></Errors>"
+        f"<RequestID>{_text(request_id)}</RequestID></Response>"
+    ).encode()
+
+
 def error_xml(fault: Mapping[str, str], namespace: str, request_id: str) -> bytes:
     """The XML error answer; `fault` holds Type, Code, Message and further members."""
     inner = "".join(f"<{name}>{_text(text)}</{name}>" for name, text in fault.items())
@@ -169,24 +224,26 @@ def error_xml(fault: Mapping[str, str], namespace: str, request_id: str) -> byte
     ).encode()
 
 
-def _write(shape: Shape, value: Any, path: str) -> str:
-    return "".join(_pieces(shape, value, path))
+def _write(shape: Shape, value: Any, path: str, dialect: Dialect = QUERY) -> str:
+    return "".join(_pieces(shape, value, path, dialect))
 
 
-def _pieces(shape: Shape, value: Any, path: str) -> Iterator[str]:
+def _pieces(shape: Shape, value: Any, path: str, dialect: Dialect) -> Iterator[str]:
     if isinstance(shape, StructureShape):
         for name, member, item in present_members(shape, value, path):
-            yield f"<{name}>{_write(member, item, f'{path}.{name}')}</{name}>"
+            tag = dialect.in_answer(name, member)
+            yield f"<{tag}>{_write(member, item, f'{path}.{name}', dialect)}</{tag}>"
         return
     check_type(shape, value, path)
     if isinstance(shape, ListShape):
         for item in value:
-            yield f"<member>{_write(shape.member, item, f'{path}[]')}</member>"
+            inner = _write(shape.member, item, f"{path}[]", dialect)
+            yield f"<{dialect.item}>{inner}</{dialect.item}>"
     elif isinstance(shape, MapShape):
         key_name, value_name = _entry_names(shape)
         for key, item in value.items():
             yield f"<entry><{key_name}>{_text(key)}</{key_name}>"
-            inner = _write(shape.value, item, f"{path}.{key}")
+            inner = _write(shape.value, item, f"{path}.{key}", dialect)
             yield f"<{value_name}>{inner}</{value_name}></entry>"
     else:
         yield _text(_scalar(shape.type_name, value))

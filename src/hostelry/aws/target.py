@@ -12,6 +12,7 @@ from hostelry.base.http import HttpRequest
 
 JSON = "json"
 QUERY = "query"
+EC2 = "ec2"
 CBOR = "smithy-rpc-v2-cbor"
 
 MAX_UNZIPPED_BYTES = 16 * 1024 * 1024
@@ -24,7 +25,7 @@ _SMITHY_ROOT = "/service/"
 class OperationTarget:
     """Service by boto3 name, operation by AWS name, protocol by botocore's name.
 
-    `fields` are the form's fields in the query protocol, else empty.
+    `fields` are the form's fields in the query protocols, else empty.
     """
 
     service: str
@@ -66,7 +67,7 @@ def head_service(request: HttpRequest) -> tuple[str | None, str]:
 
 
 def is_form(request: HttpRequest) -> bool:
-    """Whether the protocol is query: a form body, or the same fields in a GET's query."""
+    """Whether the protocol is query or ec2: a form body, or the same fields in a GET's query."""
     if request.method == "GET":
         return "Action=" in request.query
     return request.headers.get("content-type", "").lower().startswith(_FORM)
@@ -94,7 +95,8 @@ def _form_target(fields: dict[str, str]) -> OperationTarget:
     version = fields.pop("Version", "")
     operation = fields.pop("Action", "")
     service = VERSIONS.get(version)
-    return _known(service, operation, QUERY, f"{operation} of version {version}", fields)
+    protocol = EC2 if service == "ec2" else QUERY
+    return _known(service, operation, protocol, f"{operation} of version {version}", fields)
 
 
 def _known(

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+ZONE_LETTERS = "abc"
+"""A region's availability zones, which are names only: ``us-west-2a`` and so on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:

@@ -1,15 +1,17 @@
 """Shapes of instance types by name; the figures in shapes.toml are declared, not measured."""
 
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
 import msgspec
 
 from hostelry.base.json import convert
+from hostelry.domain.instance_type import Device, InstanceType
 from hostelry.domain.shape import Shape
 
-GIB = 1024**3
+MIB, GIB = 1024**2, 1024**3
 
 
 class _Default(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,6 +27,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ladder: dict[str, int]
     gib_per_cpu: dict[str, float]
     sizes: dict[str, dict[str, tuple[float, float, int]]]
+    devices: dict[str, tuple[str, str, int]]
 
 
 def shape_of(instance_type: str) -> Shape:
@@ -53,6 +56,25 @@ def declared_shape(instance_type: str) -> Shape | None:
         cpus = table.ladder[size]
         return _shape(cpus, cpus * table.gib_per_cpu[family], 0)
     return None
+
+
+@cache
+def instance_types() -> Mapping[str, InstanceType]:
+    """Every instance type that the table declares, by its name."""
+    table = _table()
+    families = {family: list(table.ladder) for family in table.gib_per_cpu} | {
+        family: list(sizes) for family, sizes in table.sizes.items()
+    }
+    names = [(family, f"ml.{family}.{size}") for family, of in families.items() for size in of]
+    return {
+        name: InstanceType(name=name, shape=shape_of(name), device=_device(family))
+        for family, name in names
+    }
+
+
+def _device(family: str) -> Device | None:
+    row = _table().devices.get(family)
+    return row and Device(maker=row[0], name=row[1], memory_bytes=row[2] * MIB)
 
 
 def _shape(cpus: float, memory_gib: float, accelerators: int) -> Shape:

@@ -34,6 +34,7 @@ from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
+from hostelry.fleet.shapes import instance_types
 from hostelry.gateway.handlers.callers import check_service
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
@@ -186,6 +187,7 @@ class InternalApi:
             role_created_at=deps.role_created_at,
             pace=deps.pace,
             metrics=deps.metrics,
+            instance_types=instance_types(),
         )
 
 

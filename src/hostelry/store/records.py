@@ -14,6 +14,7 @@ from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.model import Model
+from hostelry.domain.repository import Repository
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.domain.tags import TagSet
@@ -112,6 +113,7 @@ class State:
     scaling_policies: Records[ScalingPolicy]
     scheduled_actions: Records[ScheduledAction]
     scaling_activities: Records[ScalingActivity]
+    repositories: Records[Repository]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
 
@@ -134,4 +136,5 @@ def open_state(store: Store) -> State:
         scaling_policies=Records(store, "scaling_policy", ScalingPolicy, mirror),
         scheduled_actions=Records(store, "scheduled_action", ScheduledAction, mirror),
         scaling_activities=Records(store, "scaling_activity", ScalingActivity, mirror),
+        repositories=Records(store, "repository", Repository, mirror),
     )

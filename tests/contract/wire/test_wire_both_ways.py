@@ -11,7 +11,7 @@ from hostelry.api.operations import OPERATIONS
 from hostelry.aws.call import ApiCall, parse_call, serialize_result
 from hostelry.aws.models import operation_model, service_model
 
-JSON, QUERY, CBOR = "json", "query", "smithy-rpc-v2-cbor"
+JSON, QUERY, EC2, CBOR = "json", "query", "ec2", "smithy-rpc-v2-cbor"
 # Not served, but they carry what the served ones do not: blobs, maps, no input, recursion.
 EXTRA = [
     ("cloudwatch", "GetMetricWidgetImage", JSON),
@@ -20,6 +20,8 @@ EXTRA = [
     ("iam", "CreateRole", QUERY),
     ("iam", "GetAccountSummary", QUERY),
     ("sagemaker", "Search", JSON),
+    ("ec2", "DescribeInstanceTypes", EC2),
+    ("ec2", "RunInstances", EC2),
 ]
 CASES = [
     pytest.param(service, operation, protocol, id=f"{service} {operation} in {protocol}")
@@ -40,19 +42,21 @@ QUIET = settings(
 )
 
 
-def in_form(value: Any) -> Any:
-    """What is left of a value in the query protocol, which cannot say "an empty structure"."""
+def in_form(value: Any, protocol: str) -> Any:
+    """What is left of a value in a query protocol: an empty structure, or in ec2 list, is lost."""
     if isinstance(value, dict):
-        return {name: in_form(item) for name, item in value.items() if not is_void(item)}
+        return {k: in_form(it, protocol) for k, it in value.items() if not is_void(it, protocol)}
     if isinstance(value, list):
-        return [in_form(item) for item in value if not is_void(item)]
+        return [in_form(it, protocol) for it in value if not is_void(it, protocol)]
     return value
 
 
-def is_void(value: Any) -> bool:
+def is_void(value: Any, protocol: str) -> bool:
     if isinstance(value, dict):
-        return all(is_void(item) for item in value.values())
-    return isinstance(value, list) and bool(value) and all(is_void(item) for item in value)
+        return all(is_void(item, protocol) for item in value.values())
+    if not isinstance(value, list) or (protocol == QUERY and not value):
+        return False
+    return all(is_void(item, protocol) for item in value)
 
 
 ANY_CASE = pytest.mark.parametrize(("service", "operation", "protocol"), CASES)
@@ -78,7 +82,7 @@ def test_what_botocore_sends_is_what_is_read(
     assert parse_call(botocore.request(params), "id-1") == ApiCall(
         service=service,
         operation=operation,
-        params=in_seconds(in_form(params) if protocol == QUERY else params),
+        params=in_seconds(in_form(params, protocol) if protocol in (QUERY, EC2) else params),
         protocol=protocol,
         request_id="id-1",
     )

@@ -12,7 +12,7 @@ from hostelry.aws.runtime import runtime_error
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
-JSON, QUERY, CBOR = "json", "query", "smithy-rpc-v2-cbor"
+JSON, QUERY, EC2, CBOR = "json", "query", "ec2", "smithy-rpc-v2-cbor"
 MESSAGE = 'Could not find "é" & <more>.'
 ANY_OPERATION = {
     "sagemaker": "ListTags",
@@ -26,6 +26,7 @@ ANY_OPERATION = {
     "ecr": "DescribeRepositories",
     "secretsmanager": "ListSecrets",
     "sns": "ListTopics",
+    "ec2": "DescribeRegions",
 }
 SPOKEN = [
     (service, protocol)

@@ -41,6 +41,8 @@ def test_the_models_use_no_trait_that_the_walkers_leave_out(service: str) -> Non
         }.get(shape.type_name, list)()
         for part in (shape, *inner):
             known = LEFT_OUT | ({"name"} if shape.type_name == "map" else set())
+            if "ec2" in model.metadata["protocols"]:
+                known |= {"name", "queryName"}
             if "query" not in model.metadata["protocols"]:
                 known |= {"flattened"}  # JSON knows no other list
             traits = part.serialization.keys() - known

@@ -1,5 +1,6 @@
 """Control-plane calls: verifies the caller, and forwards the call to control."""
 
+import re
 from xml.sax.saxutils import escape
 
 from hostelry.aws.call import serialize_error
@@ -32,6 +33,8 @@ S3_ELSEWHERE = (
     "S3 is not served at this address: point the S3 client at the object store "
     "(AWS_ENDPOINT_URL_S3, as printed by `hostelry env`)."
 )
+# The service in a credential's scope; unverified, and only for the text of a refusal.
+_SIGNED_SERVICE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]+/([a-z0-9-]{1,50})/aws4_request")
 
 
 class ControlHandler:
@@ -113,9 +116,14 @@ def _check_place(request: HttpRequest) -> None:
     if _is_s3(request):
         raise ServiceError("MethodNotAllowed", S3_ELSEWHERE, 405)
     if request.path != "/" and not request.path.startswith("/service/"):
+        signed = _SIGNED_SERVICE.search(request.headers.get("authorization", ""))
+        asked = f"{request.method} {request.path:.200}"
         raise ServiceError(
             "UnknownOperationException",
-            f"Nothing is served at {request.method} {request.path:.200}.",
+            f"Hostelry does not serve {signed[1]} ({asked}). docs/compatibility.md lists what it"
+            " serves."
+            if signed
+            else f"Nothing is served at {asked}.",
             404,
         )
 

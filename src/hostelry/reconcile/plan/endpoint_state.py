@@ -13,7 +13,7 @@ from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
-from hostelry.domain.scope import Scope
+from hostelry.domain.scope import ZONE_LETTERS, Scope
 from hostelry.domain.shape import Shape
 from hostelry.fleet.protocol import Observation
 
@@ -80,7 +80,7 @@ class PlanContext:
     shape_of: Callable[[str], Shape]
     pace: float = 1.0
     max_drain_s: float = MAX_DRAIN_S
-    zone_letters: str = "abc"
+    zone_letters: str = ZONE_LETTERS
     alarms: Mapping[str, AlarmState] = field(default_factory=dict)
     watched_since: float = 0.0
 

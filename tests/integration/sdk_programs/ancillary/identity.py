@@ -1,4 +1,4 @@
-"""Who runs this program, and in which role: the first lines of most AWS notebooks."""
+"""Caller and execution role: the first lines of most AWS notebooks."""
 
 import boto3
 

@@ -1,0 +1,1 @@
+"""ECR as far as programs name repositories: there is no registry behind them."""
