@@ -113,15 +113,14 @@ def list_page(
 
 def passes(resource: ListedResource, params: Params) -> bool:
     """Whether `resource` meets every filter given."""
-    bounds: Sequence[tuple[str, float]] = (
-        ("CreationTime", resource.created_at),
-        ("LastModifiedTime", resource.modified_at),
+    bounds: Sequence[tuple[str, str, float]] = (
+        ("CreationTimeBefore", "CreationTimeAfter", resource.created_at),
+        ("LastModifiedTimeBefore", "LastModifiedTimeAfter", resource.modified_at),
     )
-    for name, at in bounds:
-        before, after = params.get(name + "Before"), params.get(name + "After")
-        if before is not None and not at < before:
+    for before, after, at in bounds:
+        if params.get(before) is not None and not at < params[before]:
             return False
-        if after is not None and not at > after:
+        if params.get(after) is not None and not at > params[after]:
             return False
     if params.get("StatusEquals") not in (None, resource.status):
         return False

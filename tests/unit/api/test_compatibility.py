@@ -1,38 +1,53 @@
+"""docs/compatibility.md: complete, and true to the code."""
+
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
-import botocore.session
 import pytest
+from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from hostelry.api.compatibility import (
-    BEGIN,
-    END,
+    FATES,
     RUNTIME_OPERATIONS,
-    compatibility_table,
+    SERVICES,
+    acted_on,
     main,
-    with_table,
+    notes_of,
+    operations_table,
+    page,
 )
-from hostelry.api.operations import OPERATIONS
+from hostelry.api.operations import OPERATIONS, REFUSED
+from hostelry.aws.models import operation_model, service_model, service_operations
 
-README = Path(__file__).resolve().parents[3] / "README.md"
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs" / "compatibility.md"
+SOURCES = ROOT / "src" / "hostelry"
+# Rooms whose literals do not show that an operation reads a field.
+ELSEWHERE = ("aws", "engine", "containers", "cli", "chaos", "sim")
+CONTROL_SERVICES = [service for service in SERVICES if service != "sagemaker-runtime"]
 
 
-def test_the_readme_shows_what_the_code_does() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert with_table(text) == text, "run: python -m hostelry.api.compatibility README.md"
+def test_the_page_shows_what_the_code_does() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    written = page() + "\n"
+    assert text == written, "run: python -m hostelry.api.compatibility docs/compatibility.md"
+
+
+def test_the_page_is_written_to_a_file(tmp_path: Path) -> None:
+    main(tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text(encoding="utf-8").startswith("# Compatibility\n")
 
 
 def test_every_operation_has_its_name_from_the_service_model() -> None:
-    session = botocore.session.get_session()
-    for service, operation in OPERATIONS:
-        assert operation in session.get_service_model(service).operation_names
-    runtime = session.get_service_model("sagemaker-runtime").operation_names
-    assert set(RUNTIME_OPERATIONS) <= set(runtime)
+    for service, operation in (*OPERATIONS, *REFUSED):
+        assert operation in service_operations(service)
+    assert set(RUNTIME_OPERATIONS) <= set(service_operations("sagemaker-runtime"))
+    assert not OPERATIONS.keys() & REFUSED.keys()
 
 
-def test_the_table_lists_what_is_served_and_what_is_not_yet() -> None:
-    rows = {
-        line.split(" | ")[0]: line.split(" | ")[1:] for line in compatibility_table().split("\n")
-    }
+def test_the_table_lists_what_is_served_and_what_is_not() -> None:
+    rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in operations_table().split("\n")}
     served, missing = rows["| sagemaker"]
     assert "CreateInferenceComponent" in served
     assert "CreateTransformJob" in missing
@@ -41,30 +56,71 @@ def test_the_table_lists_what_is_served_and_what_is_not_yet() -> None:
     served, missing = rows["| application-autoscaling"]
     assert "PutScalingPolicy" in served
     assert missing == "GetPredictiveScalingForecast |"
-    assert "PutMetricAlarm" in rows["| cloudwatch"][0]
     assert rows["| sagemaker-runtime"][0] == "InvokeEndpoint, InvokeEndpointWithResponseStream"
 
 
-def test_the_section_is_rewritten_in_place_and_twice_is_once(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    main(readme)
-    once = readme.read_text(encoding="utf-8")
-    main(readme)
-    assert readme.read_text(encoding="utf-8") == once
-    assert once.startswith(f"before\n{BEGIN}\n| service")
-    assert once.endswith(f"|\n{END}\nafter\n")
-    assert "old" not in once
+@pytest.mark.parametrize("service", CONTROL_SERVICES)
+def test_a_note_names_a_member_of_a_shape_that_an_operation_reads(service: str) -> None:
+    known = {f"{shape}.{member}" for shape, member, _ in fields_of(service)}
+    notes = notes_of(service)
+    assert [
+        key for fate in FATES for key in notes[fate] if key.partition("=")[0] not in known
+    ] == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("nothing", id="no marker"),
-        pytest.param(f"{BEGIN} only", id="no end"),
-        pytest.param(f"{END} {BEGIN}", id="the end before the begin"),
-    ],
-)
-def test_a_readme_without_the_section_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="no section between"):
-        with_table(text)
+@pytest.mark.parametrize("service", CONTROL_SERVICES)
+def test_no_field_is_ignored_without_a_note(service: str) -> None:
+    """A field that no literal of the source names, and no note, is dropped in silence."""
+    notes = notes_of(service)
+    noted = {key for fate in FATES for key in notes[fate]}
+    named = literals()
+    silent = {
+        f"{shape}.{member}"
+        for shape, member, above in fields_of(service)
+        if member not in named and not noted & {f"{shape}.{member}", *above}
+    }
+    assert sorted(silent) == []
+
+
+def test_what_is_within_a_noted_field_is_not_listed_as_acted_on() -> None:
+    paths = acted_on("sagemaker", "CreateEndpointConfig", notes_of("sagemaker"))
+    assert "ProductionVariants[].VariantName" in paths
+    assert not [path for path in paths if "AsyncInferenceConfig" in path]
+
+
+def literals() -> set[str]:
+    """Every word in a string of the source, and in the names of its docstrings, too."""
+    found: set[str] = set()
+    for path in SOURCES.rglob("*.py"):
+        if path.relative_to(SOURCES).parts[0] in ELSEWHERE or path.name == "compatibility.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= set(node.value.replace(".", " ").replace("=", " ").split())
+    return found
+
+
+def fields_of(service: str) -> Iterator[tuple[str, str, frozenset[str]]]:
+    """Shape and member of every input field, and the fields around it as ``SHAPE.MEMBER``."""
+    for of, operation in OPERATIONS:
+        shape = operation_model(of, operation).input_shape if of == service else None
+        if shape is not None:
+            yield from members_of(shape, frozenset())
+
+
+def members_of(
+    shape: Shape, above: frozenset[str], entered: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, str, frozenset[str]]]:
+    if isinstance(shape, ListShape):
+        yield from members_of(shape.member, above, entered)
+    elif isinstance(shape, MapShape):
+        yield from members_of(shape.value, above, entered)
+    elif isinstance(shape, StructureShape) and shape.name not in entered:
+        for name, member in shape.members.items():
+            yield shape.name, name, above
+            around = above | {f"{shape.name}.{name}"}
+            yield from members_of(member, around, entered | {shape.name})
+
+
+def test_every_service_that_is_read_has_a_model() -> None:
+    assert all(service_model(service).operation_names for service in CONTROL_SERVICES)

@@ -29,6 +29,7 @@ OF_ONE_METRIC = (
     "ExtendedStatistic",
 )
 NOT_SERVED = (
+    "ActionConfiguration",
     "EvaluationCriteria",
     "EvaluationInterval",
     "EvaluationWindow",

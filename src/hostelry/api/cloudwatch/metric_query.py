@@ -17,6 +17,7 @@ from hostelry.api.cloudwatch.metric_values import (
 )
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import PageTokens, Position
+from hostelry.api.refusals import refuse_fields
 from hostelry.base.errors import validation_error
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
 from hostelry.metrics.query.queries import results
@@ -51,6 +52,7 @@ def get_metric_data(context: CallContext, params: Params) -> Result:
 
     StartTime is rounded down to the period of each query.
     """
+    refuse_fields(params, ("LabelOptions",))
     queries = _queries(context, params)
     start, end = params["StartTime"], params["EndTime"]
     if start >= end:

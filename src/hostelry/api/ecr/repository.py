@@ -12,7 +12,7 @@ from hostelry.domain.repository import Repository
 from hostelry.store.records import Versioned
 
 MAX_PAGE_SIZE = 100
-UNSUPPORTED = ("imageTagMutabilityExclusionFilters",)
+UNSUPPORTED = ("imageTagMutabilityExclusionFilters", "encryptionConfiguration")
 
 
 def create_repository(context: CallContext, params: Params) -> Result:

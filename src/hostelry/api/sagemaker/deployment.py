@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostelry.api.context import CallContext, new_generation
-from hostelry.api.refusals import unsupported
+from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.api.sagemaker.model import find_model
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, EndpointVariant, UpdateGuard
@@ -46,12 +46,12 @@ def check_deployment_config(given: Mapping[str, Any] | None) -> None:
     if given.get("RollingUpdatePolicy"):
         raise unsupported("DeploymentConfig.RollingUpdatePolicy")
     blue_green = given.get("BlueGreenUpdatePolicy") or {}
-    kind = (blue_green.get("TrafficRoutingConfiguration") or {}).get("Type", "ALL_AT_ONCE")
+    traffic = blue_green.get("TrafficRoutingConfiguration") or {}
+    kind = traffic.get("Type", "ALL_AT_ONCE")
+    path = "DeploymentConfig.BlueGreenUpdatePolicy.TrafficRoutingConfiguration."
     if kind != "ALL_AT_ONCE":
-        raise unsupported(
-            f"DeploymentConfig.BlueGreenUpdatePolicy.TrafficRoutingConfiguration.Type={kind}",
-            "Use ALL_AT_ONCE.",
-        )
+        raise unsupported(f"{path}Type={kind}", "Use ALL_AT_ONCE.")
+    refuse_fields(traffic, ("CanarySize", "LinearStepSize"), path)
     wait_s = blue_green.get("TerminationWaitInSeconds") or 0
     limit_s = blue_green.get("MaximumExecutionTimeoutInSeconds")
     if limit_s is not None and wait_s >= limit_s:

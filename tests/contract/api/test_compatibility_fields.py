@@ -1,0 +1,152 @@
+"""Each field that docs/compatibility.md says is refused is refused by its name."""
+
+import copy
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from botocore.model import StructureShape
+from tests.contract.wire.conftest import AnyValue
+
+from hostelry.api.compatibility import SERVICES, notes_of
+from hostelry.aws.models import service_model
+from hostelry.base.errors import ServiceError
+
+Call = Callable[..., dict[str, Any]]
+ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
+VARIANT = {"VariantName": "v", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
+CONFIG = {"EndpointConfigName": "c", "ProductionVariants": [VARIANT], "ExecutionRoleArn": ROLE}
+SOURCE = {"S3Uri": "s3://b/k/", "S3DataType": "S3Prefix", "CompressionType": "None"}
+CONTAINER = {"Image": "i", "ModelDataSource": {"S3DataSource": SOURCE}}
+MODEL = {"ModelName": "n", "PrimaryContainer": CONTAINER, "ExecutionRoleArn": ROLE}
+TRAFFIC = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}
+GUARD = {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": TRAFFIC}}
+ENDPOINT = {"EndpointName": "e", "EndpointConfigName": "there", "DeploymentConfig": GUARD}
+NEEDS = {"MinMemoryRequiredInMb": 128}
+COMPONENT = {
+    "InferenceComponentName": "ic",
+    "EndpointName": "e0",
+    "VariantName": "v",
+    "Specification": {"ModelName": "there", "ComputeResourceRequirements": NEEDS},
+    "RuntimeConfig": {"CopyCount": 1},
+}
+WEIGHT = {"VariantName": "v", "DesiredWeight": 1.0}
+WEIGHTS = {"EndpointName": "e0", "DesiredWeightsAndCapacities": [WEIGHT]}
+METRIC = {"MetricName": "m", "Namespace": "n"}
+ALARM = {
+    **METRIC,
+    "AlarmName": "a",
+    "Statistic": "Sum",
+    "Period": 60,
+    "EvaluationPeriods": 1,
+    "Threshold": 1.0,
+    "ComparisonOperator": "GreaterThanThreshold",
+}
+STAT = {"Metric": METRIC, "Period": 60, "Stat": "Sum"}
+DATA = {
+    "MetricDataQueries": [{"Id": "q", "MetricStat": STAT}],
+    "StartTime": 1_700_000_000.0,
+    "EndTime": 1_700_000_600.0,
+}
+Base = tuple[str, dict[str, Any], tuple[str | int, ...]]
+# Shape -> operation, a request that is valid without the field, and the shape's place in it.
+BASES: dict[tuple[str, str], Base] = {
+    ("sagemaker", "CreateEndpointConfigInput"): ("CreateEndpointConfig", CONFIG, ()),
+    ("sagemaker", "ProductionVariant"): ("CreateEndpointConfig", CONFIG, ("ProductionVariants", 0)),
+    ("sagemaker", "ProductionVariantRoutingConfig"): (
+        "CreateEndpointConfig",
+        {
+            **CONFIG,
+            "ProductionVariants": [{**VARIANT, "RoutingConfig": {"RoutingStrategy": "RANDOM"}}],
+        },
+        ("ProductionVariants", 0, "RoutingConfig"),
+    ),
+    ("sagemaker", "ContainerDefinition"): ("CreateModel", MODEL, ("PrimaryContainer",)),
+    ("sagemaker", "InferenceExecutionConfig"): (
+        "CreateModel",
+        {**MODEL, "InferenceExecutionConfig": {"Mode": "Serial"}},
+        ("InferenceExecutionConfig",),
+    ),
+    ("sagemaker", "S3ModelDataSource"): (
+        "CreateModel",
+        MODEL,
+        ("PrimaryContainer", "ModelDataSource", "S3DataSource"),
+    ),
+    ("sagemaker", "DeploymentConfig"): ("CreateEndpoint", ENDPOINT, ("DeploymentConfig",)),
+    ("sagemaker", "TrafficRoutingConfig"): (
+        "CreateEndpoint",
+        ENDPOINT,
+        ("DeploymentConfig", "BlueGreenUpdatePolicy", "TrafficRoutingConfiguration"),
+    ),
+    ("sagemaker", "DesiredWeightAndCapacity"): (
+        "UpdateEndpointWeightsAndCapacities",
+        WEIGHTS,
+        ("DesiredWeightsAndCapacities", 0),
+    ),
+    ("sagemaker", "InferenceComponentComputeResourceRequirements"): (
+        "CreateInferenceComponent",
+        COMPONENT,
+        ("Specification", "ComputeResourceRequirements"),
+    ),
+    ("cloudwatch", "PutMetricAlarmInput"): ("PutMetricAlarm", ALARM, ()),
+    ("cloudwatch", "PutCompositeAlarmInput"): (
+        "PutCompositeAlarm",
+        {"AlarmName": "c", "AlarmRule": "FALSE"},
+        (),
+    ),
+    ("cloudwatch", "GetMetricDataInput"): ("GetMetricData", DATA, ()),
+    ("ecr", "CreateRepositoryRequest"): ("CreateRepository", {"repositoryName": "r2"}, ()),
+}
+REFUSED = [
+    pytest.param(service, *key.partition("=")[::2], id=f"{service} {key}")
+    for service in SERVICES
+    for key in notes_of(service)["refused"]
+    if service != "application-autoscaling"  # test_scaling_policies.py has its one
+]
+
+
+@pytest.fixture
+def there(call: Call) -> None:
+    """What the requests above name: a model, a configuration, an endpoint for components."""
+    call("CreateModel", **{**MODEL, "ModelName": "there"})
+    call("CreateEndpointConfig", **{**CONFIG, "EndpointConfigName": "there"})
+    call("CreateEndpoint", EndpointName="e0", EndpointConfigName="there")
+
+
+@pytest.mark.usefixtures("there")
+@pytest.mark.parametrize(("service", "field", "value"), REFUSED)
+def test_a_refused_field_is_named_in_the_error(
+    call: Call, service: str, field: str, value: str
+) -> None:
+    shape_name, _, member = field.partition(".")
+    operation, base, place = BASES[service, shape_name]
+    shape = service_model(service).shape_for(shape_name)
+    assert isinstance(shape, StructureShape)
+    request = copy.deepcopy(base)
+    inner: Any = request
+    for step in place:
+        inner = inner[step]
+    sample = AnyValue(random=Random(1), full=True, constrained=True)
+    inner[member] = value or sample.of(shape.members[member])
+    with pytest.raises(ServiceError) as refused:
+        call(operation, service, **request)
+    assert refused.value.code.startswith("Validation")
+    assert member.removesuffix("PolicyConfiguration") in refused.value.message
+
+
+@pytest.mark.usefixtures("there")
+@pytest.mark.parametrize(
+    ("service", "operation", "base"),
+    [(service, operation, base) for (service, _), (operation, base, _) in BASES.items()],
+)
+def test_the_request_without_the_field_is_accepted_by_the_checks(
+    call: Call, service: str, operation: str, base: dict[str, Any]
+) -> None:
+    refusal = ""
+    try:
+        call(operation, service, **base)
+    except ServiceError as error:
+        refusal = error.message
+    # The endpoint is Creating yet: that is looked at after the fields.
+    assert not refusal or "in-progress" in refusal or "Creating" in refusal, refusal
