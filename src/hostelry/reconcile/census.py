@@ -62,8 +62,10 @@ def _variants(
     state: EndpointState, endpoint: Endpoint, statuses: Statuses
 ) -> Iterator[VariantCensus]:
     active = endpoint.active
-    for name in (it.variant.name for it in active.variants):
+    for variant in (it.variant for it in active.variants):
+        name = variant.name
         hosts = state.hosts(active.generation, name)
+        pools = variant.instance_types if variant.pools else ()
         running = [it for it in hosts if it.state is InstanceState.RUNNING]
         copies = {it.id: [c for c in state.copies_at(it.id) if is_routable(c)] for it in running}
         serving = running if endpoint.takes_components else [it for it in running if copies[it.id]]
@@ -72,19 +74,18 @@ def _variants(
             config_name=active.config.name,
             takes_components=endpoint.takes_components,
             instances=tuple(_capacity(it, copies[it.id]) for it in serving),
-            copies=tuple(_use(c, statuses) for it in serving for c in copies[it.id]),
+            copies=tuple(_use(c, it, statuses) for it in serving for c in copies[it.id]),
             metrics=active.config.metrics,
+            pools=pools,
         )
 
 
 def _capacity(instance: Instance, copies: Iterable[Copy]) -> InstanceCapacity:
-    shape = instance.shape
     reserved = [it.spec.requirements for it in copies if it.spec.requirements is not None]
     return InstanceCapacity(
         id=instance.id,
-        shape=Resources(
-            cpus=shape.cpus, memory_bytes=shape.memory_bytes, accelerators=shape.accelerators
-        ),
+        shape=_shape(instance),
+        instance_type=instance.instance_type,
         reserved=Resources(
             cpus=sum(it.cpus for it in reserved),
             memory_bytes=sum(it.min_memory_bytes for it in reserved),
@@ -102,6 +103,7 @@ def _components(
         if base is None or base.spec is None or component.status not in LIVE_COMPONENT:
             continue
         hosts = state.hosts(endpoint.active.generation, base.variant_name)
+        by_id = {it.id: it for it in hosts}
         copies = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
         if adapter is not None:
             routed_id = adapter_id(component.name, adapter)
@@ -116,7 +118,7 @@ def _components(
                 memory_bytes=needs.min_memory_bytes,
                 accelerators=needs.accelerators,
             ),
-            copies=tuple(_use(it, statuses) for it in copies),
+            copies=tuple(_use(it, by_id[it.instance_id], statuses) for it in copies),
         )
 
 
@@ -129,12 +131,21 @@ def _component_key(endpoint: Endpoint, base: InferenceComponent, name: str) -> L
     )
 
 
-def _use(copy: Copy, statuses: Statuses) -> CopyUsage:
+def _shape(instance: Instance) -> Resources:
+    shape = instance.shape
+    return Resources(
+        cpus=shape.cpus, memory_bytes=shape.memory_bytes, accelerators=shape.accelerators
+    )
+
+
+def _use(copy: Copy, instance: Instance, statuses: Statuses) -> CopyUsage:
     seen = statuses.get(copy.spec.id)
     status = seen or copy.status
     return CopyUsage(
         copy_id=copy.spec.id,
         instance_id=copy.instance_id,
+        instance_type=instance.instance_type,
+        limit=_shape(instance),
         cpu_s=seen.cpu_s if seen is not None and seen.cpu_at else None,
         cpu_at=status.cpu_at,
         memory_bytes=status.memory_bytes or None,

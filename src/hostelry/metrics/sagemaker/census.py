@@ -14,21 +14,6 @@ DEFAULT_METRICS = MetricsConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyUsage:
-    """Usage of one copy: CPU seconds since its process began, memory, and accelerators.
-
-    `cpu_s` is measured at `cpu_at` of its machine's monotonic clock. None where not measured.
-    """
-
-    copy_id: str
-    instance_id: str
-    cpu_s: float | None = None
-    cpu_at: float = 0.0
-    memory_bytes: int | None = None
-    gpus: tuple[GpuUse, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """Declared resources: those a copy reserves, or those an instance has."""
 
@@ -38,11 +23,30 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyUsage:
+    """Usage of one copy: CPU seconds since its process began, memory, and accelerators.
+
+    `cpu_s` is measured at `cpu_at` of its machine's monotonic clock. None where not measured.
+    `limit` is what its instance has, of type `instance_type`.
+    """
+
+    copy_id: str
+    instance_id: str
+    instance_type: str = ""
+    limit: Resources = Resources()
+    cpu_s: float | None = None
+    cpu_at: float = 0.0
+    memory_bytes: int | None = None
+    gpus: tuple[GpuUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceCapacity:
     """A running instance, and the resources that copies reserve on it."""
 
     id: str
     shape: Resources
+    instance_type: str = ""
     reserved: Resources = Resources()
 
 
@@ -62,7 +66,10 @@ class ComponentCensus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantCensus:
-    """A variant in service; `copies` are all copies on its instances."""
+    """A variant in service; `copies` are all copies on its instances.
+
+    `pools` are the instance types of its InstancePools; without pools there are none.
+    """
 
     key: LoadKey
     config_name: str
@@ -70,6 +77,7 @@ class VariantCensus:
     instances: tuple[InstanceCapacity, ...]
     copies: tuple[CopyUsage, ...] = ()
     metrics: MetricsConfig = DEFAULT_METRICS
+    pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,10 @@
-"""Enhanced metrics: each instance, container and accelerator under dimensions of its own.
+"""Metrics by the place where requests are served, under dimensions of its own.
 
-Only endpoints whose configuration enables them have these metrics. Accelerators are published under
-both names that AWS has for them.
+Instances, containers and accelerators: where the endpoint's configuration enables enhanced metrics;
+accelerators under both names that AWS has for them. Instance types: where a variant has pools.
 
-Source: SageMaker developer guide, "Amazon SageMaker AI enhanced metrics for inference endpoints".
+Source: SageMaker developer guide, "Amazon SageMaker AI enhanced metrics for inference endpoints"
+and "Deploy to multiple instance types with instance pools".
 """
 
 from collections import Counter
@@ -28,20 +29,27 @@ ACCELERATOR_NAMES = ("AcceleratorId", "GpuId")
 
 @dataclass(frozen=True, slots=True)
 class ServingLocation:
-    """A place where requests are served: a component's container, or an instance."""
+    """A place where requests are served: a component's container, or an instance.
+
+    With `instance_type` it is all instances of that type together; without a type, an instance and
+    a copy it is all that serve the name.
+    """
 
     key: LoadKey
-    instance_id: str
+    instance_id: str | None = None
     copy_id: str | None = None
+    instance_type: str | None = None
 
     @property
     def dimensions(self) -> Mapping[str, str]:
         """The dimensions of its metrics."""
-        names = {
-            "EndpointName": self.key.endpoint_name,
-            "VariantName": self.key.variant_name,
-            "InstanceId": self.instance_id,
-        }
+        key = self.key
+        names = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
+        if self.instance_id is None:
+            if key.component_name is not None:
+                names = {"InferenceComponentName": key.component_name}
+            return names | ({"InstanceType": self.instance_type} if self.instance_type else {})
+        names["InstanceId"] = self.instance_id
         if self.key.component_name is None or self.copy_id is None:
             return names
         return {
@@ -58,9 +66,9 @@ def accelerator_names(names: Mapping[str, str], device: str) -> Iterator[Mapping
 
 
 def arrived_at(load: SecondLoad, census: Census) -> Mapping[ServingLocation, int]:
-    """The number of a load's requests that went to each container and each instance.
+    """The number of a load's requests that went to each container, instance and instance type.
 
-    Empty without enhanced metrics; copies that have left the routes are left out.
+    Empty without enhanced metrics and pools; copies that have left the routes are left out.
     """
     found: Counter[ServingLocation] = Counter()
     for copy_id, ways in _ways(load.key, load.arrivals_by_copy, census).items():
@@ -70,14 +78,14 @@ def arrived_at(load: SecondLoad, census: Census) -> Mapping[ServingLocation, int
 
 
 def ended_at(load: SecondLoad, census: Census) -> Iterator[tuple[ServingLocation, CopyOutcomes]]:
-    """Outcomes of a load's requests at each container and each instance; see `arrived_at`."""
+    """Outcomes of a load's requests at each of the same places; see `arrived_at`."""
     for copy_id, ways in _ways(load.key, load.outcomes_by_copy, census).items():
         for location in ways:
             yield location, load.outcomes_by_copy[copy_id]
 
 
 def requests_by_location(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
-    """Requests of each container and each instance; a retried request counts on both copies."""
+    """Requests of each place; a retried request counts on both copies."""
     at = load.second
     for location, count in arrived_at(load, census).items():
         yield _sample("Invocations", location, at, Counter({1.0: count}), census)
@@ -100,7 +108,7 @@ def idle_locations(
     ended: Collection[ServingLocation],
     census: Census,
 ) -> Iterator[ScopedSample]:
-    """Zeros for a name's containers, or instances, where no request arrived or ended."""
+    """Zeros for a name's places where no request arrived or ended."""
     for location in _locations_of(key, census):
         if location not in busy:
             yield _sample("Invocations", location, at, Counter({0.0: 1}), census)
@@ -119,7 +127,7 @@ def concurrency_by_location(
     if variant is None or variant.takes_components != is_component:
         return
     name = "ConcurrentRequestsPerCopy" if is_component else "ConcurrentRequestsPerModel"
-    for copy in _copies_of(key, variant, census):
+    for copy in copies_of(key, variant, census):
         seen = Counter(map(float, most.get(copy.copy_id, ())))
         seen[0.0] += max(0, num_seconds - seen.total())
         location = ServingLocation(key, copy.instance_id, copy.copy_id if is_component else None)
@@ -129,20 +137,29 @@ def concurrency_by_location(
 def _ways(
     key: LoadKey, copy_ids: Collection[str], census: Census
 ) -> Mapping[str, tuple[ServingLocation, ...]]:
-    """Locations by copy id: its instance, and for a component its container, too."""
-    variant = _enhanced(key, census) if copy_ids else None
-    if variant is None:
+    """Locations by copy id: its instance, for a component its container, its type of pools."""
+    variant = census.variants.get(hosts_of(key)) if copy_ids else None
+    if variant is None or not (variant.metrics.is_enhanced or variant.pools):
         return {}
-    found: dict[str, tuple[ServingLocation, ...]] = {}
-    for copy in _copies_of(key, variant, census):
-        if copy.copy_id in copy_ids:
-            found[copy.copy_id] = (ServingLocation(variant.key, copy.instance_id),)
-            if key.component_name is not None:
-                found[copy.copy_id] += (ServingLocation(key, copy.instance_id, copy.copy_id),)
-    return found
+    copies = copies_of(key, variant, census)
+    return {
+        copy.copy_id: tuple(_locations(key, copy, variant))
+        for copy in copies
+        if copy.copy_id in copy_ids
+    }
 
 
-def _copies_of(key: LoadKey, variant: VariantCensus, census: Census) -> Sequence[CopyUsage]:
+def _locations(key: LoadKey, copy: CopyUsage, variant: VariantCensus) -> Iterator[ServingLocation]:
+    if variant.metrics.is_enhanced:
+        yield ServingLocation(variant.key, copy.instance_id)
+        if key.component_name is not None:
+            yield ServingLocation(key, copy.instance_id, copy.copy_id)
+    if variant.pools:
+        yield ServingLocation(key, instance_type=copy.instance_type)
+
+
+def copies_of(key: LoadKey, variant: VariantCensus, census: Census) -> Sequence[CopyUsage]:
+    """The copies that serve a name."""
     if key.component_name is None:
         return variant.copies
     component = census.components.get(key)
@@ -155,13 +172,22 @@ def _enhanced(key: LoadKey, census: Census) -> VariantCensus | None:
 
 
 def _locations_of(key: LoadKey, census: Census) -> list[ServingLocation]:
-    variant = _enhanced(key, census)
+    variant = census.variants.get(hosts_of(key))
     if variant is None:
         return []
+    types = variant.pools if serves_requests(key, variant) else ()
+    found = [ServingLocation(key, instance_type=it) for it in types]
+    if not variant.metrics.is_enhanced:
+        return found
     if key.component_name is None:
-        return [ServingLocation(key, it.id) for it in variant.instances]
-    copies = _copies_of(key, variant, census)
-    return [ServingLocation(key, it.instance_id, it.copy_id) for it in copies]
+        return [*found, *(ServingLocation(key, it.id) for it in variant.instances)]
+    copies = copies_of(key, variant, census)
+    return [*found, *(ServingLocation(key, it.instance_id, it.copy_id) for it in copies)]
+
+
+def serves_requests(key: LoadKey, variant: VariantCensus) -> bool:
+    """Whether a name has requests of its own: it is no variant that only hosts components."""
+    return variant.takes_components == (key.component_name is not None)
 
 
 def _sample(

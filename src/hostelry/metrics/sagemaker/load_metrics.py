@@ -119,8 +119,8 @@ class InFlight:
     """Requests in flight over a period; a base's include those of its adapters."""
 
     mean: float = 0.0
-    least: int = 0
-    most: int = 0
+    least: float = 0
+    most: float = 0
 
 
 IDLE = InFlight()
@@ -140,15 +140,20 @@ def concurrency(
         divisor, name = num_copies(key, census), "ConcurrentRequestsPerCopy"
     if not divisor:
         return
+    for dimensions in dimensions_of(key, census):
+        metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
+        yield key.scope, concurrency_sample(metric, period, seen, divisor)
+
+
+def concurrency_sample(metric: Metric, period: int, seen: InFlight, divisor: int) -> Sample:
+    """A period's requests in flight, divided by what could answer them."""
     found = StatisticSet(
         sample_count=GAUGE_PERIOD_S,
         sum=GAUGE_PERIOD_S * seen.mean / divisor,
         minimum=seen.least / divisor,
         maximum=seen.most / divisor,
     )
-    for dimensions in dimensions_of(key, census):
-        metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
-        yield key.scope, Sample(metric=metric, at=period, statistics=found, resolution_s=1)
+    return Sample(metric=metric, at=period, statistics=found, resolution_s=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

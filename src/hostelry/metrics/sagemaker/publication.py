@@ -24,6 +24,14 @@ from hostelry.metrics.sagemaker.enhanced import (
     requests_by_location,
 )
 from hostelry.metrics.sagemaker.high_resolution import ScopedSample
+from hostelry.metrics.sagemaker.instance_types import (
+    Shares,
+    concurrency_by_type,
+    idle_types,
+    invocations_by_type,
+    places_by_type,
+    shares_by_type,
+)
 from hostelry.metrics.sagemaker.load_metrics import (
     GAUGE_PERIOD_S,
     IDLE,
@@ -49,9 +57,16 @@ class _Gauge:
 
     num_seconds: int = 0
     mean_sum: float = 0.0
-    least: int = 1 << 62
-    most: int = 0
+    least: float = float("inf")
+    most: float = 0
     most_by_copy: dict[str, list[int]] = field(default_factory=dict)  # of each second
+
+    def note(self, mean: float, least: float, most: float) -> None:
+        """Add a second."""
+        self.num_seconds += 1
+        self.mean_sum += mean
+        self.least = min(self.least, least)
+        self.most = max(self.most, most)
 
 
 @dataclass(slots=True)
@@ -60,7 +75,7 @@ class _Period:
 
     start: int
     num_seconds: int = 0
-    gauges: dict[LoadKey, _Gauge] = field(default_factory=dict)
+    gauges: dict[LoadKey | ServingLocation, _Gauge] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -73,6 +88,7 @@ class _Counts:
     finished: set[LoadKey] = field(default_factory=set)
     refused: set[LoadKey] = field(default_factory=set)
     busy: set[ServingLocation] = field(default_factory=set)
+    busy_types: set[ServingLocation] = field(default_factory=set)  # of a base by adapters, too
     ended: set[ServingLocation] = field(default_factory=set)
 
 
@@ -91,8 +107,10 @@ class Publication:
         yield from self._begin(second, census)
         assert self._period is not None
         self._period.num_seconds += 1
+        shares = shares_by_type(loads, census)
         for load in loads:
             self._note(load, census)
+            self._note_types(load, shares.get(load.key, {}), census)
         if len(self._waiting) <= MAX_NAMES_AT_ONCE:
             yield from self._counted(census)
         if second % GAUGE_PERIOD_S == GAUGE_PERIOD_S - 1:
@@ -107,6 +125,7 @@ class Publication:
         for load in loads:
             yield from requests(load, census)
             yield from invocations_per_copy((load,), census)
+            yield from invocations_by_type((load,), census)
             yield from requests_by_location(load, census)
 
     def _begin(self, second: int, census: Census) -> Iterator[ScopedSample]:
@@ -130,15 +149,25 @@ class Publication:
         self._note_counts(load, on_copies, census)
         is_adapter = len(on_copies) > 1
         gauge = self._period.gauges.setdefault(key, _Gauge())
-        gauge.num_seconds += 1
-        gauge.mean_sum += load.in_flight_mean
-        gauge.least = min(gauge.least, load.in_flight_min if is_adapter else load.on_copies_min)
-        gauge.most = max(gauge.most, load.in_flight_max if is_adapter else load.most_on_copies)
+        gauge.note(load.in_flight_mean, *_extremes(load, is_adapter))
         if metrics_of(key, census).is_enhanced:
             for copy_id, most in load.in_flight_max_by_copy.items():
                 gauge.most_by_copy.setdefault(copy_id, []).append(most)
         if is_adapter:
             self._period.gauges.setdefault(on_copies[1], _Gauge()).mean_sum += load.in_flight_mean
+
+    def _note_types(self, load: SecondLoad, shares: Shares, census: Census) -> None:
+        """Note what each instance type of a variant with pools had of the load."""
+        assert self._period is not None
+        on_copies = copy_owners(load.key, census)
+        least, most = _extremes(load, len(on_copies) > 1)
+        for kind, share in shares.items():
+            own, *base = (ServingLocation(it, instance_type=kind) for it in on_copies)
+            gauge = self._period.gauges.setdefault(own, _Gauge())
+            gauge.note(load.in_flight_mean * share, least * share, most * share)
+            for place in base:
+                more = self._period.gauges.setdefault(place, _Gauge())
+                more.mean_sum += load.in_flight_mean * share
 
     def _note_counts(self, load: SecondLoad, on_copies: Iterable[LoadKey], census: Census) -> None:
         """Note that a name, and the variant that it is on, had something to count."""
@@ -149,6 +178,7 @@ class Publication:
             counts.arrived |= both
             counts.arrived_on_copies.update(on_copies)
             counts.busy.update(arrived_at(load, census))
+            counts.busy_types.update(places_by_type(load, census))
         if load.finished:
             counts.finished |= both
             counts.ended.update(location for location, _ in ended_at(load, census))
@@ -163,16 +193,22 @@ class Publication:
             yield from requests_by_location(load, census)
             yield from own_metrics(load, with_copies=True)
         yield from invocations_per_copy(loads, census)
+        yield from invocations_by_type(loads, census)
 
     def _end_period(self, census: Census) -> Iterator[ScopedSample]:
         period, self._period = self._period, None
         if period is None or not period.num_seconds:
             return
         yield from self._counted(census)
+
+        def seen(place: LoadKey | ServingLocation) -> InFlight:
+            gauge = period.gauges.get(place)
+            return IDLE if gauge is None else _in_flight(gauge, period.num_seconds)
+
         for key in names_in_service(census):
             gauge = period.gauges.get(key)
-            seen = IDLE if gauge is None else _in_flight(gauge, period.num_seconds)
-            yield from concurrency(period.start, seen, key, census)
+            yield from concurrency(period.start, seen(key), key, census)
+            yield from concurrency_by_type(period.start, key, seen, census)
             most = {} if gauge is None else gauge.most_by_copy
             yield from concurrency_by_location(period.start, key, most, period.num_seconds, census)
         yield from capacity(period.start, census)
@@ -190,7 +226,15 @@ class Publication:
                 refused=key in counts.refused,
             )
             yield from zeros(counts.start, key, seen, census)
+            yield from idle_types(counts.start, key, counts.busy_types, census)
             yield from idle_locations(counts.start, key, counts.busy, counts.ended, census)
+
+
+def _extremes(load: SecondLoad, is_adapter: bool) -> tuple[int, int]:
+    """The fewest and the most requests in flight; a base's with those of its adapters."""
+    if is_adapter:
+        return load.in_flight_min, load.in_flight_max
+    return load.on_copies_min, load.most_on_copies
 
 
 def _in_flight(gauge: _Gauge, num_seconds: int) -> InFlight:

@@ -15,6 +15,7 @@ from hostelry.metrics.sagemaker.census import (
     CopyUsage,
     InstanceCapacity,
     VariantCensus,
+    hosts_of,
     metrics_of,
 )
 from hostelry.metrics.sagemaker.enhanced import ServingLocation, accelerator_names
@@ -46,7 +47,8 @@ def utilization(at: int, census: Census, used: Used) -> Iterator[ScopedSample]:
             yield paced(scoped, variant.metrics.period_s)
     for key, component in census.components.items():
         metrics = metrics_of(key, census)
-        for scoped in _of_component(at, key, component, used):
+        pools = census.variants[hosts_of(key)].pools if hosts_of(key) in census.variants else ()
+        for scoped in _of_component(at, key, component, used, by_type=bool(pools)):
             yield paced(scoped, metrics.period_s)
         for copy in component.copies if metrics.is_enhanced and component.base is None else ():
             for scoped in _of_container(at, key, component, copy, used):
@@ -56,17 +58,17 @@ def utilization(at: int, census: Census, used: Used) -> Iterator[ScopedSample]:
 def _of_variant(
     at: int, key: LoadKey, variant: VariantCensus, used: Used, disk_use: float | None
 ) -> Iterator[ScopedSample]:
-    dimensions = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
     by_instance: dict[str, list[CopyUsage]] = {it.id: [] for it in variant.instances}
     for copy in variant.copies:
         by_instance.setdefault(copy.instance_id, []).append(copy)
-    found: dict[str, list[float]] = {}
+    found: dict[tuple[str | None, str], list[float]] = {}
     disk = () if disk_use is None else (("DiskUtilization", 100 * disk_use),)
     for room in variant.instances:
         copies = by_instance[room.id]
         parts = (*_of_instance(room, copies, used, variant.takes_components), *disk)
         for name, value in parts:
-            found.setdefault(name, []).append(value)
+            for kind in (None, room.instance_type) if variant.pools else (None,):
+                found.setdefault((kind, name), []).append(value)
         if variant.metrics.is_enhanced:
             own = ServingLocation(key, room.id).dimensions
             for name, value in parts:
@@ -74,8 +76,9 @@ def _of_variant(
             gpus = [gpu for copy in copies for gpu in copy.gpus]
             for names, name, value in _of_each_gpu(own, gpus, variant.takes_components):
                 yield key.scope, _sample(ENDPOINT_NAMESPACE, name, names, at, (value,))
-    for name, values in found.items():
-        yield key.scope, _sample(ENDPOINT_NAMESPACE, name, dimensions, at, values)
+    for (kind, name), values in found.items():
+        own = ServingLocation(key, instance_type=kind).dimensions
+        yield key.scope, _sample(ENDPOINT_NAMESPACE, name, own, at, values)
 
 
 def _of_instance(
@@ -127,17 +130,18 @@ def _of_each_gpu(
 
 
 def _of_component(
-    at: int, key: LoadKey, component: ComponentCensus, used: Used
+    at: int, key: LoadKey, component: ComponentCensus, used: Used, *, by_type: bool
 ) -> Iterator[ScopedSample]:
     if component.base is not None or key.component_name is None:
         return
-    dimensions = {"InferenceComponentName": key.component_name}
-    found: dict[str, list[float]] = {}
+    found: dict[tuple[str | None, str], list[float]] = {}
     for copy in component.copies:
         for name, value in _of_copy(component, copy, used):
-            found.setdefault(name, []).append(value)
-    for name, values in found.items():
-        yield key.scope, _sample(COMPONENT_NAMESPACE, name, dimensions, at, values)
+            for kind in (None, copy.instance_type) if by_type else (None,):
+                found.setdefault((kind, name), []).append(value)
+    for (kind, name), values in found.items():
+        own = ServingLocation(key, instance_type=kind).dimensions
+        yield key.scope, _sample(COMPONENT_NAMESPACE, name, own, at, values)
 
 
 def _of_container(
@@ -154,12 +158,13 @@ def _of_container(
 def _of_copy(
     component: ComponentCensus, copy: CopyUsage, used: Used
 ) -> Iterator[tuple[str, float]]:
-    """Utilization of one copy's reservation."""
-    reserved = component.reserved
-    if copy.copy_id in used and reserved.cpus:
-        yield "CPUUtilizationNormalized", 100 * used[copy.copy_id] / reserved.cpus
-    if copy.memory_bytes is not None and reserved.memory_bytes:
-        yield "MemoryUtilizationNormalized", 100 * copy.memory_bytes / reserved.memory_bytes
+    """Utilization of one copy's reservation; of its instance where it reserves nothing."""
+    cpus = component.reserved.cpus or copy.limit.cpus
+    if copy.copy_id in used and cpus:
+        yield "CPUUtilizationNormalized", 100 * used[copy.copy_id] / cpus
+    memory_bytes = component.reserved.memory_bytes or copy.limit.memory_bytes
+    if copy.memory_bytes is not None and memory_bytes:
+        yield "MemoryUtilizationNormalized", 100 * copy.memory_bytes / memory_bytes
     for name, value in _of_gpus(copy.gpus, takes_components=True):
         if name.endswith("Normalized"):
             yield name, value

@@ -10,7 +10,7 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT, T0
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE
-from hostelry.metrics.sagemaker.census import Census, CopyUsage
+from hostelry.metrics.sagemaker.census import Census, CopyUsage, Resources
 from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
 
 
@@ -100,3 +100,20 @@ def test_accelerators_are_published_where_a_copy_sees_some() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     assert values("CPUUtilization", HOSTS, {}) == []
     assert values("CPUUtilizationNormalized", CHAT, {}) == []
+
+
+def test_a_copy_that_reserves_nothing_is_measured_by_its_instance() -> None:
+    # Source: the table of /aws/sagemaker/InferenceComponents: over the reservation where there is
+    # one, "otherwise ... over the limit".
+    place = census()
+    (copy, _) = place.components[CHAT].copies
+    room = Resources(cpus=4.0, memory_bytes=16 * 1024**3)
+    chat = replace(
+        place.components[CHAT], reserved=Resources(), copies=(replace(copy, limit=room),)
+    )
+    place = replace(place, variants={}, components={CHAT: chat})
+    found = {it.metric.name: it.values for _, it in utilization(T0, place, {"c-0": 0.25})}
+    assert found == {
+        "CPUUtilizationNormalized": (6.25,),
+        "MemoryUtilizationNormalized": (6.25,),
+    }

@@ -1,0 +1,178 @@
+"""A target tracking policy on a weighted expression of the instance types of a variant's pools.
+
+Source: SageMaker developer guide, "Use weighted custom metrics for mixed fleets": the policy is
+AWS's example, an average of ConcurrentRequestsPerModel of two types with weights.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.autoscaler.alarm_rig import Web
+from tests.unit.autoscaler.scaling_town import FakeLoads
+
+from hostelry.autoscaler.alarm_actions import AlarmActionDeps
+from hostelry.autoscaler.alarm_addresses import Addresses
+from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
+from hostelry.autoscaler.scaler import ScalerDeps, TargetScaler
+from hostelry.base.clock import ManualClock
+from hostelry.domain.copy import CopyPhase
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.scope import Scope
+from hostelry.metrics.sagemaker.census import (
+    Census,
+    CopyUsage,
+    InstanceCapacity,
+    Resources,
+    VariantCensus,
+)
+from hostelry.metrics.sagemaker.publication import Publication
+from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.store.records import State
+
+Client = Callable[[str], Any]
+TARGET = {
+    "ServiceNamespace": "sagemaker",
+    "ResourceId": "endpoint/e/variant/main",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+TYPES = ("ml.g6.2xlarge", "ml.g6e.2xlarge")
+M0 = 1_700_000_040.0
+LOAD_S = 240
+
+
+def concurrency(id: str, instance_type: str) -> dict[str, Any]:
+    dimensions = {"EndpointName": "e", "VariantName": "main", "InstanceType": instance_type}
+    metric = {
+        "Namespace": "AWS/SageMaker",
+        "MetricName": "ConcurrentRequestsPerModel",
+        "Dimensions": [{"Name": name, "Value": value} for name, value in dimensions.items()],
+    }
+    stat = {"Metric": metric, "Stat": "Average"}
+    return {"Id": id, "Label": instance_type, "MetricStat": stat, "ReturnData": False}
+
+
+def place(scope: Scope) -> Census:
+    """The variant's two instances: one of each type, or both of the first."""
+    key = LoadKey(scope=scope, endpoint_name="e", variant_name="main")
+    shape = Resources(cpus=8.0)
+    rooms = [InstanceCapacity(id=f"i-{it}", shape=shape, instance_type=it) for it in TYPES]
+    copies = [CopyUsage(copy_id=f"c-{it}", instance_id=f"i-{it}", instance_type=it) for it in TYPES]
+    variant = VariantCensus(
+        key=key,
+        config_name="e-config",
+        takes_components=False,
+        instances=tuple(rooms),
+        copies=tuple(copies),
+        pools=TYPES,
+    )
+    return Census(variants={key: variant})
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(M0)
+
+
+@pytest.fixture
+def served(
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    run: Callable[..., None],
+) -> None:
+    """Endpoint "e" of a model on two instances of two pools, in service."""
+    make.model()
+    pools = [{"InstanceType": it, "Priority": at} for at, it in enumerate(TYPES, start=1)]
+    variant = {
+        "VariantName": "main",
+        "ModelName": "m",
+        "InstancePools": pools,
+        "InitialInstanceCount": 2,
+    }
+    make.call("CreateEndpointConfig", EndpointConfigName="e-config", ProductionVariants=[variant])
+    make.call("CreateEndpoint", EndpointName="e", EndpointConfigName="e-config")
+    change(status=EndpointStatus.IN_SERVICE)
+    for name in TYPES:
+        run(name, "main", endpoint().active.generation, CopyPhase.READY)
+
+
+@pytest.mark.parametrize(
+    ("expression", "target", "loads", "expected"),
+    [
+        pytest.param(
+            "0.5 * g6 + 0.5 * g6e", 10.0, (30, 10), 4, id="20 on average for 10: twice as many"
+        ),
+        pytest.param(
+            "0.7 * g6 + 0.3 * g6e", 10.0, (30, 10), 5, id="the heavier type's load counts for more"
+        ),
+        pytest.param(
+            "0.5 * g6 + 0.5 * g6e", 10.0, (30, 0), 3, id="a type without load counts as zero"
+        ),
+        pytest.param(
+            "(FILL(g6, 0) / 12 + FILL(g6e, 0) / 16) / 2", 0.7, (24, 16), 5,
+            id="shares of what each type can take at once",
+        ),
+    ],
+)  # fmt: skip
+def test_load_on_a_variant_with_pools_scales_by_the_weighted_expression(
+    served: None,
+    client: Client,
+    state: State,
+    metrics: MemoryMetrics,
+    clock: ManualClock,
+    scope: Scope,
+    endpoint: Callable[[], Endpoint],
+    expression: str,
+    target: float,
+    loads: tuple[int, int],
+    expected: int,
+) -> None:
+    scaling = client("application-autoscaling")
+    scaling.register_scalable_target(**TARGET, MinCapacity=1, MaxCapacity=10)
+    weighted = {"Id": "weighted_avg", "Expression": expression, "ReturnData": True}
+    queries = [*(concurrency(*it) for it in zip(("g6", "g6e"), TYPES, strict=True)), weighted]
+    scaling.put_scaling_policy(
+        **TARGET,
+        PolicyName="weighted-concurrent-requests",
+        PolicyType="TargetTrackingScaling",
+        TargetTrackingScalingPolicyConfiguration={
+            "TargetValue": target,
+            "CustomizedMetricSpecification": {"Metrics": queries},
+        },
+    )
+    steady = ManualClock(0.0)
+    scaler = TargetScaler(
+        ScalerDeps(
+            state=state,
+            loads=FakeLoads(),
+            clock=clock,
+            steady=steady,
+            refuse_fewer=lambda *_: None,
+        )
+    )
+    actions = AlarmActionDeps(
+        state=state, clock=clock, addresses_of=Addresses(topics={}).of, post=Web().post
+    )
+    watch = AlarmWatch(
+        AlarmWatchDeps(state=state, metrics=metrics, scaler=scaler, clock=clock, steady=steady),
+        actions,
+    )
+    there, publication = place(scope), Publication()
+    (key,) = there.variants
+    for second in range(int(M0), int(M0) + LOAD_S):
+        busy = SecondLoad(
+            key=key,
+            second=second,
+            in_flight_mean=float(sum(loads)),
+            on_copies_min=sum(loads),
+            on_copies_max=sum(loads),
+            in_flight_max_by_copy={f"c-{it}": num for it, num in zip(TYPES, loads, strict=True)},
+        )
+        metrics.emit(scope, [it for _, it in publication.take(second, [busy], there)])
+        clock.advance(1.0)
+        steady.advance(1.0)
+        watch.look()
+        scaler.tick()
+    assert endpoint().active.variants[0].desired_instance_count == expected
