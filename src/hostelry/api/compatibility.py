@@ -27,8 +27,8 @@ HOSTING = re.compile(
 FEW = 3
 SERVICES = tuple(dict.fromkeys(("sagemaker", "sagemaker-runtime", *(of for of, _ in OPERATIONS))))
 FATES = ("refused", "echoed", "ignored")
-INTRODUCTION = """# Compatibility
-
+TITLE = "# Compatibility\n"
+INTRODUCTION = f"""{TITLE}
 This page is generated, and tests hold it to the code. To write it again:
 `python -m hostelry.api.compatibility docs/compatibility.md`. Shapes are those of
 the installed botocore.
@@ -135,7 +135,9 @@ def paths(shape: Shape, path: str, noted: set[str], above: Sequence[str]) -> Ite
 
 
 def main(path: Path) -> None:
-    """Write the page to the file at `path`."""
+    """Write the page to the file at `path`; SystemExit where that is another file."""
+    if path.exists() and not path.read_text(encoding="utf-8").startswith(TITLE):
+        raise SystemExit(f"{path} is another file: the page is docs/compatibility.md")
     path.write_text(page() + "\n", encoding="utf-8")
 
 

@@ -39,6 +39,13 @@ def test_the_page_is_written_to_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "page.md").read_text(encoding="utf-8").startswith("# Compatibility\n")
 
 
+def test_another_file_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# Hostelry\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="another file"):
+        main(tmp_path / "README.md")
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "# Hostelry\n"
+
+
 def test_every_operation_has_its_name_from_the_service_model() -> None:
     for service, operation in (*OPERATIONS, *REFUSED):
         assert operation in service_operations(service)
