@@ -20,6 +20,7 @@ from hostelry.containers.lmi.engine.child import EngineSide, ForkedEngine, fork_
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.lifecycle import serve
 from hostelry.containers.lmi.settings.config import ConfigurationError, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.tgi import as_lmi
 
 DEFAULT_MODEL_DIR = "/opt/ml/model"
 DEFAULT_PORT = 8080
@@ -57,6 +58,11 @@ def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace
         default=Path(env.get("HOSTELRY_MODEL_DIR") or DEFAULT_MODEL_DIR),
         help="the model folder (HOSTELRY_MODEL_DIR; default /opt/ml/model)",
     )
+    parser.add_argument(
+        "--tgi",
+        action="store_true",
+        help="be a Text Generation Inference image: its variables, its answers",
+    )
     given = parser.parse_args(argv)
     if not given.port.isdigit() or not 0 < int(given.port) < 65536:
         raise ConfigurationError(f"the port is {given.port!r}; it must be 1 to 65535")
@@ -85,7 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     key = take_key(os.environ)
     try:
         given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
-        config = read_config(os.environ, given.model_dir)
+        env = as_lmi(os.environ) if given.tgi else os.environ
+        config = read_config(env, given.model_dir)
         engine = forked_engine()
         if isinstance(engine, EngineSide):
             return run_engine(engine)

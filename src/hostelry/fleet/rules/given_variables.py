@@ -41,7 +41,8 @@ BUILT_IN: Mapping[tuple[str, ...], str] = {
     ("SM_*",): "SageMaker's settings for vLLM and TGI: one is an option, nothing reads the others",
     ("TS_*", "MMS_*"): "settings of TorchServe and Multi Model Server, which run nowhere here",
     (
-        "HF_MODEL_ID", "HF_REVISION", "HF_TASK", "HF_MODEL_QUANTIZE", "HF_MODEL_TRUST_REMOTE_CODE",
+        "HF_MODEL_ID", "HF_REVISION", "HF_MODEL_REVISION", "HF_TASK", "HF_MODEL_QUANTIZE",
+        "HF_MODEL_TRUST_REMOTE_CODE",
     ): "which model: an id, or a path that is kept to the model folder",
     (
         "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN",
@@ -55,7 +56,7 @@ BUILT_IN: Mapping[tuple[str, ...], str] = {
         "MAX_BATCH_SIZE", "MAX_BATCH_TOTAL_TOKENS", "MAX_CONCURRENT_REQUESTS", "MAX_INPUT_LENGTH",
         "MAX_INPUT_TOKENS", "MAX_TOTAL_TOKENS", "MESSAGES_API_ENABLED", "MODEL_CACHE_ROOT",
         "MODEL_LOADING_TIMEOUT", "MODEL_SERVER_TIMEOUT", "MODEL_SERVER_WORKERS", "NUM_SHARD",
-        "PREDICT_TIMEOUT", "TENSOR_PARALLEL_DEGREE",
+        "PREDICT_TIMEOUT", "TENSOR_PARALLEL_DEGREE", "DTYPE", "QUANTIZE", "SHARDED",
     ): "options of LMI and TGI under their older names: numbers and flags",
     (
         "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",

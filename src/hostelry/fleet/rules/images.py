@@ -18,6 +18,8 @@
     the image matches an [[image]]         -> the first one that matches
     hostelry/drill                         -> the built-in drill server
     djl-inference, djl-lmi, lmi, vllm      -> the built-in LLM server
+    tgi-inference, text-generation-inference
+                                           -> the same, in the manner of TGI
     any other                              -> its own container; none with `enabled = false`
 
 A program's rule must say how readiness is proven: `probe` is a request that a working server
@@ -40,6 +42,7 @@ from hostelry.fleet.rules.given_variables import BUILT_IN_NAMES
 from hostelry.fleet.rules.interpreter import PYTHON
 
 LMI_REPOSITORY = re.compile(r"(^|[-_./])(djl-inference|djl-lmi|lmi|vllm)($|[-_./])")
+TGI_REPOSITORY = re.compile(r"(^|[-_./])(tgi-inference|text-generation-inference)$")
 LMI_COMMAND = (*PYTHON, "-m", "hostelry.containers.lmi")
 LMI_PROBE_BODY = (
     b'{"inputs": "Hello", "parameters": {"max_new_tokens": 1, "output_formatter": "json"}}'
@@ -101,6 +104,7 @@ LMI_RULE = ImageRule(
     probe=Probe(content_type="application/json", body=LMI_PROBE_BODY, json_field="generated_text"),
     environment=BUILT_IN_NAMES,
 )
+TGI_RULE = replace(LMI_RULE, argv=(*LMI_COMMAND, "--tgi"))
 # The server that drills break on purpose (`hostelry chaos`).
 DRILL_RULE = ImageRule(
     kind="drill",
@@ -186,6 +190,8 @@ class ImageRules:
         repository = repository_of(image)
         if DRILL_REPOSITORY.match(repository):
             return DRILL_RULE
+        if TGI_REPOSITORY.search(repository):
+            return TGI_RULE
         return LMI_RULE if LMI_REPOSITORY.search(repository) else self._otherwise
 
 
@@ -214,8 +220,8 @@ def unknown_image(image: str, operator_file: Path) -> str:
     """The failure of a copy whose image has no rule, and what to do."""
     return (
         f'No rule for the image "{image}", and {operator_file} allows no containers ([containers] '
-        "enabled = false). Images of djl-inference, djl-lmi, lmi and vllm run on the built-in LLM "
-        "server; for any other, add an [[image]] with pattern, command and probe, or with "
+        "enabled = false). Images of djl-inference, djl-lmi, lmi, vllm and TGI run on the built-in "
+        "LLM server; for any other, add an [[image]] with pattern, command and probe, or with "
         "container = true, to that file."
     )
 

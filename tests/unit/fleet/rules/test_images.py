@@ -45,6 +45,20 @@ def test_llm_images_run_on_the_built_in_server(image: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "image",
+    [
+        "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference:2.7.0-tgi3",
+        "ghcr.io/huggingface/text-generation-inference:3.3.6",
+    ],
+)
+def test_tgi_images_run_on_the_built_in_server_in_the_manner_of_tgi(image: str) -> None:
+    rule = ImageRules.load(None).resolve(image)
+    assert rule is not None
+    assert rule.kind == "lmi"
+    assert rule.argv[-2:] == ("hostelry.containers.lmi", "--tgi")
+
+
+@pytest.mark.parametrize(
     ("image", "kind"),
     [
         pytest.param("hostelry/drill", "drill", id="as drills name it"),
