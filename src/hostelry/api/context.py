@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hostelry.base.root_key import RootKey
 from hostelry.domain.instance_type import InstanceType
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
@@ -21,7 +22,7 @@ class CallContext:
     `scope` owns the resources that the call names. `shape_of` returns an instance type's declared
     shape. `role_arn` and `role_name` are the execution role that sts and iam return. `metrics` is
     the store of metrics; `pace` divides AWS's waits of minutes. `instance_types` are those with a
-    declared shape.
+    declared shape. `root_key` seals key material.
     """
 
     scope: Scope
@@ -34,6 +35,7 @@ class CallContext:
     pace: float = 1.0
     metrics: MetricStore
     instance_types: Mapping[str, InstanceType] = field(default_factory=dict)
+    root_key: RootKey = field(default_factory=RootKey)
 
 
 Operation = Callable[[CallContext, Params], Result]

@@ -19,6 +19,7 @@ from hostelry.api.cloudwatch import (
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.ec2 import operations as ec2
 from hostelry.api.ecr import operations as ecr
+from hostelry.api.kms import operations as kms
 from hostelry.api.sagemaker import (
     component,
     component_update,
@@ -113,6 +114,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("application-autoscaling", "TagResource"): autoscaling_tag.tag_resource,
     ("application-autoscaling", "UntagResource"): autoscaling_tag.untag_resource,
     ("application-autoscaling", "ListTagsForResource"): autoscaling_tag.list_tags_for_resource,
+    **of_service("kms", kms.OPERATIONS),
     **of_service("sts", identity.STS_OPERATIONS),
     **of_service("iam", identity.IAM_OPERATIONS),
     **of_service("ec2", ec2.OPERATIONS),

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
+from hostelry.base.root_key import RootKey
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
@@ -99,6 +100,7 @@ async def _serve(
                     board=scaling.board,
                     metrics=scaling.metrics,
                     pace=config.pace,
+                    root_key=RootKey(home.root_key),
                     more_routes=scaling.routes,
                 )
             )

@@ -31,6 +31,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.base.root_key import RootKey
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
@@ -71,6 +72,7 @@ class ControlDeps:
     board: LoadAggregator = field(default_factory=lambda: LoadAggregator(0.0))
     metrics: MetricStore
     pace: float = 1.0
+    root_key: RootKey = field(default_factory=RootKey)
     more_routes: tuple[Route, ...] = ()
 
 
@@ -188,6 +190,7 @@ class InternalApi:
             pace=deps.pace,
             metrics=deps.metrics,
             instance_types=instance_types(),
+            root_key=deps.root_key,
         )
 
 

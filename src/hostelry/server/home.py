@@ -129,6 +129,11 @@ class Home:
         return self.root / "metrics"
 
     @property
+    def root_key(self) -> Path:
+        """The key that seals the material of KMS keys; mode 0600."""
+        return self.root / "kms.key"
+
+    @property
     def routes(self) -> Path:
         """The gateway's last routes."""
         return self.root / "routes.json"

@@ -13,6 +13,7 @@ from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
+from hostelry.domain.kms import KmsAlias, KmsKey
 from hostelry.domain.model import Model
 from hostelry.domain.repository import Repository
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
@@ -114,6 +115,8 @@ class State:
     scheduled_actions: Records[ScheduledAction]
     scaling_activities: Records[ScalingActivity]
     repositories: Records[Repository]
+    kms_keys: Records[KmsKey]
+    kms_aliases: Records[KmsAlias]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
 
@@ -137,4 +140,6 @@ def open_state(store: Store) -> State:
         scheduled_actions=Records(store, "scheduled_action", ScheduledAction, mirror),
         scaling_activities=Records(store, "scaling_activity", ScalingActivity, mirror),
         repositories=Records(store, "repository", Repository, mirror),
+        kms_keys=Records(store, "kms_key", KmsKey, mirror),
+        kms_aliases=Records(store, "kms_alias", KmsAlias, mirror),
     )

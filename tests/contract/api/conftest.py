@@ -20,6 +20,7 @@ from hostelry.aws.pattern import compiled
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.base.root_key import RootKey
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -58,6 +59,11 @@ def metrics(clock: ManualClock) -> MemoryMetrics:
     return MemoryMetrics(clock)
 
 
+@pytest.fixture
+def root_key() -> RootKey:
+    return RootKey()
+
+
 @pytest.fixture(scope="session")
 def service_models() -> Callable[[str], ServiceModel]:
     session = botocore.session.get_session()
@@ -76,6 +82,7 @@ def call_as(
     state: State,
     clock: ManualClock,
     metrics: MemoryMetrics,
+    root_key: RootKey,
     service_models: Callable[[str], ServiceModel],
 ) -> Callable[..., dict[str, Any]]:
     """`call_as(scope, operation, **params)`: the result, after botocore has accepted both sides."""
@@ -94,6 +101,7 @@ def call_as(
             role_name="HostelryExecutionRole",
             metrics=metrics,
             instance_types=instance_types(),
+            root_key=root_key,
         )
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)

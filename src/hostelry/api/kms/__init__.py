@@ -1,0 +1,1 @@
+"""KMS: symmetric keys, aliases, and encryption under them."""

@@ -1,0 +1,121 @@
+"""Encryption under KMS keys: of small values, and of data keys."""
+
+import os
+from collections.abc import Mapping
+
+from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.kms import lookup, material
+from hostelry.api.kms.key import ALGORITHM
+from hostelry.api.refusals import unsupported
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.kms import KmsKey, key_arn
+
+SPEC_BYTES: Mapping[str, int] = {"AES_256": 32, "AES_128": 16}
+UNSERVED = ("DryRun", "DryRunModifiers", "Recipient", "GrantTokens")
+ALGORITHM_MEMBERS = (
+    "EncryptionAlgorithm",
+    "SourceEncryptionAlgorithm",
+    "DestinationEncryptionAlgorithm",
+)
+
+
+def encrypt(context: CallContext, params: Params) -> Result:
+    """Encrypt at most 4096 bytes."""
+    check_options(params)
+    key = lookup.usable_key(context, params["KeyId"])
+    blob = material.encrypt(context, key, params["Plaintext"], pairs(params))
+    return {"CiphertextBlob": blob, "KeyId": key.arn, "EncryptionAlgorithm": ALGORITHM}
+
+
+def decrypt(context: CallContext, params: Params) -> Result:
+    """Decrypt, under the key that the ciphertext names."""
+    check_options(params)
+    key, plaintext = opened(context, params, "KeyId", pairs(params))
+    return {"KeyId": key.arn, "Plaintext": plaintext, "EncryptionAlgorithm": ALGORITHM}
+
+
+def re_encrypt(context: CallContext, params: Params) -> Result:
+    """ReEncrypt: under another key or context, without showing the plaintext."""
+    check_options(params)
+    source_pairs = pairs(params, "SourceEncryptionContext")
+    source, plaintext = opened(context, params, "SourceKeyId", source_pairs)
+    key = lookup.usable_key(context, params["DestinationKeyId"])
+    new_pairs = pairs(params, "DestinationEncryptionContext")
+    return {
+        "CiphertextBlob": material.encrypt(context, key, plaintext, new_pairs),
+        "SourceKeyId": source.arn,
+        "KeyId": key.arn,
+        "SourceEncryptionAlgorithm": ALGORITHM,
+        "DestinationEncryptionAlgorithm": ALGORITHM,
+    }
+
+
+def generate_data_key(context: CallContext, params: Params) -> Result:
+    """GenerateDataKey: random bytes, in the clear and encrypted under the key."""
+    check_options(params)
+    num_bytes = data_key_bytes(params)
+    key = lookup.usable_key(context, params["KeyId"])
+    plaintext = os.urandom(num_bytes)
+    blob = material.encrypt(context, key, plaintext, pairs(params))
+    return {"CiphertextBlob": blob, "Plaintext": plaintext, "KeyId": key.arn}
+
+
+def generate_data_key_without_plaintext(context: CallContext, params: Params) -> Result:
+    """GenerateDataKeyWithoutPlaintext."""
+    answer = generate_data_key(context, params)
+    del answer["Plaintext"]
+    return answer
+
+
+def generate_random(_: CallContext, params: Params) -> Result:
+    """GenerateRandom."""
+    check_options(params)
+    if params.get("CustomKeyStoreId"):
+        raise unsupported("CustomKeyStoreId")
+    if not params.get("NumberOfBytes"):
+        raise validation_error("NumberOfBytes is required.")
+    return {"Plaintext": os.urandom(params["NumberOfBytes"])}
+
+
+def opened(
+    context: CallContext, params: Params, key_member: str, encryption_context: Mapping[str, str]
+) -> tuple[KmsKey, bytes]:
+    """The key and the plaintext of CiphertextBlob; the caller may say which key it must be."""
+    blob: bytes = params["CiphertextBlob"]
+    key_id = material.key_id_of(blob)
+    given = params.get(key_member)
+    if given and lookup.found_key(context, given).value.key_id != key_id:
+        raise ServiceError(
+            "IncorrectKeyException",
+            "The key ID in the request does not identify a CMK that can perform this operation.",
+        )
+    if context.state.kms_keys.get(context.scope, key_id) is None:
+        # Bytes that name no key are not ours; so AWS answers, too.
+        raise material.invalid_ciphertext()
+    key = lookup.usable_key(context, key_arn(context.scope, key_id))
+    return key, material.decrypt(context, key, blob, encryption_context)
+
+
+def pairs(params: Params, member: str = "EncryptionContext") -> Mapping[str, str]:
+    """The encryption context of a request."""
+    given: Mapping[str, str] = params.get(member) or {}
+    return given
+
+
+def data_key_bytes(params: Params) -> int:
+    """The length of the data key asked for."""
+    spec, number = params.get("KeySpec"), params.get("NumberOfBytes")
+    if (spec is None) == (number is None):
+        raise validation_error("Please specify either number of bytes or key spec.")
+    return SPEC_BYTES[spec] if spec is not None else int(number or 0)
+
+
+def check_options(params: Params) -> None:
+    """Raise for an algorithm of other keys, and for what is not served."""
+    for name in UNSERVED:
+        if params.get(name):
+            raise unsupported(name)
+    for name in ALGORITHM_MEMBERS:
+        if params.get(name, ALGORITHM) != ALGORITHM:
+            message = f"Algorithm {params[name]} is incompatible with key spec {ALGORITHM}."
+            raise ServiceError("InvalidKeyUsageException", message)
