@@ -103,7 +103,7 @@ class AnyValue:
         if kind == "boolean":
             return self.random.random() < 0.5
         if kind == "blob":
-            return self.random.randbytes(self.random.randint(0, 20))
+            return self.random.randbytes(self.random.randint(least or 0, 20))
         if kind == "timestamp":
             whole = self.random.random() < 0.5
             moment = START + (END - START) * self.random.random()
