@@ -20,7 +20,7 @@ from hostelry.api.page import PageTokens, Position
 from hostelry.api.refusals import refuse_fields
 from hostelry.base.errors import validation_error
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
-from hostelry.metrics.query.queries import results
+from hostelry.metrics.query.queries import MAX_MATCHED, results
 from hostelry.metrics.query.search import MAX_FOUND
 
 MAX_QUERIES = 500
@@ -177,8 +177,9 @@ def _messages(cut: Sequence[str]) -> list[Result]:
     if not cut:
         return []
     text = (
-        f"Maximum number of allowed metrics exceeded: SEARCH in {', '.join(cut):.500} finds more"
-        f" than {MAX_FOUND} time series, and gives the first {MAX_FOUND}. Make the search narrower."
+        f"Maximum number of allowed metrics exceeded: {', '.join(cut):.500} finds more than"
+        f" {MAX_FOUND} time series (with Metrics Insights, or {MAX_MATCHED} metrics), and gives the"
+        " first of them. Make the search narrower."
     )
     return [{"Code": "MaxMetricsExceeded", "Value": text}]
 

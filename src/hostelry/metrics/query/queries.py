@@ -3,20 +3,28 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter, MetricReader
+from hostelry.metrics.query.insights import is_insights, parse_insights, wanted_dimensions
+from hostelry.metrics.query.insights_series import aggregated, grouped, matching, ordered
 from hostelry.metrics.query.label import filled, is_dynamic
 from hostelry.metrics.query.math_evaluate import WORDS, value_of
 from hostelry.metrics.query.math_functions import EvaluationContext
 from hostelry.metrics.query.math_syntax import ExpressionError, functions_in, names_in, parse
 from hostelry.metrics.query.math_values import SeriesArray, TimeSeries, Value, Work, kind_of
-from hostelry.metrics.query.search import MAX_FOUND, label_of, parse_search
+from hostelry.metrics.query.search import MAX_FOUND, RECENT_S, label_of, parse_search
 from hostelry.metrics.series.statistic import statistic
 
 DEFAULT_PERIOD_S = 300
+MAX_MATCHED = 10_000
+"""The metrics that a Metrics Insights query looks at, as on AWS."""
+LONGEST_INSIGHTS_S = 14 * 24 * 3600
+READ_WORK = 20
+"""What reading a metric for a Metrics Insights query counts as, in points."""
 _ID = re.compile(r"[a-z][A-Za-z0-9_]{0,254}")
 
 
@@ -35,7 +43,7 @@ class ResultSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """Series by query id; `cut` has the ids whose SEARCH matched more than MAX_FOUND metrics."""
+    """Series by query id; `cut` has the ids of searches that found more than they give."""
 
     series: Mapping[str, tuple[ResultSeries, ...]]
     cut: tuple[str, ...] = ()
@@ -92,7 +100,11 @@ def is_single(queries: Sequence[MetricQuery], id: str) -> bool:
 def uses_search(queries: Sequence[MetricQuery]) -> bool:
     """Whether any of the valid queries uses SEARCH, which alarms must not."""
     expressions = (it.expression for it in queries if it.expression is not None)
-    return any("SEARCH" in functions_in(parse(it)) for it in expressions)
+    return any("SEARCH" in functions_in(parse(it)) for it in expressions if not is_insights(it))
+
+
+def _is_insights(query: MetricQuery) -> bool:
+    return query.expression is not None and is_insights(query.expression)
 
 
 class _Evaluation:
@@ -135,7 +147,10 @@ class _Evaluation:
             work=self._work,
         )
         try:
-            value = value_of(parse(query.expression or ""), self.values, context)
+            if _is_insights(query):
+                value = self._insights(query)
+            else:
+                value = value_of(parse(query.expression or ""), self.values, context)
         except ExpressionError as error:
             raise _refusal(query, str(error)) from None
         if not isinstance(value, TimeSeries | tuple):
@@ -143,6 +158,40 @@ class _Evaluation:
         if isinstance(value, TimeSeries):
             return replace(value, label=query.id)
         return value
+
+    def _insights(self, query: MetricQuery) -> Value:
+        """One series, or with GROUP BY an array of one for each group that has data."""
+        asked, account = parse_insights(query.expression or ""), self._scope.account
+        if self._end - self._start > LONGEST_INSIGHTS_S:
+            raise ExpressionError("A Metrics Insights query covers at most two weeks.")
+        dimensions = wanted_dimensions(asked)
+        wanted = MetricFilter(
+            namespace=asked.namespace,
+            name=asked.name,
+            dimensions=dimensions,
+            exact=asked.labels is not None,
+            since=self._end - RECENT_S,
+        )
+        found = matching(asked, self._store.find(self._scope, wanted), account)
+        if len(found) > MAX_MATCHED:
+            self.cut[query.id] = None
+        period_s = query.period_s or DEFAULT_PERIOD_S
+        series = []
+        for group, metrics in grouped(asked, found[:MAX_MATCHED], account).items():
+            points = aggregated(asked, metrics, partial(self._points, period_s))
+            series.append(TimeSeries(" ".join(group), period_s, points))
+        if not asked.group_by:
+            return series[0] if series else TimeSeries(query.id, period_s, {})
+        returned, is_cut = ordered(asked, [it for it in series if it.points])
+        if is_cut:
+            self.cut[query.id] = None
+        return returned
+
+    def _points(self, period_s: int, metric: Metric, name: str) -> Mapping[float, float]:
+        """A statistic of one metric for a Metrics Insights query."""
+        self._work.spend(READ_WORK)
+        stat = MetricStat(metric=metric, period_s=period_s, statistic=name)
+        return self._metric_series(stat, "").points
 
     def _metric_series(self, stat: MetricStat, label: str) -> TimeSeries:
         start = self._start
@@ -224,6 +273,8 @@ def _in_order(queries: Sequence[MetricQuery]) -> list[MetricQuery]:
 
 
 def _names(query: MetricQuery) -> set[str]:
+    if _is_insights(query):
+        return set()
     try:
         return set(names_in(parse(query.expression or ""))) - WORDS
     except ExpressionError as error:

@@ -203,7 +203,7 @@ def test_messages_of_a_result_and_of_the_call(cloudwatch: Any) -> None:
     assert (added["Values"], added["StatusCode"]) == ([500.0], "Complete")
     (message,) = found["Messages"]
     assert message["Code"] == "MaxMetricsExceeded"
-    assert "SEARCH in e2 finds more than 500" in message["Value"]
+    assert "e2 finds more than 500" in message["Value"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
