@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from tests.integration.platform import clean_environment, until
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.ports import free_port
 from hostelry.server.home import Home, new_credentials
 from hostelry.server.objectstore import prepare, remove_sockets, weed_binary
-from hostelry.server.objectstore_keys import CERTIFICATE, KEY, draw_certificate
+from hostelry.server.objectstore_keys import CERTIFICATE, KEY, grpc_environment
 from hostelry.server.readiness import store_check
 
 pytestmark = pytest.mark.integration
@@ -76,7 +77,7 @@ def answered(port: int, certificate: Path | None, *, with_tls: bool = True) -> b
 def test_no_part_speaks_to_who_has_not_the_stores_own_certificate(
     store: Store, tmp_path: Path, part: str
 ) -> None:
-    draw_certificate(tmp_path)
+    grpc_environment(tmp_path, SystemClock().now())
     port = store.grpc_ports[part]
     until(lambda: answered(port, store.home.objects), f"{part} speaks to its owner")
     assert not answered(port, None, with_tls=False), "a client without TLS"

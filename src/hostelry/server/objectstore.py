@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.ports import free_ports
@@ -94,7 +95,7 @@ def prepare(
         argv=(str(weed_binary()), "mini", *(f"-{name}={value}" for name, value in flags.items())),
         env={
             **store_environment(environment, home.objects, secrets.token_hex(32)),
-            **grpc_environment(home.objects),
+            **grpc_environment(home.objects, SystemClock().now()),
         },
     )
 
