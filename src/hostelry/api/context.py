@@ -8,6 +8,8 @@ from hostelry.base.root_key import RootKey
 from hostelry.domain.instance_type import InstanceType
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
+from hostelry.logs.errors import LogsUnavailable
+from hostelry.logs.store import LogStore
 from hostelry.metrics.protocol import MetricStore
 from hostelry.store.records import State
 
@@ -22,7 +24,8 @@ class CallContext:
     `scope` owns the resources that the call names. `shape_of` returns an instance type's declared
     shape. `role_arn` and `role_name` are the execution role that sts and iam return. `metrics` is
     the store of metrics; `pace` divides AWS's waits of minutes. `instance_types` are those with a
-    declared shape. `root_key` seals key material.
+    declared shape. `root_key` seals key material. `log_store` is None where a call cannot concern
+    logs.
     """
 
     scope: Scope
@@ -36,6 +39,14 @@ class CallContext:
     metrics: MetricStore
     instance_types: Mapping[str, InstanceType] = field(default_factory=dict)
     root_key: RootKey = field(default_factory=RootKey)
+    log_store: LogStore | None = None
+
+    @property
+    def logs(self) -> LogStore:
+        """The store of log events; raises LogsUnavailable without one."""
+        if self.log_store is None:
+            raise LogsUnavailable("this process keeps no log events")
+        return self.log_store
 
 
 Operation = Callable[[CallContext, Params], Result]

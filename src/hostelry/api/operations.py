@@ -20,6 +20,7 @@ from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.ec2 import operations as ec2
 from hostelry.api.ecr import operations as ecr
 from hostelry.api.kms import operations as kms
+from hostelry.api.logs import operations as logs
 from hostelry.api.sagemaker import (
     component,
     component_update,
@@ -119,6 +120,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **of_service("iam", identity.IAM_OPERATIONS),
     **of_service("ec2", ec2.OPERATIONS),
     **of_service("ecr", ecr.OPERATIONS),
+    **of_service("logs", logs.OPERATIONS),
 }
 REFUSED: Mapping[tuple[str, str], str] = {
     ("ecr", "GetAuthorizationToken"): (
@@ -128,7 +130,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
 }
 """Operations that are not served for a reason of their own, which their error states."""
 
-READS = ("Describe", "List", "Get")
+READS = ("Describe", "List", "Get", "Filter")
 # Reconcilers write the same records; each lost race means that one of them made progress.
 ATTEMPTS = 20
 

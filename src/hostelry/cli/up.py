@@ -69,6 +69,10 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     hold_requests_each: HoldEachOption = 1024,
     hold_mb: HoldMbOption = 256.0,
     metrics_mb: Annotated[float, typer.Option(help="Memory for metrics.")] = 256.0,
+    logs_mb: Annotated[float, typer.Option(help="Disk for log events.")] = 1024.0,
+    logs_days: Annotated[
+        int, typer.Option(help="Days that log events are kept where their group does not say.")
+    ] = 14,
     copy_user: CopyUserOption = AUTO,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; run in the background.")
@@ -115,6 +119,8 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         hold_requests_each=hold_requests_each,
         hold_mb=hold_mb,
         metrics_mb=metrics_mb,
+        logs_mb=logs_mb,
+        logs_days=logs_days,
         copy_user=copy_user,
     )
     if detach:

@@ -3,6 +3,7 @@
 Layout: docs/architecture.md section 5. Defines names and formats; starts and stops nothing.
 """
 
+import contextlib
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -15,9 +16,12 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import CopySpec, LastEnd
+from hostelry.domain.log_source import LogSource
 from hostelry.fleet.rules.images import ImageRule
 
 T = TypeVar("T")
+# In the folder of instances: the logs of copies that are gone, until they are collected.
+ENDED_LOGS = ".ended"
 SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -94,6 +98,11 @@ class CopyFolder:
         return self.root / "log"
 
     @property
+    def log_source(self) -> Path:
+        """The `LogSource` that the log is of."""
+        return self.root / "source.json"
+
+    @property
     def model(self) -> Path:
         """The model's artifacts, as the model server sees them."""
         return self.root / "model"
@@ -106,8 +115,30 @@ class CopyFolder:
         """Write the record. It need not survive a power cut: neither does the process it names."""
         write_whole(self.record, msgspec.json.encode(record), durable=False)
 
+    def load_source(self) -> LogSource | None:
+        """The source of the log; None where none can be read."""
+        return _load(self.log_source, LogSource)
+
+    def save_source(self, source: LogSource) -> None:
+        """Write the source of the log. A full disk stops no copy: its log is not collected then."""
+        with contextlib.suppress(OSError):
+            write_whole(self.log_source, msgspec.json.encode(source), durable=False)
+
+    def keep_log(self) -> None:
+        """Move the log to where it is collected once the copy is gone; repeated, nothing."""
+        with contextlib.suppress(OSError):
+            source, inode = self.log_source.read_bytes(), self.log.stat().st_ino
+            ended = self.root.parent.parent.parent / ENDED_LOGS / f"{self.root.name}.{inode}"
+            ended.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(CopyFolder(ended).log_source, source, durable=False)
+            self.log.replace(CopyFolder(ended).log)
+
     def remove(self) -> None:
-        """Remove the folder and its contents, but not the files that the model links to."""
+        """Remove the folder and its contents, but not the files that the model links to.
+
+        The log is kept until it is collected.
+        """
+        self.keep_log()
         shutil.rmtree(self.root, ignore_errors=True)
 
 

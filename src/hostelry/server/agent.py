@@ -74,6 +74,7 @@ async def serve(home: Home, instance_id: str) -> None:
                 http=http,
                 region=instance.scope.region,
                 shape=instance.shape,
+                instance=instance,
                 operator_environment=operator,
                 devices=devices,
                 warm=warm,

@@ -33,6 +33,7 @@ from hostelry.server.control_app import ControlDeps, control_app
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.image_file import ImageFile
+from hostelry.server.log_collection import LogCollection, collecting
 from hostelry.server.scaling import Scaling, running
 from hostelry.store.records import open_state
 from hostelry.store.sqlite import SqliteStore
@@ -84,9 +85,12 @@ async def _serve(
         clock = SystemClock()
         reconciler = Reconciler(state, _reconciler_deps(home, config, credentials, clock))
         census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
-        async with running(
-            Scaling(home, config, credentials, state, clock, shape_of, census.take)
-        ) as scaling:
+        async with (
+            collecting(LogCollection(home, config, clock)) as logs,
+            running(
+                Scaling(home, config, credentials, state, clock, shape_of, census.take)
+            ) as scaling,
+        ):
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -101,6 +105,7 @@ async def _serve(
                     metrics=scaling.metrics,
                     pace=config.pace,
                     root_key=RootKey(home.root_key),
+                    logs=logs.store,
                     more_routes=scaling.routes,
                 )
             )

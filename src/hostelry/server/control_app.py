@@ -37,6 +37,7 @@ from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
 from hostelry.fleet.shapes import instance_types
 from hostelry.gateway.handlers.callers import check_service
+from hostelry.logs.store import LogStore
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.overview import overview
@@ -58,7 +59,7 @@ class ControlDeps:
     """Dependencies of control's application. `role_created_at` is shown by iam:GetRole.
 
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
-    aggregates the load that gateway workers report. Operations get `metrics` and `pace`.
+    aggregates the load that gateway workers report. Operations get `metrics`, `pace` and `logs`.
     """
 
     state: State
@@ -73,6 +74,7 @@ class ControlDeps:
     metrics: MetricStore
     pace: float = 1.0
     root_key: RootKey = field(default_factory=RootKey)
+    logs: LogStore | None = None
     more_routes: tuple[Route, ...] = ()
 
 
@@ -191,6 +193,7 @@ class InternalApi:
             metrics=deps.metrics,
             instance_types=instance_types(),
             root_key=deps.root_key,
+            log_store=deps.logs,
         )
 
 

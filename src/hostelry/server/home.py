@@ -71,6 +71,8 @@ class UpConfig:
     hold_requests_each: int = 1024  # ... for one endpoint or component
     hold_bytes: int = 256 * 1024 * 1024
     metrics_bytes: int = 256 * 1024 * 1024  # of memory, in control
+    logs_bytes: int = 1024 * 1024 * 1024  # of log events on disk
+    logs_days: int = 14  # that they are kept where their group has no retention
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
     chosen_gateway_port: int | None = None  # where the default port was taken
     chosen_s3_port: int | None = None
@@ -182,6 +184,11 @@ class Home:
     def logs(self) -> Path:
         """One log per process."""
         return self.root / "logs"
+
+    @property
+    def log_events(self) -> Path:
+        """The SQLite file of log events: the output of copies, and what programs put."""
+        return self.root / "logs.db"
 
     @property
     def objects(self) -> Path:

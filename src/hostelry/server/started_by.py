@@ -26,7 +26,9 @@ GATEWAY_ONLY = frozenset(
         "insecure_no_auth",
     }
 )
-CONTROL_ONLY = frozenset({"pace", "metrics_bytes", "artifact_cache_bytes", "copy_user"})
+CONTROL_ONLY = frozenset(
+    {"pace", "metrics_bytes", "logs_bytes", "logs_days", "artifact_cache_bytes", "copy_user"}
+)
 NOT_READ: Mapping[str, frozenset[str]] = {"control": GATEWAY_ONLY, "gateway": CONTROL_ONLY}
 
 

@@ -26,6 +26,8 @@ MAX_DEFAULT_WORKERS = 4
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
 MAX_HOLD_REQUESTS = 1_000_000
 MAX_HOLD_MB = 1024 * 1024
+MIN_LOGS_MB, MAX_LOGS_MB = 16, 1024 * 1024
+MIN_LOGS_DAYS, MAX_LOGS_DAYS = 1, 3653
 MIN_METRICS_MB, MAX_METRICS_MB = 8, 1024 * 1024
 
 
@@ -53,6 +55,8 @@ class UpOptions:
     hold_requests_each: int = 1024
     hold_mb: float = 256.0
     metrics_mb: float = 256.0
+    logs_mb: float = 1024.0
+    logs_days: int = 14
     copy_user: str = AUTO
 
     @property
@@ -90,6 +94,7 @@ def check_options(options: UpOptions) -> None:
     check_timeouts(options)
     check_holding(options)
     check_metrics(options)
+    check_logs(options)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
 
@@ -100,6 +105,20 @@ def check_metrics(options: UpOptions) -> None:
         raise TerminalError(
             f"--metrics-mb {options.metrics_mb:g}: expected {MIN_METRICS_MB} or more and at most "
             f"{MAX_METRICS_MB}"
+        )
+
+
+def check_logs(options: UpOptions) -> None:
+    """Raise TerminalError where the disk or the time for log events is out of range."""
+    if not MIN_LOGS_MB <= options.logs_mb <= MAX_LOGS_MB:
+        raise TerminalError(
+            f"--logs-mb {options.logs_mb:g}: expected {MIN_LOGS_MB} or more and at most "
+            f"{MAX_LOGS_MB}"
+        )
+    if not MIN_LOGS_DAYS <= options.logs_days <= MAX_LOGS_DAYS:
+        raise TerminalError(
+            f"--logs-days {options.logs_days}: expected {MIN_LOGS_DAYS} or more and at most "
+            f"{MAX_LOGS_DAYS}"
         )
 
 
@@ -249,6 +268,8 @@ def decide_config(
         hold_requests_each=options.hold_requests_each,
         hold_bytes=int(options.hold_mb * 1024 * 1024),
         metrics_bytes=int(options.metrics_mb * 1024 * 1024),
+        logs_bytes=int(options.logs_mb * 1024 * 1024),
+        logs_days=options.logs_days,
         copy_user=copy_user,
         chosen_gateway_port=ports.chosen_gateway,
         chosen_s3_port=ports.chosen_s3,

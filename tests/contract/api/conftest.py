@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ from hostelry.domain.model import Container
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.fleet.shapes import instance_types
+from hostelry.logs.store import LogStore
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
@@ -64,6 +66,13 @@ def root_key() -> RootKey:
     return RootKey()
 
 
+@pytest.fixture
+def log_store(tmp_path: Path) -> Iterator[LogStore]:
+    store = LogStore(tmp_path / "logs.db")
+    yield store
+    store.close()
+
+
 @pytest.fixture(scope="session")
 def service_models() -> Callable[[str], ServiceModel]:
     session = botocore.session.get_session()
@@ -83,6 +92,7 @@ def call_as(
     clock: ManualClock,
     metrics: MemoryMetrics,
     root_key: RootKey,
+    log_store: LogStore,
     service_models: Callable[[str], ServiceModel],
 ) -> Callable[..., dict[str, Any]]:
     """`call_as(scope, operation, **params)`: the result, after botocore has accepted both sides."""
@@ -102,6 +112,7 @@ def call_as(
             metrics=metrics,
             instance_types=instance_types(),
             root_key=root_key,
+            log_store=log_store,
         )
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)
@@ -390,7 +401,7 @@ class Body:
 
 @pytest.fixture
 def answer(
-    state: State, scope: Scope, clock: ManualClock, metrics: MemoryMetrics
+    state: State, scope: Scope, clock: ManualClock, metrics: MemoryMetrics, log_store: LogStore
 ) -> Callable[..., AWSResponse]:
     """A handler of boto3's before-send: the request is parsed, performed and answered here."""
 
@@ -410,6 +421,7 @@ def answer(
             role_arn=ROLE,
             role_name="HostelryExecutionRole",
             metrics=metrics,
+            log_store=log_store,
         )
         call: ApiCall | None = None
         try:

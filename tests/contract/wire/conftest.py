@@ -29,6 +29,7 @@ SAMPLES = (
     "e" * 20,
     "a" * 40,
     "12345",
+    "123456789012",
     "/opt/ml/model",
     "/opt/ml/\u00e9",
     "s3://bucket/key",

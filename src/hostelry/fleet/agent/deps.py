@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 
 from hostelry.base.clock import Clock, SystemClock
+from hostelry.domain.copy import Instance
 from hostelry.domain.shape import Shape
 from hostelry.fleet.agent.lifecycle import CopyPolicy
 from hostelry.fleet.artifacts.protocol import Artifacts
@@ -17,7 +18,7 @@ from hostelry.fleet.launch.warm import WarmForks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyDeps:
-    """Dependencies of every copy of an instance."""
+    """Dependencies of every copy of an instance. Logs of copies without one are not collected."""
 
     images_file: Path
     artifacts: Artifacts
@@ -25,6 +26,7 @@ class CopyDeps:
     http: httpx.AsyncClient
     region: str
     shape: Shape
+    instance: Instance | None = None
     operator_environment: Mapping[str, str] = field(repr=False)
     policy: CopyPolicy = field(default_factory=CopyPolicy)
     devices: tuple[str, ...] = ()

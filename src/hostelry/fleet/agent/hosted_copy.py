@@ -15,6 +15,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse, LastEnd
+from hostelry.domain.log_source import source_of
 from hostelry.fleet.agent.adapter_mount import mount_of
 from hostelry.fleet.agent.adapters import CopyAdapters
 from hostelry.fleet.agent.deps import CopyDeps
@@ -180,6 +181,8 @@ class HostedCopy:
 
     async def _run_processes(self) -> None:
         self._folder.root.mkdir(parents=True, exist_ok=True)
+        if self._deps.instance is not None:
+            self._folder.save_source(source_of(self._deps.instance, self.spec))
         process = await self._adopt()
         if self._record.failure is not None:
             raise TerminalError(self._record.failure)

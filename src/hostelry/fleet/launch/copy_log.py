@@ -6,12 +6,16 @@ opened for appending, so it can be truncated while the server writes.
 
 import contextlib
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 MAX_LOG_BYTES = 64 * 1024 * 1024
 KEPT_BYTES = 1024 * 1024
 MAX_TAIL_BYTES = 256 * 1024
 NOTE = "[agent] "  # prefix of the agent's lines
+MAX_HEADING_BYTES = 128
+HEADING = re.compile(rb"\[agent\] log cut at byte (\d{1,18}) of its output; its end follows\n")
 
 
 class CopyLog:
@@ -43,16 +47,40 @@ class CopyLog:
             return False
         if size_bytes <= max_bytes:
             return False
+        heading = heading_of(_first_bytes(self._path))
         kept = _last_bytes(self._path, kept_bytes)
+        first = heading.position + size_bytes - heading.length - len(kept)
         os.truncate(self._path, 0)
         with open(self._path, "ab", opener=_private) as file:
-            file.write(f"{NOTE}log cut at {size_bytes} bytes; its end follows\n".encode())
+            file.write(f"{NOTE}log cut at byte {first} of its output; its end follows\n".encode())
             file.write(kept)
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The heading of a log that was cut: its length, and the position of what follows.
+
+    Positions count the bytes of all output, those that were cut included.
+    """
+
+    length: int = 0
+    position: int = 0
+
+
+def heading_of(first_bytes: bytes) -> Heading:
+    """The heading of the log that begins with these bytes; empty where it was never cut."""
+    match = HEADING.match(first_bytes)
+    return Heading() if match is None else Heading(match.end(), int(match[1]))
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_HEADING_BYTES)
 
 
 def _last_bytes(path: Path, max_bytes: int) -> bytes:

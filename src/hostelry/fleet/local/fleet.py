@@ -96,6 +96,8 @@ class LocalFleet:
             await self._ask_to_stop(folder)
             await self._end_hung_agent(folder)
             await asyncio.gather(*(_end_copy(folder, it) for it in folder.copy_ids()))
+            for copy_id in folder.copy_ids():
+                folder.copy(copy_id).keep_log()
             await asyncio.to_thread(shutil.rmtree, folder.root, ignore_errors=True)
 
     async def list(self) -> Sequence[RunningInstance]:

@@ -1,0 +1,83 @@
+"""Source of log events: a copy, and the log group and stream that its output goes to.
+
+Source: SageMaker developer guide, "Log groups and streams that SageMaker AI sends to CloudWatch
+Logs". AWS documents no stream for components: the form is the one of containers.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.domain.copy import Copy, CopySpec, Instance
+from hostelry.domain.scope import Scope
+
+COMPONENT_OWNER = "component/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSource:
+    """A copy, as the source of log events. `component_name` is None on a model endpoint."""
+
+    scope: Scope
+    endpoint_name: str
+    variant_name: str
+    component_name: str | None
+    instance_id: str
+    copy_id: str
+
+    @property
+    def group(self) -> str:
+        """The log group."""
+        if self.component_name is not None:
+            return component_group(self.component_name)
+        return endpoint_group(self.endpoint_name)
+
+    @property
+    def stream(self) -> str:
+        """The log stream: that of the instance, or of the copy of a component."""
+        of_instance = f"{self.variant_name}/{self.instance_id}"
+        return of_instance if self.component_name is None else f"{of_instance}/{self.copy_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFile:
+    """The file of a copy's output; `is_ended` once the copy is gone, which ends the file."""
+
+    source: LogSource
+    path: Path
+    is_ended: bool = False
+
+
+def source_of(instance: Instance, spec: CopySpec) -> LogSource:
+    """The source that the copy of `spec` on `instance` is."""
+    owner = spec.owner
+    is_component = owner.startswith(COMPONENT_OWNER)
+    return LogSource(
+        scope=instance.scope,
+        endpoint_name=instance.endpoint_name,
+        variant_name=instance.variant_name,
+        component_name=owner.removeprefix(COMPONENT_OWNER) if is_component else None,
+        instance_id=instance.id,
+        copy_id=spec.id,
+    )
+
+
+def source_of_copy(copy: Copy) -> LogSource:
+    """The source that a recorded copy is."""
+    return LogSource(
+        scope=copy.scope,
+        endpoint_name=copy.endpoint_name,
+        variant_name=copy.variant_name,
+        component_name=copy.component_name,
+        instance_id=copy.instance_id,
+        copy_id=copy.spec.id,
+    )
+
+
+def component_group(component_name: str) -> str:
+    """The log group of an inference component."""
+    return f"/aws/sagemaker/InferenceComponents/{component_name}"
+
+
+def endpoint_group(endpoint_name: str) -> str:
+    """The log group of a model endpoint."""
+    return f"/aws/sagemaker/Endpoints/{endpoint_name}"

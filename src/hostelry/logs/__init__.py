@@ -1,0 +1,1 @@
+"""Log events of copies and programs: kept on disk, searched, and removed in time."""

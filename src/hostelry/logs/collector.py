@@ -1,0 +1,168 @@
+"""Collector of copies' output: what their log files gained since the last look becomes log events.
+
+Lines and the position after them are stored in one transaction, so each line is stored once,
+whatever is killed. Positions count all output of a copy, so that a log that its agent cut is read
+on from the right place, and what was cut before it was read is known.
+
+    a file                        result
+    ---------------------------   ------------------------------------------------------------
+    has new lines                 events, at the instant of the file's last write
+    ends in a part of a line      is left for later; an event once IDLE_S passed without more
+    was cut beyond the position   a line that names the number of lost bytes
+    became shorter otherwise      the copy cut it itself: read from its start, with a line
+    of a copy that is gone        read to its end, then removed
+    cannot be read or stored      is left as it is, and tried again at the next look
+
+Each look stores at most LOOK_BYTES of a file, MAX_LOOK_BYTES of all, taking turns.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.domain.log_source import LogFile
+from hostelry.fleet.launch.copy_log import MAX_HEADING_BYTES, heading_of
+from hostelry.logs.errors import LogsUnavailable
+from hostelry.logs.events import NewEvent
+from hostelry.logs.lines import messages_of
+from hostelry.logs.store import LogStore
+
+LOG = logging.getLogger(__name__)
+LOOK_BYTES = 256 * 1024
+MAX_LOOK_BYTES = 1024 * 1024
+IDLE_S = 2.0
+MAX_ENDED_BYTES = 1024 * 1024 * 1024  # kept while they cannot be stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a look reads of one file: new events, the position after them, and whether it is all."""
+
+    events: Sequence[NewEvent]
+    position: int
+    is_all: bool
+
+
+class Collector:
+    """Collects the files that `find` returns into `store`; call `look` again and again."""
+
+    def __init__(self, store: LogStore, find: Callable[[], Sequence[LogFile]]) -> None:
+        self._store = store
+        self._find = find
+        self._positions: dict[str, int] | None = None
+        self._turn = 0
+        self._is_failing = False
+
+    def look(self, now: float) -> None:
+        """Store what is new; a failure is logged once, and what it concerns is tried again."""
+        try:
+            self._look(now)
+            self._is_failing = False
+        except (LogsUnavailable, OSError) as error:
+            if not self._is_failing:
+                LOG.warning("output of copies is not collected now, and kept: %s", error)
+            self._is_failing = True
+            self._bound_ended()
+
+    def _look(self, now: float) -> None:
+        if self._positions is None:
+            self._positions = self._store.positions()
+        files = {key: it for it in self._find() if (key := _key_of(it)) is not None}
+        self._forget(set(self._positions) - set(files))
+        keys = sorted(files)
+        self._turn = (self._turn + 1) % max(1, len(keys))
+        left = MAX_LOOK_BYTES
+        for key in [*keys[self._turn :], *keys[: self._turn]]:
+            if left <= 0:
+                return
+            left -= self._collect(key, files[key], min(left, LOOK_BYTES), now)
+
+    def _collect(self, key: str, file: LogFile, budget: int, now: float) -> int:
+        """Store what is new in one file; the number of its bytes."""
+        assert self._positions is not None
+        known = self._positions.get(key, 0)
+        reading = read_new(file, known, budget, now)
+        if reading is None:
+            return 0
+        if reading.events or reading.position != known:
+            now_ms = int(now * 1000)
+            self._store.collect(file.source, key, reading.position, reading.events, now_ms)
+            self._positions[key] = reading.position
+        if file.is_ended and reading.is_all:
+            shutil.rmtree(file.path.parent, ignore_errors=True)
+        return abs(reading.position - known)
+
+    def _forget(self, gone: set[str]) -> None:
+        assert self._positions is not None
+        if gone:
+            self._store.forget_files(sorted(gone))
+            for key in gone:
+                del self._positions[key]
+
+    def _bound_ended(self) -> None:
+        """Remove the oldest logs of copies that are gone, where too many wait to be stored."""
+        with contextlib.suppress(OSError):
+            ended = [it.path for it in self._find() if it.is_ended]
+            sizes = {path: path.stat() for path in ended}
+            total = sum(it.st_size for it in sizes.values())
+            for path in sorted(ended, key=lambda it: sizes[it].st_mtime):
+                if total <= MAX_ENDED_BYTES:
+                    return
+                total -= sizes[path].st_size
+                LOG.warning("%d bytes of output of %s are lost", sizes[path].st_size, path.parent)
+                shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def read_new(file: LogFile, known: int, budget: int, now: float) -> Reading | None:
+    """What a file has beyond the position `known`, `budget` bytes at most; None: not now."""
+    try:
+        with file.path.open("rb") as opened:
+            found = os.fstat(opened.fileno())
+            heading = heading_of(opened.read(MAX_HEADING_BYTES))
+            notes: list[str] = []
+            if known < heading.position:
+                notes.append(lost_note(heading.position - known))
+                known = heading.position
+            offset = heading.length + known - heading.position
+            is_idle = file.is_ended or found.st_mtime < now - IDLE_S
+            if offset > found.st_size:
+                if not is_idle:  # it may be cut just now
+                    return None
+                notes.append("[hostelry] this log was cut by the copy itself; it follows as it is")
+                known, offset = heading.position, heading.length
+            opened.seek(offset)
+            written = opened.read(budget)
+    except FileNotFoundError:
+        return None
+    at_end = offset + len(written) >= found.st_size
+    messages, used = messages_of(written, is_final=is_idle and at_end)
+    at_ms = int(min(now, found.st_mtime) * 1000)
+    return Reading(
+        events=[NewEvent(at_ms=at_ms, message=it) for it in [*notes, *messages] if it],
+        position=known + used,
+        is_all=offset + used >= found.st_size,
+    )
+
+
+def lost_note(lost_bytes: int) -> str:
+    """The line in a stream for output that was cut before it was stored."""
+    return (
+        f"[hostelry] {lost_bytes} bytes of output before this line are lost: the log was cut "
+        "before they were stored"
+    )
+
+
+def _key_of(file: LogFile) -> str | None:
+    """The identity of a file, the same before and after it is moved; None where it is gone."""
+    try:
+        return f"{file.source.copy_id}/{_inode(file.path)}"
+    except FileNotFoundError:
+        return None
+
+
+def _inode(path: Path) -> int:
+    return path.stat().st_ino

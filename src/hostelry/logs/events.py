@@ -1,0 +1,63 @@
+"""Log groups, streams and events as values. Instants are milliseconds since the epoch."""
+
+from dataclasses import dataclass
+
+EVENT_OVERHEAD_BYTES = 26  # that CloudWatch Logs counts for each event
+MAX_EVENT_BYTES = 256 * 1024 - EVENT_OVERHEAD_BYTES  # of a line; longer ones become several
+
+Position = tuple[int, int]
+"""A place between events: before all events whose (instant, id) is not less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGroup:
+    """A log group. `retention_days` None: the platform's own time. `kms_key_id` is only kept."""
+
+    id: int
+    name: str
+    created_ms: int
+    retention_days: int | None
+    kms_key_id: str | None
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStream:
+    """A log stream; the instants are None before its first event."""
+
+    id: int
+    name: str
+    created_ms: int
+    first_ms: int | None
+    last_ms: int | None
+    ingested_ms: int | None
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEvent:
+    """A stored event."""
+
+    id: int
+    stream_name: str
+    at_ms: int
+    ingested_ms: int
+    message: str
+
+    @property
+    def position(self) -> Position:
+        """The place just before this event."""
+        return self.at_ms, self.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event to be stored."""
+
+    at_ms: int
+    message: str
+
+
+def size_of(message: str) -> int:
+    """The bytes that CloudWatch Logs counts for an event."""
+    return len(message.encode("utf-8", "surrogatepass")) + EVENT_OVERHEAD_BYTES

@@ -1,0 +1,1 @@
+"""Filter patterns: which log events a search finds. Pure."""
