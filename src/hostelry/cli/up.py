@@ -18,16 +18,19 @@ from hostelry.base.clock import monotonic_s
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, settled
 from hostelry.cli.up_flags import (
     AtZeroOption,
+    CacheOption,
     CopyUserOption,
     HoldEachOption,
     HoldLimitOption,
     HoldMbOption,
     HoldRequestsOption,
     InvokeTimeoutOption,
+    LogsDaysOption,
     NoAuthOption,
     PaceOption,
     PortOption,
     PrintUnitOption,
+    RegionOption,
     S3EndpointOption,
     S3PortOption,
     StreamTimeoutOption,
@@ -48,9 +51,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     port: PortOption = None,
     s3_port: S3PortOption = None,
     s3_endpoint: S3EndpointOption = None,
-    region: Annotated[
-        str | None, typer.Option(help="Region, at the first up. [default: us-east-1]")
-    ] = None,
+    region: RegionOption = None,
     account_id: Annotated[
         str | None, typer.Option(help="Account id, at the first up. [default: 111122223333]")
     ] = None,
@@ -58,9 +59,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     max_body_mb: Annotated[float, typer.Option(help="Largest request body.")] = 25.0,
     invoke_timeout_s: InvokeTimeoutOption = 60.0,
     stream_timeout_s: StreamTimeoutOption = 480.0,
-    artifact_cache_gb: Annotated[
-        float, typer.Option(help="Artifacts kept on disk, per instance.")
-    ] = 50.0,
+    artifact_cache_gb: CacheOption = 50.0,
     gateway_workers: WorkersOption = None,
     pace: PaceOption = 1.0,
     at_zero: AtZeroOption = "hold",
@@ -70,9 +69,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     hold_mb: HoldMbOption = 256.0,
     metrics_mb: Annotated[float, typer.Option(help="Memory for metrics.")] = 256.0,
     logs_mb: Annotated[float, typer.Option(help="Disk for log events.")] = 1024.0,
-    logs_days: Annotated[
-        int, typer.Option(help="Days that log events are kept where their group does not say.")
-    ] = 14,
+    logs_days: LogsDaysOption = 14,
     copy_user: CopyUserOption = AUTO,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; run in the background.")

@@ -30,6 +30,9 @@ S3EndpointOption = Annotated[
         show_default=False,
     ),
 ]
+RegionOption = Annotated[
+    str | None, typer.Option(help="Region, at the first up. [default: us-east-1]")
+]
 NoAuthOption = Annotated[
     bool, typer.Option("--insecure-no-auth", help="Accept unsigned requests; loopback only.")
 ]
@@ -38,6 +41,10 @@ InvokeTimeoutOption = Annotated[
 ]
 StreamTimeoutOption = Annotated[
     float, typer.Option(help="Time limit of a streamed answer or an OpenAI call, in seconds.")
+]
+CacheOption = Annotated[float, typer.Option(help="Artifacts kept on disk, per instance.")]
+LogsDaysOption = Annotated[
+    int, typer.Option(help="Days that log events are kept where their group does not say.")
 ]
 WorkersOption = Annotated[
     int | None,

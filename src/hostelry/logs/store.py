@@ -30,7 +30,7 @@ _GROUP = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class EventSearch:
     """Streams and messages that a search selects, and how much it returns and examines at once.
 
     Events come in the order of time, or `newest_first`.
@@ -187,7 +187,7 @@ class LogStore:
     def search(
         self,
         group: LogGroup,
-        search: Search,
+        search: EventSearch,
         start: Position,
         end: Position,
     ) -> tuple[list[LogEvent], Position | None]:

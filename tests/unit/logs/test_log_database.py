@@ -61,7 +61,7 @@ def test_a_full_disk_changes_nothing_and_is_retryable(tmp_path: Path) -> None:
     store.create_group(HERE, "g", 1)
     with store.database.writing() as db:
         pages = db.execute("PRAGMA page_count").fetchone()[0]
-    store.database._writer.execute(f"PRAGMA max_page_count={pages}")
+        db.execute(f"PRAGMA max_page_count={pages}")
     group = store.group(HERE, "g")
     assert group is not None
     store.create_stream(group, "s", 1)

@@ -50,7 +50,7 @@ def test_old_events_go(home: Any, retention_days: int | None, num_kept: int) -> 
     assert store.group(HERE, "g").stored_bytes == num_kept * 36
 
 
-def test_a_stream_beyond_its_share_loses_its_oldest_events_and_says_so(home: Any) -> None:
+def test_a_stream_beyond_its_share_loses_its_oldest_events_with_a_line(home: Any) -> None:
     store, limits = home.store, RetentionLimits(max_bytes=80_000)
     _, loud = made(store)
     _, quiet = made(store, stream="quiet")

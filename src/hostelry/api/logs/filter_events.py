@@ -11,7 +11,7 @@ from hostelry.api.logs.lookup import MAX_INSTANT_MS, group_of, instant_ms, inval
 from hostelry.api.logs.tokens import position_of, token_to
 from hostelry.logs.events import LogEvent, LogGroup, Position
 from hostelry.logs.patterns.pattern import parse_pattern
-from hostelry.logs.store import Search
+from hostelry.logs.store import EventSearch
 
 PAGE_SIZE = 10_000
 MAX_PAGE_BYTES = 1_048_576
@@ -27,7 +27,7 @@ def filter_log_events(context: CallContext, params: Params) -> Result:
         raise invalid("startFromHead=false needs a startTime of 2024-01-01 or later.")
     start: Position = (instant_ms(params.get("startTime"), 0), 0)
     end: Position = (instant_ms(params.get("endTime"), MAX_INSTANT_MS - 1) + 1, 0)
-    search = Search(
+    search = EventSearch(
         has_stream=searched_streams(context, group, params),
         selects=selection(params.get("filterPattern") or ""),
         limit=params.get("limit") or PAGE_SIZE,

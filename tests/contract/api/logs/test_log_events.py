@@ -6,7 +6,7 @@ import pytest
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import Scope
-from hostelry.logs.store import BEGIN, END, LogStore, Search
+from hostelry.logs.store import BEGIN, END, EventSearch, LogStore
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -61,7 +61,8 @@ def test_a_stream_is_read_from_its_head_to_its_end_and_on(logs: Call) -> None:
 
 def test_a_stream_is_read_from_its_end_backwards(logs: Call) -> None:
     put(logs, *[(number, f"{number}") for number in range(5)])
-    page, seen = get(logs, limit=2), []
+    page = get(logs, limit=2)
+    seen: list[str] = []
     while messages(page):
         seen = [*messages(page), *seen]
         token = page["nextBackwardToken"]
@@ -125,7 +126,8 @@ def test_a_search(logs: Call, params: dict[str, Any], expected: list[str] | None
     put(logs, (1, "b 1"), (3, "b 3"), stream="t")
     expected = ["a 0", "b 1", "a 2", "b 3"] if expected is None else expected
     assert messages(logs("FilterLogEvents", logGroupName="g", **params)) == expected
-    seen, token = [], {}
+    seen: list[str] = []
+    token: dict[str, str] = {}
     while True:  # and the same by ones
         page = logs("FilterLogEvents", logGroupName="g", limit=1, **params, **token)
         seen += messages(page)
@@ -182,7 +184,7 @@ def test_a_search_examines_so_much_at_a_time(
     put(logs, *[(number, f"{number}") for number in range(10)])
     group = log_store.group(scope, "g")
     assert group is not None
-    search = Search(
+    search = EventSearch(
         has_stream=lambda _: True,
         selects=lambda message: message in "09",
         limit=100,
@@ -190,7 +192,8 @@ def test_a_search_examines_so_much_at_a_time(
         max_rows=4,
         newest_first=newest_first,
     )
-    pages, start, end = [], BEGIN, END
+    pages: list[list[str]] = []
+    start, end = BEGIN, END
     while True:
         events, place = log_store.search(group, search, start, end)
         pages.append([it.message for it in events])

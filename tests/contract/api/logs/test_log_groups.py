@@ -65,7 +65,8 @@ def test_groups_are_found(logs: Call, params: dict[str, Any], found: list[str]) 
 def test_groups_come_in_pages(logs: Call) -> None:
     for number in range(5):
         logs("CreateLogGroup", logGroupName=f"g{number}")
-    seen, token = [], {}
+    seen: list[str] = []
+    token: dict[str, str] = {}
     while True:
         page = logs("DescribeLogGroups", limit=2, **token)
         seen += names_of(page)
@@ -93,7 +94,8 @@ def test_streams_by_name_and_by_their_last_event(logs: Call) -> None:
         logs("PutLogEvents", logGroupName="g", logStreamName=name, logEvents=[event])
 
     def found(**params: Any) -> list[str]:
-        seen, token = [], {}
+        seen: list[str] = []
+        token: dict[str, str] = {}
         while True:
             page = logs("DescribeLogStreams", logGroupName="g", limit=2, **params, **token)
             seen += [it["logStreamName"] for it in page["logStreams"]]
