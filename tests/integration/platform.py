@@ -31,6 +31,7 @@ from hostelry.server.run_file import RunFile, gateway_names, live_run_file
 
 CLI = (sys.executable, "-m", "hostelry.cli.main")
 COMMAND_TIMEOUT_S = 120
+TRACEBACK = "Traceback (most recent call last)"
 
 
 def until(check: Callable[[], Any], what: str, within_s: float = 30.0) -> Any:
@@ -72,6 +73,7 @@ class Platform:
         self.port, self.s3_port = free_ports(2)
         self.flags = flags
         self.environment = {**clean_environment(), **(environment or {})}
+        self.may_log_tracebacks = False  # for tests that break what must hold
         self._clients: list[Any] = []
         self._looker: Any = None
 
@@ -92,6 +94,8 @@ class Platform:
         left = self.clean_up()
         if error is None:
             assert not left, f"processes of {self.home.root} were left behind: {left}"
+            if not self.may_log_tracebacks:
+                assert not self.tracebacks(), self.tracebacks()
 
     def start(self) -> None:
         """`hostelry up --detach`; returns when the platform is ready."""
@@ -225,6 +229,16 @@ class Platform:
         """What a platform process printed so far."""
         path = self.home.logs / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
+
+    def tracebacks(self) -> list[str]:
+        """Each log of the platform's own processes that holds a traceback, from there on."""
+        logs = [*self.home.logs.glob("*.log"), *self.home.instances.glob("*/agent.log")]
+        texts = {str(path): path.read_text(errors="replace") for path in logs}
+        return [
+            f"{path}:\n{text[max(0, text.index(TRACEBACK) - 300) :][:3000]}"
+            for path, text in texts.items()
+            if TRACEBACK in text
+        ]
 
     def processes(self) -> list[int]:
         """Every live process that names this home in its command line or environment."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
 import httpx
@@ -18,9 +19,10 @@ from tests.integration.agent_rig import (
     until_ready,
 )
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER as HEADER
 from hostelry.domain.copy import CopyPhase
+from hostelry.fleet.local.client import HttpAgent
 
 pytestmark = pytest.mark.integration
 
@@ -40,6 +42,50 @@ def test_a_copy_is_ready_once_an_invocation_was_answered(tmp_path: Path) -> None
         assert there.key not in given.values()
         assert "echo server, mode ok" in await agent.log_tail("c-1")
         assert await agent.log_tail("c-none") == ""
+
+    with rig(tmp_path) as there:
+        run(work())
+
+
+async def observe_until_it_ends(agent: HttpAgent) -> None:
+    """Poll as control does, until the agent answers without a change, or not at all."""
+    have, seen = None, (await agent.observe()).version
+    while seen != have:
+        have = seen
+        try:
+            seen = (await agent.observe(have, 50.0)).version
+        except RetryableError:
+            return
+
+
+@pytest.mark.parametrize("asked", ["SIGTERM", "shutdown"])
+def test_an_agent_ends_its_requests_without_an_error(tmp_path: Path, asked: str) -> None:
+    async def work() -> None:
+        agent = await there.launch()
+        await agent.apply([echo()])
+        await until_ready(agent)
+        pid = there.agent_pid()
+        record = there.folder().load_agent()
+        assert record is not None
+        # A body that never ends: only the server's end ends this request.
+        reader, writer = await asyncio.open_connection("127.0.0.1", record.port)
+        head = f"PUT /copies HTTP/1.1\r\nHost: 127.0.0.1\r\n{HEADER}: {there.key}\r\n"
+        writer.write(f"{head}Content-Length: 9\r\n\r\n[".encode())
+        await writer.drain()
+        poll = asyncio.create_task(observe_until_it_ends(agent))
+        await asyncio.sleep(0.3)
+        assert not poll.done()
+        if asked == "SIGTERM":
+            kill(pid, signal.SIGTERM)
+        else:
+            await agent.shutdown()
+        await asyncio.wait_for(poll, 20.0)
+        answer = await asyncio.wait_for(reader.read(), 20.0)
+        assert answer.partition(b"\r\n")[0] in (b"", b"HTTP/1.1 503 Service Unavailable")
+        writer.close()
+        await until_gone(pid)
+        log = there.folder().agent_log.read_text()
+        assert "Traceback" not in log, log
 
     with rig(tmp_path) as there:
         run(work())

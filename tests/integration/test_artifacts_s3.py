@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,31 @@ def test_what_is_not_there_is_named(
         fetched(artifact_store(s3, tmp_path), uri, kind)
     assert [text for text in output if text not in str(caught.value)] == []
     assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("marker", [False, True], ids=["nothing", "a folder's marker alone"])
+def test_a_prefix_that_may_be_empty_is_an_empty_folder(
+    s3: ObjectStore, tmp_path: Path, marker: bool
+) -> None:
+    if marker:
+        s3.put("marked/", b"")
+    notes, uri = Notes(), f"s3://models/{'marked' if marker else 'unmarked'}/"
+    allowed = replace(want(uri, SourceKind.PREFIX, notes), may_be_empty=True)
+    store = artifact_store(s3, tmp_path)
+    assert list(asyncio.run(store.fetch(allowed)).iterdir()) == []
+    assert "the model folder is empty" in notes[0]
+    other = want(uri, SourceKind.PREFIX, Notes(), "c-2/model")
+    with pytest.raises(ArtifactError, match="NoSuchKey"):
+        asyncio.run(store.fetch(other))
+    s3.put(f"{uri.removeprefix('s3://models/')}config.json", b"{}")
+    allowed = replace(allowed, holder="c-3/model")
+    assert files_of(asyncio.run(store.fetch(allowed))) == {"config.json": b"{}"}
+
+
+def test_a_prefix_that_may_be_empty_needs_its_bucket(s3: ObjectStore, tmp_path: Path) -> None:
+    allowed = replace(want("s3://no-bucket/p/", SourceKind.PREFIX, Notes()), may_be_empty=True)
+    with pytest.raises(ArtifactError, match="NoSuchBucket"):
+        asyncio.run(artifact_store(s3, tmp_path).fetch(allowed))
 
 
 def test_a_bad_archive_is_refused_and_leaves_nothing(s3: ObjectStore, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import asyncio
 import fcntl
 import logging
 import os
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -42,6 +44,19 @@ from hostelry.server.home import Home, load_config, load_credentials
 log = logging.getLogger(__name__)
 
 ADOPTION_TIMEOUT_S = 5.0
+
+
+class AgentServer(uvicorn.Server):
+    """uvicorn that ends the long polls of control first: they would outlast its patience."""
+
+    def __init__(self, config: uvicorn.Config, closing: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening and let requests in progress end."""
+        self._closing()
+        await super().shutdown(sockets)
 
 
 async def serve(home: Home, instance_id: str) -> None:
@@ -104,19 +119,20 @@ def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
 async def answer(agent: InstanceAgent, folder: InstanceFolder, internal_key: str) -> None:
     """Serve the agent's HTTP; agent.json is written once its port is listened on."""
     listener = loopback_socket()
-    server: uvicorn.Server
+    server: AgentServer
 
     def finish() -> None:
         server.should_exit = True
 
-    server = uvicorn.Server(
+    server = AgentServer(
         uvicorn.Config(
             AgentRoutes(agent, finish).app(internal_key),
             log_config=None,
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=1,
-        )
+        ),
+        agent.close,
     )
     record = AgentRecord.of(own_identity(), listener.getsockname()[1])
     write_whole(folder.agent, msgspec.json.encode(record))

@@ -23,6 +23,7 @@ from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.root_key import RootKey
+from hostelry.base.server_end import EndsWithServer
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
@@ -140,7 +141,7 @@ def _reconciler_deps(
 def _server(app: ASGIApp) -> ControlServer:
     return ControlServer(
         uvicorn.Config(
-            app,
+            EndsWithServer(app),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -85,7 +85,7 @@ def test_two_base_models_and_an_adapter_from_first_to_last(
 
     with pytest.raises(ClientError) as refused:
         sm.delete_inference_component(InferenceComponentName="llama")
-    assert "as it has adapters: es" in message(refused)
+    assert "is a base inference component for one or more associated" in message(refused)
     for name in ("es", "llama", "mistral"):
         sm.delete_inference_component(InferenceComponentName=name)
         found = state.components.get(scope, name)

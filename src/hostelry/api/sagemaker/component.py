@@ -115,6 +115,7 @@ def new_adapter(
 ) -> InferenceComponent:
     """The component that lives in every copy of its base and reserves nothing."""
     refuse_runtime_config(params, "RuntimeConfig")
+    refuse_variant_name(params)
     base_name = given[0]["BaseInferenceComponentName"]
     base = find_base(context, base_name, common["endpoint_name"])
     adapter = adapter_spec(given[0], base.name, new_generation(context))
@@ -239,8 +240,20 @@ def refuse_runtime_config(params: Params, field: str) -> None:
         )
 
 
+def refuse_variant_name(params: Params) -> None:
+    """Refuse a variant for an adapter. Source: AWS forbids it, says Terraform's provider."""
+    if params.get("VariantName") is not None:
+        raise validation_error(
+            "VariantName cannot be given for an adapter (BaseInferenceComponentName is given): it"
+            " is on the variant of its base inference component."
+        )
+
+
 def check_no_adapters(context: CallContext, component: InferenceComponent) -> None:
-    """Refuse to delete a base with adapters that are not being deleted themselves."""
+    """Refuse to delete a base with adapters that are not being deleted themselves.
+
+    Terraform's provider tries again while the text says "is a base inference component".
+    """
     adapters = [
         other.name
         for other in (stored.value for stored in context.state.components.list(context.scope))
@@ -250,7 +263,8 @@ def check_no_adapters(context: CallContext, component: InferenceComponent) -> No
     ]
     if adapters:
         raise validation_error(
-            f'Cannot delete inference component "{component.arn}" as it has adapters:'
+            f'Cannot delete inference component "{component.arn}": it is a base inference component'
+            " for one or more associated adapter inference components:"
             f" {', '.join(adapters[:10])}{', ...' if len(adapters) > 10 else ''}."
             " Delete them first."
         )

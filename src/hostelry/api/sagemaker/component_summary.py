@@ -35,7 +35,7 @@ def component_summary(context: CallContext, component: InferenceComponent) -> Re
         "CreationTime": component.created_at,
         "LastModifiedTime": component.modified_at,
         "RuntimeConfig": runtime_summary(context, component),
-        **specification_summaries(component),
+        **specification_summaries(context, component),
     }
     reason = component.failure_reason or placement_note(component)
     if reason:
@@ -50,13 +50,29 @@ def placement_note(component: InferenceComponent) -> str | None:
     return component.placement_note if component.status in PLACING else None
 
 
-def specification_summaries(component: InferenceComponent) -> Result:
-    """Specification or Specifications, as it was given."""
+def specification_summaries(context: CallContext, component: InferenceComponent) -> Result:
+    """Specification or Specifications, as it was given; an adapter's has its base's requirements.
+
+    Source: Terraform's aws_sagemaker_inference_component, whose schema says so of the API.
+    """
     given = given_in_force(component)
     several = given.get("Specifications")
-    if several:
-        return {"Specifications": [specification_summary(component, it) for it in several]}
-    return {"Specification": specification_summary(component, given["Specification"])}
+    shown = [specification_summary(component, it) for it in several or [given["Specification"]]]
+    if component.adapter is not None:
+        inherited = inherited_requirements(context, component.adapter.base_name)
+        if inherited is not None:
+            shown = [{**it, "ComputeResourceRequirements": inherited} for it in shown]
+    return {"Specifications": shown} if several else {"Specification": shown[0]}
+
+
+def inherited_requirements(context: CallContext, base_name: str) -> Given | None:
+    """What an adapter's base reserves, in its first specification; None once it is gone."""
+    base = context.state.components.get(context.scope, base_name)
+    if base is None:
+        return None
+    given = given_in_force(base.value)
+    first: Given = given.get("Specification") or given["Specifications"][0]
+    return first.get("ComputeResourceRequirements")
 
 
 def specification_summary(component: InferenceComponent, given: Given) -> Result:

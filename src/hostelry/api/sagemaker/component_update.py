@@ -20,6 +20,7 @@ from hostelry.api.sagemaker.component_spec import (
     overridden,
     resolved_container,
 )
+from hostelry.api.sagemaker.component_summary import inherited_requirements
 from hostelry.api.sagemaker.endpoint import find_endpoint
 from hostelry.api.sagemaker.specifications import (
     Given,
@@ -131,8 +132,7 @@ def updated_base(
     check_limit("RuntimeConfig.CopyCount", copies, MAX_COPIES)
     component = replace(component, desired_copies=copies, rollout=None)
     if params.get("Specification") is None and params.get("Specifications") is None:
-        refuse_rolling(params, "the number of copies alone, which has no batches")
-        return component
+        return recounted(context, component, params)
     new = specifications_of(params, variant)
     if any(one.get("BaseInferenceComponentName") is not None for one in new):
         raise validation_error(
@@ -151,6 +151,21 @@ def updated_base(
         return updated
     policy = rolling_update(context, params["DeploymentConfig"], copies)
     return replace(updated, rollout=Rollout(policy=policy, started_at=context.now))
+
+
+def recounted(
+    context: CallContext, component: InferenceComponent, params: Params
+) -> InferenceComponent:
+    """The base whose number of copies alone changes: a DeploymentConfig is checked and shown.
+
+    No copy is exchanged, so there is no batch: copies are added or removed at once, as with AWS's
+    UpdateInferenceComponentRuntimeConfig.
+    """
+    given = params.get("DeploymentConfig")
+    if given is None:
+        return component
+    rolling_update(context, given, component.desired_copies)
+    return replace(component, given={**component.given, "DeploymentConfig": given})
 
 
 def updated_container(
@@ -182,7 +197,7 @@ def updated_adapter(
     """The adapter with its new weights, which have their own name in the model server."""
     refuse_runtime_config(params, "RuntimeConfig")
     refuse_rolling(params, "an adapter, which is exchanged on every copy of its base in place")
-    new, *more = specifications_of(params, variant)
+    new, *more = (without_inherited(context, old, it) for it in specifications_of(params, variant))
     if more:
         raise validation_error(
             f'Inference component "{component.arn}" is an adapter, which has one Specification.'
@@ -195,6 +210,17 @@ def updated_adapter(
     given = merged(all_given(given_in_force(component))[0], new)
     spec = adapter_spec(given, old.base_name, new_generation(context))
     return respecified(component, spec, params, [given])
+
+
+def without_inherited(context: CallContext, old: AdapterSpec, given: Given) -> Given:
+    """`given` without the requirements that Describe shows of the base, if it repeats them.
+
+    A program that sends back what it read, as Terraform does, changes nothing by that.
+    """
+    inherited = inherited_requirements(context, old.base_name)
+    if inherited is None or given.get("ComputeResourceRequirements") != inherited:
+        return given
+    return {name: it for name, it in given.items() if name != "ComputeResourceRequirements"}
 
 
 def refuse_rolling(params: Params, what: str) -> None:

@@ -1,7 +1,9 @@
 """From a ContainerDefinition to a domain container."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.base.errors import validation_error
@@ -21,6 +23,12 @@ SOURCE_KINDS: Mapping[tuple[str, str], SourceKind] = {
     ("S3Object", "None"): SourceKind.OBJECT,
     ("S3Prefix", "None"): SourceKind.PREFIX,
 }
+
+# Source: S3's user guide, "Virtual hosting of buckets", "Dual-stack endpoints", "Legacy endpoints".
+S3_HOST = re.compile(
+    r"((?P<bucket>[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9])\.)?"
+    r"s3(\.dualstack)?([.\-][a-z]{2}(-[a-z]{1,16}){1,3}-[0-9]{1,2})?\.amazonaws\.com(\.cn)?"
+)
 
 
 def container_of(given: Mapping[str, Any], path: str) -> Container:
@@ -63,31 +71,49 @@ def s3_source_of(given: Mapping[str, Any], path: str) -> ArtifactSource:
             f"{path}: CompressionType {given['CompressionType']} does not go with S3DataType"
             f" {given['S3DataType']}; an archive is one object, so use S3Object with Gzip."
         )
-    check_s3_uri(uri, f"{path}.S3Uri")
-    if (kind is SourceKind.PREFIX) != uri.endswith("/"):
+    found = s3_uri_of(uri, f"{path}.S3Uri")
+    if (kind is SourceKind.PREFIX) != found.endswith("/"):
         ends = "must" if kind is SourceKind.PREFIX else "must not"
         raise validation_error(
             f'{path}.S3Uri "{uri}" {ends} end with "/" where S3DataType is {given["S3DataType"]}.'
         )
-    return ArtifactSource(uri=uri, kind=kind)
+    return ArtifactSource(uri=found, kind=kind)
 
 
 def archive_at(uri: str, path: str) -> ArtifactSource:
     """The .tar.gz object at `uri`."""
-    check_s3_uri(uri, path)
-    if uri.endswith("/"):
+    found = s3_uri_of(uri, path)
+    if found.endswith("/"):
         raise validation_error(
             f'{path} "{uri}" must name one .tar.gz object; for the objects under a prefix use a'
             " model with ModelDataSource, S3DataType S3Prefix and CompressionType None."
         )
-    return ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)
+    return ArtifactSource(uri=found, kind=SourceKind.ARCHIVE)
 
 
-def check_s3_uri(uri: str, path: str) -> None:
-    """Refuse everything but ``s3://bucket/key``."""
+def s3_uri_of(uri: str, path: str) -> str:
+    """The ``s3://bucket/key`` that `uri` means, which may be one of AWS's web addresses of it.
+
+    The address is only read: the object comes from the platform's own store.
+    """
     scheme, _, rest = uri.partition("://")
+    if scheme == "https":
+        return s3_uri_of(from_web_address(uri, path), path)
     if scheme != "s3":
         raise unsupported(f'{path} "{uri}"', "Give it as s3://bucket/key.")
     bucket, _, key = rest.partition("/")
     if not bucket or not key:
         raise validation_error(f'{path} "{uri}" names no object; give it as s3://bucket/key.')
+    return uri
+
+
+def from_web_address(uri: str, path: str) -> str:
+    """The ``s3://bucket/key`` of an https address of S3, path-style or with the bucket as host."""
+    host, _, rest = uri.removeprefix("https://").partition("/")
+    found, key = S3_HOST.fullmatch(host), unquote(rest)
+    if found is None or not key.isprintable() or set(rest) & set("?#"):
+        raise unsupported(
+            f'{path} "{uri}"',
+            "Give it as s3://bucket/key, or as https://bucket.s3.REGION.amazonaws.com/key.",
+        )
+    return f"s3://{found['bucket']}/{key}" if found["bucket"] else f"s3://{key}"

@@ -56,6 +56,7 @@ class InstanceAgent:
         self._cleared: set[str] = set()
         self._drains = drains or DrainCounts()
         self._changed = asyncio.Event()
+        self._is_closing = False
         self._recording = asyncio.Lock()
 
     async def start(self) -> None:
@@ -96,12 +97,17 @@ class InstanceAgent:
         observation = self._observation()
         try:
             async with asyncio.timeout(timeout_s):
-                while observation.version == have:
+                while observation.version == have and not self._is_closing:
                     await self._changed.wait()
                     observation = self._observation()
         except TimeoutError:
             pass
         return observation
+
+    def close(self) -> None:
+        """Release all who wait in `observe`; from now on none waits."""
+        self._is_closing = True
+        self._notify()
 
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
         """The last lines of the copy's log; empty when there is none."""

@@ -37,7 +37,8 @@ class ModelFiles:
         timeout_s = self.spec.download_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                folder = await self._fetch_one(model) if model else None
+                # A model that the server gets by its id may come with an empty prefix.
+                folder = await self._fetch_one(model, may_be_empty=True) if model else None
                 substitutes = {
                     name: str(await self._fetch_one(source)) for name, source in named.items()
                 }
@@ -49,11 +50,16 @@ class ModelFiles:
         self._link(folder)
         return substitutes
 
-    async def _fetch_one(self, source: ArtifactSource) -> Path:
+    async def _fetch_one(self, source: ArtifactSource, *, may_be_empty: bool = False) -> Path:
         """The artifact's folder; retries while the object store is unavailable."""
         failures = 0
         while True:
-            want = Fetch(source=source, holder=f"{self.spec.id}/model", note=self.note)
+            want = Fetch(
+                source=source,
+                holder=f"{self.spec.id}/model",
+                note=self.note,
+                may_be_empty=may_be_empty,
+            )
             try:
                 return await self.artifacts.fetch(want)
             except RetryableError as error:

@@ -19,6 +19,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.base.server_end import EndsWithServer
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
 
@@ -46,7 +47,8 @@ class AgentRoutes:
         ]
         refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
         app = Starlette(routes=routes)
-        return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal))
+        guarded = KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal)
+        return EndsWithServer(OwnHostsOnly(guarded))
 
     async def put_copies(self, request: Request) -> Response:
         """PUT /copies: all desired copies; answers once they are on disk."""

@@ -124,7 +124,8 @@ class S3Objects:
     def list(self, uri: str) -> list[ObjectFacts]:
         """Every object below the prefix `uri`, by key; folder markers are left out.
 
-        Raises ArtifactError when there is none, or more than MAX_LISTED.
+        Empty where the bucket has none. Raises ArtifactError for a missing bucket, or more than
+        MAX_LISTED objects.
         """
         bucket, prefix = split_prefix(uri)
         found: list[ObjectFacts] = []
@@ -135,11 +136,6 @@ class S3Objects:
                 if len(found) > MAX_LISTED:
                     raise ArtifactError(f"more than {MAX_LISTED} objects lie below {uri}")
         found = [facts for facts in found if not facts.key.endswith("/")]
-        if not found:
-            raise ArtifactError(
-                f'NoSuchKey: no object in the bucket "{bucket}" has a key that begins with '
-                f'"{prefix}"'
-            )
         return sorted(found, key=lambda facts: facts.key)
 
     def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:

@@ -22,12 +22,14 @@ class ArtifactUnavailableError(RetryableError):
 class Fetch:
     """A request for the files of `source`, for `holder` (a path of names, the copy's id first).
 
-    `note` takes progress lines, from any thread; `cancelled` ends the work between two blocks.
+    `note` takes progress lines, from any thread; `cancelled` ends the work between two blocks. A
+    prefix without objects is an error, unless it `may_be_empty`.
     """
 
     source: ArtifactSource
     holder: str
     note: Callable[[str], None]
+    may_be_empty: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 

@@ -74,6 +74,8 @@ class ArtifactStore:
             return held
         loop = asyncio.get_running_loop()
         version = await loop.run_in_executor(self._asking, self._version, source)
+        if not version.objects:
+            _check_may_be_empty(want)
         self._cache.hold(want.holder, version.key)
         try:
             return await self._join(version, want.note)
@@ -183,6 +185,15 @@ class ArtifactStore:
             (files / path).parent.mkdir(parents=True, exist_ok=True)
             download(self._objects, facts, files / path, progress, check_cancelled)
             (files / path).chmod(0o644)
+
+
+def _check_may_be_empty(want: Fetch) -> None:
+    """Note that the prefix is empty; raises ArtifactError where that is an error."""
+    bucket, prefix = split_prefix(want.source.uri)
+    empty = f'no object in the bucket "{bucket}" has a key that begins with "{prefix}"'
+    if not want.may_be_empty:
+        raise ArtifactError(f"NoSuchKey: {empty}")
+    want.note(f"{empty}: the model folder is empty")
 
 
 def local_paths(version: Version) -> list[str]:

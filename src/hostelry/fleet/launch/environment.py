@@ -15,6 +15,7 @@ from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.host.processes import MARKER_VARIABLE
+from hostelry.fleet.rules.copy_user import OFFLINE, is_offline
 from hostelry.fleet.rules.devices import device_variables, devices_of_copy
 from hostelry.fleet.rules.given_variables import given_variables
 from hostelry.fleet.rules.images import ImageRule
@@ -88,9 +89,12 @@ def program_environment(
 
     Later ones win: the operator's allowlist, threads, the container's own, `substitutes` (local
     folders for artifacts it named by URI), the contract's, the pinned ones of built-in servers.
+    An operator who works offline decides that for all: a copy then reads the operator's folders.
     """
     given = given_variables(spec.container.environment, rule.environment, place.machine_cpus)
     inherited = passed_on(operator)
+    if is_offline(operator):
+        given.pop(OFFLINE, None)
     if TOKENS & given.keys():
         inherited = {name: it for name, it in inherited.items() if name not in OWN_TOKENS}
     threads = thread_variables(

@@ -41,6 +41,7 @@ def test_an_adapter_lives_in_its_base_and_reserves_nothing(
     assert shown["Specification"] == {
         "BaseInferenceComponentName": "base",
         "Container": {"ArtifactUrl": "s3://bucket/es.tar.gz"},
+        "ComputeResourceRequirements": NEEDS,
     }
     assert shown["RuntimeConfig"] == {"DesiredCopyCount": 3, "CurrentCopyCount": 0}
 
@@ -89,6 +90,12 @@ def test_an_adapter_lives_in_its_base_and_reserves_nothing(
             "RuntimeConfig cannot be given for an adapter",
             id="copies",
         ),
+        pytest.param(
+            {},
+            {"VariantName": "main"},
+            "VariantName cannot be given for an adapter",
+            id="a variant",
+        ),
     ],
 )
 def test_an_adapter_that_cannot_be_is_refused(
@@ -122,13 +129,38 @@ def test_an_adapter_that_cannot_be_is_refused(
     assert message in text
 
 
+def test_an_adapter_shows_the_first_requirements_of_a_base_with_several(
+    call: Call, make: Any, component: Stored
+) -> None:
+    types = ("ml.g5.12xlarge", "ml.g5.24xlarge")
+    pools = [{"InstanceType": it, "Priority": at} for at, it in enumerate(types, 1)]
+    variant = {"VariantName": "main", "InstancePools": pools, "InitialInstanceCount": 1}
+    call(
+        "CreateEndpointConfig",
+        EndpointConfigName="pools",
+        ExecutionRoleArn="arn:aws:iam::123456789012:role/HostelryExecutionRole",
+        ProductionVariants=[variant],
+    )
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="pools")
+    needs = [{"MinMemoryRequiredInMb": 1024 * at} for at in (2, 3)]
+    several = [
+        {"InstanceType": it, "Container": OWN, "ComputeResourceRequirements": need}
+        for it, need in zip(types, needs, strict=True)
+    ]
+    make.component("base", Specification=None, Specifications=several)
+    make.adapter("es")
+    shown = call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
+    assert shown["ComputeResourceRequirements"] == needs[0]
+
+
 def test_a_base_goes_after_its_adapters(call: Call, make: Any, refused: Refused) -> None:
     make.endpoint()
     make.component("base")
     for number in range(12):
         make.adapter(f"a{number:02}")
     text = refused("DeleteInferenceComponent", InferenceComponentName="base")
-    assert "as it has adapters: a00, a01," in text
+    assert "is a base inference component for one or more associated" in text
+    assert "adapter inference components: a00, a01," in text
     assert "a09, ..." in text
     for number in range(12):
         call("DeleteInferenceComponent", InferenceComponentName=f"a{number:02}")

@@ -15,6 +15,10 @@ Stored = Callable[[str], InferenceComponent]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
 IN_PROGRESS = f'Cannot update in-progress inference component "{ARN}inference-component/base".'
+POLICY = {
+    "MaximumBatchSize": {"Type": "CAPACITY_PERCENT", "Value": 50},
+    "WaitIntervalInSeconds": 60,
+}
 
 
 @pytest.fixture
@@ -191,6 +195,37 @@ def test_a_new_copy_count_leaves_the_copies_that_run(
 
 
 @pytest.mark.usefixtures("base")
+def test_a_new_copy_count_with_a_deployment_config_shows_it_and_has_no_batches(
+    call: Call, component: Stored
+) -> None:
+    config = {"RollingUpdatePolicy": POLICY}
+    call(
+        "UpdateInferenceComponent",
+        InferenceComponentName="base",
+        RuntimeConfig={"CopyCount": 3},
+        DeploymentConfig=config,
+    )
+    stored = component("base")
+    assert (stored.desired_copies, stored.rollout, stored.previous_spec) == (3, None, None)
+    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert shown["LastDeploymentConfig"] == config
+
+
+@pytest.mark.usefixtures("base")
+def test_an_adapters_update_may_repeat_what_describe_shows_of_its_base(
+    call: Call, component: Stored
+) -> None:
+    shown = call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
+    assert shown["ComputeResourceRequirements"]["MinMemoryRequiredInMb"] == 1024
+    again = {**shown, "Container": {"ArtifactUrl": "s3://bucket/es-2.tar.gz"}}
+    call("UpdateInferenceComponent", InferenceComponentName="es", Specification=again)
+    stored = component("es")
+    assert stored.adapter is not None
+    assert stored.adapter.source.uri == "s3://bucket/es-2.tar.gz"
+    assert "ComputeResourceRequirements" not in stored.given["Specification"]
+
+
+@pytest.mark.usefixtures("base")
 def test_an_adapters_new_weights_stand_beside_the_ones_before(
     call: Call, component: Stored
 ) -> None:
@@ -233,13 +268,19 @@ def test_an_adapter_waits_as_long_as_its_base_may_take(
                 "RuntimeConfig": {"CopyCount": 1},
                 "DeploymentConfig": {
                     "RollingUpdatePolicy": {
-                        "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
+                        "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 2},
                         "WaitIntervalInSeconds": 0,
                     }
                 },
             },
-            "DeploymentConfig cannot be given for an update of the number of copies alone",
-            id="a rolling update of nothing",
+            "MaximumBatchSize is 2; it must be 1 to 1 of 1 copies",
+            id="copies alone, with batches that cannot be",
+        ),
+        pytest.param(
+            "base",
+            {"DeploymentConfig": {"RollingUpdatePolicy": POLICY}},
+            "Nothing to update",
+            id="a DeploymentConfig alone",
         ),
         pytest.param(
             "base", {"Specification": {"ModelName": "m"}}, "Could not find model", id="a lost model"
@@ -279,6 +320,12 @@ def test_an_adapter_waits_as_long_as_its_base_may_take(
             {"Specification": {"Container": {"Image": "i"}}},
             "Container.Image cannot be given for an adapter",
             id="an adapter with an image",
+        ),
+        pytest.param(
+            "es",
+            {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128}}},
+            "ComputeResourceRequirements cannot be given for an adapter",
+            id="an adapter with requirements of its own",
         ),
     ],
 )

@@ -79,6 +79,71 @@ def test_where_a_models_artifacts_lie(
     assert stored.value.containers[0].source == source
 
 
+@pytest.mark.parametrize(
+    ("address", "uri"),
+    [
+        pytest.param(
+            "https://models.s3.us-west-2.amazonaws.com/a/m.tar.gz",
+            "s3://models/a/m.tar.gz",
+            id="the bucket as host",
+        ),
+        pytest.param(
+            "https://s3.us-west-2.amazonaws.com/models/a/m.tar.gz",
+            "s3://models/a/m.tar.gz",
+            id="the bucket in the path",
+        ),
+        pytest.param(
+            "https://models.s3.amazonaws.com/m.tar.gz", "s3://models/m.tar.gz", id="no region"
+        ),
+        pytest.param(
+            "https://s3.amazonaws.com/models/m.tar.gz",
+            "s3://models/m.tar.gz",
+            id="no region, in the path",
+        ),
+        pytest.param(
+            "https://models.s3-eu-west-1.amazonaws.com/m.tar.gz",
+            "s3://models/m.tar.gz",
+            id="the old form of a region",
+        ),
+        pytest.param(
+            "https://a.b.s3.dualstack.us-gov-west-1.amazonaws.com/m.tar.gz",
+            "s3://a.b/m.tar.gz",
+            id="both protocols, and a bucket with a dot",
+        ),
+        pytest.param(
+            "https://models.s3.cn-north-1.amazonaws.com.cn/m.tar.gz",
+            "s3://models/m.tar.gz",
+            id="China",
+        ),
+        pytest.param(
+            "https://models.s3.amazonaws.com/some%20where/w%C3%A4ights.tar.gz",
+            "s3://models/some where/wäights.tar.gz",
+            id="letters that are escaped",
+        ),
+    ],
+)
+def test_web_addresses_of_s3_name_objects_of_the_platforms_store(
+    call: Call, state: State, scope: Scope, address: str, uri: str
+) -> None:
+    call("CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE, "ModelDataUrl": address})
+    stored = state.models.get(scope, "m")
+    assert stored is not None
+    assert stored.value.containers[0].source == ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)
+    shown = call("DescribeModel", ModelName="m")["PrimaryContainer"]
+    assert shown["ModelDataUrl"] == address, "it is echoed as it was given"
+
+
+def test_a_web_address_names_a_prefix_too(call: Call, state: State, scope: Scope) -> None:
+    source = {**S3_SOURCE, "S3Uri": "https://models.s3.us-west-2.amazonaws.com/a/"}
+    container = {"Image": IMAGE, "ModelDataSource": {"S3DataSource": source}}
+    call("CreateModel", ModelName="m", PrimaryContainer=container)
+    stored = state.models.get(scope, "m")
+    assert stored is not None
+    expected = ArtifactSource(uri="s3://models/a/", kind=SourceKind.PREFIX)
+    assert stored.value.containers[0].source == expected
+    assert call("DescribeModel", ModelName="m")["PrimaryContainer"] == container
+
+
 def test_one_container_in_a_list_is_the_model(call: Call) -> None:
     containers = [{"Image": IMAGE, "ContainerHostname": "only"}]
     call("CreateModel", ModelName="m", Containers=containers)
@@ -137,10 +202,30 @@ def test_one_container_in_a_list_is_the_model(call: Call) -> None:
             "names no object",
             id="a bucket without key",
         ),
-        pytest.param(
-            {"PrimaryContainer": {"Image": IMAGE, "ModelDataUrl": "https://host/b/m.tar.gz"}},
-            "Give it as s3://bucket/key",
-            id="https",
+        *(
+            pytest.param(
+                {"PrimaryContainer": {"Image": IMAGE, "ModelDataUrl": url}}, message, id=label
+            )
+            for label, url, message in (
+                ("a host that is not S3's", "https://host/b/m.tar.gz", "Give it as s3://"),
+                (
+                    "a host that ends like S3's",
+                    "https://b.s3.us-west-2.amazonaws.com.evil.example/m.tar.gz",
+                    "Give it as s3://",
+                ),
+                (
+                    "another user's host before S3's",
+                    "https://evil.example@s3.amazonaws.com/b/m.tar.gz",
+                    "Give it as s3://",
+                ),
+                ("a port", "https://b.s3.amazonaws.com:444/m.tar.gz", "Give it as s3://"),
+                ("a signed address", "https://b.s3.amazonaws.com/m?X-Amz-Date=1", "Give it as"),
+                ("a line's end in a key", "https://b.s3.amazonaws.com/m%0Ax", "Give it as s3://"),
+                ("a bucket's address alone", "https://b1b.s3.amazonaws.com/", "names no object"),
+                ("S3 alone", "https://s3.us-west-2.amazonaws.com/", "names no object"),
+                ("a bucket by path alone", "https://s3.amazonaws.com/b", "names no object"),
+                ("a folder's address", "https://b1b.s3.amazonaws.com/x/", "one .tar.gz object"),
+            )
         ),
         pytest.param(
             {

@@ -7,6 +7,7 @@ from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.launch.environment import CopyPlace, program_environment
+from hostelry.fleet.rules.copy_user import EACH_ITS_OWN, FIRST_NUMBER, RunAs
 from hostelry.fleet.rules.images import LMI_RULE, ImageRule
 
 PLACE = CopyPlace(
@@ -108,6 +109,37 @@ def test_the_operators_secrets_do_not_reach_a_copy(name: str) -> None:
 @pytest.mark.parametrize("name", ["PATH", "HOME", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE"])
 def test_what_a_model_server_needs_is_passed_on(name: str) -> None:
     assert made_of({name: "x"}, spec({}))[name] == "x"
+
+
+# What SDK v3's ModelBuilder sets for TGI, TEI, DJL and pass-through models.
+SDK_PLACES = {
+    "HF_HOME": "/tmp",
+    "HF_HUB_CACHE": "/tmp",
+    "HUGGINGFACE_HUB_CACHE": "/tmp",
+    "TRANSFORMERS_CACHE": "/opt/ml/model/",
+    "HF_HUB_OFFLINE": "0",
+    "HF_MODEL_ID": "org/tiny",
+}
+
+
+@pytest.mark.parametrize("rule", [LMI_RULE, OPERATORS], ids=lambda it: it.kind)
+@pytest.mark.parametrize(
+    ("operator", "offline"),
+    [
+        pytest.param({"HF_HOME": "/o/hf"}, "0", id="who downloads"),
+        pytest.param({"HF_HOME": "/o/hf", "HF_HUB_OFFLINE": "0"}, "0", id="who says so"),
+        pytest.param({"HF_HOME": "/o/hf", "HF_HUB_OFFLINE": "1"}, "1", id="who is offline"),
+    ],
+)
+def test_no_author_of_a_model_moves_the_operators_hub_cache(
+    operator: dict[str, str], offline: str, rule: ImageRule
+) -> None:
+    made = made_of(operator, spec(SDK_PLACES), rule=rule)
+    assert (made["HF_HOME"], made["HF_HUB_OFFLINE"]) == ("/o/hf", offline)
+    assert not {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE"} & made.keys()
+    assert made["HF_MODEL_ID"] == "org/tiny"
+    its_own = RunAs(user=EACH_ITS_OWN, gid=FIRST_NUMBER, work=Path("/w")).environment(made)
+    assert its_own.get("HF_HOME") == ("/o/hf" if offline == "1" else None)
 
 
 @pytest.mark.parametrize("rule", [LMI_RULE, OPERATORS], ids=lambda it: it.kind)
