@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hostelry.aws.temporary_keys import Session, TemporaryKeys
+from hostelry.base.errors import ServiceError
 from hostelry.base.root_key import RootKey
 from hostelry.domain.instance_type import InstanceType
 from hostelry.domain.scope import Scope
@@ -17,15 +19,21 @@ Params = Mapping[str, Any]
 Result = dict[str, Any]
 
 
+def no_keys(_: Session) -> TemporaryKeys:
+    """No temporary keys: raises ServiceUnavailable."""
+    raise ServiceError("ServiceUnavailable", "No keys can be issued here.", 503)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
     """The caller, the state and the instant of one call.
 
     `scope` owns the resources that the call names. `shape_of` returns an instance type's declared
-    shape. `role_arn` and `role_name` are the execution role that sts and iam return. `metrics` is
+    shape. `role_arn` and `role_name` are the execution role, in which the platform's own key acts;
+    `session` is the caller's where it shows temporary keys, which `issue_keys` makes. `metrics` is
     the store of metrics; `pace` divides AWS's waits of minutes. `instance_types` are those with a
     declared shape. `root_key` seals key material. `log_store` is None where a call cannot concern
-    logs.
+    logs. With `checks_roles` models need a role that is there.
     """
 
     scope: Scope
@@ -34,12 +42,14 @@ class CallContext:
     shape_of: Callable[[str], Shape]
     role_arn: str
     role_name: str
-    role_created_at: float = 0.0
+    session: Session | None = None
     pace: float = 1.0
     metrics: MetricStore
     instance_types: Mapping[str, InstanceType] = field(default_factory=dict)
     root_key: RootKey = field(default_factory=RootKey)
     log_store: LogStore | None = None
+    issue_keys: Callable[[Session], TemporaryKeys] = no_keys
+    checks_roles: bool = False
 
     @property
     def logs(self) -> LogStore:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from hostelry.api import identity
 from hostelry.api.application_autoscaling import activity, policy, scalable_target, scheduled_action
 from hostelry.api.application_autoscaling import tag as autoscaling_tag
 from hostelry.api.cloudwatch import (
@@ -19,6 +18,7 @@ from hostelry.api.cloudwatch import (
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.ec2 import operations as ec2
 from hostelry.api.ecr import operations as ecr
+from hostelry.api.iam import operations as iam
 from hostelry.api.kms import operations as kms
 from hostelry.api.logs import operations as logs
 from hostelry.api.sagemaker import (
@@ -30,6 +30,8 @@ from hostelry.api.sagemaker import (
     model,
     tag,
 )
+from hostelry.api.sts import operations as sts
+from hostelry.api.sts.temporary_keys import check_session
 from hostelry.api.values import check_values
 from hostelry.base.errors import Conflict, ServiceError
 
@@ -116,8 +118,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("application-autoscaling", "UntagResource"): autoscaling_tag.untag_resource,
     ("application-autoscaling", "ListTagsForResource"): autoscaling_tag.list_tags_for_resource,
     **of_service("kms", kms.OPERATIONS),
-    **of_service("sts", identity.STS_OPERATIONS),
-    **of_service("iam", identity.IAM_OPERATIONS),
+    **of_service("sts", sts.OPERATIONS),
+    **of_service("iam", iam.OPERATIONS),
     **of_service("ec2", ec2.OPERATIONS),
     **of_service("ecr", ecr.OPERATIONS),
     **of_service("logs", logs.OPERATIONS),
@@ -127,10 +129,12 @@ REFUSED: Mapping[tuple[str, str], str] = {
         "there is no image registry to log in to. Build or tag the image on this machine (docker"
         " build --tag NAME), skip the push, and give that NAME to CreateModel"
     ),
+    ("sts", "AssumeRoleWithWebIdentity"): "there is no identity provider; use AssumeRole",
+    ("sts", "AssumeRoleWithSAML"): "there is no identity provider; use AssumeRole",
 }
 """Operations that are not served for a reason of their own, which their error states."""
 
-READS = ("Describe", "List", "Get", "Filter")
+READS = ("Describe", "List", "Get", "Filter", "AssumeRole", "Simulate")
 # Reconcilers write the same records; each lost race means that one of them made progress.
 ATTEMPTS = 20
 
@@ -142,6 +146,7 @@ def perform(context: CallContext, service: str, operation: str, params: Params) 
     """
     run = implementation(service, operation)
     check_values(params)
+    check_session(context)
     if operation.startswith(READS):
         return run(context, params)
     with context.state.writing:

@@ -7,6 +7,7 @@ QUERY_SIGNING_NAMES = frozenset({"sts", "iam", "sns", "ec2"})
 
 QUERY_CODES: Mapping[str, str] = {
     "AccessDeniedException": "AccessDenied",
+    "ExpiredTokenException": "ExpiredToken",
     "IncompleteSignatureException": "IncompleteSignature",
     "InvalidSignatureException": "SignatureDoesNotMatch",
     "MissingAuthenticationTokenException": "MissingAuthenticationToken",

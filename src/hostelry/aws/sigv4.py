@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 
 from hostelry.aws.codes import QUERY_SIGNING_NAMES, query_code
+from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
@@ -44,6 +45,8 @@ _PRESIGNED = (
     "X-Amz-SignedHeaders",
     "X-Amz-Signature",
 )
+INVALID_TOKEN = "The security token included in the request is invalid."
+EXPIRED_TOKEN = "The security token included in the request is expired"
 _TIMESTAMP_CHARACTERS = 16
 _MAX_SIGNERS = 256
 _MAX_KEPT_CHARACTERS = 1024
@@ -53,20 +56,25 @@ _UTF8 = ("utf-8", "surrogatepass")  # no text that a client can send may fail to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """The secret half of an access key, and the account it belongs to."""
+    """The secret half of an access key, the account it belongs to, and its session if temporary."""
 
     secret_access_key: str
     account_id: str
+    session: Session | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The signer, and the region and service (signing name, as ``monitoring``) signed for."""
+    """The signer, and the region and service (signing name, as ``monitoring``) signed for.
+
+    `session` is that of temporary keys.
+    """
 
     access_key_id: str
     account_id: str
     region: str
     service: str
+    session: Session | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +122,20 @@ class Verifier:
     Args:
         secret_of: access key id -> its secret, None for a key that does not exist.
         max_skew_s: how far a client's clock may be off, both ways.
+        seal: opens the session tokens of temporary keys; without it there are none.
     """
 
     def __init__(
-        self, secret_of: Callable[[str], Secret | None], max_skew_s: float = 300.0
+        self,
+        secret_of: Callable[[str], Secret | None],
+        max_skew_s: float = 300.0,
+        seal: TokenSeal | None = None,
     ) -> None:
         self._secret_of = secret_of
         self._max_skew_s = max_skew_s
+        self._seal = seal
         self._signers: dict[str, _Signer] = {}
+        self._temporary: dict[str, Secret] = {}
 
     @property
     def num_remembered(self) -> int:
@@ -152,6 +166,7 @@ class Verifier:
     def _asked(self, request: HttpRequest, now: float) -> _Asked:
         """What the head says, as far as it can be checked without the signature."""
         authorization = request.headers.get("authorization")
+        token = None
         if authorization is not None:
             text, signature = _split_authorization(authorization)
             signer = self._signers.get(text)
@@ -164,18 +179,15 @@ class Verifier:
             claims = _claims(fields["X-Amz-Credential"], fields["X-Amz-SignedHeaders"])
             timestamp, lifetime_s = fields["X-Amz-Date"], _lifetime_s(fields)
             query = _canonical_query(request.query, leave_out="X-Amz-Signature")
+            token = fields.get("X-Amz-Security-Token")
         else:
             raise ServiceError(
                 "MissingAuthenticationTokenException", "Missing Authentication Token", 403
             )
         _check_time(claims, timestamp, now, lifetime_s, self._max_skew_s)
-        secret = self._secret_of(claims.access_key_id)
-        if secret is None:
-            _refuse(
-                claims,
-                "UnrecognizedClientException",
-                "The security token included in the request is invalid.",
-            )
+        secret = self._secret_of(claims.access_key_id) or self._temporary_secret(
+            claims, token or request.headers.get("x-amz-security-token"), now
+        )
         _check_signed_names(request, claims)
         return _Asked(
             text=text,
@@ -185,6 +197,28 @@ class Verifier:
             query=query,
             signature=signature,
         )
+
+    def _temporary_secret(self, claims: _Claims, token: str | None, now: float) -> Secret:
+        """The secret of temporary keys; raises where the token is none of ours, or expired."""
+        secret = self._temporary.get(token or "")
+        if secret is None:
+            session = self._seal.open(token) if self._seal and token else None
+            if self._seal is None or token is None or session is None:
+                _refuse(claims, "UnrecognizedClientException", INVALID_TOKEN)
+            secret = Secret(
+                secret_access_key=self._seal.issue(session).secret_access_key,
+                account_id=session.account_id,
+                session=session,
+            )
+            if len(self._temporary) >= _MAX_SIGNERS:
+                self._temporary.clear()
+            self._temporary[token] = secret
+        assert secret.session is not None
+        if secret.session.access_key_id != claims.access_key_id:
+            _refuse(claims, "UnrecognizedClientException", INVALID_TOKEN)
+        if now >= secret.session.expires_at:
+            _refuse(claims, "ExpiredTokenException", EXPIRED_TOKEN)
+        return secret
 
     def _prove(self, request: HttpRequest, asked: _Asked, payload_hash: str) -> Identity:
         claims = asked.claims
@@ -220,6 +254,7 @@ def _signer(claims: _Claims, secret: Secret) -> _Signer:
         account_id=secret.account_id,
         region=claims.region,
         service=claims.service,
+        session=secret.session,
     )
     return _Signer(claims=claims, secret=secret, keyed=HMAC(key, None, "sha256"), identity=identity)
 

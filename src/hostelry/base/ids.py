@@ -4,6 +4,7 @@ import os
 import secrets
 
 UUID_VARIANTS = "89ab"
+IAM_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 
 def new_request_id() -> str:
@@ -26,3 +27,13 @@ def new_instance_id() -> str:
 def new_copy_id() -> str:
     """A copy's id: ``c-`` and 17 hexadecimal digits."""
     return "c-" + secrets.token_hex(9)[:17]
+
+
+def new_iam_id(prefix: str) -> str:
+    """A unique id of IAM, of 21 characters: ``AROA`` for roles, ``ANPA`` for policies."""
+    return prefix + "".join(secrets.choice(IAM_LETTERS) for _ in range(21 - len(prefix)))
+
+
+def new_temporary_key_id() -> str:
+    """The access key id of temporary keys: ``ASIA`` and 16 characters."""
+    return new_iam_id("ASIA")[:20]

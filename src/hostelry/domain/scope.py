@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+ALL_REGIONS = "aws-global"
+"""The region of what an account has once: IAM's roles and policies."""
 ZONE_LETTERS = "abc"
 """A region's availability zones, which are names only: ``us-west-2a`` and so on."""
 
@@ -12,6 +14,11 @@ class Scope:
 
     account: str
     region: str
+
+    @property
+    def account_wide(self) -> "Scope":
+        """The scope of what the account has once, whichever region a caller signs for."""
+        return Scope(self.account, ALL_REGIONS)
 
     def arn(self, kind: str, name: str) -> str:
         """ARN of the SageMaker resource `name` of `kind`, for example ``inference-component``."""

@@ -19,11 +19,13 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.root_key import RootKey
 from hostelry.base.server_end import EndsWithServer
+from hostelry.domain.scope import Scope
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
@@ -83,6 +85,9 @@ async def _serve(
     store = SqliteStore(home.state)
     try:
         state = open_state(store)
+        owner = Scope(credentials.account_id, credentials.region)
+        made_at = home.credentials.stat().st_mtime
+        ensure_execution_role(state, owner, credentials.role_name, made_at)
         clock = SystemClock()
         reconciler = Reconciler(state, _reconciler_deps(home, config, credentials, clock))
         census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
@@ -100,7 +105,6 @@ async def _serve(
                     clock=clock,
                     shape_of=shape_of,
                     max_body_bytes=config.max_body_bytes,
-                    role_created_at=home.credentials.stat().st_mtime,
                     wake=scaling.wake,
                     board=scaling.board,
                     metrics=scaling.metrics,

@@ -25,6 +25,7 @@ from hostelry.aws.call import (
     serialize_result,
 )
 from hostelry.aws.models import signing_name
+from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, session_of_header
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
@@ -56,7 +57,9 @@ ROUTES_WAIT_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlDeps:
-    """Dependencies of control's application. `role_created_at` is shown by iam:GetRole.
+    """Dependencies of control's application.
+
+    `on_keys_issued` sees temporary keys before their caller does.
 
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
     aggregates the load that gateway workers report. Operations get `metrics`, `pace` and `logs`.
@@ -68,14 +71,24 @@ class ControlDeps:
     clock: Clock
     shape_of: Callable[[str], Shape]
     max_body_bytes: int
-    role_created_at: float
     wake: Callable[[Wake], None] = lambda _: None
     board: LoadAggregator = field(default_factory=lambda: LoadAggregator(0.0))
     metrics: MetricStore
     pace: float = 1.0
     root_key: RootKey = field(default_factory=RootKey)
     logs: LogStore | None = None
+    on_keys_issued: Callable[[TemporaryKeys], None] = lambda _: None
+    checks_roles: bool = True
     more_routes: tuple[Route, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedCaller:
+    """Who calls, as the gateway verified it; `signed_for` is the service of the signature."""
+
+    scope: Owner
+    signed_for: str
+    session: Session | None
 
 
 def control_app(deps: ControlDeps) -> ASGIApp:
@@ -107,6 +120,7 @@ class InternalApi:
 
     def __init__(self, deps: ControlDeps) -> None:
         self._deps = deps
+        self._seal = TokenSeal(deps.credentials.internal_key)
 
     async def call(self, request: Request) -> Response:
         """An AWS control call, in the name of the caller that the gateway has verified."""
@@ -114,9 +128,8 @@ class InternalApi:
         plain = HttpRequest("POST", "/", "", {}, b"")
         try:
             plain = await _plain(request, self._deps.max_body_bytes)
-            owner = _owner(request)
-            signed_for = request.headers.get("x-hostelry-service", "")
-            answer = await asyncio.to_thread(self._answer, plain, owner, signed_for, request_id)
+            caller = _caller(request)
+            answer = await asyncio.to_thread(self._answer, plain, caller, request_id)
         except ServiceError as error:
             answer = serialize_error(error, None, request_id, plain)
         return _response(answer)
@@ -155,17 +168,17 @@ class InternalApi:
         return explained_endpoints(load_all(self._deps.state), facts)
 
     def _answer(
-        self, request: HttpRequest, owner: Owner, signed_for: str, request_id: str
+        self, request: HttpRequest, caller: VerifiedCaller, request_id: str
     ) -> HttpResponse:
         """The answer to one call, errors included; runs in a thread."""
         call: ApiCall | None = None
         try:
             target = find_target(request)
-            check_service(signed_for, signing_name(target.service))
+            check_service(caller.signed_for, signing_name(target.service))
             # Before the parameters: a client cannot mend a call that is not served at all.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)
-            result = perform(self._context(owner), call.service, call.operation, call.params)
+            result = perform(self._context(caller), call.service, call.operation, call.params)
             return serialize_result(call, result)
         except ServiceError as error:
             return serialize_error(error, call, request_id, request)
@@ -179,21 +192,28 @@ class InternalApi:
             defect = ServiceError("InternalFailure", message, 500)
             return serialize_error(defect, call, request_id, request)
 
-    def _context(self, owner: Owner) -> CallContext:
+    def _issue(self, session: Session) -> TemporaryKeys:
+        keys = self._seal.issue(session)
+        self._deps.on_keys_issued(keys)
+        return keys
+
+    def _context(self, caller: VerifiedCaller) -> CallContext:
         deps = self._deps
         return CallContext(
-            scope=owner,
+            scope=caller.scope,
+            session=caller.session,
             state=deps.state,
             now=deps.clock.now(),
             shape_of=deps.shape_of,
             role_arn=deps.credentials.role_arn,
             role_name=deps.credentials.role_name,
-            role_created_at=deps.role_created_at,
             pace=deps.pace,
             metrics=deps.metrics,
             instance_types=instance_types(),
             root_key=deps.root_key,
             log_store=deps.logs,
+            issue_keys=self._issue,
+            checks_roles=deps.checks_roles,
         )
 
 
@@ -218,14 +238,19 @@ async def _plain(request: Request, max_body_bytes: int) -> HttpRequest:
     )
 
 
-def _owner(request: Request) -> Owner:
+def _caller(request: Request) -> VerifiedCaller:
     """The identity that the gateway verified; raises ServiceError where the headers lack it."""
     account = request.headers.get("x-hostelry-account")
     region = request.headers.get("x-hostelry-region")
     if not account or not region:
         message = "X-Hostelry-Account and X-Hostelry-Region must name the caller."
         raise ServiceError("MissingAuthenticationToken", message, 403)
-    return Owner(account, region)
+    session = request.headers.get("x-hostelry-session")
+    return VerifiedCaller(
+        scope=Owner(account, region),
+        signed_for=request.headers.get("x-hostelry-service", ""),
+        session=session_of_header(session) if session else None,
+    )
 
 
 def _response(answer: HttpResponse) -> Response:

@@ -21,6 +21,7 @@ import uvloop
 from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
+from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.clock import SystemClock, monotonic_ns, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.http import HttpRequest
@@ -93,7 +94,7 @@ def build_gateway(
     }
     owner = Scope(credentials.account_id, credentials.region)
     callers = Callers(
-        Verifier(secrets.get),
+        Verifier(secrets.get, seal=TokenSeal(credentials.internal_key)),
         owner,
         credentials.openai_api_key,
         config.insecure_no_auth,

@@ -13,9 +13,12 @@ from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
+from hostelry.domain.instance_profile import InstanceProfile
 from hostelry.domain.kms import KmsAlias, KmsKey
+from hostelry.domain.managed_policy import ManagedPolicy
 from hostelry.domain.model import Model
 from hostelry.domain.repository import Repository
+from hostelry.domain.role import Role
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.domain.tags import TagSet
@@ -95,7 +98,8 @@ class State:
     """Every kind of record of the control plane.
 
     `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
-    ARN, what belongs to a scalable target by `domain.scaling`'s `target_name` and `policy_key`.
+    ARN, what belongs to a scalable target by `domain.scaling`'s `target_name` and `policy_key`;
+    `roles` and what else IAM has, account-wide, by their names in lower case.
     `writing` is held by an API operation from its first check to its last write.
     """
 
@@ -117,6 +121,9 @@ class State:
     repositories: Records[Repository]
     kms_keys: Records[KmsKey]
     kms_aliases: Records[KmsAlias]
+    roles: Records[Role]
+    managed_policies: Records[ManagedPolicy]
+    instance_profiles: Records[InstanceProfile]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
 
@@ -142,4 +149,7 @@ def open_state(store: Store) -> State:
         repositories=Records(store, "repository", Repository, mirror),
         kms_keys=Records(store, "kms_key", KmsKey, mirror),
         kms_aliases=Records(store, "kms_alias", KmsAlias, mirror),
+        roles=Records(store, "role", Role, mirror),
+        managed_policies=Records(store, "managed_policy", ManagedPolicy, mirror),
+        instance_profiles=Records(store, "instance_profile", InstanceProfile, mirror),
     )

@@ -14,10 +14,12 @@ from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
 from hostelry.api.context import CallContext
+from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.api.operations import perform
 from hostelry.aws.call import ApiCall, parse_call, serialize_error, serialize_result
 from hostelry.aws.models import OPEN_ENUMS
 from hostelry.aws.pattern import compiled
+from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
@@ -38,12 +40,14 @@ SHAPES = {
     "ml.g5.12xlarge": Shape(cpus=48, memory_bytes=192 * 1024**3, accelerators=4),
     "ml.m5.xlarge": Shape(cpus=4, memory_bytes=16 * 1024**3),
 }
+HERE = Scope("123456789012", "us-west-2")
+SEAL = TokenSeal("a secret of the home")
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 
 
 @pytest.fixture
 def scope() -> Scope:
-    return Scope("123456789012", "us-west-2")
+    return HERE
 
 
 @pytest.fixture
@@ -53,7 +57,9 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def state() -> State:
-    return open_state(MemoryStore())
+    state = open_state(MemoryStore())
+    ensure_execution_role(state, HERE, "HostelryExecutionRole", 1_700_000_000.0)
+    return state
 
 
 @pytest.fixture
@@ -98,7 +104,12 @@ def call_as(
     """`call_as(scope, operation, **params)`: the result, after botocore has accepted both sides."""
 
     def call_as(
-        scope: Scope, operation: str, service: str = "sagemaker", /, **params: Any
+        scope: Scope,
+        operation: str,
+        service: str = "sagemaker",
+        session: Session | None = None,
+        /,
+        **params: Any,
     ) -> dict[str, Any]:
         model = service_models(service).operation_model(operation)
         check_value(model.input_shape, params)
@@ -113,6 +124,9 @@ def call_as(
             instance_types=instance_types(),
             root_key=root_key,
             log_store=log_store,
+            session=session,
+            issue_keys=SEAL.issue,
+            checks_roles=True,
         )
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)
@@ -228,6 +242,12 @@ class Maker:
             **more,
         }
         self.component(name, endpoint, Specification=specification, RuntimeConfig=None)
+
+
+@pytest.fixture(scope="session")
+def seal() -> TokenSeal:
+    """What temporary keys are issued with."""
+    return SEAL
 
 
 @pytest.fixture
@@ -422,6 +442,8 @@ def answer(
             role_name="HostelryExecutionRole",
             metrics=metrics,
             log_store=log_store,
+            issue_keys=SEAL.issue,
+            checks_roles=True,
         )
         call: ApiCall | None = None
         try:

@@ -73,7 +73,7 @@ class App:
                 clock=clock,
                 shape_of=lambda _: shape,
                 max_body_bytes=10_000,
-                role_created_at=clock.now(),
+                checks_roles=False,
                 metrics=MemoryMetrics(clock),
             )
         )

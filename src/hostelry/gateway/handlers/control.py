@@ -7,6 +7,7 @@ from hostelry.aws.call import serialize_error
 from hostelry.aws.models import signing_name
 from hostelry.aws.sigv4 import Identity
 from hostelry.aws.target import head_service
+from hostelry.aws.temporary_keys import session_header
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.handlers.callers import Callers, check_service
@@ -108,6 +109,8 @@ class ControlHandler:
             "X-Hostelry-Service": service,
             "X-Hostelry-Request-Id": request_id,
         }
+        if identity.session is not None:
+            ours["X-Hostelry-Session"] = session_header(identity.session)
         line = f"{request.method} {request.path}{query} HTTP/1.1\r\n".encode("latin-1")
         return b"%b%b\r\n" % (line, header_lines(passed | ours))
 

@@ -1,0 +1,1 @@
+"""STS: who calls, and temporary keys."""

@@ -1,0 +1,49 @@
+"""An IAM role, with its own policies and the managed ones attached to it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+ROLE_PREFIX = "arn:aws:iam::"
+SERVICE_LINKED_PATH = "/aws-service-role/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """One role; names of an account differ in more than case.
+
+    `inline_policies` are documents by name, `attached_policies` ARNs in the order of attachment.
+    """
+
+    account: str
+    name: str
+    id: str
+    trust_policy: str
+    created_at: float
+    path: str = "/"
+    description: str | None = None
+    max_session_s: int = 3600
+    boundary: str | None = None
+    inline_policies: Mapping[str, str] = field(default_factory=dict)
+    attached_policies: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"{ROLE_PREFIX}{self.account}:role{self.path}{self.name}"
+
+    @property
+    def is_service_linked(self) -> bool:
+        """Whether it belongs to a service, which alone may change it."""
+        return self.path.startswith(SERVICE_LINKED_PATH)
+
+
+def role_name_of(arn: str) -> str:
+    """The name in a role's ARN; empty where it is the ARN of something else."""
+    resource = arn.split(":", 5)[-1]
+    return resource.rpartition("/")[2] if resource.startswith("role/") else ""
+
+
+def assumed_role_arn(account: str, role_name: str, session_name: str) -> str:
+    """The ARN of a session in a role."""
+    return f"arn:aws:sts::{account}:assumed-role/{role_name}/{session_name}"

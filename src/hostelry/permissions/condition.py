@@ -1,0 +1,159 @@
+"""Conditions of statements: operators over the values of a request's context."""
+
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from hostelry.permissions.wildcard import Context, expanded, matches
+
+Test = Callable[[str, str], bool]
+"""(value of the context, marked pattern of the policy) -> whether they fit."""
+
+
+def _numbers(test: Callable[[float, float], bool]) -> Test:
+    def check(value: str, wanted: str) -> bool:
+        try:
+            return test(float(value), float(wanted))
+        except ValueError:
+            return False
+
+    return check
+
+
+def _dates(test: Callable[[float, float], bool]) -> Test:
+    def check(value: str, wanted: str) -> bool:
+        try:
+            return test(_epoch_s(value), _epoch_s(wanted))
+        except (ValueError, OverflowError):
+            return False
+
+    return check
+
+
+def _epoch_s(text: str) -> float:
+    """Epoch seconds of an ISO 8601 date, or of a number."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    moment = datetime.fromisoformat(text)
+    return moment.timestamp() if moment.tzinfo else _epoch_s(text + "+00:00")
+
+
+def _in_network(value: str, wanted: str) -> bool:
+    try:
+        return ipaddress.ip_address(value) in ipaddress.ip_network(wanted, strict=False)
+    except (ValueError, TypeError):
+        return False
+
+
+def _exactly(value: str, wanted: str) -> bool:
+    return value == wanted
+
+
+def _anyhow(value: str, wanted: str) -> bool:
+    return value.lower() == wanted.lower()
+
+
+def _like(value: str, wanted: str) -> bool:
+    return matches(wanted, value)
+
+
+WILD = frozenset({"StringLike", "ArnEquals", "ArnLike"})
+TESTS: Mapping[str, Test] = {
+    "StringEquals": _exactly,
+    "StringEqualsIgnoreCase": _anyhow,
+    "StringLike": _like,
+    "NumericEquals": _numbers(lambda a, b: a == b),
+    "NumericLessThan": _numbers(lambda a, b: a < b),
+    "NumericLessThanEquals": _numbers(lambda a, b: a <= b),
+    "NumericGreaterThan": _numbers(lambda a, b: a > b),
+    "NumericGreaterThanEquals": _numbers(lambda a, b: a >= b),
+    "DateEquals": _dates(lambda a, b: a == b),
+    "DateLessThan": _dates(lambda a, b: a < b),
+    "DateLessThanEquals": _dates(lambda a, b: a <= b),
+    "DateGreaterThan": _dates(lambda a, b: a > b),
+    "DateGreaterThanEquals": _dates(lambda a, b: a >= b),
+    "Bool": _anyhow,
+    "BinaryEquals": _exactly,
+    "IpAddress": _in_network,
+    "ArnEquals": _like,
+    "ArnLike": _like,
+}
+NEGATED: Mapping[str, str] = {
+    "StringNotEquals": "StringEquals",
+    "StringNotEqualsIgnoreCase": "StringEqualsIgnoreCase",
+    "StringNotLike": "StringLike",
+    "NumericNotEquals": "NumericEquals",
+    "DateNotEquals": "DateEquals",
+    "NotIpAddress": "IpAddress",
+    "ArnNotEquals": "ArnEquals",
+    "ArnNotLike": "ArnLike",
+}
+QUANTIFIERS = ("ForAllValues", "ForAnyValue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyCondition:
+    """One operator on one key, with the values of the policy."""
+
+    operator: str
+    quantifier: str
+    if_exists: bool
+    key: str
+    wanted: tuple[str, ...]
+
+
+def condition_of(operator: str, key: str, wanted: Sequence[str]) -> PolicyCondition | None:
+    """The condition as it is written in a policy; None for an operator that there is not."""
+    quantifier, colon, name = operator.rpartition(":")
+    if colon and quantifier not in QUANTIFIERS:
+        return None
+    if_exists = name.endswith("IfExists") and name != "NullIfExists"
+    name = name.removesuffix("IfExists") if if_exists else name
+    if name not in TESTS and name not in NEGATED and name != "Null":
+        return None
+    return PolicyCondition(
+        operator=name, quantifier=quantifier, if_exists=if_exists, key=key, wanted=tuple(wanted)
+    )
+
+
+def holds(condition: PolicyCondition, context: Context, missing: set[str]) -> bool:
+    """Whether the condition holds; keys that the context lacks are added to `missing`.
+
+    key absent: Null, ...IfExists, ForAllValues and negated operators hold, all others do not.
+    """
+    values = context.get(condition.key.lower())
+    if condition.operator == "Null":
+        return ("false" if values else "true") in {it.lower() for it in condition.wanted}
+    negated = condition.operator in NEGATED
+    if not values:
+        missing.add(condition.key)
+        if condition.quantifier:
+            return condition.if_exists or condition.quantifier == "ForAllValues"
+        return condition.if_exists or negated
+    base = NEGATED.get(condition.operator, condition.operator)
+    patterns = _patterns(condition, base, context, missing)
+    fits = [any(TESTS[base](value, it) for it in patterns) != negated for value in values]
+    if condition.quantifier == "ForAllValues" or (negated and not condition.quantifier):
+        return all(fits)
+    return any(fits)
+
+
+def _patterns(
+    condition: PolicyCondition, base: str, context: Context, missing: set[str]
+) -> Sequence[str]:
+    """The values of the policy, as patterns where the operator knows wildcards."""
+    if base in WILD:
+        found = (expanded(it, context, missing) for it in condition.wanted)
+        return [it for it in found if it is not None]
+    return [_plain(it, context, missing) for it in condition.wanted]
+
+
+def _plain(text: str, context: Context, missing: set[str]) -> str:
+    """`text` with its variables replaced, and no wildcards."""
+    if "${" not in text:
+        return text
+    pattern = expanded(text.replace("*", "${*}").replace("?", "${?}"), context, missing)
+    return text if pattern is None else pattern

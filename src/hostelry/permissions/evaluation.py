@@ -1,0 +1,134 @@
+"""Decisions of policies on a request: an explicit deny, else an allow, else an implicit deny."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from hostelry.permissions.condition import holds
+from hostelry.permissions.document import PolicyStatement
+from hostelry.permissions.wildcard import Context, compiled, expanded, matches
+
+
+class Outcome(Enum):
+    """What is decided, in the words of SimulatePrincipalPolicy."""
+
+    ALLOWED = "allowed"
+    EXPLICIT_DENY = "explicitDeny"
+    IMPLICIT_DENY = "implicitDeny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The statements of one policy, and the words that a result names it by."""
+
+    id: str
+    type: str
+    statements: tuple[PolicyStatement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRequest:
+    """An action on a resource; `context` holds its keys in lower case."""
+
+    action: str
+    resource: str
+    context: Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessDecision:
+    """The outcome, the policies whose statements led to it, the keys that were asked for in vain.
+
+    `within_boundary` is None without a permissions boundary.
+    """
+
+    outcome: Outcome
+    matched: tuple[Policy, ...] = ()
+    missing: tuple[str, ...] = ()
+    within_boundary: bool | None = None
+
+
+def decide(
+    policies: Sequence[Policy], request: AccessRequest, boundary: Sequence[Policy] | None = None
+) -> AccessDecision:
+    """What identity policies decide; a boundary has to allow the request as well."""
+    missing: set[str] = set()
+    outcome, matched = _outcome(policies, request, missing)
+    within = None
+    if boundary is not None:
+        limited, named = _outcome(boundary, request, missing)
+        within = limited is Outcome.ALLOWED
+        if limited is Outcome.EXPLICIT_DENY:
+            outcome, matched = limited, named
+        elif not within and outcome is Outcome.ALLOWED:
+            outcome, matched = Outcome.IMPLICIT_DENY, ()
+    return AccessDecision(
+        outcome=outcome,
+        matched=matched,
+        missing=tuple(sorted(missing)),
+        within_boundary=within,
+    )
+
+
+def trusts(statements: Sequence[PolicyStatement], who: frozenset[str], context: Context) -> bool:
+    """Whether a role's trust policy lets a principal assume it.
+
+    `who` are the principal's names, each as ``TYPE:NAME``, for example ``AWS:111122223333``.
+    """
+    fitting = [it for it in statements if _is_for(it, who) and _applies_to_assume(it, context)]
+    return bool(fitting) and all(it.allows for it in fitting)
+
+
+def _outcome(
+    policies: Sequence[Policy], request: AccessRequest, missing: set[str]
+) -> tuple[Outcome, tuple[Policy, ...]]:
+    denied, allowed = [], []
+    for policy in policies:
+        fitting = [it for it in policy.statements if _fits(it, request, missing)]
+        if any(not it.allows for it in fitting):
+            denied.append(policy)
+        elif fitting:
+            allowed.append(policy)
+    if denied:
+        return Outcome.EXPLICIT_DENY, tuple(denied)
+    if allowed:
+        return Outcome.ALLOWED, tuple(allowed)
+    return Outcome.IMPLICIT_DENY, ()
+
+
+def _fits(statement: PolicyStatement, request: AccessRequest, missing: set[str]) -> bool:
+    return (
+        _is_action(statement, request.action)
+        and _is_resource(statement, request, missing)
+        and _conditions_hold(statement, request.context, missing)
+    )
+
+
+def _conditions_hold(statement: PolicyStatement, context: Context, missing: set[str]) -> bool:
+    held = [holds(it, context, missing) for it in statement.conditions]  # names each missing key
+    return all(held)
+
+
+def _is_action(statement: PolicyStatement, action: str) -> bool:
+    wanted = statement.actions or statement.not_actions
+    found = any(matches(compiled(it.lower()), action.lower()) for it in wanted)
+    return found == bool(statement.actions)
+
+
+def _is_resource(statement: PolicyStatement, request: AccessRequest, missing: set[str]) -> bool:
+    wanted = statement.resources or statement.not_resources
+    patterns = [expanded(it, request.context, missing) for it in wanted]
+    if None in patterns and not statement.resources:
+        return False  # what is excluded is not known
+    found = any(it is not None and matches(it, request.resource) for it in patterns)
+    return found == bool(statement.resources)
+
+
+def _is_for(statement: PolicyStatement, who: frozenset[str]) -> bool:
+    named = statement.principals or statement.not_principals
+    found = any(f"{kind}:{name}" in who for kind, name in named)
+    return found == bool(statement.principals)
+
+
+def _applies_to_assume(statement: PolicyStatement, context: Context) -> bool:
+    return _is_action(statement, "sts:AssumeRole") and _conditions_hold(statement, context, set())

@@ -1,0 +1,190 @@
+"""AssumeRole and GetSessionToken: who gets keys, for how long, and what they are refused for."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hostelry.aws.temporary_keys import Session, TokenSeal
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.scope import Scope
+
+Call = Callable[..., dict[str, Any]]
+ACCOUNT = "123456789012"
+ROOT = {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}
+NOT_AUTHORIZED = "is not authorized to perform: sts:AssumeRole on resource: arn:aws:iam::"
+
+
+def trust(principal: Any = ROOT, **more: Any) -> str:
+    statement = {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole", **more}
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+@pytest.fixture
+def role(call: Call) -> Callable[..., str]:
+    """`role(trust, **more)`: the ARN of the new role "r"."""
+
+    def made(document: str = trust(), **more: Any) -> str:
+        given = {"RoleName": "r", "AssumeRolePolicyDocument": document, **more}
+        arn: str = call("CreateRole", "iam", **given)["Role"]["Arn"]
+        return arn
+
+    return made
+
+
+def assume(call: Call, arn: str, **more: Any) -> dict[str, Any]:
+    return call("AssumeRole", "sts", RoleArn=arn, RoleSessionName="me", **more)
+
+
+def session_of(seal: TokenSeal, answer: dict[str, Any]) -> Session:
+    session = seal.open(answer["Credentials"]["SessionToken"])
+    assert session is not None
+    return session
+
+
+def test_the_keys_of_a_role_say_who_has_them(
+    call_as: Call, scope: Scope, seal: TokenSeal, clock: ManualClock, role: Callable[..., str]
+) -> None:
+    call = lambda name, *service, **params: call_as(scope, name, *service, **params)  # noqa: E731
+    answer = assume(call, role())
+    session = session_of(seal, answer)
+    assert answer["Credentials"]["AccessKeyId"] == session.access_key_id
+    assert session.access_key_id.startswith("ASIA")
+    assert answer["Credentials"]["Expiration"] == session.expires_at == int(clock.now()) + 3600
+    identity = call_as(scope, "GetCallerIdentity", "sts", session)
+    arn = f"arn:aws:sts::{ACCOUNT}:assumed-role/r/me"
+    assert answer["AssumedRoleUser"]["Arn"] == identity["Arn"] == arn
+    assert answer["AssumedRoleUser"]["AssumedRoleId"] == identity["UserId"]
+    assert identity["UserId"].startswith("AROA")
+
+
+def test_sessions_end_with_their_role(
+    call_as: Call, call: Call, scope: Scope, seal: TokenSeal, role: Callable[..., str]
+) -> None:
+    session = session_of(seal, assume(call, role()))
+    call_as(scope, "ListModels", "sagemaker", session)
+    call("DeleteRole", "iam", RoleName="r")
+    for made_again in (False, True):
+        if made_again:
+            role()
+        with pytest.raises(ServiceError, match="security token") as caught:
+            call_as(scope, "ListModels", "sagemaker", session)
+        assert (caught.value.code, caught.value.http_status) == ("UnrecognizedClientException", 403)
+
+
+@pytest.mark.parametrize(
+    ("document", "trusted"),
+    [
+        pytest.param(trust(), True, id="the account"),
+        pytest.param(trust({"AWS": ACCOUNT}), True, id="the account's number"),
+        pytest.param(trust("*"), True, id="everyone"),
+        pytest.param(
+            trust({"AWS": f"arn:aws:iam::{ACCOUNT}:role/HostelryExecutionRole"}),
+            True,
+            id="the caller's role",
+        ),
+        pytest.param(
+            trust({"AWS": f"arn:aws:sts::{ACCOUNT}:assumed-role/HostelryExecutionRole/hostelry"}),
+            True,
+            id="the caller's session",
+        ),
+        pytest.param(trust({"AWS": "999999999999"}), False, id="another account"),
+        pytest.param(trust({"AWS": f"arn:aws:iam::{ACCOUNT}:role/o"}), False, id="another role"),
+        pytest.param(trust({"Service": "sagemaker.amazonaws.com"}), False, id="a service"),
+        pytest.param(trust(Effect="Deny"), False, id="denied"),
+        pytest.param(
+            trust(Condition={"StringEquals": {"sts:ExternalId": "xx"}}), True, id="its external id"
+        ),
+        pytest.param(
+            trust(Condition={"StringEquals": {"sts:ExternalId": "yy"}}),
+            False,
+            id="another external id",
+        ),
+    ],
+)
+def test_the_trust_policy_decides_who_assumes_a_role(
+    call: Call, role: Callable[..., str], document: str, trusted: bool
+) -> None:
+    arn = role(document)
+    if trusted:
+        assert assume(call, arn, ExternalId="xx")["Credentials"]
+        return
+    with pytest.raises(ServiceError, match=NOT_AUTHORIZED) as caught:
+        assume(call, arn, ExternalId="xx")
+    assert (caught.value.code, caught.value.http_status) == ("AccessDenied", 403)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "text"),
+    [
+        pytest.param(
+            {"DurationSeconds": 7201}, "ValidationError", "MaxSessionDuration set", id="too long"
+        ),
+        pytest.param({"Policy": "{}"}, "ValidationError", "Policy is not supp", id="a policy"),
+        pytest.param(
+            {"SerialNumber": "123456789"}, "ValidationError", "no MFA devices", id="an MFA device"
+        ),
+        pytest.param(
+            {"RoleArn": f"arn:aws:iam::{ACCOUNT}:role/none"},
+            "AccessDenied",
+            NOT_AUTHORIZED,
+            id="a role that is not there",
+        ),
+        pytest.param(
+            {"RoleArn": "arn:aws:iam::999999999999:role/r"},
+            "AccessDenied",
+            NOT_AUTHORIZED,
+            id="a role of another account",
+        ),
+        pytest.param(
+            {"RoleArn": f"arn:aws:iam::{ACCOUNT}:user/root/r"},
+            "AccessDenied",
+            NOT_AUTHORIZED,
+            id="no role at all",
+        ),
+    ],
+)
+def test_what_assume_role_refuses(
+    call: Call, role: Callable[..., str], more: dict[str, Any], code: str, text: str
+) -> None:
+    given = {"RoleArn": role(MaxSessionDuration=7200), "RoleSessionName": "me", **more}
+    with pytest.raises(ServiceError, match=text) as caught:
+        call("AssumeRole", "sts", **given)
+    assert caught.value.code == code
+
+
+def test_a_session_assumes_a_role_for_an_hour_at_most(
+    call_as: Call, call: Call, scope: Scope, seal: TokenSeal, role: Callable[..., str]
+) -> None:
+    arn = role(MaxSessionDuration=7200)
+    session = session_of(seal, assume(call, arn, DurationSeconds=7200))
+    given = {"RoleArn": arn, "RoleSessionName": "again"}
+    assert call_as(scope, "AssumeRole", "sts", session, **given)["Credentials"]
+    with pytest.raises(ServiceError, match="1 hour session limit"):
+        call_as(scope, "AssumeRole", "sts", session, **given, DurationSeconds=3601)
+
+
+def test_a_session_token_is_the_account_itself(
+    call_as: Call, call: Call, scope: Scope, seal: TokenSeal, clock: ManualClock
+) -> None:
+    session = session_of(seal, call("GetSessionToken", "sts"))
+    assert session.expires_at == int(clock.now()) + 43_200
+    here = call("GetCallerIdentity", "sts")
+    assert call_as(scope, "GetCallerIdentity", "sts", session) == here
+    with pytest.raises(ServiceError, match="Cannot call GetSessionToken with session"):
+        call_as(scope, "GetSessionToken", "sts", session)
+    assert session == replace(session, role_name="")
+
+
+def test_federation_is_refused_by_name(call: Call) -> None:
+    with pytest.raises(ServiceError, match="there is no identity provider"):
+        call(
+            "AssumeRoleWithWebIdentity",
+            "sts",
+            RoleArn=f"arn:aws:iam::{ACCOUNT}:role/r",
+            RoleSessionName="me",
+            WebIdentityToken="token",
+        )
