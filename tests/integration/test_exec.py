@@ -118,6 +118,17 @@ def test_nothing_is_written_outside_the_hostelrys_home(platform: Platform, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_jumpstart_catalogue_lists_no_model_that_can_be_used(platform: Platform) -> None:
+    """In the manner of AWS's notebooks, which list JumpStart's models by it."""
+    program = (
+        "import boto3, json; s3 = boto3.client('s3');"
+        " read = s3.get_object("
+        "Bucket='jumpstart-cache-prod-us-east-1', Key='models_manifest.json');"
+        " print([it['model_id'] for it in json.loads(read['Body'].read())])"
+    )
+    assert python(platform, program).strip() == "['hostelry-has-no-jumpstart-models']"
+
+
 @pytest.mark.timeout(600)  # the first one installs the SDK
 def test_sagemaker_sdk_2(platform: Platform, tmp_path: Path) -> None:
     bin_folder = virtual_environment("sdk2", "sagemaker<3", "awscli")

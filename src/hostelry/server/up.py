@@ -24,6 +24,7 @@ from hostelry.server.adoption import (
 )
 from hostelry.server.gateway_workers import SharedListener, shared_listener
 from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.jumpstart import stock_catalogues
 from hostelry.server.readiness import gateway_check, store_check
 from hostelry.server.run_file import (
     RunFile,
@@ -276,6 +277,8 @@ async def until_ready(
     await until_answered(
         store_check(config.s3_url, credentials), f"object store at {config.s3_url}", deadline
     )
+    if config.s3_endpoint is None:
+        await asyncio.to_thread(stock_catalogues, config.s3_url, credentials)
     report.phase("waiting for control and the gateway")
     await until_answered(
         gateway_check(config.gateway_url, credentials), f"gateway at {config.gateway_url}", deadline

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 
-MODEL_VARIABLES = ("HF_MODEL_ID", "OPTION_MODEL_ID")
+MODEL_VARIABLES = ("HF_MODEL_ID", "OPTION_MODEL_ID", "SAGEMAKER_SUBMIT_DIRECTORY")
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 
 

@@ -31,6 +31,11 @@ ARCHIVE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
             },
             id="a prefix and an archive",
         ),
+        pytest.param(
+            {"SAGEMAKER_SUBMIT_DIRECTORY": "s3://b/m.tar.gz"},
+            {"SAGEMAKER_SUBMIT_DIRECTORY": ARCHIVE},
+            id="code that an SDK left beside the model",
+        ),
         pytest.param({"OTHER": "s3://b/p/"}, {}, id="other variables are left alone"),
     ],
 )
