@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform
+
+from hostelry.server.home import Home
 
 pytestmark = pytest.mark.integration
 
@@ -17,7 +20,10 @@ PROGRAMS = sorted((Path(__file__).parent / "sdk_programs" / "ancillary").glob("*
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with Platform(tmp_path_factory.mktemp("ancillary") / "home", "--pace", "10") as running:
+    home = Home(tmp_path_factory.mktemp("ancillary") / "home")
+    home.root.mkdir()
+    home.images.write_text(ECHO_IMAGE)
+    with Platform(home.root, "--pace", "10") as running:
         yield running
 
 

@@ -39,6 +39,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     root = tmp_path_factory.mktemp("drills") / "home"
     write_image_rule(root)
     with Platform(root) as running:
+        running.may_log_tracebacks = True
         create_endpoint(running)
         create_component(running, COMPONENT, copies=2)
         wait_ready(running, COMPONENT, copies=2)
@@ -114,6 +115,7 @@ def test_a_drill_on_an_empty_platform_makes_an_endpoint_of_its_own_and_removes_i
     tmp_path: Path,
 ) -> None:
     with Platform(tmp_path / "home") as platform:
+        platform.may_log_tracebacks = True
         ran = platform.chaos("agent-kill", "--json", "--load", "2", code=None)
         (outcome,) = json.loads(ran.stdout)
         assert outcome["missed"] == [], ran.stdout
@@ -211,6 +213,7 @@ def test_everything_killed_at_once_comes_back_with_the_next_up(tmp_path: Path) -
     root = tmp_path / "home"
     write_image_rule(root)
     with Platform(root) as platform:
+        platform.may_log_tracebacks = True
         create_endpoint(platform)
         create_component(platform, COMPONENT, copies=1)
         wait_ready(platform, COMPONENT, copies=1)

@@ -41,6 +41,7 @@ def test_a_full_disk_stops_nothing_that_serves_and_loses_nothing_acknowledged(
     root = small_disk / "home"
     write_image_rule(root)
     with Platform(root) as platform:
+        platform.may_log_tracebacks = True  # of writes that the disk refuses
         create_endpoint(platform)
         create_component(platform, COMPONENT, copies=2)
         wait_ready(platform, COMPONENT, copies=2)
