@@ -42,7 +42,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     )
     home.make()
     port = free_port()
-    command = prepare(home, port, keys, clean_environment())
+    command = prepare(home, port, keys, clean_environment(), "http://127.0.0.1:1")
     with (home.logs / "objectstore.log").open("ab") as log:
         process = subprocess.Popen(command.argv, env=dict(command.env), stdout=log, stderr=log)
     try:

@@ -265,7 +265,9 @@ class StoreProcess:
         remove_sockets(self._home)
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        command = prepare(self._home, self._port, self._credentials, os.environ)
+        command = prepare(
+            self._home, self._port, self._credentials, os.environ, "http://127.0.0.1:1"
+        )
         return subprocess.Popen(
             command.argv,
             env=dict(command.env),

@@ -33,7 +33,7 @@ def object_store(home: Home) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     """The store's process and S3 port; killed at the end, which is also how `up` stops it."""
     home.make()
     port = free_port()
-    command = prepare(home, port, KEYS, clean_environment())
+    command = prepare(home, port, KEYS, clean_environment(), "http://127.0.0.1:1")
     with (home.logs / "objectstore.log").open("ab") as log:
         process = subprocess.Popen(command.argv, env=dict(command.env), stdout=log, stderr=log)
     try:

@@ -20,7 +20,7 @@ from hashlib import sha256
 from hmac import HMAC, compare_digest
 from hmac import digest as hmac_digest
 from typing import NoReturn
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 import msgspec
 
@@ -123,6 +123,8 @@ class Verifier:
         secret_of: access key id -> its secret, None for a key that does not exist.
         max_skew_s: how far a client's clock may be off, both ways.
         seal: opens the session tokens of temporary keys; without it there are none.
+        is_s3: verify as S3 does, by the head alone: paths are encoded once and not resolved, and
+            the body may be signed in pieces, or in a presigned request not at all.
     """
 
     def __init__(
@@ -134,6 +136,12 @@ class Verifier:
         self._secret_of = secret_of
         self._max_skew_s = max_skew_s
         self._seal = seal
+        *,
+        is_s3: bool = False,
+    ) -> None:
+        self._secret_of = secret_of
+        self._max_skew_s = max_skew_s
+        self._is_s3 = is_s3
         self._signers: dict[str, _Signer] = {}
         self._temporary: dict[str, Secret] = {}
 
@@ -160,7 +168,7 @@ class Verifier:
         ServiceError (403) as `verify` would.
         """
         asked = self._asked(request, now)
-        stated = _stated_hash(request, asked.claims)
+        stated = _s3_stated_hash(request) if self._is_s3 else _stated_hash(request, asked.claims)
         return None if stated is None else self._prove(request, asked, stated)
 
     def _asked(self, request: HttpRequest, now: float) -> _Asked:
@@ -225,7 +233,8 @@ class Verifier:
         signer = known = self._signers.get(asked.text)
         if signer is None or signer.secret is not asked.secret:
             signer = _signer(claims, asked.secret)
-        canonical = _canonical_request(request, claims, asked.query, payload_hash)
+        path = s3_path(request.path) if self._is_s3 else _canonical_path(request.path)
+        canonical = _canonical_request(request, claims, (path, asked.query), payload_hash)
         signed = f"{ALGORITHM}\n{asked.timestamp}\n{claims.scope}\n{sha256(canonical).hexdigest()}"
         expected = signer.keyed.copy()
         expected.update(signed.encode(*_UTF8))
@@ -425,10 +434,10 @@ def _check_signed_names(request: HttpRequest, claims: _Claims) -> None:
 
 
 def _canonical_request(
-    request: HttpRequest, claims: _Claims, query: str, payload_hash: str
+    request: HttpRequest, claims: _Claims, target: tuple[str, str], payload_hash: str
 ) -> bytes:
     headers = request.headers
-    lines = [request.method, _canonical_path(request.path), query]
+    lines = [request.method, *target]
     for name in claims.signed_headers:
         value = headers.get(name)
         if value is None:
@@ -455,6 +464,18 @@ def _stated_hash(request: HttpRequest, claims: _Claims) -> str | None:
             f"64 hexadecimal digits in lower case, or {UNSIGNED_PAYLOAD}.",
         )
     return stated
+
+
+def _s3_stated_hash(request: HttpRequest) -> str | None:
+    """What the head says of the body: a hash, or how it is signed; None where nothing."""
+    if "authorization" in request.headers:
+        return request.headers.get("x-amz-content-sha256")
+    return request.headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
+
+
+def s3_path(path: str) -> str:
+    """The path as S3 signs it: each byte that is not plain is percent-encoded once."""
+    return quote(unquote_to_bytes(path), safe="/~")
 
 
 def _hash(body: bytes) -> str:

@@ -30,9 +30,8 @@ def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
     names = platform_names(config.gateway_workers)
     if not home.kept.exists():
         names.remove("watcher")
-    if config.s3_endpoint is not None:
+    if not config.has_own_s3:
         names.remove("objectstore")
-    if not config.has_s3_proxy:
         names.remove("s3door")
     return [platform_process(home, name) for name in names]
 

@@ -88,9 +88,9 @@ class UpConfig:
         return f"http://127.0.0.1:{self.control_port}"
 
     @property
-    def has_s3_proxy(self) -> bool:
-        """Whether the embedded object store, which is on loopback, needs a proxy on `host`."""
-        return self.s3_endpoint is None and self.host != "127.0.0.1"
+    def has_own_s3(self) -> bool:
+        """Whether the object store is the embedded one, behind the S3 proxy on `s3_port`."""
+        return self.s3_endpoint is None
 
     @property
     def s3_url(self) -> str:

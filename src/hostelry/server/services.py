@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from hostelry.base.ports import free_port
 from hostelry.server import objectstore, watcher
-from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
+from hostelry.server.home import ENVIRONMENT_VARIABLE, Home
 from hostelry.server.start import StartPlan
 from hostelry.server.started_by import digest, program_of, service_digest
 from hostelry.server.supervision import PATIENT_LIVENESS
@@ -20,25 +21,30 @@ def gateway_digest(start: StartPlan) -> str:
 def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     """The services behind the gateway, in the order of their start."""
     config, control = start.config, control_service(start, env)
-    if config.s3_endpoint is not None:
+    if not config.has_own_s3:
         return [control]
-    if not config.has_s3_proxy:
-        return [store_service(start.home, env, config.s3_port, start.credentials), control]
     living = start.found.get("objectstore")
-    inner_port = living.port if living and living.port else free_port()
-    store = store_service(start.home, env, inner_port, start.credentials)
-    return [store, s3_proxy_service(config, env, inner_port), control]
+    # A store of an earlier version has the S3 port itself; it is replaced.
+    kept = living.port if living and living.port != config.s3_port else None
+    inner_port = kept or free_port()
+    return [
+        store_service(start, env, inner_port),
+        s3_proxy_service(start, env, inner_port),
+        control,
+    ]
 
 
-def s3_proxy_service(config: UpConfig, env: Mapping[str, str], inner_port: int) -> ServiceSpec:
-    """The proxy of the S3 port to the object store, on another address than loopback."""
-    argv = [sys.executable, "-m", "hostelry.server.forwarder", "--host", config.host]
-    argv += ["--port", str(config.s3_port), "--target", str(inner_port)]
+def s3_proxy_service(start: StartPlan, env: Mapping[str, str], inner_port: int) -> ServiceSpec:
+    """The S3 port, in front of the object store."""
+    config, credentials = start.config, start.credentials
+    argv = [sys.executable, "-m", "hostelry.server.s3.proxy", "--home", str(start.home.root)]
+    argv += ["--target", str(inner_port)]
+    read = (config.host, config.s3_port, config.control_url, asdict(credentials))
     return ServiceSpec(
         name="s3door",
         command=lambda: Command(argv=argv, env=env),
         port=config.s3_port,
-        digest=digest(argv),
+        digest=digest(argv, read),
         liveness=PATIENT_LIVENESS,
     )
 
@@ -55,21 +61,21 @@ def control_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
     )
 
 
-def store_service(
-    home: Home, env: Mapping[str, str], port: int, credentials: Credentials
-) -> ServiceSpec:
+def store_service(start: StartPlan, env: Mapping[str, str], port: int) -> ServiceSpec:
     """The embedded object store; it is stopped by SIGKILL, see `objectstore`."""
+    home, credentials, kms_url = start.home, start.credentials, start.config.gateway_url
 
     def command() -> Command:
-        started = objectstore.prepare(home, port, credentials, env)
+        started = objectstore.prepare(home, port, credentials, env, kms_url)
         return Command(argv=started.argv, env=started.env)
 
     keys = (credentials.access_key_id, credentials.secret_access_key)
+    kms = (credentials.region, kms_url)
     return ServiceSpec(
         name="objectstore",
         command=command,
         port=port,
-        digest=digest(port, keys, program_of(objectstore.weed_binary())),
+        digest=digest(port, keys, kms, program_of(objectstore.weed_binary())),
         after=lambda: objectstore.remove_sockets(home),
         liveness=PATIENT_LIVENESS,
         is_alive=lambda timeout_s: objectstore.is_alive(port, timeout_s),

@@ -65,7 +65,7 @@ def start_plan(
         # A worker that does not pass its socket would keep the port from its successors.
         end_services(home, ["gateway"], at_once=True)
         found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
-    control, store = found.get("control"), found.get("objectstore")
+    control, own_s3 = found.get("control"), found.get("s3door") or found.get("objectstore")
     before = earlier_config(home)
     gateway, s3 = port_requests(options.port, options.s3_port, before)
     with choose_ports(
@@ -73,7 +73,7 @@ def start_plan(
         gateway,
         s3 if options.embedded_store else None,
         inherited=inherited,
-        own_s3=before.s3_port if before and store else None,
+        own_s3=before.s3_port if before and own_s3 else None,
     ) as ports:
         control_port = decide_control_port(before, control)
         num_cpus = len(os.sched_getaffinity(0))

@@ -9,7 +9,7 @@ from hostelry.server.home import Home, new_credentials
 from hostelry.server.objectstore import (
     INTERNAL_PORTS,
     MAX_SOCKET_PATH_BYTES,
-    identity_file,
+    configuration_file,
     prepare,
     remove_sockets,
     socket_folder,
@@ -40,7 +40,7 @@ def test_nothing_is_sent_home_and_nothing_leaves_loopback() -> None:
 
 
 def test_only_our_own_keys_are_known() -> None:
-    identities = json.loads(identity_file(KEYS))["identities"]
+    identities = json.loads(configuration_file(KEYS, "http://127.0.0.1:1"))["identities"]
     assert [it["credentials"] for it in identities] == [
         [{"accessKey": KEYS.access_key_id, "secretKey": KEYS.secret_access_key}]
     ]
@@ -62,7 +62,7 @@ def test_what_named_the_last_runs_ports_is_forgotten_and_data_is_kept(tmp_path: 
     (data / "m43203").mkdir(parents=True)
     (data / "mini.options").write_text("s3.port=1")
     (data / "kept_1.dat").write_bytes(b"objects")
-    argv = prepare(home, 8788, KEYS, {}).argv
+    argv = prepare(home, 8788, KEYS, {}, "http://127.0.0.1:1").argv
     assert sorted(path.name for path in data.iterdir()) == ["kept_1.dat"]
     assert "-s3.port=8788" in argv
 
@@ -97,7 +97,7 @@ def test_a_home_with_a_long_path_has_its_sockets_elsewhere(
     monkeypatch.setattr(objectstore, "SHORT_FOLDERS", tmp_path)
     home = Home(tmp_path / LONG / "home")
     home.make()
-    argv = prepare(home, 8788, KEYS, {}).argv
+    argv = prepare(home, 8788, KEYS, {}, "http://127.0.0.1:1").argv
     (path,) = [it.partition("=")[2] for it in argv if it.startswith("-s3.localSocket=")]
     folder = Path(path).parent
     assert folder.parent == tmp_path

@@ -1,0 +1,101 @@
+"""Passage of one request's head: as it came, or signed again with the store's own key."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+import httpx
+
+from hostelry.aws.sigv4 import Secret, Verifier
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import ServiceError
+from hostelry.server.home import Credentials, UpConfig
+from hostelry.server.s3.admission import (
+    DEFAULT_KEY,
+    ENCRYPTION,
+    KEY_ID,
+    KMS,
+    Wants,
+    check_can_sign,
+    wants_of,
+)
+from hostelry.server.s3.head import Head, parse_head, write_head
+from hostelry.server.s3.keys import KmsKeys
+from hostelry.server.s3.signing import OwnKey, signed_head
+
+Passes = Callable[[Head], Awaitable[bytes]]
+# S3 allows clients a clock that is this wrong.
+MAX_SKEW_S = 900.0
+DEFAULT_RULE = re.compile(
+    r"<SSEAlgorithm>aws:kms</SSEAlgorithm>\s*(?:<KMSMasterKeyID>([^<]*)</KMSMasterKeyID>)?"
+)
+
+
+class Passage:
+    """Decides how requests reach the store at `store_url`."""
+
+    def __init__(self, config: UpConfig, credentials: Credentials, store_url: str) -> None:
+        self._own = OwnKey(
+            access_key_id=credentials.access_key_id,
+            secret_access_key=credentials.secret_access_key,
+            region=credentials.region,
+        )
+        secret = Secret(
+            secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
+        )
+        known = {credentials.access_key_id: secret}
+        self._verifier = Verifier(known.get, MAX_SKEW_S, is_s3=True)
+        self._keys = KmsKeys(config, credentials)
+        self._clock = SystemClock()
+        self._store_url = store_url
+        self._store = httpx.AsyncClient(timeout=30.0, trust_env=False)
+
+    async def passed(self, head: Head) -> bytes:
+        """The head's bytes for the store; raises S3Refusal for what is answered here."""
+        wants = wants_of(head)
+        if head.body_bytes is None:
+            head = closing(head)
+        if wants.nothing or not self._holds(head):
+            return head.raw  # the store refuses what is not signed by a key that it knows
+        added = await self._added(head, wants)
+        if not added and not wants.token:
+            return head.raw
+        check_can_sign(head)
+        return signed_head(head, self._own, self._clock.now(), added)
+
+    def _holds(self, head: Head) -> bool:
+        """Whether the client's signature holds."""
+        try:
+            return self._verifier.verify_head(head.request, self._clock.now()) is not None
+        except ServiceError:
+            return False
+
+    async def _added(self, head: Head, wants: Wants) -> dict[str, str]:
+        """The headers that the request leaves to its bucket or to KMS's default."""
+        if wants.key:
+            arn = await self._keys.usable_arn(wants.key)
+            return {KEY_ID: arn} if wants.adds_key else {}
+        name = await self._bucket_key(head) if wants.starts_upload else ""
+        if not name:
+            return {}
+        return {ENCRYPTION: KMS, KEY_ID: await self._keys.usable_arn(name)}
+
+    async def _bucket_key(self, head: Head) -> str:
+        """The KMS key of the default encryption of the request's bucket; empty without one."""
+        bucket = head.request.path.lstrip("/").partition("/")[0]
+        host = self._store_url.removeprefix("http://")
+        target = f"/{bucket}?encryption="
+        asked = Head(raw=b"", method="GET", target=target, headers=(("Host", host),))
+        signed = parse_head(signed_head(asked, self._own, self._clock.now(), {}))
+        try:
+            answer = await self._store.get(self._store_url + target, headers=list(signed.headers))
+        except httpx.HTTPError:
+            return ""  # the store answers the request itself
+        found = DEFAULT_RULE.search(answer.text) if answer.status_code == 200 else None
+        return (found.group(1) or DEFAULT_KEY) if found else ""
+
+
+def closing(head: Head) -> Head:
+    """The head of the last request of its connection."""
+    headers = [(name, it) for name, it in head.headers if name.lower() != "connection"]
+    headers.append(("Connection", "close"))
+    return parse_head(write_head(head.method, head.target, headers))

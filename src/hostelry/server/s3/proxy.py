@@ -1,0 +1,185 @@
+"""The S3 proxy: the S3 port, in front of the object store, which is on loopback.
+
+Requests pass unchanged, body and answer uncopied by any rule, so that signatures stay valid. Three
+kinds are changed, and signed again with the store's own key once the client's signature holds:
+
+- one that leaves the KMS key open gets the key that AWS would take, ``alias/aws/s3``;
+- a multipart upload into a bucket whose default is KMS gets that default;
+- one signed with temporary keys, which the store does not know.
+
+A key that cannot be used is refused here in S3's words: the store would answer 500.
+Run as ``python -m hostelry.server.s3.proxy --home DIR --target PORT``.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+
+from hostelry.base.ids import new_request_id
+from hostelry.server.heartbeat import answer_heartbeats
+from hostelry.server.home import Home, load_config, load_credentials
+from hostelry.server.s3.admission import S3Refusal, error_answer
+from hostelry.server.s3.head import END, MAX_HEAD_BYTES, Head, MalformedHeadError, parse_head
+from hostelry.server.s3.passage import Passage, Passes
+
+CHUNK_BYTES = 256 * 1024
+TARGET_HOST = "127.0.0.1"
+IDLE_S = 150.0  # longer than the store's own limit, which then decides
+DRAINED_S = 5.0
+
+
+class Connection:
+    """One client's connection, and the one to the store that serves it."""
+
+    def __init__(
+        self,
+        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        store: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        passes: Passes,
+    ) -> None:
+        self._reader, self._writer = client
+        self._answers, self._requests = store
+        self._passes = passes
+
+    async def serve(self) -> None:
+        """Pass requests and answers until either side ends."""
+        sending = asyncio.create_task(self._pass_requests())
+        try:
+            # A client may half-close and still read; once the store has ended, so has all.
+            await copy_bytes(self._answers, self._writer)
+            if sending.done() or not self._requests.is_closing():
+                sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                await sending
+        finally:
+            sending.cancel()
+            self._requests.close()
+            self._writer.close()
+
+    async def _pass_requests(self) -> None:
+        try:
+            while await self._pass_request():
+                pass
+            if self._requests.can_write_eof() and not self._requests.is_closing():
+                self._requests.write_eof()
+        except (OSError, asyncio.IncompleteReadError):
+            self._requests.close()
+
+    async def _pass_request(self) -> bool:
+        """Pass one request; False after the last one of the connection."""
+        head: Head | None = None
+        try:
+            raw = await self._next_head()
+            if raw is None:
+                return False
+            head = parse_head(raw)
+            passed = await self._passes(head)
+        except MalformedHeadError as error:
+            await self._refuse(head, S3Refusal(400, "BadRequest", f"Malformed HTTP: {error}."))
+            return False
+        except S3Refusal as refusal:
+            await self._refuse(head, refusal)
+            return False
+        self._requests.write(passed)
+        if head.body_bytes is None:  # the store reads to the end of a chunked body, and closes
+            await copy_bytes(self._reader, self._requests)
+            return False
+        await copy_exactly(self._reader, self._requests, head.body_bytes)
+        return True
+
+    async def _next_head(self) -> bytes | None:
+        """The next request's head; None where the client has ended."""
+        try:
+            async with asyncio.timeout(IDLE_S):
+                return await self._reader.readuntil(END)
+        except asyncio.IncompleteReadError as ended:
+            if ended.partial.strip(b"\r\n"):
+                raise MalformedHeadError("the head is cut off") from None
+            return None
+        except asyncio.LimitOverrunError:
+            raise MalformedHeadError(f"the head is longer than {MAX_HEAD_BYTES} bytes") from None
+        except TimeoutError:
+            return None
+
+    async def _refuse(self, head: Head | None, refusal: S3Refusal) -> None:
+        """Answer in the store's place, take what the client still sends, and end."""
+        has_body = head is None or head.method != "HEAD"
+        self._writer.write(error_answer(refusal, new_request_id(), has_body=has_body))
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(DRAINED_S):
+                await self._writer.drain()
+                if self._writer.can_write_eof():
+                    self._writer.write_eof()
+                while await self._reader.read(CHUNK_BYTES):
+                    pass
+        self._requests.close()
+
+
+async def start_proxy(host: str, port: int, target_port: int, passes: Passes) -> asyncio.Server:
+    """Listen on `host`:`port` and pass requests to 127.0.0.1:`target_port`."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            store = await asyncio.open_connection(TARGET_HOST, target_port)
+        except OSError:
+            writer.close()
+            return
+        await Connection((reader, writer), store, passes).serve()
+
+    return await asyncio.start_server(connected, host, port, limit=MAX_HEAD_BYTES)
+
+
+async def copy_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy bytes until either side ends."""
+    try:
+        while chunk := await reader.read(CHUNK_BYTES):
+            writer.write(chunk)
+            await writer.drain()
+    except OSError:
+        writer.close()
+
+
+async def copy_exactly(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, num_bytes: int
+) -> None:
+    """Copy so many bytes; raises IncompleteReadError where the reader ends before."""
+    left = num_bytes
+    while left:
+        chunk = await reader.read(min(left, CHUNK_BYTES))
+        if not chunk:
+            raise asyncio.IncompleteReadError(b"", left)
+        left -= len(chunk)
+        writer.write(chunk)
+        await writer.drain()
+
+
+async def serve(home: Home, target_port: int) -> None:
+    """Pass requests until this process is ended, and answer its supervisor."""
+    config = load_config(home)
+    passage = Passage(config, load_credentials(home), f"http://{TARGET_HOST}:{target_port}")
+    async with await start_proxy(
+        config.host, config.s3_port, target_port, passage.passed
+    ) as server:
+        heartbeats = asyncio.create_task(answer_heartbeats())
+        try:
+            await server.serve_forever()
+        finally:
+            heartbeats.cancel()
+
+
+def main() -> None:
+    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    parser = argparse.ArgumentParser(prog="python -m hostelry.server.s3.proxy", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home folder")
+    parser.add_argument("--target", type=int, required=True, help="the object store's own port")
+    arguments = parser.parse_args()
+    try:
+        asyncio.run(serve(Home(arguments.home), arguments.target))
+    except OSError as error:
+        sys.exit(f"the S3 port cannot be served: {error}")
+
+
+if __name__ == "__main__":
+    main()

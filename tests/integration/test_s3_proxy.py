@@ -1,0 +1,167 @@
+"""The S3 proxy, in this process, in front of a store that records what reaches it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from hostelry.base.ports import free_ports
+from hostelry.server.s3.admission import S3Refusal
+from hostelry.server.s3.head import Head
+from hostelry.server.s3.proxy import start_proxy
+
+pytestmark = pytest.mark.integration
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+GET = b"GET /b/k HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+@dataclass
+class RecordingStore:
+    """Answers each head with `ANSWER`, and keeps all bytes."""
+
+    received: bytearray = field(default_factory=bytearray)
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while chunk := await reader.read(65_536):
+            self.received += chunk
+            for _ in range(chunk.count(b"HTTP/1.1\r\n")):
+                writer.write(ANSWER)
+        writer.close()
+
+
+async def unchanged(head: Head) -> bytes:
+    return head.raw
+
+
+async def refused(head: Head) -> bytes:
+    if head.method == "PUT":
+        raise S3Refusal(400, "KMS.NotFoundException", "Key <x> does not exist")
+    return head.raw
+
+
+async def ended() -> None:
+    """Every connection of the servers has ended, and is closed."""
+    async with asyncio.timeout(10.0):
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+        await asyncio.sleep(0.01)
+
+
+def talk(
+    sent: bytes, passes: Callable[[Head], Awaitable[bytes]] = unchanged
+) -> tuple[bytes, bytes]:
+    """What a client that sends and half-closes gets, and what reached the store."""
+
+    async def talking() -> tuple[bytes, bytes]:
+        target, front = free_ports(2)
+        store = RecordingStore()
+        async with (
+            await asyncio.start_server(store.connected, "127.0.0.1", target),
+            await start_proxy("127.0.0.1", front, target, passes),
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", front)
+            writer.write(sent)
+            await writer.drain()
+            writer.write_eof()
+            answer = await reader.read(-1)
+            writer.close()
+            await writer.wait_closed()
+            await ended()
+            return answer, bytes(store.received)
+
+    return asyncio.run(talking())
+
+
+BODY = bytes(range(256)) * 10_000
+PUT = b"PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(BODY)
+CHUNKED = b"PUT /b/k HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "num_answers"),
+    [
+        pytest.param(GET, 1, id="a request without a body"),
+        pytest.param(GET + GET, 2, id="two on one connection"),
+        pytest.param(PUT + BODY + GET, 2, id="one behind a large body"),
+        pytest.param(CHUNKED, 1, id="a body in chunks"),
+    ],
+)
+def test_bytes_pass_unchanged_and_a_half_closed_client_gets_its_answers(
+    sent: bytes, num_answers: int
+) -> None:
+    answer, received = talk(sent)
+    assert answer == ANSWER * num_answers
+    assert received == sent
+
+
+def test_a_refusal_is_s3s_error_and_reaches_no_store() -> None:
+    answer, received = talk(PUT + BODY, refused)
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"<Code>KMS.NotFoundException</Code><Message>Key &lt;x&gt; does not exist" in answer
+    assert received == b""
+
+
+def test_a_refusal_behind_a_request_comes_after_its_answer() -> None:
+    answer, received = talk(GET + PUT, refused)
+    assert b"KMS.NotFoundException" in answer
+    assert received == GET
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"GET /b\r\n\r\n", id="no version"),
+        pytest.param(b"GET b HTTP/1.1\r\n\r\n", id="no path"),
+        pytest.param(b"PUT /b HTTP/1.1\r\nContent-Length: x\r\n\r\n", id="no length"),
+        pytest.param(b"PUT /b HTTP/1.1\r\nContent-Length: -1\r\n\r\n", id="a negative length"),
+        pytest.param(
+            b"PUT /b HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            id="two lengths",
+        ),
+        pytest.param(b"PUT /b HTTP/1.1\r\nContent-Length : 1\r\n\r\n", id="a blank in a name"),
+        pytest.param(b"GET /b HTTP/1.1\r\nA: b\nc: d\r\n\r\n", id="a bare line feed"),
+        pytest.param(b"GET /b HTTP/1.1\r\nA: b", id="a head cut off"),
+        pytest.param(b"GET /b HTTP/1.1\r\nA: " + b"x" * 70_000 + b"\r\n\r\n", id="a huge head"),
+    ],
+)
+def test_what_two_readers_may_read_in_two_ways_is_refused(sent: bytes) -> None:
+    answer, received = talk(sent)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert received == b""
+
+
+def test_a_store_that_is_not_there_ends_the_connection() -> None:
+    async def talking() -> bytes:
+        target, front = free_ports(2)
+        async with await start_proxy("127.0.0.1", front, target, unchanged):
+            reader, writer = await asyncio.open_connection("127.0.0.1", front)
+            answer = await reader.read(-1)
+            writer.close()
+            await writer.wait_closed()
+            await ended()
+            return answer
+
+    assert asyncio.run(talking()) == b""
+
+
+def test_a_store_that_ends_leaves_no_client_waiting() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    async def talking() -> bytes:
+        target, front = free_ports(2)
+        async with (
+            await asyncio.start_server(hang_up, "127.0.0.1", target),
+            await start_proxy("127.0.0.1", front, target, unchanged),
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", front)
+            writer.write(GET)
+            answer = await reader.read(-1)
+            writer.close()
+            await writer.wait_closed()
+            await ended()
+            return answer
+
+    assert asyncio.run(talking()) == b""
