@@ -132,15 +132,12 @@ class Verifier:
         secret_of: Callable[[str], Secret | None],
         max_skew_s: float = 300.0,
         seal: TokenSeal | None = None,
-    ) -> None:
-        self._secret_of = secret_of
-        self._max_skew_s = max_skew_s
-        self._seal = seal
         *,
         is_s3: bool = False,
     ) -> None:
         self._secret_of = secret_of
         self._max_skew_s = max_skew_s
+        self._seal = seal
         self._is_s3 = is_s3
         self._signers: dict[str, _Signer] = {}
         self._temporary: dict[str, Secret] = {}
