@@ -30,6 +30,7 @@ from hostelry.api.sagemaker import (
     model,
     tag,
 )
+from hostelry.api.secretsmanager import operations as secretsmanager
 from hostelry.api.sts import operations as sts
 from hostelry.api.sts.temporary_keys import check_session
 from hostelry.api.values import check_values
@@ -120,6 +121,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **of_service("kms", kms.OPERATIONS),
     **of_service("sts", sts.OPERATIONS),
     **of_service("iam", iam.OPERATIONS),
+    **of_service("secretsmanager", secretsmanager.OPERATIONS),
+    **of_service("sts", identity.STS_OPERATIONS),
+    **of_service("iam", identity.IAM_OPERATIONS),
     **of_service("ec2", ec2.OPERATIONS),
     **of_service("ecr", ecr.OPERATIONS),
     **of_service("logs", logs.OPERATIONS),

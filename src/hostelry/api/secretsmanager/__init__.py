@@ -1,0 +1,1 @@
+"""Secrets Manager: values encrypted by KMS, and their versions."""
