@@ -122,8 +122,6 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **of_service("sts", sts.OPERATIONS),
     **of_service("iam", iam.OPERATIONS),
     **of_service("secretsmanager", secretsmanager.OPERATIONS),
-    **of_service("sts", identity.STS_OPERATIONS),
-    **of_service("iam", identity.IAM_OPERATIONS),
     **of_service("ec2", ec2.OPERATIONS),
     **of_service("ecr", ecr.OPERATIONS),
     **of_service("logs", logs.OPERATIONS),

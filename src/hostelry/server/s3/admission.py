@@ -64,12 +64,19 @@ def wants_of(head: Head) -> Wants:
         message = f"The encryption method {method:.40} is not supported; use aws:kms or AES256."
         raise S3Refusal(501, "NotImplemented", message)
     names = {it.partition("=")[0] for it in query.split("&")}
+    token = token_of(head)
+    if token and "authorization" not in values and "x-amz-signature" not in names:
+        message = (
+            "With temporary keys a URL is presigned by Signature Version 4 only: "
+            'Config(signature_version="s3v4").'
+        )
+        raise S3Refusal(501, "NotImplemented", message)
     given = values.get(KEY_ID, "")
     key = (given or DEFAULT_KEY) if method == KMS and head.method in ("PUT", "POST") else ""
     return Wants(
         key=key,
         adds_key=bool(key) and not given,
-        token=token_of(head),
+        token=token,
         starts_upload=head.method == "POST" and "uploads" in names and not method,
     )
 

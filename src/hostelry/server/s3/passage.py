@@ -1,11 +1,12 @@
 """Passage of one request's head: as it came, or signed again with the store's own key."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import httpx
 
 from hostelry.aws.sigv4 import Secret, Verifier
+from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import ServiceError
 from hostelry.server.home import Credentials, UpConfig
@@ -14,6 +15,7 @@ from hostelry.server.s3.admission import (
     ENCRYPTION,
     KEY_ID,
     KMS,
+    S3Refusal,
     Wants,
     check_can_sign,
     wants_of,
@@ -25,6 +27,12 @@ from hostelry.server.s3.signing import OwnKey, signed_head
 Passes = Callable[[Head], Awaitable[bytes]]
 # S3 allows clients a clock that is this wrong.
 MAX_SKEW_S = 900.0
+# S3's own names for what is wrong with temporary keys.
+REFUSED: Mapping[str, tuple[int, str]] = {
+    "ExpiredTokenException": (400, "ExpiredToken"),
+    "UnrecognizedClientException": (403, "InvalidAccessKeyId"),
+}
+MISMATCH = (403, "SignatureDoesNotMatch")
 DEFAULT_RULE = re.compile(
     r"<SSEAlgorithm>aws:kms</SSEAlgorithm>\s*(?:<KMSMasterKeyID>([^<]*)</KMSMasterKeyID>)?"
 )
@@ -43,7 +51,8 @@ class Passage:
             secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
         )
         known = {credentials.access_key_id: secret}
-        self._verifier = Verifier(known.get, MAX_SKEW_S, is_s3=True)
+        seal = TokenSeal(credentials.internal_key)
+        self._verifier = Verifier(known.get, MAX_SKEW_S, seal, is_s3=True)
         self._keys = KmsKeys(config, credentials)
         self._clock = SystemClock()
         self._store_url = store_url
@@ -54,7 +63,7 @@ class Passage:
         wants = wants_of(head)
         if head.body_bytes is None:
             head = closing(head)
-        if wants.nothing or not self._holds(head):
+        if wants.nothing or not self._holds(head, wants):
             return head.raw  # the store refuses what is not signed by a key that it knows
         added = await self._added(head, wants)
         if not added and not wants.token:
@@ -62,11 +71,13 @@ class Passage:
         check_can_sign(head)
         return signed_head(head, self._own, self._clock.now(), added)
 
-    def _holds(self, head: Head) -> bool:
-        """Whether the client's signature holds."""
+    def _holds(self, head: Head, wants: Wants) -> bool:
+        """Whether the client's signature holds; raises S3Refusal where temporary keys do not."""
         try:
             return self._verifier.verify_head(head.request, self._clock.now()) is not None
-        except ServiceError:
+        except ServiceError as error:
+            if wants.token:
+                raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
             return False
 
     async def _added(self, head: Head, wants: Wants) -> dict[str, str]:
