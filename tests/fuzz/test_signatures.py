@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from tests.fuzz.conftest import Cases
 from tests.fuzz.mutation import mutated
 
-from hostelry.aws.sigv4 import ADDED_ON_THE_WAY, UNSIGNED_PAYLOAD, Identity, Secret, Verifier
+from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD
+from hostelry.aws.sigv4 import ADDED_ON_THE_WAY, Identity, Secret, Verifier
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 

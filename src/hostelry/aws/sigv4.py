@@ -20,18 +20,18 @@ from hashlib import sha256
 from hmac import HMAC, compare_digest
 from hmac import digest as hmac_digest
 from typing import NoReturn
-from urllib.parse import parse_qsl, quote, unquote_to_bytes
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 
 from hostelry.aws.codes import QUERY_SIGNING_NAMES, query_code
+from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD, s3_path, s3_stated_hash
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 MAX_PRESIGNED_S = 7 * 24 * 3600
-UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 # Added between the signer and the gateway, by load balancers, tracers and CloudFront. Nothing reads
 # them; every other header of these families changes what is done, so it has to be signed.
 ADDED_ON_THE_WAY = frozenset({"x-amzn-trace-id", "x-amz-cf-id"})
@@ -165,7 +165,7 @@ class Verifier:
         ServiceError (403) as `verify` would.
         """
         asked = self._asked(request, now)
-        stated = _s3_stated_hash(request) if self._is_s3 else _stated_hash(request, asked.claims)
+        stated = s3_stated_hash(request) if self._is_s3 else _stated_hash(request, asked.claims)
         return None if stated is None else self._prove(request, asked, stated)
 
     def _asked(self, request: HttpRequest, now: float) -> _Asked:
@@ -461,18 +461,6 @@ def _stated_hash(request: HttpRequest, claims: _Claims) -> str | None:
             f"64 hexadecimal digits in lower case, or {UNSIGNED_PAYLOAD}.",
         )
     return stated
-
-
-def _s3_stated_hash(request: HttpRequest) -> str | None:
-    """What the head says of the body: a hash, or how it is signed; None where nothing."""
-    if "authorization" in request.headers:
-        return request.headers.get("x-amz-content-sha256")
-    return request.headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
-
-
-def s3_path(path: str) -> str:
-    """The path as S3 signs it: each byte that is not plain is percent-encoded once."""
-    return quote(unquote_to_bytes(path), safe="/~")
 
 
 def _hash(body: bytes) -> str:

@@ -20,7 +20,7 @@ class SecretVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Secret:
+class StoredSecret:
     """A secret, by which name the record is named; `versions` are in the order they were made.
 
     `deletion_at` is the instant from which the secret is gone, `deleted_at` that of its deletion.

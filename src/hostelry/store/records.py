@@ -21,7 +21,7 @@ from hostelry.domain.repository import Repository
 from hostelry.domain.role import Role
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
-from hostelry.domain.secret import Secret
+from hostelry.domain.secret import StoredSecret
 from hostelry.domain.tags import TagSet
 from hostelry.store.errors import StoreRefused
 from hostelry.store.mirror import Mirror
@@ -125,7 +125,7 @@ class State:
     roles: Records[Role]
     managed_policies: Records[ManagedPolicy]
     instance_profiles: Records[InstanceProfile]
-    secrets: Records[Secret]
+    secrets: Records[StoredSecret]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
 
@@ -154,5 +154,5 @@ def open_state(store: Store) -> State:
         roles=Records(store, "role", Role, mirror),
         managed_policies=Records(store, "managed_policy", ManagedPolicy, mirror),
         instance_profiles=Records(store, "instance_profile", InstanceProfile, mirror),
-        secrets=Records(store, "secret", Secret, mirror),
+        secrets=Records(store, "secret", StoredSecret, mirror),
     )

@@ -5,13 +5,13 @@ Source of the texts: Secrets Manager's answers as moto and Terraform's provider 
 
 from hostelry.api.context import CallContext
 from hostelry.base.errors import ServiceError
-from hostelry.domain.secret import Secret
+from hostelry.domain.secret import StoredSecret
 from hostelry.store.records import Versioned
 
 SUFFIX_CHARACTERS = 7  # of an ARN behind the name: a hyphen and six others
 
 
-def found_secret(context: CallContext, given: str) -> Versioned[Secret]:
+def found_secret(context: CallContext, given: str) -> Versioned[StoredSecret]:
     """The secret of a name or an ARN, with or without its suffix; deleted ones are found, too."""
     records, scope = context.state.secrets, context.scope
     name = given
@@ -29,7 +29,7 @@ def found_secret(context: CallContext, given: str) -> Versioned[Secret]:
     return found
 
 
-def live_secret(context: CallContext, given: str) -> Versioned[Secret]:
+def live_secret(context: CallContext, given: str) -> Versioned[StoredSecret]:
     """The secret; raises InvalidRequestException where it was deleted."""
     found = found_secret(context, given)
     if found.value.deletion_at is not None:
@@ -40,7 +40,7 @@ def live_secret(context: CallContext, given: str) -> Versioned[Secret]:
     return found
 
 
-def secrets_of(context: CallContext) -> list[Secret]:
+def secrets_of(context: CallContext) -> list[StoredSecret]:
     """Every secret of the caller's scope; those whose recovery window is over are erased."""
     kept = []
     for found in context.state.secrets.list(context.scope):
@@ -51,12 +51,12 @@ def secrets_of(context: CallContext) -> list[Secret]:
     return kept
 
 
-def is_due(secret: Secret, now: float) -> bool:
+def is_due(secret: StoredSecret, now: float) -> bool:
     """Whether the secret's recovery window is over."""
     return secret.deletion_at is not None and secret.deletion_at <= now
 
 
-def erase(context: CallContext, found: Versioned[Secret]) -> None:
+def erase(context: CallContext, found: Versioned[StoredSecret]) -> None:
     """Remove a secret with its values and its tags."""
     state, scope, secret = context.state, context.scope, found.value
     tags = state.tags.get(scope, secret.arn)

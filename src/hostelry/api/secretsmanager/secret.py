@@ -17,7 +17,7 @@ from hostelry.api.secretsmanager.value import (
 from hostelry.api.tags import read_tags, tag_list, tags_of, tags_without, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_uuid
-from hostelry.domain.secret import CURRENT, Secret
+from hostelry.domain.secret import CURRENT, StoredSecret
 
 UNSERVED = ("AddReplicaRegions", "CrossAccountPrimaryARN", "Type")
 DEFAULT_WINDOW_DAYS = 30
@@ -39,7 +39,7 @@ def create_secret(context: CallContext, params: Params) -> Result:
     if params.get("KmsKeyId"):
         found_key(context, params["KmsKeyId"])
     tags = tags_of(params.get("Tags"))
-    secret = Secret(
+    secret = StoredSecret(
         scope=scope,
         name=name,
         arn=f"arn:aws:secretsmanager:{scope.region}:{scope.account}:secret:{name}-{new_uuid()[:6]}",
@@ -57,13 +57,13 @@ def create_secret(context: CallContext, params: Params) -> Result:
     return answer
 
 
-def is_repeated(before: Secret, params: Params) -> bool:
+def is_repeated(before: StoredSecret, params: Params) -> bool:
     """Whether a create was asked for before, with the same token."""
     token = params.get("ClientRequestToken", "")
     return before.deletion_at is None and before.version(token) is not None
 
 
-def taken(before: Secret) -> ServiceError:
+def taken(before: StoredSecret) -> ServiceError:
     """The error for a create of a name that a secret has."""
     if before.deletion_at is not None:
         return ServiceError(
@@ -121,7 +121,7 @@ def list_secrets(context: CallContext, params: Params) -> Result:
     return {"SecretList": page, **following}
 
 
-def passes(context: CallContext, secret: Secret, asked: Mapping[str, Sequence[str]]) -> bool:
+def passes(context: CallContext, secret: StoredSecret, asked: Mapping[str, Sequence[str]]) -> bool:
     """Whether a secret passes a filter: one of its values begins a text, or with "!" none does."""
     key = str(asked.get("Key", ""))
     if key not in FILTERS:
@@ -191,7 +191,7 @@ def untag_resource(context: CallContext, params: Params) -> Result:
     return {}
 
 
-def described(context: CallContext, secret: Secret) -> Result:
+def described(context: CallContext, secret: StoredSecret) -> Result:
     """The secret as DescribeSecret and ListSecrets answer it, without its versions."""
     optional = {
         "Description": secret.description or None,
@@ -208,6 +208,6 @@ def described(context: CallContext, secret: Secret) -> Result:
     }
 
 
-def stages_of(secret: Secret) -> Mapping[str, list[str]]:
+def stages_of(secret: StoredSecret) -> Mapping[str, list[str]]:
     """The labels of each version that has one."""
     return {it.version_id: list(it.stages) for it in secret.versions if it.stages}

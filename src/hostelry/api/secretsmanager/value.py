@@ -12,7 +12,7 @@ from hostelry.api.refusals import unsupported
 from hostelry.api.secretsmanager.lookup import live_secret
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_uuid
-from hostelry.domain.secret import CURRENT, PREVIOUS, Secret, SecretVersion
+from hostelry.domain.secret import CURRENT, PREVIOUS, SecretVersion, StoredSecret
 
 DEFAULT_KEY = "alias/aws/secretsmanager"
 MAX_UNLABELLED = 20  # older versions without a label are dropped; AWS keeps up to 100
@@ -72,8 +72,8 @@ def list_secret_version_ids(context: CallContext, params: Params) -> Result:
 
 
 def with_value(
-    context: CallContext, secret: Secret, params: Params, stages: Sequence[str]
-) -> tuple[Secret, SecretVersion]:
+    context: CallContext, secret: StoredSecret, params: Params, stages: Sequence[str]
+) -> tuple[StoredSecret, SecretVersion]:
     """The secret with a version of the value of a request; a repeated request adds none."""
     value = given_value(params)
     if value is None:
@@ -102,7 +102,7 @@ def with_value(
     return replace(secret, versions=versions, changed_at=context.now), version
 
 
-def relabelled(secret: Secret, version: SecretVersion, taken: Sequence[str]) -> SecretVersion:
+def relabelled(secret: StoredSecret, version: SecretVersion, taken: Sequence[str]) -> SecretVersion:
     """A version once a new one has taken labels: what was current is previous."""
     stages = [it for it in version.stages if it not in taken]
     if CURRENT in taken and secret.labelled(CURRENT) is not None:
@@ -114,7 +114,7 @@ def relabelled(secret: Secret, version: SecretVersion, taken: Sequence[str]) -> 
 
 def sealed(
     context: CallContext,
-    secret: Secret,
+    secret: StoredSecret,
     content: tuple[str, bytes],
     params: Params,
     stages: Sequence[str],
@@ -137,7 +137,7 @@ def sealed(
     )
 
 
-def opened(context: CallContext, secret: Secret, version: SecretVersion) -> bytes:
+def opened(context: CallContext, secret: StoredSecret, version: SecretVersion) -> bytes:
     """The value of a version; raises DecryptionFailure where its key cannot be used."""
     try:
         key = kms.usable_key(context, version.key_arn)
@@ -148,7 +148,7 @@ def opened(context: CallContext, secret: Secret, version: SecretVersion) -> byte
         raise ServiceError("DecryptionFailure", f"{text} {error.message}".strip()) from error
 
 
-def bound_to(secret: Secret, version_id: str) -> Mapping[str, str]:
+def bound_to(secret: StoredSecret, version_id: str) -> Mapping[str, str]:
     """The encryption context of a version, as AWS has it."""
     return {"SecretARN": secret.arn, "SecretVersionId": version_id}
 
@@ -165,7 +165,7 @@ def given_value(params: Params) -> bytes | None:
     return text.encode() if text is not None else binary
 
 
-def asked_version(secret: Secret, params: Params) -> SecretVersion:
+def asked_version(secret: StoredSecret, params: Params) -> SecretVersion:
     """The version that a request asks for; raises ResourceNotFoundException without one."""
     version_id, stage = params.get("VersionId"), params.get("VersionStage")
     if version_id:
@@ -184,6 +184,6 @@ def asked_version(secret: Secret, params: Params) -> SecretVersion:
     return version
 
 
-def named(secret: Secret) -> Result:
+def named(secret: StoredSecret) -> Result:
     """ARN and name, with which every answer begins."""
     return {"ARN": secret.arn, "Name": secret.name}

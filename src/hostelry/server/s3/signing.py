@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode
 
-from hostelry.aws.sigv4 import UNSIGNED_PAYLOAD, s3_path
+from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD, s3_path
 from hostelry.server.s3.head import Head, write_head
 
 # What the client proved itself by, and what is written again.
