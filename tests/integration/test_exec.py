@@ -45,9 +45,88 @@ def python(platform: Platform, program: str, **environment: str) -> str:
         pytest.param("https://sts.cn-north-1.amazonaws.com.cn", id="another partition's host"),
     ],
 )
-def test_an_explicit_sts_host_leads_to_the_gateway(platform: Platform, host: str) -> None:
-    program = f"import boto3; print(boto3.client('sts', endpoint_url={host!r}).meta.endpoint_url)"
-    assert python(platform, program).strip() == f"http://127.0.0.1:{platform.port}"
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        pytest.param([], id="as it is"),
+        pytest.param(["env", "PYTHONPATH=/elsewhere"], id="with a PYTHONPATH of its own"),
+        pytest.param(["sh", "-c", '"$@"; exit $?', "sh"], id="in a subprocess"),
+    ],
+)
+def test_a_client_of_an_aws_host_is_answered_here(
+    platform: Platform, host: str, prefix: list[str]
+) -> None:
+    program = (
+        f"import boto3; sts = boto3.client('sts', endpoint_url={host!r});"
+        "print(sts.meta.endpoint_url, sts.get_caller_identity()['Account'])"
+    )
+    done = platform.exec([*prefix, sys.executable, "-I", "-c", program], USERS_AWS)
+    assert done.stdout.split() == [host, platform.credentials.account_id]
+    assert done.stderr == ""
+
+
+def test_a_call_to_an_aws_host_that_is_not_served_is_reported_by_name(platform: Platform) -> None:
+    program = (
+        "import boto3, botocore\n"
+        "client = boto3.client('lambda', endpoint_url='https://lambda.us-east-1.amazonaws.com')\n"
+        "try:\n    client.list_functions()\n"
+        "except botocore.exceptions.ClientError as error:\n    print(error)"
+    )
+    done = platform.exec([sys.executable, "-c", program])
+    assert "does not serve lambda" in done.stdout
+    assert done.stderr.startswith("hostelry: lambda.us-east-1.amazonaws.com lambda:")
+    assert "nothing was sent to AWS" in done.stderr
+
+
+def test_the_report_lists_each_call_and_its_result(platform: Platform, tmp_path: Path) -> None:
+    program = (
+        "import boto3\n"
+        "s3 = boto3.client('s3')\n"
+        "s3.create_bucket(Bucket='reported')\n"
+        "s3.put_object(Bucket='reported', Key='a/\u00e4 b+c', Body=b'x' * 3_000_000)\n"
+        "body = s3.get_object(Bucket='reported', Key='a/\u00e4 b+c')['Body'].read()\n"
+        "assert len(body) == 3_000_000\n"
+        "sm = boto3.client('sagemaker')\n"
+        "for _ in range(3): sm.list_endpoints()\n"
+        "for call in (sm.list_training_jobs, lambda: sm.describe_endpoint(EndpointName='no')):\n"
+        "    try:\n        call()\n"
+        "    except sm.exceptions.ClientError: pass\n"
+        "boto3.client('cloudwatch').list_metrics()\n"
+        "raise SystemExit(3)"
+    )
+    path = tmp_path / "report.json"
+    command = [
+        *CLI,
+        "exec",
+        "--home",
+        str(platform.home.root),
+        "--report",
+        "--report-file",
+        str(path),
+    ]
+    done = subprocess.run(
+        [*command, "--", sys.executable, "-c", program],
+        env=platform.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    found = {
+        (row["service"], row["operation"]): (row["result"], row["count"])
+        for row in json.loads(path.read_text())["calls"]
+    }
+    assert found == {
+        ("s3", "CreateBucket"): ("ok", 1),
+        ("s3", "PutObject"): ("ok", 1),
+        ("s3", "GetObject"): ("ok", 1),
+        ("sagemaker", "ListEndpoints"): ("ok", 3),
+        ("sagemaker", "ListTrainingJobs"): ("not served", 1),
+        ("sagemaker", "DescribeEndpoint"): ("error", 1),
+        ("cloudwatch", "ListMetrics"): ("ok", 1),
+    }
+    assert "1 of 9 AWS calls need what this hostelry does not serve" in done.stderr
 
 
 def test_another_explicit_endpoint_is_left_alone(platform: Platform) -> None:
@@ -63,13 +142,6 @@ def test_a_users_own_aws_settings_do_not_interfere(platform: Platform) -> None:
     )
     output = python(platform, program, **USERS_AWS)
     assert output.startswith(f"{platform.credentials.account_id} []")
-
-
-def test_a_users_own_sitecustomize_is_loaded_too(platform: Platform, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.own = 'loaded'\n")
-    program = "import sitecustomize; print(own, sitecustomize.__file__)"
-    output = python(platform, program, PYTHONPATH=str(tmp_path))
-    assert output.split() == ["loaded", str(tmp_path / "sitecustomize.py")]
 
 
 def test_exit_code_output_and_input_pass_through(platform: Platform) -> None:

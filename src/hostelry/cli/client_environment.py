@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.program.call import is_aws
 from hostelry.server.home import Credentials, UpConfig
 from hostelry.server.ports import reachable_host
 
@@ -21,6 +22,11 @@ REMOVED = (
     "AWS_USE_FIPS_ENDPOINT",
     "AWS_USE_DUALSTACK_ENDPOINT",
     "AWS_CA_BUNDLE",
+)
+# A comment in every shell. It is the last line, so that `eval $(hostelry env)` reads it last, too.
+HINT = (
+    "# The SageMaker SDKs also call AWS's own hosts, which no variable changes: run programs that"
+    " use them with `hostelry exec -- PROGRAM`."
 )
 REMOVED_PREFIX = "AWS_ENDPOINT_URL"
 
@@ -54,6 +60,20 @@ def no_proxy(environment: Mapping[str, str], host: str) -> str:
     entries = [entry for entry in present.split(",") if entry]
     own = ["127.0.0.1", "localhost", reachable_host(host)]
     return ",".join(dict.fromkeys([*entries, *own]))
+
+
+def no_proxy_of_program(environment: Mapping[str, str], host: str) -> str:
+    """NO_PROXY of a program whose HTTPS goes through a proxy of ours: without AWS's own hosts.
+
+    The proxy itself minds the user's NO_PROXY for every other host.
+    """
+    kept = [entry for entry in no_proxy(environment, host).split(",") if not covers_aws(entry)]
+    return ",".join(kept)
+
+
+def covers_aws(entry: str) -> bool:
+    """Whether an entry of NO_PROXY covers hosts of AWS."""
+    return entry.strip() == "*" or is_aws(entry.strip().lstrip("*."))
 
 
 def shell_lines(shell: str, variables: Mapping[str, str]) -> list[str]:

@@ -5,12 +5,14 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.client_environment import (
+    HINT,
     client_variables,
     no_proxy,
     shell_lines,
     without_users_aws,
 )
-from hostelry.cli.environment import SHIM, exec_environment, sagemaker_configuration
+from hostelry.cli.program.front import FrontAddresses
+from hostelry.cli.program.run import exec_environment, sagemaker_configuration
 from hostelry.server.home import Credentials, Home, UpConfig
 
 KEYS = Credentials(
@@ -116,8 +118,21 @@ def test_no_proxy(environment: dict[str, str], expected: str) -> None:
 
 
 def test_exec_sets_everything_and_keeps_the_rest() -> None:
-    made = exec_environment({"PYTHONPATH": "/own", "LANG": "C"}, HOME, CONFIG, KEYS)
-    assert made["PYTHONPATH"] == f"{SHIM}:/own"
+    front = FrontAddresses(
+        proxy_url="http://p:1", trusted=Path("/t"), gateway_url="http://g:1", store_url="http://s:1"
+    )
+    users = {
+        "PYTHONPATH": "/own",
+        "LANG": "C",
+        "https_proxy": "http://corp",
+        "NO_PROXY": "a,.amazonaws.com",
+    }
+    made = exec_environment(users, HOME, CONFIG, KEYS, front)
+    assert made["PYTHONPATH"] == "/own"
+    assert made["HTTPS_PROXY"] == made["https_proxy"] == "http://p:1"
+    assert made["NO_PROXY"] == "a,127.0.0.1,localhost"
+    assert (made["AWS_ENDPOINT_URL"], made["AWS_ENDPOINT_URL_S3"]) == ("http://g:1", "http://s:1")
+    assert made["AWS_CA_BUNDLE"] == "/t"
     assert made["LANG"] == "C"
     assert made["HOSTELRY_HOME"] == "/h"
     assert made["AWS_EC2_METADATA_DISABLED"] == "true"
@@ -131,3 +146,9 @@ def test_exec_sets_everything_and_keeps_the_rest() -> None:
 
 def test_the_sdks_bucket_is_named_as_on_aws() -> None:
     assert "DefaultS3Bucket: sagemaker-eu-west-1-111122223333" in sagemaker_configuration(KEYS)
+
+
+def test_the_hint_is_a_comment_of_every_shell() -> None:
+    assert HINT.startswith("# ")
+    assert "\n" not in HINT
+    assert "hostelry exec" in HINT

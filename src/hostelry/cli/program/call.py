@@ -1,0 +1,163 @@
+"""AWS calls as they are seen on the wire: service, operation, and what became of them. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import parse_qs, urlsplit
+
+AWS_HOST = re.compile(r"(^|\.)(amazonaws\.com(\.cn)?|api\.aws)$")
+S3_HOST = re.compile(r"(^|\.)s3([.-]|$)")
+# The scope of a signature, in a header or in the query of a presigned address.
+SCOPE = re.compile(
+    r"[^/\s]+(?:/|%2F)\d{8}(?:/|%2F)[^/%\s]+(?:/|%2F)([a-z0-9-]+)(?:/|%2F)aws4_request"
+)
+# Signing name -> the name that boto3 has for the service.
+BOTO3_NAMES = {"monitoring": "cloudwatch"}
+RUNTIME_OPERATIONS = {
+    "invocations": "InvokeEndpoint",
+    "invocations-response-stream": "InvokeEndpointWithResponseStream",
+    "async-invocations": "InvokeEndpointAsync",
+}
+# Method and marker of the query -> operation, first for objects, then for buckets.
+OBJECT_OPERATIONS = (
+    ("PUT", "partNumber", "UploadPart"),
+    ("PUT", "tagging", "PutObjectTagging"),
+    ("PUT", "", "PutObject"),
+    ("GET", "uploadId", "ListParts"),
+    ("GET", "tagging", "GetObjectTagging"),
+    ("GET", "", "GetObject"),
+    ("HEAD", "", "HeadObject"),
+    ("DELETE", "uploadId", "AbortMultipartUpload"),
+    ("DELETE", "", "DeleteObject"),
+    ("POST", "uploads", "CreateMultipartUpload"),
+    ("POST", "uploadId", "CompleteMultipartUpload"),
+)
+BUCKET_OPERATIONS = (
+    ("GET", "location", "GetBucketLocation"),
+    ("GET", "uploads", "ListMultipartUploads"),
+    ("GET", "encryption", "GetBucketEncryption"),
+    ("GET", "policy", "GetBucketPolicy"),
+    ("GET", "list-type", "ListObjectsV2"),
+    ("GET", "", "ListObjects"),
+    ("PUT", "encryption", "PutBucketEncryption"),
+    ("PUT", "policy", "PutBucketPolicy"),
+    ("PUT", "", "CreateBucket"),
+    ("HEAD", "", "HeadBucket"),
+    ("DELETE", "", "DeleteBucket"),
+    ("POST", "delete", "DeleteObjects"),
+)
+UNKNOWN_CODES = frozenset(
+    {"UnknownOperationException", "UnknownOperation", "InvalidAction", "NotImplemented"}
+)
+NOT_SUPPORTED = "is not supported by this version"
+
+
+class Verdict(StrEnum):
+    """What became of a call, by its answer.
+
+    | answer | verdict |
+    | --- | --- |
+    | a status below 400 | OK |
+    | a code of `UNKNOWN_CODES` | UNSERVED |
+    | an error that calls a field not supported | REFUSED |
+    | any other error | FAILED |
+    """
+
+    OK = "ok"
+    FAILED = "error"
+    REFUSED = "refused field"
+    UNSERVED = "not served"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenCall:
+    """One call that a program made.
+
+    `host` is the one that it called, if that is AWS's own; `error` and `message` are those of an
+    answer with an error; `at` is when it ended, in epoch seconds.
+    """
+
+    service: str
+    operation: str
+    status: int
+    error: str = ""
+    message: str = ""
+    host: str = ""
+    at: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """What became of it."""
+        if self.status < 400:
+            return Verdict.OK
+        if self.error in UNKNOWN_CODES:
+            return Verdict.UNSERVED
+        return Verdict.REFUSED if NOT_SUPPORTED in self.message else Verdict.FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRequest:
+    """The parts of a request that name its operation; `body` is its beginning."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+def is_aws(host: str) -> bool:
+    """Whether `host` is one of AWS's own."""
+    return bool(AWS_HOST.search(host.lower().partition(":")[0]))
+
+
+def is_s3(host: str) -> bool:
+    """Whether an AWS host is one of S3's."""
+    return bool(S3_HOST.search(host.lower()))
+
+
+def name_of(request: SeenRequest) -> tuple[str, str]:
+    """Service and operation of a request; method and path where nothing names them."""
+    signed = SCOPE.search(request.headers.get("authorization", "")) or SCOPE.search(request.target)
+    service = BOTO3_NAMES.get(signed[1], signed[1]) if signed else ""
+    path, query = urlsplit(request.target).path, urlsplit(request.target).query
+    header = request.headers.get("x-amz-target", "")
+    if header:
+        return service or header.rpartition(".")[0], header.rpartition(".")[2]
+    if path.startswith("/service/"):
+        return service or path.split("/")[2], path.rpartition("/")[2]
+    if path.startswith("/endpoints/"):
+        unknown = f"{request.method} {path}"
+        return "sagemaker-runtime", RUNTIME_OPERATIONS.get(path.rpartition("/")[2], unknown)
+    if service == "s3":
+        return "s3", s3_operation(request.method, path, query, request.headers)
+    form = request.body.decode(errors="replace") if request.method == "POST" else query
+    action = parse_qs(form).get("Action", [""])[0]
+    return service or "unsigned", action or f"{request.method} {path}"
+
+
+def s3_operation(method: str, path: str, query: str, headers: Mapping[str, str]) -> str:
+    """The operation of an S3 request with the bucket in its path."""
+    bucket, _, key = path.strip("/").partition("/")
+    if not bucket:
+        return "ListBuckets"
+    if key and method == "PUT" and "x-amz-copy-source" in headers:
+        return "CopyObject"
+    given = parse_qs(query, keep_blank_values=True)
+    for of, marker, operation in OBJECT_OPERATIONS if key else BUCKET_OPERATIONS:
+        if of == method and (not marker or marker in given):
+            return operation
+    return f"{method} {'object' if key else 'bucket'}"
+
+
+def error_of(status: int, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+    """Code and message of an error answer in any of AWS's protocols; `body` is its beginning."""
+    text = body.decode(errors="replace")
+    code = headers.get("x-amzn-errortype", "").partition(":")[0]
+    if not code:
+        found = re.search(r'"__type"\s*:\s*"(?:[^"#]*#)?([^"]+)"|<Code>([^<]+)</Code>', text)
+        code = (found[1] or found[2]) if found else str(status)
+    text_found = re.search(
+        r'"[mM]essage"\s*:\s*"((?:[^"\\]|\\.)*)"|<Message>([^<]*)</Message>', text
+    )
+    return code, (text_found[1] or text_found[2] or "") if text_found else ""

@@ -1,0 +1,110 @@
+"""A program's run: its front, its environment, the files that replace the user's own."""
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
+from hostelry.base.private_file import write_whole
+from hostelry.cli.client_environment import (
+    client_variables,
+    no_proxy_of_program,
+    without_users_aws,
+)
+from hostelry.cli.home_option import settled
+from hostelry.cli.program.call import SeenCall
+from hostelry.cli.program.child import run_child
+from hostelry.cli.program.front import Front, FrontAddresses
+from hostelry.cli.program.proxy import users_proxy
+from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
+from hostelry.server.run_file import live_run_files
+
+
+async def run_program(
+    home: Home, command: Sequence[str], seen: Callable[[SeenCall], None], *, recording: bool
+) -> int:
+    """Run a program against the hostelry of `home`; its return code, -N where signal N ended it.
+
+    `seen` gets the calls to AWS's own hosts, and all others if `recording`. Raises CannotRunError,
+    and TerminalError where no hostelry runs.
+    """
+    config, credentials = settled(home)
+    if not live_run_files(home):
+        raise TerminalError(f"no hostelry runs in {home.root}: start it with `hostelry up`")
+    write_client_files(home, credentials)
+    with tempfile.TemporaryDirectory(prefix="hostelry-exec-") as folder:
+        front = Front(
+            gateway_url=config.gateway_url,
+            store_url=config.s3_url,
+            folder=Path(folder),
+            users_proxy=users_proxy(os.environ),
+            seen=seen,
+            clock=SystemClock(),
+        )
+        async with front.running(recording=recording) as addresses:
+            variables = exec_environment(os.environ, home, config, credentials, addresses)
+            return await run_child(command, variables)
+
+
+def exec_environment(
+    inherited: Mapping[str, str],
+    home: Home,
+    config: UpConfig,
+    credentials: Credentials,
+    front: FrontAddresses,
+) -> dict[str, str]:
+    """The environment of a program under `hostelry exec`. Pure."""
+    kept = without_users_aws(inherited)
+    direct = no_proxy_of_program(kept, config.host)
+    return {
+        **kept,
+        **client_variables(config, credentials),
+        "AWS_ENDPOINT_URL": front.gateway_url,
+        "AWS_ENDPOINT_URL_S3": front.store_url,
+        "AWS_CONFIG_FILE": str(client_folder(home) / "aws-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(client_folder(home) / "aws-credentials"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CA_BUNDLE": str(front.trusted),
+        "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": str(client_folder(home) / "sagemaker.yaml"),
+        "HTTPS_PROXY": front.proxy_url,
+        "https_proxy": front.proxy_url,
+        "NO_PROXY": direct,
+        "no_proxy": direct,
+        ENVIRONMENT_VARIABLE: str(home.root),
+    }
+
+
+def client_folder(home: Home) -> Path:
+    """The folder of the files that replace the user's own."""
+    return home.root / "client"
+
+
+def write_client_files(home: Home, credentials: Credentials) -> None:
+    """Write the empty AWS files and the SageMaker SDK's configuration."""
+    folder = client_folder(home)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    contents = {
+        "aws-config": "",
+        "aws-credentials": "",
+        "sagemaker.yaml": sagemaker_configuration(credentials),
+    }
+    for name, text in contents.items():
+        path = folder / name
+        if not path.exists() or path.read_text() != text:
+            write_whole(path, text.encode())
+
+
+def sagemaker_configuration(credentials: Credentials) -> str:
+    """Defaults of the SDK: its usual bucket without a call for the account, no telemetry."""
+    bucket = f"sagemaker-{credentials.region}-{credentials.account_id}"
+    return (
+        "SchemaVersion: '1.0'\n"
+        "SageMaker:\n"
+        "  PythonSDK:\n"
+        "    Modules:\n"
+        "      TelemetryOptOut: true\n"
+        "      Session:\n"
+        f"        DefaultS3Bucket: {bucket}\n"
+    )

@@ -1,1 +1,0 @@
-"""The folder that `hostelry exec` puts in front of a program's PYTHONPATH."""

@@ -1,0 +1,90 @@
+"""The proxy of a program's HTTPS: which hosts go where."""
+
+import asyncio
+
+import pytest
+
+from hostelry.cli.program.proxy import Proxy, UsersProxy, connect_authority, users_proxy
+
+
+@pytest.mark.parametrize(
+    ("head", "authority"),
+    [
+        (b"CONNECT pypi.org:443 HTTP/1.1\r\n\r\n", ("pypi.org", 443)),
+        (b"CONNECT [::1]:8443 HTTP/1.1\r\n\r\n", ("::1", 8443)),
+        (b"GET http://pypi.org/ HTTP/1.1\r\n\r\n", None),
+        (b"CONNECT pypi.org HTTP/1.1\r\n\r\n", None),
+        (b"CONNECT pypi.org:https HTTP/1.1\r\n\r\n", None),
+        (b"\r\n\r\n", None),
+    ],
+)
+def test_connect_names_host_and_port(head: bytes, authority: tuple[str, int] | None) -> None:
+    assert connect_authority(head) == authority
+
+
+@pytest.mark.parametrize(
+    ("environment", "host", "proxy"),
+    [
+        pytest.param({}, "pypi.org", "", id="no proxy"),
+        pytest.param({"https_proxy": "http://p:1"}, "pypi.org", "http://p:1", id="lower case"),
+        pytest.param({"HTTPS_PROXY": "http://p:1"}, "pypi.org", "http://p:1", id="upper case"),
+        pytest.param(
+            {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "a, .pypi.org"},
+            "x.pypi.org",
+            "",
+            id="a domain",
+        ),
+        pytest.param(
+            {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "pi.org"},
+            "pypi.org",
+            "http://p:1",
+            id="the end of another name",
+        ),
+        pytest.param({"HTTPS_PROXY": "http://p:1", "no_proxy": "*"}, "pypi.org", "", id="all"),
+    ],
+)
+def test_the_users_own_proxy_is_minded(environment: dict[str, str], host: str, proxy: str) -> None:
+    assert users_proxy(environment).for_host(host) == proxy
+
+
+@pytest.mark.parametrize("through_users_proxy", [False, True])
+def test_another_host_is_tunnelled(through_users_proxy: bool) -> None:
+    """The far end is a server of this test; the user's proxy is a second Proxy."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.read())
+        writer.close()
+
+    async def talked() -> tuple[bytes, bytes]:
+        far = await asyncio.start_server(echo, "127.0.0.1", 0)
+        port = far.sockets[0].getsockname()[1]
+        users = await asyncio.start_server(Proxy(1, UsersProxy()).serve, "127.0.0.1", 0)
+        url = f"http://u:p@127.0.0.1:{users.sockets[0].getsockname()[1]}"
+        own = Proxy(1, UsersProxy(url=url if through_users_proxy else ""))
+        near = await asyncio.start_server(own.serve, "127.0.0.1", 0)
+        async with far, users, near:
+            reader, writer = await asyncio.open_connection(*near.sockets[0].getsockname())
+            writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"hello")
+            writer.write_eof()
+            answer = await reader.read()
+            writer.close()
+            return head, answer
+
+    head, answer = asyncio.run(talked())
+    assert b" 200 " in head
+    assert answer == b"hello"
+
+
+def test_a_host_that_cannot_be_reached_is_an_error() -> None:
+    async def asked() -> bytes:
+        server = await asyncio.start_server(Proxy(1, UsersProxy()).serve, "127.0.0.1", 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(b"CONNECT sts.us-east-1.amazonaws.com:443 HTTP/1.1\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    assert asyncio.run(asked()).startswith(b"HTTP/1.1 502 ")
