@@ -12,7 +12,7 @@ from hostelry.base.private_file import write_whole
 from hostelry.cli.client_environment import HINT, client_variables, shell_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.program.child import CannotRunError, end_as
-from hostelry.cli.program.report import Report, report_lines, stray_lines
+from hostelry.cli.program.report import CallReport, report_lines, stray_lines
 from hostelry.server.run_file import live_run_files
 
 
@@ -65,7 +65,7 @@ def exec_(
     from hostelry.cli.program.run import run_program  # TLS and HTTP, which no other command needs
 
     at = home_at(home)
-    seen = Report()
+    seen = CallReport()
     try:
         code = asyncio.run(
             run_program(at, command, seen.add, recording=report or report_file is not None)

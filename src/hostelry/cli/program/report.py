@@ -24,7 +24,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Report:
+class CallReport:
     """The calls so far, by operation and result; those beyond `MAX_ROWS` rows are counted only."""
 
     _rows: dict[tuple[str, ...], Row] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def as_json(row: Row) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value != ""}
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: CallReport) -> Iterator[str]:
     """The report for people: a table, then what is not served, then the verdict."""
     rows = report.rows
     if not rows:
@@ -107,7 +107,7 @@ def report_lines(report: Report) -> Iterator[str]:
     yield verdict_line(report)
 
 
-def verdict_line(report: Report) -> str:
+def verdict_line(report: CallReport) -> str:
     """The verdict in one line."""
     total = sum(row.count for row in report.rows) + report.uncounted
     bad = sum(row.count for row in report.unserved)
@@ -116,7 +116,7 @@ def verdict_line(report: Report) -> str:
     return f"{total} AWS calls, all of them served"
 
 
-def stray_lines(report: Report) -> Iterator[str]:
+def stray_lines(report: CallReport) -> Iterator[str]:
     """A line for each call to a host of AWS's that failed here; none of them left the machine."""
     for row in report.strays:
         yield (

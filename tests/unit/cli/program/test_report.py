@@ -1,7 +1,7 @@
 """The report on a program's calls, for people and for programs."""
 
 from hostelry.cli.program.call import SeenCall
-from hostelry.cli.program.report import MAX_ROWS, Report, report_lines, stray_lines
+from hostelry.cli.program.report import MAX_ROWS, CallReport, report_lines, stray_lines
 
 OK = SeenCall(service="sagemaker", operation="ListModels", status=200)
 UNSERVED = SeenCall(
@@ -20,8 +20,8 @@ STRAY = SeenCall(
 )
 
 
-def reported(*calls: SeenCall) -> Report:
-    report = Report()
+def reported(*calls: SeenCall) -> CallReport:
+    report = CallReport()
     for call in calls:
         report.add(call)
     return report
@@ -38,7 +38,7 @@ def test_calls_are_counted_by_operation_and_result() -> None:
 
 def test_the_verdict_on_a_program_that_needs_nothing_else() -> None:
     assert list(report_lines(reported(OK)))[-1] == "1 AWS calls, all of them served"
-    assert list(report_lines(Report())) == ["no AWS call was made"]
+    assert list(report_lines(CallReport())) == ["no AWS call was made"]
 
 
 def test_strays_are_calls_to_aws_hosts_that_failed() -> None:
@@ -48,7 +48,7 @@ def test_strays_are_calls_to_aws_hosts_that_failed() -> None:
 
 
 def test_an_endless_program_takes_a_bounded_report() -> None:
-    report = Report()
+    report = CallReport()
     for number in range(3 * MAX_ROWS):
         report.add(
             SeenCall(service="s3", operation=f"GET {number}", status=200, message="m" * 9999)
