@@ -8,10 +8,12 @@ import typer
 from hostelry import __version__
 from hostelry.base.errors import HostelryError
 from hostelry.cli.chaos import chaos
+from hostelry.cli.check.command import check
 from hostelry.cli.demo import demo
 from hostelry.cli.demo_model import demo_model_command
 from hostelry.cli.environment import env, exec_
 from hostelry.cli.explain import explain
+from hostelry.cli.kernel import kernel
 from hostelry.cli.logs import logs
 from hostelry.cli.replay import replay
 from hostelry.cli.scaling import scaling
@@ -39,9 +41,11 @@ app.command(short_help="Print the variables that point clients here.")(env)
 app.command("exec", short_help="Run a program against this hostelry.", context_settings=PASS_ON)(
     exec_
 )
+app.command(short_help="Run a program or notebook; say what is not served.")(check)
 app.command(short_help="Start a platform, serve three adapters of one base, stop.")(demo)
 app.command("demo-model", short_help="Write the demo's base model as a folder.")(demo_model_command)
 app.add_typer(chaos, name="chaos", short_help="Break the platform and measure how it recovers.")
+app.add_typer(kernel, name="kernel", short_help="Jupyter kernels that use this hostelry.")
 app.add_typer(scaling, name="scaling", short_help="Show what is scaled and why; choose a policy.")
 
 

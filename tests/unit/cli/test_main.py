@@ -16,11 +16,12 @@ COMMANDS = (
     "replay",
     "env",
     "exec",
+    "check",
     "version",
     "demo",
     "demo-model",
 )
-GROUPS = ("chaos", "scaling")
+GROUPS = ("chaos", "scaling", "kernel")
 
 
 def test_the_list_of_commands() -> None:

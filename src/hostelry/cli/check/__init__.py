@@ -1,0 +1,1 @@
+"""`hostelry check`: a program or notebook run under exec, with a verdict by cell."""
