@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hostelry.cli.program.call import SeenCall
-from hostelry.cli.program.report import Report, Row, as_json
+from hostelry.cli.program.report import CallReport, Row, as_json
 
 NEVER_ENDED = "the program ended within this cell"
 
@@ -28,7 +28,7 @@ class CellRun:
     number: int
     first_line: str
     error: str = NEVER_ENDED
-    calls: Report = field(default_factory=Report)
+    calls: CallReport = field(default_factory=CallReport)
 
     @property
     def passed(self) -> bool:
