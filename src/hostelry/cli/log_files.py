@@ -71,12 +71,9 @@ def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> 
 def why_none(state: Mapping[str, Any] | None, name: str) -> str:
     """Why no log has the name, as far as that is known."""
     if COPY_ID.fullmatch(name):
-        return (
-            "this copy is gone, and its log with it; if it failed, its last lines are in the "
-            "reason that `hostelry status` shows"
-        )
+        return "this copy is gone, and no line of its log is kept"
     if INSTANCE_ID.fullmatch(name):
-        return "this instance is gone, and its log with it"
+        return "this instance is gone, and no line of its copies' logs is kept"
     if state is None:
         return (
             "it is no process, instance or copy with output on disk, and control, which knows "

@@ -1,13 +1,15 @@
 """`hostelry logs`."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hostelry.base.errors import TerminalError
 from hostelry.cli.home_option import HomeOption, home_at, settled
+from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.log_files import find_logs
 from hostelry.cli.state import control_state
 
@@ -33,13 +35,23 @@ def logs(
 ) -> None:
     """Print the last lines of a log, of a process or of the model servers behind a name.
 
+    Of what is gone, the lines that CloudWatch Logs keeps are printed.
+
     Example: hostelry logs control -n 100
 
     Example: hostelry logs my-component -f
     """
     at = home_at(home)
     config, credentials = settled(at)
-    found = find_logs(at, control_state(config, credentials), name)
+    state = control_state(config, credentials)
+    try:
+        found = find_logs(at, state, name)
+    except TerminalError:
+        kept = kept_logs(at, name or "", lines)
+        if not kept:
+            raise
+        print_kept(kept)
+        return
     several = len(found) > 1
     positions: dict[str, int] = {}
     for title, path in found.items():
@@ -51,6 +63,14 @@ def logs(
     if follow:
         for title, text in appended(found, positions):
             typer.echo(f"{title}| {text}" if several else text)
+
+
+def print_kept(kept: Mapping[str, Sequence[str]]) -> None:
+    """Print the kept lines of each log stream under its title."""
+    for title, messages in kept.items():
+        typer.echo(f"==> {title} <==")
+        for message in messages:
+            typer.echo(message)
 
 
 def last_lines(path: Path, count: int) -> list[str]:

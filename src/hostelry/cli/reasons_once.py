@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hostelry.reconcile.plan.reasons import LAST_LINES, server_lines
+from hostelry.reconcile.plan.reasons import LAST_LINES, SEE_LOG, server_lines
 
 KEPT_NUMBER = re.compile(r"\b(?P<word>code|signal|status|errno|HTTP)[ =:]*(?P<number>\d+)", re.I)
 RESTART = re.compile(r"It is started again (at once|in [\d.]+ s)\.")
@@ -29,6 +29,7 @@ def cause_of(reason: str, names: Iterable[str] = (), log_tail: str = "") -> str:
     """
     cause, _, quoted = reason.partition(LAST_LINES)
     lines = server_lines(log_tail) or quoted.splitlines()
+    cause = SEE_LOG.sub("", cause)
     text = "\n".join([cause.strip(), *(it.strip() for it in lines[-1:])])
     for name in sorted(filter(None, names), key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(@\d+)?(?![\w-])", MARK, text)

@@ -3,8 +3,13 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.log_files import find_logs
 from hostelry.cli.logs import last_lines, new_lines
+from hostelry.domain.log_source import LogSource
+from hostelry.domain.scope import Scope
+from hostelry.logs.events import NewEvent
+from hostelry.logs.store import LogStore
 from hostelry.server.home import Home
 
 STATE = {
@@ -75,9 +80,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(home: Home, name: str) -
 @pytest.mark.parametrize(
     ("name", "answers", "text"),
     [
-        pytest.param(
-            "c-0123456789abcdef0", True, "this copy is gone, and its log with it", id="a copy"
-        ),
+        pytest.param("c-0123456789abcdef0", True, "this copy is gone, and no line", id="a copy"),
         pytest.param("i-0123456789abcdef0", True, "this instance is gone", id="an instance"),
         pytest.param("empty", True, "it is Failed and has no running copy", id="an endpoint"),
         pytest.param("late", True, "it is Creating and has no running copy", id="a component"),
@@ -91,6 +94,33 @@ def test_why_a_name_leads_to_no_log(home: Home, name: str, answers: bool, text: 
     state = {"endpoints": [*STATE["endpoints"], empty]} if answers else None
     with pytest.raises(TerminalError, match=f"no log for {name}: {text}"):
         find_logs(home, state, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("ic", {"main/i-9/c-9 of /aws/sagemaker/InferenceComponents/ic"}, id="name"),
+        pytest.param("c-9", {"main/i-9/c-9 of /aws/sagemaker/InferenceComponents/ic"}, id="copy"),
+        pytest.param("i-9", {"main/i-9/c-9 of /aws/sagemaker/InferenceComponents/ic"}, id="host"),
+        pytest.param("i-", set(), id="a part of an id"),
+        pytest.param("none", set(), id="a name that is none"),
+    ],
+)
+def test_lines_of_a_copy_that_is_gone_are_kept(home: Home, name: str, expected: set[str]) -> None:
+    assert kept_logs(home, name, 2) == {}
+    store = LogStore(home.log_events)
+    source = LogSource(
+        scope=Scope("111122223333", "us-east-1"),
+        endpoint_name="e",
+        variant_name="main",
+        component_name="ic",
+        instance_id="i-9",
+        copy_id="c-9",
+    )
+    events = [NewEvent(at_ms=number, message=f"{number}") for number in range(3)]
+    store.collect(source, "c-9/1", 6, events, 1)
+    store.close()
+    assert kept_logs(home, name, 2) == {title: ["1", "2"] for title in expected}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,11 @@
 import pytest
 
-from hostelry.reconcile.plan.reasons import MAX_REASON_CHARS, failure_reason, last_lines
+from hostelry.reconcile.plan.reasons import (
+    MAX_REASON_CHARS,
+    SEE_LOG,
+    failure_reason,
+    last_lines,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +40,23 @@ def test_a_reason_never_exceeds_what_the_api_allows_and_cuts_between_lines() -> 
     assert len(reason) <= MAX_REASON_CHARS
     assert reason.endswith("line 998\nline 999")
     assert reason.split("Last log lines: ")[1].startswith("line ")
+
+
+@pytest.mark.parametrize(
+    ("cause", "log_tail"),
+    [
+        pytest.param("died", "", id="no line"),
+        pytest.param("died.", "one\ntwo", id="lines"),
+        pytest.param("cause " * 1000, "", id="a long cause"),
+        pytest.param("cause " * 1000, "line\n" * 1000, id="a long cause, and lines"),
+    ],
+)
+def test_a_reason_names_the_log_stream_within_the_limit(cause: str, log_tail: str) -> None:
+    where = f" See the log stream {'v' * 63}/i-1/c-1 of group /aws/sagemaker/Endpoints/{'e' * 63}."
+    reason = failure_reason(cause, log_tail, where)
+    assert len(reason) <= MAX_REASON_CHARS
+    assert where in reason
+    assert SEE_LOG.sub("", reason).startswith("died." if cause.startswith("died") else "cause ")
 
 
 def test_of_a_single_line_that_is_too_long_its_end_is_kept() -> None:

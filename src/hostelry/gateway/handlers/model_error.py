@@ -4,6 +4,7 @@ Source: SageMaker runtime API reference, InvokeEndpoint, ModelError; wording as 
 """
 
 from hostelry.base.errors import ServiceError
+from hostelry.domain.log_source import component_group, endpoint_group
 from hostelry.gateway.http.reply import DeadlineError, TooLargeError, UpstreamError
 from hostelry.gateway.route_table import Destination
 
@@ -39,10 +40,10 @@ def gave_no_answer(destination: Destination, error: UpstreamError) -> ModelError
 
 
 def log_group(destination: Destination) -> str:
-    """The container's log group in CloudWatch."""
-    if destination.component_name is not None:
-        return f"/aws/sagemaker/InferenceComponents/{destination.component_name}"
-    return f"/aws/sagemaker/Endpoints/{destination.endpoint_name}"
+    """The container's log group in CloudWatch; that of its base where an adapter answered."""
+    base = destination.base_key
+    name = destination.component_name if base is None else base.component_name
+    return endpoint_group(destination.endpoint_name) if name is None else component_group(name)
 
 
 def _reason(error: UpstreamError) -> str:

@@ -1,8 +1,10 @@
 """FailureReason texts: the cause, then the last log lines of the model server."""
 
+import re
 from collections.abc import Sequence
 
 from hostelry.domain.copy import Copy, CopyPhase
+from hostelry.domain.log_source import source_of_copy
 from hostelry.fleet.launch.copy_log import NOTE
 
 MAX_REASON_CHARS = 1024
@@ -10,15 +12,18 @@ MAX_CAUSE_CHARS = 700
 COPIES_NAMED = 3
 CRASH_LOOP_RESTARTS = 3
 LAST_LINES = " Last log lines: "
+SEE_LOG = re.compile(r" See the log stream \S+ of group \S+\.")
 
 
-def failure_reason(cause: str, log_tail: str = "") -> str:
-    """`cause`, then as many of the model server's last lines as fit in MAX_REASON_CHARS."""
+def failure_reason(cause: str, log_tail: str = "", see_log: str = "") -> str:
+    """`cause`, where its log is, then the model server's last lines that fit in the limit."""
     cause = cause.strip()
     lines = server_lines(log_tail)
+    if see_log and not cause.endswith("."):
+        cause += "."
     if not lines:
-        return cause[:MAX_REASON_CHARS]
-    head = cause[:MAX_CAUSE_CHARS] + LAST_LINES
+        return cause[: MAX_REASON_CHARS - len(see_log)] + see_log
+    head = cause[: MAX_CAUSE_CHARS - len(see_log)] + see_log + LAST_LINES
     return head + last_lines(lines, MAX_REASON_CHARS - len(head))
 
 
@@ -41,7 +46,13 @@ def last_lines(lines: Sequence[str], max_chars: int) -> str:
 def copy_failure(copy: Copy) -> str:
     """The failure reason of a FAILED copy."""
     cause = copy.status.reason or "the model server failed without a reason"
-    return failure_reason(cause, copy.status.log_tail)
+    return failure_reason(cause, copy.status.log_tail, see_log(copy))
+
+
+def see_log(copy: Copy) -> str:
+    """A sentence that names the log stream with the copy's output; SEE_LOG matches it."""
+    source = source_of_copy(copy)
+    return f" See the log stream {source.stream} of group {source.group}."
 
 
 def what_is_missing(desired: int, copies: Sequence[Copy]) -> str:
