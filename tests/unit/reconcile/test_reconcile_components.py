@@ -154,7 +154,10 @@ def test_a_failed_copy_fails_the_creation_with_its_reason(town: Town) -> None:
     town.add(endpoint(deployment(variant())), component(image="bad", copies=2))
     town.turn(3)
     assert town.component_status() is ComponentStatus.FAILED
-    assert reason(town) == 'No rule for the image "bad".'
+    assert reason(town) == (
+        'No rule for the image "bad". See the log stream AllTraffic/i-001/c-002 of group '
+        "/aws/sagemaker/InferenceComponents/base."
+    )
     town.settle()
     assert town.running_copies() == {}
     assert town.status() is EndpointStatus.IN_SERVICE
