@@ -17,6 +17,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, settled
 from hostelry.cli.up_flags import (
+    AccountOption,
+    AnyRoleOption,
     AtZeroOption,
     CacheOption,
     CopyUserOption,
@@ -52,10 +54,9 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     s3_port: S3PortOption = None,
     s3_endpoint: S3EndpointOption = None,
     region: RegionOption = None,
-    account_id: Annotated[
-        str | None, typer.Option(help="Account id, at the first up. [default: 111122223333]")
-    ] = None,
+    account_id: AccountOption = None,
     insecure_no_auth: NoAuthOption = False,
+    any_role: AnyRoleOption = False,
     max_body_mb: Annotated[float, typer.Option(help="Largest request body.")] = 25.0,
     invoke_timeout_s: InvokeTimeoutOption = 60.0,
     stream_timeout_s: StreamTimeoutOption = 480.0,
@@ -104,6 +105,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         region=region,
         account_id=account_id,
         insecure_no_auth=insecure_no_auth,
+        any_role=any_role,
         max_body_mb=max_body_mb,
         invoke_timeout_s=invoke_timeout_s,
         stream_timeout_s=stream_timeout_s,

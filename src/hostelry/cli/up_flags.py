@@ -33,8 +33,15 @@ S3EndpointOption = Annotated[
 RegionOption = Annotated[
     str | None, typer.Option(help="Region, at the first up. [default: us-east-1]")
 ]
+AccountOption = Annotated[
+    str | None, typer.Option(help="Account id, at the first up. [default: 111122223333]")
+]
 NoAuthOption = Annotated[
     bool, typer.Option("--insecure-no-auth", help="Accept unsigned requests; loopback only.")
+]
+AnyRoleOption = Annotated[
+    bool,
+    typer.Option("--any-role", help="Accept models whose ExecutionRoleArn names no role here."),
 ]
 InvokeTimeoutOption = Annotated[
     float, typer.Option(help="Time limit of an invocation, in seconds.")

@@ -145,15 +145,6 @@ def _patterns(
     condition: PolicyCondition, base: str, context: Context, missing: set[str]
 ) -> Sequence[str]:
     """The values of the policy, as patterns where the operator knows wildcards."""
-    if base in WILD:
-        found = (expanded(it, context, missing) for it in condition.wanted)
-        return [it for it in found if it is not None]
-    return [_plain(it, context, missing) for it in condition.wanted]
-
-
-def _plain(text: str, context: Context, missing: set[str]) -> str:
-    """`text` with its variables replaced, and no wildcards."""
-    if "${" not in text:
-        return text
-    pattern = expanded(text.replace("*", "${*}").replace("?", "${?}"), context, missing)
-    return text if pattern is None else pattern
+    wild = base in WILD
+    found = [expanded(it, context, missing, wild=wild) for it in condition.wanted]
+    return [it for it in found if it is not None]

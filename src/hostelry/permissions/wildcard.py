@@ -15,22 +15,24 @@ def compiled(text: str) -> str:
     return text.replace("*", ANY).replace("?", ONE)
 
 
-def expanded(text: str, context: Context, missing: set[str]) -> str | None:
+def expanded(text: str, context: Context, missing: set[str], *, wild: bool = True) -> str | None:
     """`text` as a marked pattern, its ``${key}`` replaced by the values of `context`.
 
+    Unless `wild`, ``*`` and ``?`` are characters like others, and not marked.
     ``${*}``, ``${?}`` and ``${$}`` are the characters themselves. None where a key has no single
     value; such keys are added to `missing`.
     """
     parts, end = [], 0
+    mark = compiled if wild else str
     for found in _VARIABLE.finditer(text):
         name = found[1].partition(",")[0].strip()
         value = (name,) if name in _LITERAL else context.get(name.lower(), ())
         if len(value) != 1:
             missing.add(name)
             return None
-        parts += [compiled(text[end : found.start()]), value[0]]
+        parts += [mark(text[end : found.start()]), value[0]]
         end = found.end()
-    return "".join((*parts, compiled(text[end:])))
+    return "".join((*parts, mark(text[end:])))
 
 
 def matches(pattern: str, text: str) -> bool:

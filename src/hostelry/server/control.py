@@ -108,6 +108,7 @@ async def _serve(
                     wake=scaling.wake,
                     board=scaling.board,
                     metrics=scaling.metrics,
+                    checks_roles=not config.any_role,
                     pace=config.pace,
                     root_key=RootKey(home.root_key),
                     logs=logs.store,

@@ -57,6 +57,7 @@ class UpConfig:
     control_port: int
     s3_endpoint: str | None = None
     insecure_no_auth: bool = False
+    any_role: bool = False  # models may name roles that are not there
     max_body_bytes: int = 25 * 1024 * 1024
     invoke_timeout_s: float = 60.0
     stream_timeout_s: float = 480.0

@@ -27,7 +27,15 @@ GATEWAY_ONLY = frozenset(
     }
 )
 CONTROL_ONLY = frozenset(
-    {"pace", "metrics_bytes", "logs_bytes", "logs_days", "artifact_cache_bytes", "copy_user"}
+    {
+        "any_role",
+        "pace",
+        "metrics_bytes",
+        "logs_bytes",
+        "logs_days",
+        "artifact_cache_bytes",
+        "copy_user",
+    }
 )
 NOT_READ: Mapping[str, frozenset[str]] = {"control": GATEWAY_ONLY, "gateway": CONTROL_ONLY}
 

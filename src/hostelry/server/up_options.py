@@ -43,6 +43,7 @@ class UpOptions:
     region: str | None = None
     account_id: str | None = None
     insecure_no_auth: bool = False
+    any_role: bool = False
     max_body_mb: float = 25.0
     invoke_timeout_s: float = 60.0
     stream_timeout_s: float = 480.0
@@ -256,6 +257,7 @@ def decide_config(
         control_port=control_port,
         s3_endpoint=options.s3_endpoint,
         insecure_no_auth=options.insecure_no_auth,
+        any_role=options.any_role,
         max_body_bytes=int(options.max_body_mb * 1024 * 1024),
         invoke_timeout_s=options.invoke_timeout_s,
         stream_timeout_s=options.stream_timeout_s,

@@ -98,6 +98,22 @@ BASES: dict[tuple[str, str], Base] = {
     ),
     ("cloudwatch", "GetMetricDataInput"): ("GetMetricData", DATA, ()),
     ("logs", "CreateLogGroupRequest"): ("CreateLogGroup", {"logGroupName": "g"}, ()),
+    ("sts", "AssumeRoleRequest"): (
+        "AssumeRole",
+        {"RoleArn": ROLE, "RoleSessionName": "me"},
+        (),
+    ),
+    ("sts", "GetSessionTokenRequest"): ("GetSessionToken", {}, ()),
+    ("iam", "SimulatePrincipalPolicyRequest"): (
+        "SimulatePrincipalPolicy",
+        {"PolicySourceArn": ROLE, "ActionNames": ["s3:GetObject"]},
+        (),
+    ),
+    ("iam", "SimulateCustomPolicyRequest"): (
+        "SimulateCustomPolicy",
+        {"PolicyInputList": [], "ActionNames": ["s3:GetObject"]},
+        (),
+    ),
     ("ecr", "CreateRepositoryRequest"): ("CreateRepository", {"repositoryName": "r2"}, ()),
 }
 REFUSED = [

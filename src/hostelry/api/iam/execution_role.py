@@ -1,4 +1,4 @@
-"""The execution role that a platform has from its first start, and the check of other roles.
+"""The execution role that a platform has from its first start; whether a service may assume one.
 
 Programs look it up (`sagemaker.get_execution_role()`), and the platform's own key acts in it.
 """
@@ -11,6 +11,7 @@ from hostelry.permissions.document import DocumentKind, statements_of
 from hostelry.permissions.evaluation import trusts
 from hostelry.store.records import State
 
+SAGEMAKER = "sagemaker.amazonaws.com"
 ROLE_ID = "AROAHOSTELRYEXECROLE0"
 FULL_ACCESS = "arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"
 
@@ -34,7 +35,7 @@ def ensure_execution_role(state: State, scope: Scope, name: str, created_at: flo
 
 def trust_policy(account: str) -> str:
     """SageMaker and the account's own keys may assume the role."""
-    principals = ({"Service": "sagemaker.amazonaws.com"}, {"AWS": f"arn:aws:iam::{account}:root"})
+    principals = ({"Service": SAGEMAKER}, {"AWS": f"arn:aws:iam::{account}:root"})
     statement = {"Effect": "Allow", "Action": "sts:AssumeRole"}
     statements = [{**statement, "Principal": it} for it in principals]
     return json.dumps({"Version": "2012-10-17", "Statement": statements})

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.page import iam_page
+from hostelry.api.iam.policy import check_attachable
 from hostelry.api.iam.refusals import (
     already_exists,
     checked_document,
@@ -35,6 +36,9 @@ def create_role(context: CallContext, params: Params) -> Result:
         raise validation(
             f"Roles with the path {SERVICE_LINKED_PATH} are made by CreateServiceLinkedRole only."
         )
+    boundary = params.get("PermissionsBoundary")
+    if boundary:
+        check_attachable(context, boundary)
     role = Role(
         account=context.scope.account,
         name=name,
@@ -44,7 +48,7 @@ def create_role(context: CallContext, params: Params) -> Result:
         path=path,
         description=params.get("Description"),
         max_session_s=params.get("MaxSessionDuration") or DEFAULT_SESSION_S,
-        boundary=params.get("PermissionsBoundary"),
+        boundary=boundary,
         tags=tags_of(params.get("Tags")),
     )
     return {"Role": described(add_role(context, role))}

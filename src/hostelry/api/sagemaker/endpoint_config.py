@@ -1,6 +1,7 @@
 """CreateEndpointConfig, DescribeEndpointConfig, ListEndpointConfigs and DeleteEndpointConfig."""
 
 from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.iam.passed_role import check_execution_role
 from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import (
     already_exists,
@@ -47,6 +48,7 @@ def create_endpoint_config(context: CallContext, params: Params) -> Result:
                 find_model(context, model_name)
     if context.state.endpoint_configs.has_name(scope, name):
         raise already_exists(scope, KIND, name)
+    check_execution_role(context, params)
     context.state.endpoint_configs.put(scope, name, config, expect=None)
     write_tags(context, config.arn, tags)
     return {"EndpointConfigArn": config.arn}

@@ -1,6 +1,7 @@
 """CreateModel, DescribeModel, ListModels and DeleteModel."""
 
 from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.iam.passed_role import check_execution_role
 from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import already_exists, echoed, found_in, refuse_isolation, unsupported
 from hostelry.api.sagemaker.container import container_of
@@ -30,6 +31,7 @@ def create_model(context: CallContext, params: Params) -> Result:
     check_environment(containers)
     if context.state.models.has_name(scope, name):
         raise already_exists(scope, KIND, name)
+    check_execution_role(context, params)
     arn = scope.arn(KIND, name)
     model = Model(
         scope=scope,

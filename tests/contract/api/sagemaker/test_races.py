@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.api.operations import ATTEMPTS
 from hostelry.base.errors import Conflict, ServiceError
 from hostelry.domain.component import ComponentStatus
@@ -40,8 +41,10 @@ def store() -> BusyStore:
 
 
 @pytest.fixture
-def state(store: BusyStore) -> State:
-    return open_state(store)
+def state(store: BusyStore, scope: Scope) -> State:
+    state = open_state(store)
+    ensure_execution_role(state, scope, "HostelryExecutionRole", 0.0)
+    return state
 
 
 def test_a_call_goes_on_after_a_record_moved(call: Call, make: Any, store: BusyStore) -> None:
