@@ -10,11 +10,13 @@ from hostelry.api.cloudwatch import (
     alarm_history,
     alarm_state,
     alarm_tag,
+    dashboard,
     metric_data,
     metric_list,
     metric_query,
     metric_statistics,
 )
+from hostelry.api.cloudwatch import refused as cloudwatch
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.ec2 import operations as ec2
 from hostelry.api.ecr import operations as ecr
@@ -87,6 +89,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("cloudwatch", "EnableAlarmActions"): alarm_state.enable_alarm_actions,
     ("cloudwatch", "DisableAlarmActions"): alarm_state.disable_alarm_actions,
     ("cloudwatch", "DeleteAlarms"): alarm_state.delete_alarms,
+    ("cloudwatch", "PutDashboard"): dashboard.put_dashboard,
+    ("cloudwatch", "GetDashboard"): dashboard.get_dashboard,
+    ("cloudwatch", "ListDashboards"): dashboard.list_dashboards,
+    ("cloudwatch", "DeleteDashboards"): dashboard.delete_dashboards,
     ("cloudwatch", "ListTagsForResource"): alarm_tag.list_tags_for_resource,
     ("cloudwatch", "TagResource"): alarm_tag.tag_resource,
     ("cloudwatch", "UntagResource"): alarm_tag.untag_resource,
@@ -133,6 +139,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ),
     ("sts", "AssumeRoleWithWebIdentity"): "there is no identity provider; use AssumeRole",
     ("sts", "AssumeRoleWithSAML"): "there is no identity provider; use AssumeRole",
+    **{("cloudwatch", name): reason for name, reason in cloudwatch.REFUSED.items()},
 }
 """Operations that are not served for a reason of their own, which their error states."""
 

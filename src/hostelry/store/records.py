@@ -11,6 +11,7 @@ from hostelry.base.json import decoder_of
 from hostelry.domain.alarm import AlarmHistory, CompositeAlarm, MetricAlarm
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, Instance
+from hostelry.domain.dashboard import Dashboard
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.instance_profile import InstanceProfile
@@ -115,6 +116,7 @@ class State:
     metric_alarms: Records[MetricAlarm]
     composite_alarms: Records[CompositeAlarm]
     alarm_histories: Records[AlarmHistory]
+    dashboards: Records[Dashboard]
     scalable_targets: Records[ScalableTarget]
     scaling_policies: Records[ScalingPolicy]
     scheduled_actions: Records[ScheduledAction]
@@ -144,6 +146,7 @@ def open_state(store: Store) -> State:
         metric_alarms=Records(store, "metric_alarm", MetricAlarm, mirror),
         composite_alarms=Records(store, "composite_alarm", CompositeAlarm, mirror),
         alarm_histories=Records(store, "alarm_history", AlarmHistory, mirror),
+        dashboards=Records(store, "dashboard", Dashboard, mirror),
         scalable_targets=Records(store, "scalable_target", ScalableTarget, mirror),
         scaling_policies=Records(store, "scaling_policy", ScalingPolicy, mirror),
         scheduled_actions=Records(store, "scheduled_action", ScheduledAction, mirror),

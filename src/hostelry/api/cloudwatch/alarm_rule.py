@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hostelry.api.context import CallContext, Params
-from hostelry.api.refusals import refuse_fields
+from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmRule, Comparison, MissingData
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
+from hostelry.metrics.query.math_functions import BAND_ADVICE
 from hostelry.metrics.query.queries import check_queries, is_single, uses_search
 from hostelry.metrics.series.statistic import statistic
 
@@ -34,13 +35,15 @@ NOT_SERVED = (
     "EvaluationInterval",
     "EvaluationWindow",
     "WarmUpConfiguration",
-    "ThresholdMetricId",
 )
 REQUIRED = ("ComparisonOperator", "EvaluationPeriods", "Threshold")
 
 
 def rule_of(context: CallContext, params: Params) -> AlarmRule:
     """The rule that `params` describe; raises ValidationError."""
+    if params.get("ThresholdMetricId") is not None:
+        advice = f"There is no anomaly detection here; {BAND_ADVICE}."
+        raise unsupported("ThresholdMetricId", advice)
     refuse_fields(params, NOT_SERVED)
     for name in REQUIRED:
         if params.get(name) is None:

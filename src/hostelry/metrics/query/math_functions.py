@@ -24,6 +24,17 @@ from hostelry.metrics.query.math_values import (
     mapped,
 )
 
+BAND_ADVICE = (
+    "compare with a number, or with an earlier value by metric math, as in m1 - 2 * AVG(m1)"
+)
+NOT_SERVED: Mapping[str, str] = {
+    "ANOMALY_DETECTION_BAND": f"there is no anomaly detection here; {BAND_ADVICE}",
+    "DB_PERF_INSIGHTS": "there are no databases here",
+    "INSIGHT_RULE_METRIC": "there is no Contributor Insights here; use SELECT ... GROUP BY",
+    "LAMBDA": "there are no Lambda functions here; publish values by PutMetricData",
+    "SERVICE_QUOTA": "metrics have no service quotas here; compare with a number",
+}
+"""AWS's other functions, and what to use instead."""
 MAX_GRID_POINTS = 100_800
 EMPTY = TimeSeries("", 0, {})
 

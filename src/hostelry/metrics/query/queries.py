@@ -13,7 +13,7 @@ from hostelry.metrics.query.insights import is_insights, parse_insights, wanted_
 from hostelry.metrics.query.insights_series import aggregated, grouped, matching, ordered
 from hostelry.metrics.query.label import filled, is_dynamic
 from hostelry.metrics.query.math_evaluate import WORDS, value_of
-from hostelry.metrics.query.math_functions import EvaluationContext
+from hostelry.metrics.query.math_functions import NOT_SERVED, EvaluationContext
 from hostelry.metrics.query.math_syntax import ExpressionError, functions_in, names_in, parse
 from hostelry.metrics.query.math_values import SeriesArray, TimeSeries, Value, Work, kind_of
 from hostelry.metrics.query.search import MAX_FOUND, RECENT_S, label_of, parse_search
@@ -276,9 +276,13 @@ def _names(query: MetricQuery) -> set[str]:
     if _is_insights(query):
         return set()
     try:
-        return set(names_in(parse(query.expression or ""))) - WORDS
+        tree = parse(query.expression or "")
     except ExpressionError as error:
         raise _refusal(query, str(error)) from None
+    for function in functions_in(tree):
+        if function in NOT_SERVED:
+            raise _refusal(query, f"{function}: {NOT_SERVED[function]}.")
+    return set(names_in(tree)) - WORDS
 
 
 def _series(query: MetricQuery, value: Value) -> tuple[ResultSeries, ...]:

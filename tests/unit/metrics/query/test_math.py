@@ -225,7 +225,12 @@ def test_the_period_that_the_start_lies_in_is_there_when_asked_for(store: Memory
         pytest.param("'m1", "Unexpected", id="an open text"),
         pytest.param("nobody", "no query with the id 'nobody'", id="an id that is nobody's"),
         pytest.param("sum(m1)", "no function sum", id="a function in small letters"),
-        pytest.param("ANOMALY_DETECTION_BAND(m1)", "no function ANOMALY", id="an unknown function"),
+        pytest.param(
+            "ANOMALY_DETECTION_BAND(m1)",
+            "ANOMALY_DETECTION_BAND: there is no anomaly",
+            id="a function of AWS that is not here",
+        ),
+        pytest.param("NOTHING(m1)", "no function NOTHING", id="an unknown function"),
         pytest.param("ABS()", "ABS takes 1 arguments, not 0", id="too few arguments"),
         pytest.param("RATE(m1, m2)", "RATE takes 1 arguments", id="too many arguments"),
         pytest.param("SUM(m1)", "gives a number, not a time series", id="a number"),
