@@ -7,6 +7,16 @@ from pathlib import Path
 
 import pytest
 from tests.integration.platform import CLI, Platform, until
+from tests.integration.sdk_rig import (
+    Programs,
+    direct_answer,
+    hub_variables,
+    image_rules,
+    streamed_text,
+    upload,
+    what_is_left,
+    write_models,
+)
 from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.cli.demo_model import demo_model_folder
@@ -14,6 +24,8 @@ from hostelry.cli.demo_model import demo_model_folder
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PROGRAMS = Path(__file__).parent / "sdk_programs"
+OWN_CODE = ("PyTorchModel", "SKLearnModel", "Model")
+LLMS = {"DJLModel": "djl-inference", "HuggingFaceModel": "huggingface-pytorch-tgi-inference"}
 ADAPTERS = Path(__file__).resolve().parents[2] / "examples" / "adapters"
 
 
@@ -65,3 +77,51 @@ def test_sdk_3_resource_classes_deploy_invoke_and_delete(platform: Platform) -> 
     output = run(platform, python, "sdk3_deploy.py", "s3://models/base/")
     assert "Paris" in output["answer"]
     no_endpoint_is_left(platform)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Programs, str]]:
+    """The programs of SDK 2 on a platform of their own, and what the model answers without it."""
+    python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
+    folder = tmp_path_factory.mktemp("sdk-v2")
+    models = write_models(folder)
+    model_id = next(iter(models))
+    with Platform(folder / "home", environment=hub_variables(folder)) as platform:
+        platform.home.images.write_text(image_rules())
+        upload(platform, "models", models)
+        answer = direct_answer(platform, "direct", f"s3://models/{model_id}/")
+        with Programs(platform, python) as started:
+            for kind in LLMS:
+                started.start(kind, "sdk2_llm.py", kind, model_id)
+            for kind in OWN_CODE:
+                started.start(kind, "sdk2_entry_point.py", kind)
+            started.start("failure", "sdk2_failure.py")
+            yield started, answer
+            started.finish()
+            until(lambda: not what_is_left(platform), "all is deleted")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", OWN_CODE)
+def test_sdk_2_deploys_and_updates_own_code(programs: tuple[Programs, str], kind: str) -> None:
+    output = programs[0].output(kind)
+    assert output == {"first": [321, 654], "second": [642, 1308]}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("kind", "repository"), LLMS.items())
+def test_sdk_2_deploys_and_streams_an_llm_of_the_hub(
+    programs: tuple[Programs, str], kind: str, repository: str
+) -> None:
+    output = programs[0].output(kind)
+    assert f"/{repository}:" in output["image"]
+    assert output["first"] == programs[1]
+    assert len(output["pieces"]) > 3
+    assert streamed_text(output["pieces"]) == output["first"]
+
+
+@pytest.mark.timeout(600)
+def test_sdk_2_ends_a_failed_deployment_with_its_reason(programs: tuple[Programs, str]) -> None:
+    output = programs[0].output("failure")
+    assert "this server does not want to start" in output["reason"]
+    assert output["reason"] in output["raised"]

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 # pip's first install takes about 40 s for each of the two; later runs find them.
@@ -13,10 +14,14 @@ INSTALL_TIMEOUT_S = 500
 DONE = ".installed"
 
 
-def virtual_environment(name: str, *requirements: str) -> Path:
-    """The `bin` folder of a virtual environment that has `requirements`, made at the first call."""
+def virtual_environment(name: str, *requirements: str, alone: Sequence[str] = ()) -> Path:
+    """The `bin` folder of a virtual environment that has `requirements`, made at the first call.
+
+    Of `alone` nothing is installed but themselves: what they name and do not need stays away.
+    """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    digest = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:12]
+    named = [version, *requirements, *(f"{each} alone" for each in alone)]
+    digest = hashlib.sha256("\n".join(named).encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "hostelry" / "test-venvs" / f"{name}-{digest}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -24,17 +29,24 @@ def virtual_environment(name: str, *requirements: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / DONE).exists():
             shutil.rmtree(folder, ignore_errors=True)
-            install(folder, requirements)
+            make(folder)
+            install(folder, *requirements)
+            if alone:
+                install(folder, "--no-deps", *alone)
             (folder / DONE).touch()
     return folder / "bin"
 
 
-def install(folder: Path, requirements: tuple[str, ...]) -> None:
-    """Make the environment; fails with pip's own words."""
+def make(folder: Path) -> None:
+    """An empty environment."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+
+
+def install(folder: Path, *arguments: str) -> None:
+    """Run `pip install`; fails with pip's own words."""
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
     done = subprocess.run(
-        [*pip, "--quiet", *requirements],
+        [*pip, "--quiet", *arguments],
         capture_output=True,
         text=True,
         timeout=INSTALL_TIMEOUT_S,

@@ -1,0 +1,112 @@
+"""The SageMaker SDK v3's ModelBuilder, as AWS's own examples use it, from build to delete."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from tests.integration.platform import Platform, until
+from tests.integration.sdk_rig import (
+    Programs,
+    direct_answer,
+    hub_variables,
+    image_rules,
+    streamed_text,
+    upload,
+    what_is_left,
+    write_models,
+)
+from tests.integration.virtual_environments import virtual_environment
+
+# The first test installs the SDK and starts all programs.
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+
+SDK = ("sagemaker==3.27.0", "sagemaker-serve==1.27.0", "sagemaker-train==1.27.0")
+# The requirements that ModelBuilder imports; all others are 500 MB.
+NEEDED = ("sagemaker-core==2.27.0", "graphene<4", "psutil", "tqdm", "docker", "deepdiff")
+SERVERS = {
+    "DJL_SERVING": "djl-inference",
+    "TGI": "huggingface-pytorch-tgi-inference",
+    "VLLM": "huggingface-vllm",
+}
+FAILURES = {
+    "data": "Failed to download model data for variant AllTraffic",
+    "crash": "CannotStartContainerError",
+    "image": 'image "no-such.invalid/image:1"',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The programs on their platform, and what the two models answer without the SDK."""
+
+    platform: Platform
+    programs: Programs
+    answers: tuple[str, str]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    python = virtual_environment("sdk3-builder", *NEEDED, alone=SDK) / "python"
+    folder = tmp_path_factory.mktemp("sdk-v3")
+    models = write_models(folder)
+    one, two = models
+    with Platform(folder / "home", environment=hub_variables(folder)) as platform:
+        platform.home.images.write_text(image_rules(str(python)))
+        upload(platform, "models", models)
+        answers = (
+            direct_answer(platform, "direct-one", f"s3://models/{one}/"),
+            direct_answer(platform, "direct-two", f"s3://models/{two}/"),
+        )
+        assert answers[0] != answers[1]
+        with Programs(platform, python) as programs:
+            folders = (one, str(models[one]), two, str(models[two]))
+            for server in SERVERS:
+                programs.start(server, "v3/llm.py", server, *folders)
+            prefixes = (f"s3://models/{one}/", f"s3://models/{two}/")
+            programs.start("pass_through", "v3/pass_through.py", *prefixes)
+            for wrong in FAILURES:
+                programs.start(wrong, "v3/failure.py", wrong)
+            for own_code in ("inference_spec", "source_code"):
+                programs.start(own_code, f"v3/{own_code}.py")
+            yield Running(platform, programs, answers)
+
+
+@pytest.mark.parametrize(("server", "repository"), SERVERS.items())
+def test_an_llm_of_the_hub(running: Running, server: str, repository: str) -> None:
+    output = running.programs.output(server)
+    assert f"/{repository}:" in output["image"]
+    assert (output["first"], output["second"]) == running.answers
+    assert len(output["pieces"]) > 3
+    assert streamed_text(output["pieces"]) == output["first"]
+
+
+def test_an_image_and_a_models_prefix_as_an_inference_component(running: Running) -> None:
+    output = running.programs.output("pass_through")
+    assert (output["first"], output["second"]) == running.answers
+    assert len(output["pieces"]) > 3
+    assert streamed_text(output["pieces"]) == output["first"]
+    assert output["copies"] == 2
+
+
+def test_a_local_model_folder_with_an_inference_spec(running: Running) -> None:
+    output = running.programs.output("inference_spec")
+    assert "/pytorch-inference:" in output["image"]
+    assert output["answer"] == [321, 654]
+
+
+def test_own_code_packed_beside_the_weights(running: Running) -> None:
+    assert running.programs.output("source_code") == {"answer": [321, 654], "packed": True}
+
+
+@pytest.mark.parametrize(("wrong", "reason"), FAILURES.items())
+def test_a_failed_deployment_is_an_exception_with_its_reason(
+    running: Running, wrong: str, reason: str
+) -> None:
+    output = running.programs.output(wrong)
+    assert reason in output["reason"]
+    assert output["reason"] in output["raised"]
+
+
+def test_after_delete_nothing_is_left(running: Running) -> None:
+    running.programs.finish()
+    until(lambda: not what_is_left(running.platform), "all is deleted")
