@@ -3,12 +3,14 @@
 The code is SAGEMAKER_PROGRAM in the folder SAGEMAKER_SUBMIT_DIRECTORY: `model_fn(folder)`, and
 where they are there `input_fn(body, content_type)`, `predict_fn(data, model)` and
 `output_fn(prediction, accept)`.
-What an image has at /opt/ml/model is elsewhere for a program, so that path is replaced in the code.
+What an image has at /opt/ml/model is elsewhere for a program, so that path is replaced in the code,
+and with it /lib, into which the code of SDK v3 copies libraries.
 """
 
 import json
 import os
 import sys
+import tempfile
 import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,6 +34,7 @@ def load() -> types.ModuleType:
     )
     sys.path.insert(0, str(path.parent))
     source = path.read_text().replace("/opt/ml/model", str(MODEL))
+    source = source.replace('"/lib"', repr(tempfile.mkdtemp()))
     exec(compile(source, str(path), "exec"), module.__dict__)
     return module
 

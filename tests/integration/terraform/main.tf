@@ -26,7 +26,7 @@ resource "aws_s3_object" "archive" {
 
 resource "aws_sagemaker_model" "echo" {
   name               = "tf-echo"
-  execution_role_arn = "arn:aws:iam::${data.aws_caller_identity.me.account_id}:role/HostelryExecutionRole"
+  execution_role_arn = aws_iam_role.execution.arn
   primary_container {
     image       = "echo:1"
     environment = { GREETING = "hello" }
@@ -97,6 +97,7 @@ resource "aws_cloudwatch_metric_alarm" "errors" {
   evaluation_periods  = 1
   threshold           = var.threshold
   comparison_operator = "GreaterThanThreshold"
+  alarm_actions       = [aws_sns_topic.alerts.arn]
   tags                = { team = "platform" }
 }
 
