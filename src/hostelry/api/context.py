@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hostelry.aws.temporary_keys import Session, TemporaryKeys
-from hostelry.base.errors import ServiceError
+from hostelry.base.errors import HostelryError, ServiceError
 from hostelry.base.root_key import RootKey
 from hostelry.domain.instance_type import InstanceType
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.logs.errors import LogsUnavailable
 from hostelry.logs.store import LogStore
+from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
 from hostelry.store.records import State
 
@@ -33,7 +34,8 @@ class CallContext:
     `session` is the caller's where it shows temporary keys, which `issue_keys` makes. `metrics` is
     the store of metrics; `pace` divides AWS's waits of minutes. `instance_types` are those with a
     declared shape. `root_key` seals key material. `log_store` is None where a call cannot concern
-    logs. With `checks_roles` models need a role that is there.
+    logs. With `checks_roles` models need a role that is there. `messaging` serves topics and
+    queues; where `may_wait`, a long poll may raise NotYetError.
     """
 
     scope: Scope
@@ -50,6 +52,8 @@ class CallContext:
     log_store: LogStore | None = None
     issue_keys: Callable[[Session], TemporaryKeys] = no_keys
     checks_roles: bool = False
+    messaging: Messaging | None = None
+    may_wait: bool = False
 
     @property
     def logs(self) -> LogStore:
@@ -57,6 +61,26 @@ class CallContext:
         if self.log_store is None:
             raise LogsUnavailable("this process keeps no log events")
         return self.log_store
+
+    @property
+    def messages(self) -> Messaging:
+        """`messaging`; raises ServiceError 503 where this process has none."""
+        if self.messaging is None:
+            raise ServiceError("ServiceUnavailable", "Messages are not served here.", 503)
+        return self.messaging
+
+
+class NotYetError(HostelryError):
+    """There is no message yet: to be asked again when one comes, within `wait_s`.
+
+    `next_at` is when a message that is there already can be received; None where there is none.
+    """
+
+    def __init__(self, queue_arn: str, wait_s: float, next_at: float | None) -> None:
+        super().__init__(queue_arn)
+        self.queue_arn = queue_arn
+        self.wait_s = wait_s
+        self.next_at = next_at
 
 
 Operation = Callable[[CallContext, Params], Result]

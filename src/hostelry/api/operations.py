@@ -33,6 +33,8 @@ from hostelry.api.sagemaker import (
     tag,
 )
 from hostelry.api.secretsmanager import operations as secretsmanager
+from hostelry.api.sns import operations as sns
+from hostelry.api.sqs import operations as sqs
 from hostelry.api.sts import operations as sts
 from hostelry.api.sts.temporary_keys import check_session
 from hostelry.api.values import check_values
@@ -131,6 +133,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **of_service("ec2", ec2.OPERATIONS),
     **of_service("ecr", ecr.OPERATIONS),
     **of_service("logs", logs.OPERATIONS),
+    **of_service("sns", sns.OPERATIONS),
+    **of_service("sqs", sqs.OPERATIONS),
 }
 REFUSED: Mapping[tuple[str, str], str] = {
     ("ecr", "GetAuthorizationToken"): (
@@ -144,6 +148,14 @@ REFUSED: Mapping[tuple[str, str], str] = {
 """Operations that are not served for a reason of their own, which their error states."""
 
 READS = ("Describe", "List", "Get", "Filter", "AssumeRole", "Simulate")
+# These write no record: the file of messages has transactions of its own.
+OF_MESSAGES = frozenset(
+    {
+        ("sns", "Publish"),
+        ("sns", "PublishBatch"),
+        *(("sqs", it) for it in sqs.OPERATIONS if "Message" in it),
+    }
+)
 # Reconcilers write the same records; each lost race means that one of them made progress.
 ATTEMPTS = 20
 
@@ -156,7 +168,7 @@ def perform(context: CallContext, service: str, operation: str, params: Params) 
     run = implementation(service, operation)
     check_values(params)
     check_session(context)
-    if operation.startswith(READS):
+    if operation.startswith(READS) or (service, operation) in OF_MESSAGES:
         return run(context, params)
     with context.state.writing:
         return until_settled(run, context, params)

@@ -13,12 +13,13 @@ from typing import Any
 import httpx
 
 from hostelry.autoscaler.alarm_addresses import AddressError
-from hostelry.autoscaler.alarm_message import notification
+from hostelry.autoscaler.alarm_message import message, message_id_of, notification, subject
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, RetryableError
 from hostelry.domain.alarm import AlarmHistoryItem, AlarmState, MetricAlarm
 from hostelry.domain.scope import Scope
 from hostelry.scaling_policy.alarm_events import Alarm, action_done
+from hostelry.scaling_policy.alarm_reasons import dense
 from hostelry.scaling_policy.alarm_target import TargetKind, target_kind
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, State
@@ -34,17 +35,22 @@ WEB = (TargetKind.TOPIC, TargetKind.ADDRESS)
 
 AddressesOf = Callable[[str], Sequence[str]]
 Post = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
+Publish = Callable[[str, str, str, str], bool]
 Job = tuple[Scope, str, AlarmState, float]  # an alarm, and the state it entered then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmActionDeps:
-    """Dependencies; `addresses_of` raises AddressError for an action without an address."""
+    """Dependencies; `addresses_of` raises AddressError for an action without an address.
+
+    `publish(topic, subject, message, message_id)` is called in a thread; whether the topic exists.
+    """
 
     state: State
     clock: Clock
     addresses_of: AddressesOf
     post: Post
+    publish: Publish = lambda *_: False
 
 
 class AlarmNotifier:
@@ -76,16 +82,26 @@ class AlarmNotifier:
             self._under_way.discard(job)
 
     async def _item(self, alarm: Alarm, action: str) -> AlarmHistoryItem:
+        is_published = await self._published(alarm, action)
         try:
             addresses = self._deps.addresses_of(action)
         except AddressError as error:
-            return action_done(alarm, action, str(error), self._deps.clock.now())
+            problem = None if is_published else str(error)
+            return action_done(alarm, action, problem, self._deps.clock.now())
         outcomes = [await self._post(alarm, action, it) for it in addresses]
         problems = [it for it in outcomes if it is not None]
         if problems:
             LOG.warning("alarm %s: action %s failed: %s", alarm.name, action, problems[0])
         problem = "; ".join(problems) or None
         return action_done(alarm, action, problem, self._deps.clock.now())
+
+    async def _published(self, alarm: Alarm, action: str) -> bool:
+        """Whether the action is an SNS topic that exists: then it has the message."""
+        if target_kind(action) is not TargetKind.TOPIC:
+            return False
+        message_id = message_id_of(alarm, action)
+        text = dense(message(alarm))
+        return await asyncio.to_thread(self._deps.publish, action, subject(alarm), text, message_id)
 
     async def _post(self, alarm: Alarm, action: str, address: str) -> str | None:
         """None once the address accepted it, else the problem."""

@@ -23,9 +23,7 @@ def notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, st
 
     A resent notification of a state has the same MessageId.
     """
-    status = alarm.status
-    identity = f"{alarm.arn} {status.state.value} {status.transitioned_at!r} {action}"
-    message_id = str(uuid.uuid5(MESSAGE_IDS, identity))
+    message_id = message_id_of(alarm, action)
     body = {
         "Type": "Notification",
         "MessageId": message_id,
@@ -45,6 +43,13 @@ def notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, st
         "x-amz-sns-topic-arn": action.encode("ascii", "replace").decode(),
     }
     return headers, dense(body).encode()
+
+
+def message_id_of(alarm: Alarm, action: str) -> str:
+    """The id of the notification of the alarm's present state."""
+    status = alarm.status
+    identity = f"{alarm.arn} {status.state.value} {status.transitioned_at!r} {action}"
+    return str(uuid.uuid5(MESSAGE_IDS, identity))
 
 
 def subject(alarm: Alarm) -> str:

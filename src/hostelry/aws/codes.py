@@ -8,6 +8,20 @@ QUERY_SIGNING_NAMES = frozenset({"sts", "iam", "sns", "ec2"})
 QUERY_CODES: Mapping[str, str] = {
     "AccessDeniedException": "AccessDenied",
     "ExpiredTokenException": "ExpiredToken",
+    **{
+        name: f"AWS.SimpleQueueService.{name}"
+        for name in (
+            "BatchEntryIdsNotDistinct",
+            "BatchRequestTooLong",
+            "EmptyBatchRequest",
+            "InvalidBatchEntryId",
+            "MessageNotInflight",
+            "PurgeQueueInProgress",
+            "TooManyEntriesInBatchRequest",
+        )
+    },
+    "QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue",
+    "QueueNameExists": "QueueAlreadyExists",
     "IncompleteSignatureException": "IncompleteSignature",
     "InvalidSignatureException": "SignatureDoesNotMatch",
     "MissingAuthenticationTokenException": "MissingAuthenticationToken",

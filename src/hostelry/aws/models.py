@@ -43,8 +43,9 @@ SIGNING_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """boto3 name -> name in a credential's scope, where they differ."""
 
-OPEN_ENUMS = frozenset({"ProductionVariantInstanceType", "InstanceType"})
-"""Enums of what AWS rents out: SageMaker's may be others here, ec2's have an error of their own."""
+OPEN_ENUMS = frozenset({"ProductionVariantInstanceType", "InstanceType", "QueueAttributeName"})
+"""Enums of what AWS rents out: SageMaker's may be others here, ec2's have an error of their own, as
+have the attributes of queues."""
 
 
 @cache

@@ -112,6 +112,7 @@ async def _serve(
                     pace=config.pace,
                     root_key=RootKey(home.root_key),
                     logs=logs.store,
+                    messaging=scaling.messages.services,
                     more_routes=scaling.routes,
                 )
             )

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from hostelry.api.context import CallContext
+from hostelry.api.context import CallContext, NotYetError
 from hostelry.api.operations import implementation, perform
 from hostelry.aws.call import (
     ApiCall,
@@ -39,6 +40,7 @@ from hostelry.domain.shape import Shape
 from hostelry.fleet.shapes import instance_types
 from hostelry.gateway.handlers.callers import check_service
 from hostelry.logs.store import LogStore
+from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.overview import overview
@@ -48,6 +50,7 @@ from hostelry.reconcile.record import load_all
 from hostelry.server.home import Credentials
 from hostelry.server.json_response import JsonResponse
 from hostelry.server.load_routes import LoadRoutes
+from hostelry.server.long_poll import answered
 from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
 
@@ -62,7 +65,8 @@ class ControlDeps:
     `on_keys_issued` sees temporary keys before their caller does.
 
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
-    aggregates the load that gateway workers report. Operations get `metrics`, `pace` and `logs`.
+    aggregates the load that gateway workers report. Operations get `metrics`, `pace`, `root_key`,
+    `logs` and `messaging`.
     """
 
     state: State
@@ -79,6 +83,7 @@ class ControlDeps:
     logs: LogStore | None = None
     on_keys_issued: Callable[[TemporaryKeys], None] = lambda _: None
     checks_roles: bool = True
+    messaging: Messaging | None = None
     more_routes: tuple[Route, ...] = ()
 
 
@@ -129,7 +134,8 @@ class InternalApi:
         try:
             plain = await _plain(request, self._deps.max_body_bytes)
             caller = _caller(request)
-            answer = await asyncio.to_thread(self._answer, plain, caller, request_id)
+            ask = partial(self._answer, plain, caller, request_id)
+            answer = await answered(ask, request, self._deps.messaging, self._deps.clock)
         except ServiceError as error:
             answer = serialize_error(error, None, request_id, plain)
         return _response(answer)
@@ -168,9 +174,12 @@ class InternalApi:
         return explained_endpoints(load_all(self._deps.state), facts)
 
     def _answer(
-        self, request: HttpRequest, caller: VerifiedCaller, request_id: str
+        self, request: HttpRequest, caller: VerifiedCaller, request_id: str, may_wait: bool
     ) -> HttpResponse:
-        """The answer to one call, errors included; runs in a thread."""
+        """The answer to one call, errors included; runs in a thread.
+
+        Raises NotYetError for a long poll without a message, where it `may_wait`.
+        """
         call: ApiCall | None = None
         try:
             target = find_target(request)
@@ -178,8 +187,11 @@ class InternalApi:
             # Before the parameters: a client cannot mend a call that is not served at all.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)
-            result = perform(self._context(caller), call.service, call.operation, call.params)
+            context = self._context(caller, may_wait)
+            result = perform(context, call.service, call.operation, call.params)
             return serialize_result(call, result)
+        except NotYetError:
+            raise
         except ServiceError as error:
             return serialize_error(error, call, request_id, request)
         except RetryableError as error:
@@ -197,7 +209,7 @@ class InternalApi:
         self._deps.on_keys_issued(keys)
         return keys
 
-    def _context(self, caller: VerifiedCaller) -> CallContext:
+    def _context(self, caller: VerifiedCaller, may_wait: bool) -> CallContext:
         deps = self._deps
         return CallContext(
             scope=caller.scope,
@@ -214,6 +226,8 @@ class InternalApi:
             log_store=deps.logs,
             issue_keys=self._issue,
             checks_roles=deps.checks_roles,
+            messaging=deps.messaging,
+            may_wait=may_wait,
         )
 
 

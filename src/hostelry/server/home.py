@@ -127,6 +127,11 @@ class Home:
         return self.root / "state.db"
 
     @property
+    def messages(self) -> Path:
+        """The SQLite file of messages of topics and queues."""
+        return self.root / "messages.db"
+
+    @property
     def metrics(self) -> Path:
         """The folder of the metrics' journal."""
         return self.root / "metrics"

@@ -35,6 +35,7 @@ from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.publisher import Publisher
 from hostelry.server.exposition import Exposition
 from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.messages import MessageServer
 from hostelry.server.otel import OtelExport, is_wanted
 from hostelry.server.scaling_routes import ScalingRoutes
 from hostelry.store.records import State
@@ -76,13 +77,16 @@ class Scaling:
         self.history = History(state, self.metrics, self.board, self.scaler.capacities)
         self.routes = ScalingRoutes(state, self.scaler, self.history, clock).routes()
         self._poster = WebPoster()
+        addresses = AddressFile(home.actions)
+        self.messages = MessageServer(home, config, state, clock, self.metrics, addresses)
         self._alarms = AlarmWatch(
             AlarmWatchDeps(state=state, metrics=self.metrics, scaler=self.scaler, clock=clock),
             AlarmActionDeps(
                 state=state,
                 clock=clock,
-                addresses_of=AddressFile(home.actions).of,
+                addresses_of=addresses.of,
                 post=self._poster.post,
+                publish=self.messages.publish_alarm,
             ),
         )
         self._publisher = Publisher(self.board, self.metrics, census, clock)
@@ -120,7 +124,8 @@ class Scaling:
             LOG.warning("no copy is started for %s now: %s", wake.key, error)
 
     def close(self) -> None:
-        """Close the files of metrics."""
+        """Close the files of messages and metrics."""
+        self.messages.close()
         self.metrics.close()
 
     def _tasks(self) -> dict[str, Step]:
@@ -134,6 +139,8 @@ class Scaling:
             "watching alarms": self._watch_alarms,
             "watching for sudden load": self._respond,
             "recording the history of targets": self._record_history,
+            "delivering messages": self.messages.deliver,
+            "removing old messages": self.messages.sweep,
         }
 
     def _exports(self) -> dict[str, Step]:

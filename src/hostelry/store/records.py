@@ -18,12 +18,14 @@ from hostelry.domain.instance_profile import InstanceProfile
 from hostelry.domain.kms import KmsAlias, KmsKey
 from hostelry.domain.managed_policy import ManagedPolicy
 from hostelry.domain.model import Model
+from hostelry.domain.queue import Queue
 from hostelry.domain.repository import Repository
 from hostelry.domain.role import Role
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.domain.secret import StoredSecret
 from hostelry.domain.tags import TagSet
+from hostelry.domain.topic import Subscription, Topic
 from hostelry.store.errors import StoreRefused
 from hostelry.store.mirror import Mirror
 from hostelry.store.protocol import Key, Record, Store
@@ -122,6 +124,9 @@ class State:
     scheduled_actions: Records[ScheduledAction]
     scaling_activities: Records[ScalingActivity]
     repositories: Records[Repository]
+    topics: Records[Topic]
+    subscriptions: Records[Subscription]
+    queues: Records[Queue]
     kms_keys: Records[KmsKey]
     kms_aliases: Records[KmsAlias]
     roles: Records[Role]
@@ -152,6 +157,9 @@ def open_state(store: Store) -> State:
         scheduled_actions=Records(store, "scheduled_action", ScheduledAction, mirror),
         scaling_activities=Records(store, "scaling_activity", ScalingActivity, mirror),
         repositories=Records(store, "repository", Repository, mirror),
+        topics=Records(store, "topic", Topic, mirror),
+        subscriptions=Records(store, "subscription", Subscription, mirror),
+        queues=Records(store, "queue", Queue, mirror),
         kms_keys=Records(store, "kms_key", KmsKey, mirror),
         kms_aliases=Records(store, "kms_alias", KmsAlias, mirror),
         roles=Records(store, "role", Role, mirror),

@@ -12,6 +12,7 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
+from tests.message_rig import MessageRig
 
 from hostelry.api.context import CallContext
 from hostelry.api.iam.execution_role import ensure_execution_role
@@ -79,6 +80,12 @@ def log_store(tmp_path: Path) -> Iterator[LogStore]:
     store.close()
 
 
+@pytest.fixture
+def messages(state: State, clock: ManualClock) -> MessageRig:
+    """Topics and queues; http://trusted/ needs no confirmation, an address with "forbidden" is."""
+    return MessageRig(state, clock, trusted=frozenset({"http://trusted/"}))
+
+
 @pytest.fixture(scope="session")
 def service_models() -> Callable[[str], ServiceModel]:
     session = botocore.session.get_session()
@@ -99,6 +106,7 @@ def call_as(
     metrics: MemoryMetrics,
     root_key: RootKey,
     log_store: LogStore,
+    messages: MessageRig,
     service_models: Callable[[str], ServiceModel],
 ) -> Callable[..., dict[str, Any]]:
     """`call_as(scope, operation, **params)`: the result, after botocore has accepted both sides."""
@@ -127,6 +135,7 @@ def call_as(
             session=session,
             issue_keys=SEAL.issue,
             checks_roles=True,
+            messaging=messages.services,
         )
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)
@@ -421,7 +430,12 @@ class Body:
 
 @pytest.fixture
 def answer(
-    state: State, scope: Scope, clock: ManualClock, metrics: MemoryMetrics, log_store: LogStore
+    state: State,
+    scope: Scope,
+    clock: ManualClock,
+    metrics: MemoryMetrics,
+    log_store: LogStore,
+    messages: MessageRig,
 ) -> Callable[..., AWSResponse]:
     """A handler of boto3's before-send: the request is parsed, performed and answered here."""
 
@@ -444,6 +458,7 @@ def answer(
             log_store=log_store,
             issue_keys=SEAL.issue,
             checks_roles=True,
+            messaging=messages.services,
         )
         call: ApiCall | None = None
         try:

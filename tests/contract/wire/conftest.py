@@ -70,9 +70,8 @@ class AnyValue:
         if isinstance(shape, ListShape):
             return [self.of(shape.member, depth + 1) for _ in range(self.size(shape))]
         if isinstance(shape, MapShape):
-            keys = self.random.sample(
-                sorted(texts(shape.key) if self.constrained else SAMPLES), self.size(shape)
-            )
+            known = sorted(texts(shape.key) if self.constrained else SAMPLES)
+            keys = self.random.sample(known, min(self.size(shape), len(known)))
             return {key: self.of(shape.value, depth + 1) for key in keys}
         return self.scalar(shape)
 

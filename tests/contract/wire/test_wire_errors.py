@@ -7,6 +7,7 @@ import pytest
 from botocore.model import ServiceModel
 
 from hostelry.aws.call import ApiCall, serialize_error
+from hostelry.aws.codes import query_code
 from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import runtime_error
 from hostelry.base.errors import ServiceError
@@ -70,7 +71,9 @@ def test_a_modelled_error_arrives_whole(
     error = ServiceError(name, MESSAGE, 400, {**members, "NotAMember": 1})
     response = serialize_error(error, call, "id-1")
     parsed = client(service=service, operation=call.operation, protocol=protocol).read(response)
-    assert parsed["Error"]["Code"] == stated.get("code", name)
+    # SQS had a query protocol, whose codes its clients still show; its model does not state them.
+    shown = query_code(name) if service == "sqs" else name
+    assert parsed["Error"]["Code"] == stated.get("code", shown)
     assert parsed["Error"]["Message"] == MESSAGE
     assert parsed["ResponseMetadata"]["RequestId"] == "id-1"
     assert response.status == stated.get("httpStatusCode", 400)

@@ -86,6 +86,8 @@ class Rig:
         self.scaler = Listener()
         self.web = Web()
         self._topics = dict(topics or {})
+        self.sns_topics: set[str] = set()
+        self.published: list[tuple[str, str, str, str]] = []
         self.restart()
 
     def restart(self) -> None:
@@ -94,6 +96,7 @@ class Rig:
             clock=self.clock,
             addresses_of=Addresses(topics=self._topics).of,
             post=self.web.post,
+            publish=self._publish,
         )
         self.watch = AlarmWatch(
             AlarmWatchDeps(
@@ -106,6 +109,11 @@ class Rig:
             around,
         )
         self.notifier = AlarmNotifier(around)
+
+    def _publish(self, topic_arn: str, subject: str, message: str, message_id: str) -> bool:
+        if topic_arn in self.sns_topics:
+            self.published.append((topic_arn, subject, message, message_id))
+        return topic_arn in self.sns_topics
 
     def advance(self, delta_s: float) -> None:
         self.clock.advance(delta_s)

@@ -243,3 +243,31 @@ def test_an_operator_may_allow_some_addresses_only(tmp_path: Path) -> None:
     ):
         with pytest.raises(AddressError, match="allow"):
             addresses.of(other)
+
+
+@pytest.mark.parametrize("addresses", [{}, {"alerts": [HOOK]}], ids=["none", "one"])
+def test_an_sns_topic_gets_the_message_besides_the_operators_addresses(
+    addresses: dict[str, list[str]],
+) -> None:
+    rig = Rig(topics=addresses)
+    rig.sns_topics.add(TOPIC)
+    notified(rig, action=TOPIC)
+    ((topic, subject, message, message_id),) = rig.published
+    assert (topic, subject) == (TOPIC, 'ALARM: "high" in us-west-2')
+    assert json.loads(message)["NewStateValue"] == "ALARM"
+    assert len(rig.web.posted) == len(addresses)
+    for _, headers, _ in rig.web.posted:
+        assert headers["x-amz-sns-message-id"] == message_id
+
+
+def test_origins_that_need_no_confirmation_and_the_folder_of_files(tmp_path: Path) -> None:
+    path = tmp_path / "actions.toml"
+    path.write_text('[webhooks]\nconfirmed = ["https://a.example"]\n[files]\nfolder = "inbox"\n')
+    read = Addresses.load(path)
+    assert read.is_confirmed("https://a.example/any")
+    assert not read.is_confirmed("http://a.example/")
+    assert read.folder == "inbox"
+    for bad in ("../x", "objects", "a/b", "", "."):
+        path.write_text(f'[files]\nfolder = "{bad}"\n')
+        with pytest.raises(TerminalError, match="folder"):
+            Addresses.load(path)

@@ -1,6 +1,7 @@
 """Control-plane calls: verifies the caller, and forwards the call to control."""
 
 import re
+from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from hostelry.aws.call import serialize_error
@@ -10,7 +11,7 @@ from hostelry.aws.target import head_service
 from hostelry.aws.temporary_keys import session_header
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.gateway.handlers.callers import Callers, check_service
+from hostelry.gateway.handlers.callers import Callers, check_service, is_unsigned
 from hostelry.gateway.http.exchange import Exchange, header_lines
 from hostelry.gateway.http.reply import Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
@@ -36,6 +37,9 @@ S3_ELSEWHERE = (
 )
 # The service in a credential's scope; unverified, and only for the text of a refusal.
 _SIGNED_SERVICE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]+/([a-z0-9-]{1,50})/aws4_request")
+# Clients of SQS may post to a queue's own URL.
+_QUEUE_PATH = re.compile(r"/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
+_TOPIC = re.compile(r"arn:aws:sns:([a-z0-9-]{1,50}):(\d{12}):[A-Za-z0-9_-]{1,256}")
 
 
 class ControlHandler:
@@ -59,7 +63,7 @@ class ControlHandler:
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who calls; raises ServiceError where it will be refused."""
         _check_place(request)
-        identity = self._callers.admit(request)
+        identity = confirmer(request) or self._callers.admit(request)
         if identity is not None:
             _checked_service(request, identity)
         return identity is not None
@@ -68,7 +72,7 @@ class ControlHandler:
         """Forward one call, and its answer; raises ServiceError where control cannot be reached."""
         request = exchange.request
         _check_place(request)
-        identity = await self._callers.identify(request)
+        identity = confirmer(request) or await self._callers.identify(request)
         service = _checked_service(request, identity)
         exchange.verified()
         head = self._head(request, identity, service, request_id)
@@ -115,10 +119,28 @@ class ControlHandler:
         return b"%b%b\r\n" % (line, header_lines(passed | ours))
 
 
+def confirmer(request: HttpRequest) -> Identity | None:
+    """The owner of the topic whose subscription an unsigned GET of a SubscribeURL confirms.
+
+    The token in it is the proof, which control compares; None for any other request.
+    """
+    if request.method != "GET" or request.path != "/" or not is_unsigned(request):
+        return None
+    try:
+        fields = parse_qs(request.query, max_num_fields=8)
+    except ValueError:
+        return None
+    topic = _TOPIC.fullmatch(fields.get("TopicArn", [""])[0])
+    if fields.get("Action") != ["ConfirmSubscription"] or topic is None:
+        return None
+    return Identity(access_key_id="", account_id=topic[2], region=topic[1], service="sns")
+
+
 def _check_place(request: HttpRequest) -> None:
     if _is_s3(request):
         raise ServiceError("MethodNotAllowed", S3_ELSEWHERE, 405)
-    if request.path != "/" and not request.path.startswith("/service/"):
+    is_queue = _QUEUE_PATH.fullmatch(request.path) is not None
+    if request.path != "/" and not is_queue and not request.path.startswith("/service/"):
         signed = _SIGNED_SERVICE.search(request.headers.get("authorization", ""))
         asked = f"{request.method} {request.path:.200}"
         raise ServiceError(

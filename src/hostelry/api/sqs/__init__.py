@@ -1,0 +1,1 @@
+"""Amazon SQS: standard queues and their messages."""

@@ -1,0 +1,1 @@
+"""Topics and queues: who gets a message, and its durable delivery."""

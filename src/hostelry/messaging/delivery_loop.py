@@ -1,0 +1,235 @@
+"""Delivery to web addresses and files: a lane a subscription, so that none waits for another.
+
+    outcome of an attempt                 then
+    accepted (2xx; written)               forgotten, counted as delivered
+    4xx other than 429; address refused   failed for good
+    else, and retries are left            again after the delivery policy's pause
+    else, or 4 hours after its Publish    failed for good: counted, logged, dead letter
+
+A delivery is at least once: one that was accepted just before a kill is made again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import httpx
+
+from hostelry.base.clock import Clock
+from hostelry.base.recurring import run_guarded
+from hostelry.domain.topic import Subscription, SubscriptionProtocol
+from hostelry.messaging.arrivals import Arrivals
+from hostelry.messaging.deliveries import Deliveries, WaitingDelivery
+from hostelry.messaging.failed_delivery import (
+    DELIVERED,
+    REDRIVEN,
+    TopicMetrics,
+    dead_letters_of,
+    place_of,
+)
+from hostelry.messaging.retry_schedule import effective_retries
+from hostelry.messaging.web_delivery import AddressRefusedError
+from hostelry.store.records import State
+
+LOG = logging.getLogger(__name__)
+MAX_AGE_S = 4 * 3600.0
+LANE_WIDTH = 4  # attempts of one subscription at once, 1 while they fail
+HEALTHY_SLOTS = 96
+FAILING_SLOTS = 32
+RETRY_S = 1.0
+T = TypeVar("T")
+
+Post = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
+Append = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryDeps:
+    """Dependencies; `post` and `append` deliver to a web address and to a file."""
+
+    state: State
+    deliveries: Deliveries
+    arrivals: Arrivals
+    metrics: TopicMetrics
+    clock: Clock
+    post: Post
+    append: Append
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """Why an attempt failed; `is_final` where another would too."""
+
+    problem: str
+    is_final: bool = False
+
+
+class DeliveryLoop:
+    """Delivers until cancelled; `wake` may be called from any thread."""
+
+    def __init__(self, deps: DeliveryDeps) -> None:
+        self._deps = deps
+        self._lanes: dict[str, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._healthy = asyncio.Semaphore(HEALTHY_SLOTS)
+        self._failing = asyncio.Semaphore(FAILING_SLOTS)
+        self._threads = ThreadPoolExecutor(2, "delivery")
+        self._files = ThreadPoolExecutor(2, "topic-files")
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def wake(self, subscription_arn: str) -> None:
+        """Look at a subscription that has a new delivery."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._open, subscription_arn)
+
+    async def run(self) -> None:
+        """Deliver everything that waits, and what comes, until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            for arn in await self._read(self._deps.deliveries.subscriptions):
+                self._open(arn)
+            await asyncio.Event().wait()
+        finally:
+            self._loop = None
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._lanes.clear()
+
+    def _open(self, arn: str) -> None:
+        if arn in self._lanes:
+            self._lanes[arn].set()
+            return
+        self._lanes[arn] = asyncio.Event()
+        task = asyncio.create_task(self._lane(arn), name=f"delivering to {arn}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _lane(self, arn: str) -> None:
+        """Deliver to one subscription until nothing waits."""
+        event, failing = self._lanes[arn], False
+        while True:
+            event.clear()
+            kept: list[bool | None] = []
+
+            async def step(failing: bool = failing, kept: list[bool | None] = kept) -> None:
+                kept.append(await self._step(arn, failing, event))
+
+            if not await run_guarded(f"delivering to {arn}", step):
+                await self._deps.clock.sleep(RETRY_S)
+                continue
+            if kept[0] is None:
+                if event.is_set():
+                    continue
+                del self._lanes[arn]
+                return
+            failing = kept[0]
+
+    async def _step(self, arn: str, failing: bool, event: asyncio.Event) -> bool | None:
+        """Attempt what is due, or wait for it; whether attempts fail; None where none waits."""
+        deps = self._deps
+        now = deps.clock.now()
+        due = await self._read(deps.deliveries.due, arn, now, 1 if failing else LANE_WIDTH)
+        if not due:
+            next_at = await self._read(deps.deliveries.next_at, arn)
+            if next_at is None:
+                return None
+            waiting = asyncio.create_task(event.wait())
+            sleeping = asyncio.create_task(_sleep(deps.clock, max(0.0, next_at - now)))
+            try:
+                await asyncio.wait({waiting, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+                sleeping.cancel()
+            return failing
+        subscription = await self._read(self._subscription, arn)
+        if subscription is None:
+            await self._read(deps.deliveries.drop, arn)
+            return failing
+        slots = self._failing if failing else self._healthy
+        outcomes = await asyncio.gather(*(self._settle(subscription, it, slots) for it in due))
+        return not all(outcomes)
+
+    async def _settle(
+        self, subscription: Subscription, delivery: WaitingDelivery, slots: asyncio.Semaphore
+    ) -> bool:
+        """Attempt one delivery and keep its outcome; whether it was accepted."""
+        deps = self._deps
+        async with slots:
+            refused = await self._attempt(subscription, delivery)
+        if refused is None:
+            await self._read(deps.deliveries.finish, delivery)
+            if subscription.is_confirmed:
+                await self._read(deps.metrics.count, subscription.topic_arn, DELIVERED)
+            return True
+        delays = await self._read(self._delays_s, subscription)
+        now = deps.clock.now()
+        is_late = now - delivery.accepted_at >= MAX_AGE_S
+        if refused.is_final or is_late or delivery.attempts >= len(delays):
+            await self._read(self._fail, subscription, delivery, refused.problem, now)
+        else:
+            next_at = now + delays[delivery.attempts]
+            await self._read(deps.deliveries.postpone, delivery, next_at)
+        return False
+
+    async def _attempt(
+        self, subscription: Subscription, delivery: WaitingDelivery
+    ) -> FailedAttempt | None:
+        """None where the subscriber accepted it."""
+        deps = self._deps
+        if subscription.protocol is SubscriptionProtocol.FILE:
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(
+                    self._files, deps.append, subscription.endpoint, delivery.body
+                )
+            except OSError as error:
+                return FailedAttempt(f"{subscription.endpoint}: {error}")
+            return None
+        try:
+            code = await deps.post(subscription.endpoint, delivery.headers, delivery.body.encode())
+        except AddressRefusedError as error:
+            return FailedAttempt(str(error), is_final=True)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, ValueError) as error:
+            return FailedAttempt(f"{type(error).__name__} {error}".strip())
+        if 200 <= code < 300:
+            return None
+        return FailedAttempt(f"it answered {code}", is_final=400 <= code < 500 and code != 429)
+
+    def _subscription(self, arn: str) -> Subscription | None:
+        scope, name = place_of(arn)
+        stored = self._deps.state.subscriptions.get(scope, name)
+        return None if stored is None else stored.value
+
+    def _delays_s(self, subscription: Subscription) -> list[float]:
+        scope, name = place_of(subscription.topic_arn)
+        topic = self._deps.state.topics.get(scope, name)
+        of_topic = None if topic is None else topic.value.attributes.get("DeliveryPolicy")
+        own = subscription.attributes.get("DeliveryPolicy")
+        return list(effective_retries(of_topic, own).delays_s())
+
+    def _fail(
+        self, subscription: Subscription, delivery: WaitingDelivery, problem: str, now: float
+    ) -> None:
+        deps = self._deps
+        letters = (
+            dead_letters_of(deps.state, subscription, delivery.body, problem, now)
+            if subscription.is_confirmed
+            else ()
+        )
+        deps.deliveries.finish(delivery, letters)
+        deps.metrics.count_failed(subscription, delivery.message_id, problem)
+        for letter in letters:
+            deps.arrivals.announce(letter.queue_arn)
+            deps.metrics.count(subscription.topic_arn, REDRIVEN)
+
+    async def _read(self, call: Callable[..., T], *arguments: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: call(*arguments))
+
+
+async def _sleep(clock: Clock, delay_s: float) -> None:
+    await clock.sleep(delay_s)

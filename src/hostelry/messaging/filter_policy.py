@@ -1,0 +1,286 @@
+"""Filter policies of subscriptions. PURE: which messages pass.
+
+    condition                          a value passes where it
+    "text", 5, true, null              equals it
+    {"prefix": "a"}, {"suffix": "a"}   begins or ends so
+    {"equals-ignore-case": "a"}        equals it in any case
+    {"anything-but": ...}              is none of these, or has not this prefix or suffix
+    {"numeric": [">", 0, "<=", 5]}     is a number in this range
+    {"cidr": "10.0.0.0/24"}            is an address in this network
+    {"exists": true}                   is there at all; false: is not
+
+Every key must pass; of a key's conditions, and of an array's values, one; of `$or`, one branch.
+
+Source: Amazon SNS Developer Guide, "Subscription filter policies" and its constraints.
+"""
+
+import ipaddress
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MAX_KEYS = 5
+MAX_COMBINATIONS = 150
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 32
+MAX_NUMBER = 1e9
+OR = "$or"
+BODY_SCOPE = "MessageBody"
+ATTRIBUTE_SCOPE = "MessageAttributes"
+COMPARISONS = ("=", "<", "<=", ">", ">=")
+
+Policy = Mapping[str, Any]
+Leaf = tuple[tuple[str, ...], Sequence[Any]]  # a key's path, its conditions
+
+
+class FilterPolicyError(ValueError):
+    """The policy is not valid; the message says why, in SNS's words where it has some."""
+
+
+def read_policy(text: str, scope: str = ATTRIBUTE_SCOPE) -> Policy:
+    """The policy that `text` states; raises FilterPolicyError."""
+    if len(text.encode()) > MAX_BYTES:
+        raise FilterPolicyError("Filter policy is larger than 256 KB")
+    try:
+        policy = json.loads(text)
+    except (ValueError, RecursionError):
+        raise FilterPolicyError("failed to parse JSON.") from None
+    if not isinstance(policy, dict):
+        raise FilterPolicyError("Filter policy must be an object")
+    _check_object(policy, scope, 1)
+    leaves = branches_of(policy)
+    if any(len(branch) > MAX_KEYS for branch in leaves):
+        raise FilterPolicyError(f"Filter policy can not have more than {MAX_KEYS} keys")
+    combinations = sum(
+        math.prod(len(conditions) * len(path) for path, conditions in branch) for branch in leaves
+    )
+    if combinations > MAX_COMBINATIONS:
+        raise FilterPolicyError("Filter policy is too complex")
+    return policy
+
+
+def passes_filter(
+    policy: Policy, scope: str, attributes: Mapping[str, tuple[str, str]], body: str
+) -> bool:
+    """Whether a message passes; `attributes` are (type, value) by name."""
+    if scope == BODY_SCOPE:
+        try:
+            content = json.loads(body)
+        except (ValueError, RecursionError):
+            return False
+        if not isinstance(content, dict):
+            return False
+    else:
+        content = {name: _attribute_value(*it) for name, it in attributes.items()}
+    return any(
+        all(_passes(conditions, _values_at(content, path)) for path, conditions in branch)
+        for branch in branches_of(policy)
+    )
+
+
+def branches_of(policy: Policy) -> Sequence[Sequence[Leaf]]:
+    """Ways to pass `policy`, each a list of keys that must all pass: `$or` multiplies them."""
+    factors: list[Sequence[Sequence[Leaf]]] = []
+    for key, value in policy.items():
+        if key == OR:
+            factors.append([branch for it in value for branch in branches_of(it)])
+        elif isinstance(value, dict):
+            inner = branches_of(value)
+            factors.append([[((key, *path), them) for path, them in each] for each in inner])
+        else:
+            factors.append([[((key,), value)]])
+    if math.prod(len(it) for it in factors) > MAX_COMBINATIONS:
+        raise FilterPolicyError("Filter policy is too complex")
+    return [list(itertools.chain(*chosen)) for chosen in itertools.product(*factors)]
+
+
+def _check_object(policy: Policy, scope: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise FilterPolicyError("Filter policy is nested too deeply")
+    for key, value in policy.items():
+        if key == OR:
+            _check_or(value, scope, depth)
+        elif isinstance(value, dict):
+            if scope != BODY_SCOPE:
+                raise FilterPolicyError(
+                    "Filter policy scope MessageAttributes does not support nested filter policy"
+                )
+            if not value:
+                raise FilterPolicyError("Empty objects are not allowed")
+            _check_object(value, scope, depth + 1)
+        elif isinstance(value, list):
+            _check_conditions(key, value)
+        else:
+            raise FilterPolicyError(f'"{key}" must be an object or an array')
+
+
+def _check_or(branches: Any, scope: str, depth: int) -> None:
+    if not isinstance(branches, list) or len(branches) < 2:
+        raise FilterPolicyError('"$or" must be an array of at least two objects')
+    for branch in branches:
+        if not isinstance(branch, dict) or not branch:
+            raise FilterPolicyError('"$or" must hold objects that are not empty')
+        _check_object(branch, scope, depth + 1)
+
+
+def _check_conditions(key: str, conditions: Sequence[Any]) -> None:
+    if not conditions:
+        raise FilterPolicyError("Empty arrays are not allowed")
+    for condition in conditions:
+        if isinstance(condition, list):
+            raise FilterPolicyError("Match value must be String, number, true, false, or null")
+        if not isinstance(condition, dict):
+            _check_number(condition)
+            continue
+        if len(condition) != 1:
+            raise FilterPolicyError(f'A condition of "{key}" must have exactly one operator')
+        ((operator, operand),) = condition.items()
+        _check_operator(operator, operand)
+
+
+def _check_operator(operator: str, operand: Any) -> None:
+    if operator in ("prefix", "suffix", "equals-ignore-case", "cidr"):
+        if not isinstance(operand, str):
+            raise FilterPolicyError(f"{operator} match pattern must be a string")
+        if operator == "cidr" and _network(operand) is None:
+            raise FilterPolicyError("Malformed CIDR, one '/' required")
+    elif operator == "exists":
+        if not isinstance(operand, bool):
+            raise FilterPolicyError("exists match pattern must be either true or false.")
+    elif operator == "anything-but":
+        _check_anything_but(operand)
+    elif operator == "numeric":
+        _check_numeric(operand)
+    else:
+        raise FilterPolicyError(f"Unrecognized match type {operator}")
+
+
+def _check_anything_but(operand: Any) -> None:
+    if isinstance(operand, dict):
+        if len(operand) != 1 or next(iter(operand)) not in ("prefix", "suffix"):
+            raise FilterPolicyError("Unsupported anything-but pattern")
+        if not isinstance(next(iter(operand.values())), str):
+            raise FilterPolicyError("prefix match pattern must be a string")
+        return
+    values = operand if isinstance(operand, list) else [operand]
+    if not values or any(isinstance(it, dict | list | bool | None) for it in values):
+        raise FilterPolicyError("Inside anything-but list, only numbers or strings are supported")
+    for value in values:
+        _check_number(value)
+
+
+def _check_numeric(operand: Any) -> None:
+    if not isinstance(operand, list) or len(operand) not in (2, 4):
+        raise FilterPolicyError("Value of numeric must be an array of one or two comparisons")
+    for sign, number in zip(operand[::2], operand[1::2], strict=True):
+        if sign not in COMPARISONS:
+            raise FilterPolicyError(f"Unrecognized numeric range operator: {sign}")
+        if not _is_number(number):
+            raise FilterPolicyError(f"Value of {sign} must be numeric")
+        _check_number(number)
+    if len(operand) == 4:
+        low, high = operand[0], operand[2]
+        if not (low in (">", ">=") and high in ("<", "<=") and operand[1] < operand[3]):
+            raise FilterPolicyError("Bottom must be less than top")
+
+
+def _check_number(value: Any) -> None:
+    if _is_number(value) and not abs(value) <= MAX_NUMBER:
+        raise FilterPolicyError("Value must be between -1.0E9 and 1.0E9, inclusive")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _attribute_value(kind: str, value: str) -> Any:
+    """What conditions see of an attribute: numbers as such, arrays as lists, binaries never."""
+    if kind == "Number":
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    if kind == "String.Array":
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return () if kind.startswith("Binary") else value
+
+
+def _values_at(content: Any, path: Sequence[str]) -> Sequence[Any] | None:
+    """The values at a path, through arrays of objects; None where there is none."""
+    found = [content]
+    for key in path:
+        objects = [it for each in found for it in (each if isinstance(each, list) else [each])]
+        found = [it[key] for it in objects if isinstance(it, dict) and key in it]
+    if not found:
+        return None
+    return [it for each in found for it in (each if isinstance(each, list | tuple) else [each])]
+
+
+def _passes(conditions: Sequence[Any], values: Sequence[Any] | None) -> bool:
+    return any(_meets(condition, values) for condition in conditions)
+
+
+def _meets(condition: Any, values: Sequence[Any] | None) -> bool:
+    if isinstance(condition, dict):
+        ((operator, operand),) = condition.items()
+        if operator == "exists":
+            return bool((values is not None) == operand)
+        if operator == "anything-but":
+            return bool(values) and not any(_is_excluded(operand, it) for it in values or ())
+        return any(_is_met(operator, operand, it) for it in values or ())
+    return any(_equals(condition, it) for it in values or ())
+
+
+def _equals(wanted: Any, value: Any) -> bool:
+    if _is_number(wanted) and _is_number(value):
+        return bool(wanted == value)
+    return type(wanted) is type(value) and bool(wanted == value)
+
+
+def _is_excluded(operand: Any, value: Any) -> bool:
+    if isinstance(operand, dict):
+        ((operator, text),) = operand.items()
+        return _is_met(operator, text, value)
+    return any(_equals(it, value) for it in (operand if isinstance(operand, list) else [operand]))
+
+
+def _is_met(operator: str, operand: Any, value: Any) -> bool:
+    if operator == "numeric":
+        return _is_number(value) and _is_in_range(operand, value)
+    if not isinstance(value, str):
+        return False
+    if operator == "prefix":
+        return value.startswith(operand)
+    if operator == "suffix":
+        return value.endswith(operand)
+    if operator == "cidr":
+        network = _network(operand)
+        try:
+            return network is not None and ipaddress.ip_address(value) in network
+        except ValueError:
+            return False
+    return value.lower() == str(operand).lower()
+
+
+def _is_in_range(comparisons: Sequence[Any], value: float) -> bool:
+    outcomes = {
+        "=": lambda limit: value == limit,
+        "<": lambda limit: value < limit,
+        "<=": lambda limit: value <= limit,
+        ">": lambda limit: value > limit,
+        ">=": lambda limit: value >= limit,
+    }
+    pairs = zip(comparisons[::2], comparisons[1::2], strict=True)
+    return all(outcomes[sign](limit) for sign, limit in pairs)
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False) if "/" in text else None
+    except ValueError:
+        return None

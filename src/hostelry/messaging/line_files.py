@@ -1,0 +1,61 @@
+"""Files that subscribe to topics: one JSON document a line, in one folder of the operator's."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+MAX_FILE_BYTES = 8 * 1024 * 1024
+OLD_FILES = 3
+MAX_FILES = 100
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\.jsonl")
+
+
+class LineFiles:
+    """The files of a folder; a full one is renamed to NAME.1, and NAME.3 is the oldest kept."""
+
+    def __init__(self, folder: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
+        self._folder = folder
+        self._max_file_bytes = max_file_bytes
+
+    def append(self, name: str, text: str) -> None:
+        """Write one line, which is on disk then; raises OSError."""
+        if not is_file_name(name):
+            raise OSError(f"{name!r} is not a name of a file of topics")
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / name
+        self._make_room(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
+            file.write(line_of(text))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _make_room(self, path: Path) -> None:
+        try:
+            size = path.lstat().st_size
+        except FileNotFoundError:
+            if sum(1 for _ in self._folder.glob("*.jsonl")) >= MAX_FILES:
+                raise OSError(f"{self._folder} has {MAX_FILES} files already") from None
+            return
+        if size < self._max_file_bytes:
+            return
+        for number in range(OLD_FILES - 1, 0, -1):
+            older = path.with_name(f"{path.name}.{number}")
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        path.replace(path.with_name(f"{path.name}.1"))
+
+
+def is_file_name(name: str) -> bool:
+    """Whether `name` is NAME.jsonl, which leads out of no folder."""
+    return NAME.fullmatch(name) is not None
+
+
+def line_of(text: str) -> bytes:
+    """`text` as one line: JSON as it is but compact, any other text as a JSON string."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        content = text
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"

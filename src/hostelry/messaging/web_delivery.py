@@ -1,0 +1,144 @@
+"""Posts to web addresses that callers name: guarded, bounded, in time.
+
+    address                                              is posted to
+    one that the operator's actions.toml does not allow  no
+    a port of this platform, on an address of this host  no
+    a link-local or multicast address                    no
+    any other                                            yes, at the address that was checked
+
+A name is resolved once an attempt, and the connection goes to the address that was checked, so that
+a name cannot lead elsewhere afterwards. No redirect is followed, and no body of an answer read.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+TIMEOUT_S = 15.0
+MAX_LOOKUPS = 32  # threads, which live as long as a resolver takes
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve = Callable[[str, int], list[str]]
+
+
+class AddressRefusedError(Exception):
+    """The address must not be posted to; the message says why."""
+
+
+class GuardedPoster:
+    """HTTP client for subscribers; for one event loop.
+
+    Args:
+        refusal: why the operator does not allow an address, None where that is allowed.
+        own_ports: the ports that the platform listens on now.
+        resolve: the addresses of a host.
+        timeout_s: of one attempt as a whole.
+    """
+
+    def __init__(
+        self,
+        refusal: Callable[[str], str | None],
+        own_ports: Callable[[], frozenset[int]],
+        resolve: Resolve | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._refusal = refusal
+        self._own_ports = own_ports
+        self._resolve = resolve or addresses_of
+        self._timeout_s = timeout_s
+        self._threads = ThreadPoolExecutor(MAX_LOOKUPS, "lookup")
+        self._client: httpx.AsyncClient | None = None
+
+    async def post(self, address: str, headers: Mapping[str, str], body: bytes) -> int:
+        """The status of the answer, of which no more is read.
+
+        Raises AddressRefusedError; httpx.HTTPError, httpx.InvalidURL, TimeoutError or OSError
+        where there is no answer in time.
+        """
+        async with asyncio.timeout(self._timeout_s):
+            reason = self._refusal(address)
+            if reason is not None:
+                raise AddressRefusedError(reason)
+            url = httpx.URL(address)
+            found = await self._checked(url)
+            named = {**headers, "Host": url.netloc.decode("ascii")}
+            extensions = {"sni_hostname": url.host} if url.scheme == "https" else {}
+            async with self._opened().stream(
+                "POST",
+                url.copy_with(host=found),
+                headers=named,
+                content=body,
+                extensions=extensions,
+            ) as answer:
+                return answer.status_code
+
+    async def close(self) -> None:
+        """Close the connections; a later post opens them again."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def _checked(self, url: httpx.URL) -> str:
+        """An address of the host that may be posted to."""
+        port = url.port or {"http": 80, "https": 443}[url.scheme]
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._threads, self._resolve, url.host, port)
+        own_ports = await loop.run_in_executor(self._threads, self._own_ports)
+        for text in found:
+            reason = refused_target(ipaddress.ip_address(text.partition("%")[0]), port, own_ports)
+            if reason is not None:
+                raise AddressRefusedError(f"{url.host}: {reason}")
+        if not found:
+            raise OSError(f"{url.host} has no address")
+        return found[0]
+
+    def _opened(self) -> httpx.AsyncClient:
+        if self._client is None:
+            limits = httpx.Limits(max_keepalive_connections=0, max_connections=None)
+            self._client = httpx.AsyncClient(
+                trust_env=False,
+                follow_redirects=False,
+                timeout=self._timeout_s,
+                limits=limits,
+            )
+        return self._client
+
+
+def refused_target(
+    address: Address,
+    port: int,
+    own_ports: frozenset[int],
+    is_of_host: Callable[[Address], bool] | None = None,
+) -> str | None:
+    """Why a connection to this address and port must not be made; None where it may."""
+    mapped = getattr(address, "ipv4_mapped", None)
+    if mapped is not None:
+        address = mapped
+    if address.is_link_local or address.is_multicast:
+        return f"{address} is a link-local or multicast address"
+    if port in own_ports and (is_of_host or is_own_address)(address):
+        return f"port {port} belongs to this platform"
+    return None
+
+
+def is_own_address(address: Address) -> bool:
+    """Whether connections to the address end on this machine."""
+    if address.is_loopback or address.is_unspecified:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
+
+
+def addresses_of(host: str, port: int) -> list[str]:
+    """The addresses of a host, the system's first choice first; raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(it[4][0]) for it in found]

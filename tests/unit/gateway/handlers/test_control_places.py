@@ -1,0 +1,58 @@
+"""Control calls that the gateway lets through without a signature, or at another path."""
+
+import pytest
+
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
+from hostelry.gateway.handlers.control import _check_place, confirmer
+
+TOPIC = "arn:aws:sns:us-west-2:123456789012:t"
+CONFIRM = f"Action=ConfirmSubscription&TopicArn={TOPIC}&Token=x"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "signed", "is_let"),
+    [
+        pytest.param("GET", "/", CONFIRM, False, True, id="a SubscribeURL"),
+        pytest.param("POST", "/", CONFIRM, False, False, id="a POST"),
+        pytest.param("GET", "/x", CONFIRM, False, False, id="another path"),
+        pytest.param("GET", "/", CONFIRM, True, False, id="a signed one is verified as any other"),
+        pytest.param(
+            "GET", "/", f"Action=DeleteTopic&TopicArn={TOPIC}", False, False, id="another action"
+        ),
+        pytest.param("GET", "/", f"{CONFIRM}&Action=DeleteTopic", False, False, id="two actions"),
+        pytest.param(
+            "GET", "/", "Action=ConfirmSubscription&TopicArn=t", False, False, id="no topic"
+        ),
+        pytest.param("GET", "/", "a=1&" * 50 + CONFIRM, False, False, id="many fields"),
+    ],
+)
+def test_only_a_confirmation_needs_no_signature(
+    method: str, path: str, query: str, signed: bool, is_let: bool
+) -> None:
+    headers = {"authorization": "AWS4-HMAC-SHA256 x"} if signed else {}
+    identity = confirmer(HttpRequest(method, path, query, headers, b""))
+    assert (identity is not None) is is_let
+    if identity is not None:
+        assert (identity.account_id, identity.region) == ("123456789012", "us-west-2")
+        assert identity.service == "sns"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_served"),
+    [
+        ("/", True),
+        ("/123456789012/queue_1-a", True),
+        ("/123456789012/queue/x", False),
+        ("/12345/queue", False),
+        ("/internal/state", False),
+        ("/123456789012/../internal", False),
+    ],
+)
+def test_a_queues_own_url_is_served(path: str, is_served: bool) -> None:
+    request = HttpRequest("POST", path, "", {}, b"")
+    if is_served:
+        _check_place(request)
+        return
+    with pytest.raises(ServiceError):
+        _check_place(request)

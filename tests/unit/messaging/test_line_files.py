@@ -1,0 +1,53 @@
+"""Files that subscribe to topics."""
+
+from pathlib import Path
+
+import pytest
+
+from hostelry.messaging.line_files import OLD_FILES, LineFiles, is_file_name, line_of
+
+
+@pytest.mark.parametrize(
+    ("name", "is_name"),
+    [
+        ("a.jsonl", True),
+        ("team_1-x.jsonl", True),
+        ("a.txt", False),
+        (".jsonl", False),
+        ("../a.jsonl", False),
+        ("a/b.jsonl", False),
+        ("/etc/a.jsonl", False),
+        ("a.jsonl\n", False),
+        ("a\x00.jsonl", False),
+        ("x" * 101 + ".jsonl", False),
+        ("", False),
+    ],
+)
+def test_names_lead_out_of_no_folder(name: str, is_name: bool) -> None:
+    assert is_file_name(name) is is_name
+
+
+def test_each_message_is_a_line(tmp_path: Path) -> None:
+    files = LineFiles(tmp_path / "topics")
+    files.append("a.jsonl", '{\n  "b": "ä"\n}')
+    files.append("a.jsonl", "two\nlines")
+    path = tmp_path / "topics" / "a.jsonl"
+    assert path.read_text() == '{"b":"ä"}\n"two\\nlines"\n'
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_file_is_renamed_and_the_oldest_removed(tmp_path: Path) -> None:
+    files = LineFiles(tmp_path, max_file_bytes=1)
+    for number in range(10):
+        files.append("a.jsonl", f"{number}")
+    found = {it.name: it.read_text() for it in tmp_path.iterdir()}
+    assert found == {"a.jsonl": "9\n", "a.jsonl.1": "8\n", "a.jsonl.2": "7\n", "a.jsonl.3": "6\n"}
+    assert len(found) == OLD_FILES + 1
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("")
+    (tmp_path / "a.jsonl").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic"):
+        LineFiles(tmp_path).append("a.jsonl", "x")
+    assert line_of("[" * 100_000).startswith(b'"[[')

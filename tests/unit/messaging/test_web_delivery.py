@@ -1,0 +1,119 @@
+"""Posts to hostile subscribers: redirects, endless answers, forbidden places, slowness."""
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+
+from hostelry.messaging.web_delivery import AddressRefusedError, GuardedPoster, refused_target
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def accepts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+
+async def redirects(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    place = b"http://127.0.0.1:9/internal/state"
+    writer.write(b"HTTP/1.1 307 Go\r\nLocation: " + place + b"\r\nContent-Length: 0\r\n\r\n")
+
+
+async def never_ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        await writer.drain()
+
+
+async def endless_headers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        writer.write(b"a: " + b"x" * 65536 + b"\r\n")
+        await writer.drain()
+
+
+async def keeps_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(60)
+
+
+def posted(answer: Answer, *, own: bool = False, host: str = "127.0.0.1") -> int:
+    """The result of a post to a server that answers so; `own`: its port is the platform's."""
+
+    async def run() -> int:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await reader.readuntil(b"\r\n\r\n")
+                await answer(reader, writer)
+            except (ConnectionError, asyncio.IncompleteReadError):
+                pass
+            finally:
+                writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        ports = frozenset({port}) if own else frozenset()
+        poster = GuardedPoster(
+            lambda it: "not allowed" if "evil" in it else None,
+            lambda: ports,
+            resolve=lambda *_: ["127.0.0.1"],
+            timeout_s=1.0,
+        )
+        try:
+            return await poster.post(f"http://{host}:{port}/x", {}, b"body")
+        finally:
+            await poster.close()
+            server.close()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        pytest.param(accepts, 200, id="an ordinary one"),
+        pytest.param(redirects, 307, id="a redirect to loopback is not followed"),
+        pytest.param(never_ends, 200, id="an endless answer is not read"),
+    ],
+)
+def test_the_status_is_all_that_is_read(answer: Answer, code: int) -> None:
+    assert posted(answer, host="hook.example") == code
+
+
+@pytest.mark.parametrize("answer", [keeps_silent, endless_headers])
+def test_an_answer_that_does_not_come_is_given_up(answer: Answer) -> None:
+    with pytest.raises((TimeoutError, httpx.HTTPError)):
+        posted(answer)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "innocent.example"])
+def test_a_port_of_the_platform_is_never_posted_to(host: str) -> None:
+    with pytest.raises(AddressRefusedError, match="belongs to this platform"):
+        posted(accepts, own=True, host=host)
+
+
+def test_an_address_that_the_operator_does_not_allow_is_not_posted_to() -> None:
+    with pytest.raises(AddressRefusedError, match="not allowed"):
+        posted(accepts, host="evil.example")
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "is_refused"),
+    [
+        pytest.param("127.0.0.1", 8787, True, id="loopback, a port of the platform"),
+        pytest.param("127.9.9.9", 8787, True, id="all of 127.0.0.0/8"),
+        pytest.param("::1", 8787, True, id="IPv6's loopback"),
+        pytest.param("::ffff:127.0.0.1", 8787, True, id="loopback, mapped into IPv6"),
+        pytest.param("0.0.0.0", 8787, True, id="the unspecified address"),
+        pytest.param("127.0.0.1", 9000, False, id="loopback, another port"),
+        pytest.param("203.0.113.9", 8787, False, id="another machine's port of the same number"),
+        pytest.param("169.254.169.254", 80, True, id="a cloud's metadata"),
+        pytest.param("fe80::1", 80, True, id="link-local of IPv6"),
+        pytest.param("224.0.0.1", 80, True, id="multicast"),
+    ],
+)
+def test_where_connections_may_go(address: str, port: int, is_refused: bool) -> None:
+    found = ipaddress.ip_address(address)
+    assert (refused_target(found, port, frozenset({8787})) is not None) is is_refused
