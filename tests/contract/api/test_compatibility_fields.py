@@ -51,6 +51,8 @@ DATA = {
 }
 TOPIC = "arn:aws:sns:us-west-2:123456789012:there"
 QUEUE = "http://127.0.0.1:8787/123456789012/there"
+S3_KEY = "alias/aws/s3"
+DATA_KEY = {"KeyId": S3_KEY, "KeySpec": "AES_256"}
 Base = tuple[str, dict[str, Any], tuple[str | int, ...]]
 # Shape -> operation, a request that is valid without the field, and the shape's place in it.
 BASES: dict[tuple[str, str], Base] = {
@@ -128,6 +130,32 @@ BASES: dict[tuple[str, str], Base] = {
         },
         ("MessageAttributes", "a"),
     ),
+    ("kms", "CreateKeyRequest"): ("CreateKey", {}, ()),
+    ("kms", "EncryptRequest"): ("Encrypt", {"KeyId": S3_KEY, "Plaintext": b"p"}, ()),
+    ("kms", "DecryptRequest"): ("Decrypt", {"KeyId": S3_KEY, "CiphertextBlob": b"c"}, ()),
+    ("kms", "ReEncryptRequest"): (
+        "ReEncrypt",
+        {"CiphertextBlob": b"c", "DestinationKeyId": S3_KEY},
+        (),
+    ),
+    ("kms", "GenerateDataKeyRequest"): ("GenerateDataKey", DATA_KEY, ()),
+    ("kms", "GenerateDataKeyWithoutPlaintextRequest"): (
+        "GenerateDataKeyWithoutPlaintext",
+        DATA_KEY,
+        (),
+    ),
+    ("kms", "GenerateRandomRequest"): ("GenerateRandom", {"NumberOfBytes": 8}, ()),
+    ("secretsmanager", "CreateSecretRequest"): (
+        "CreateSecret",
+        {"Name": "s2", "SecretString": "v"},
+        (),
+    ),
+    ("secretsmanager", "PutSecretValueRequest"): (
+        "PutSecretValue",
+        {"SecretId": "s", "SecretString": "v"},
+        (),
+    ),
+    ("secretsmanager", "UpdateSecretRequest"): ("UpdateSecret", {"SecretId": "s"}, ()),
     ("ecr", "CreateRepositoryRequest"): ("CreateRepository", {"repositoryName": "r2"}, ()),
 }
 REFUSED = [
@@ -144,6 +172,7 @@ def there(call: Call) -> None:
     call("CreateModel", **{**MODEL, "ModelName": "there"})
     call("CreateEndpointConfig", **{**CONFIG, "EndpointConfigName": "there"})
     call("CreateEndpoint", EndpointName="e0", EndpointConfigName="there")
+    call("CreateSecret", "secretsmanager", Name="s", SecretString="v")
     call("CreateTopic", "sns", Name="there")
     call("CreateQueue", "sqs", QueueName="there")
 
@@ -165,7 +194,7 @@ def test_a_refused_field_is_named_in_the_error(
     inner[member] = value or sample.of(shape.members[member])
     with pytest.raises(ServiceError) as refused:
         call(operation, service, **request)
-    assert refused.value.code.startswith(("Validation", "InvalidParameter"))
+    assert refused.value.code.startswith(("Validation", "InvalidParameter", "Unsupported"))
     assert member.removesuffix("PolicyConfiguration") in refused.value.message
 
 

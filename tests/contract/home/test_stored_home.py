@@ -56,8 +56,8 @@ def lost(old: Any, new: Any, at: str = "") -> Iterator[str]:
         yield f"{at}: {old!r} became {new!r}"
 
 
-def test_the_home_has_every_kind_of_record() -> None:
-    assert sorted(kinds(open_state(MemoryStore()))) == KINDS
+def test_every_kind_of_record_that_the_home_has_is_still_read() -> None:
+    assert set(KINDS) <= set(kinds(open_state(MemoryStore())))
 
 
 @pytest.mark.parametrize("kind", KINDS)
