@@ -1,5 +1,6 @@
 """Examples that were killed at some moment run again, whatever they left."""
 
+import json
 import os
 import subprocess
 import sys
@@ -25,11 +26,17 @@ class Stage:
     model: Path
     adapters: Path
 
+    @property
+    def report(self) -> Path:
+        """The list of AWS calls of the example that ended last."""
+        return self.adapters / "calls.json"
+
     def program(self, name: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         given = [it.format(model=self.model, adapters=self.adapters) for it in arguments]
         return subprocess.Popen(
             [
-                *(*CLI, "exec", "--home", str(self.platform.home.root), "--"),
+                *(*CLI, "exec", "--home", str(self.platform.home.root)),
+                *("--report-file", str(self.report), "--"),
                 *(sys.executable, "-u", str(EXAMPLES / name), *given),
             ],
             env=self.platform.environment,
@@ -56,6 +63,9 @@ class Stage:
         with self.program(name, arguments) as running:
             output, _ = running.communicate(timeout=RUN_TIMEOUT_S)
         assert running.returncode == 0, output
+        calls = json.loads(self.report.read_text())
+        assert calls["calls"]
+        assert calls["unserved"] == []
         return output
 
 
