@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
 from hostelry.cli.home_option import HomeOption, home_at, settled
 
@@ -112,7 +113,7 @@ def user_data(environment: Mapping[str, str]) -> Path:
 def is_ours(folder: Path) -> bool:
     """Whether `install` wrote this kernel."""
     try:
-        found = msgspec.json.decode((folder / "kernel.json").read_bytes(), type=dict[str, Any])
+        found = decode((folder / "kernel.json").read_bytes(), dict[str, Any])
     except (OSError, msgspec.DecodeError):
         return False
     metadata = found.get("metadata")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.domain.queue import AttributeValue, DeadLetterRule, QueuedMessage
 from hostelry.messaging.message_file import MessageFile
 
@@ -199,7 +200,7 @@ def _received(
     return QueuedMessage(
         id=str(name),
         body=str(body),
-        attributes=msgspec.json.decode(str(attributes), type=dict[str, AttributeValue]),
+        attributes=decode(str(attributes), dict[str, AttributeValue]),
         sent_at=float(str(sent_at)),
         receives=int(str(receives)) + 1,
         first_received_at=first,

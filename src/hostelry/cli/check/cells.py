@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.report import CallReport, Row, as_json
 
@@ -58,7 +59,7 @@ class CellRuns:
                 if not line.endswith(b"\n"):
                     break
                 self._offset += len(line)
-                self._apply(msgspec.json.decode(line, type=Note))
+                self._apply(decode(line, Note))
 
     def _apply(self, note: Note) -> None:
         if note.first_line is not None:

@@ -66,7 +66,7 @@ class Proxy:
             with contextlib.suppress(OSError):
                 writer.write(b"HTTP/1.1 502 the host cannot be reached\r\n\r\n")
         finally:
-            writer.close()
+            await closed(writer)
 
     async def _opened(
         self, host: str, port: int
@@ -118,7 +118,14 @@ async def tunnel(
     try:
         await asyncio.gather(copy(near[0], far[1]), copy(far[0], near[1]))
     finally:
-        far[1].close()
+        await closed(far[1])
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, and wait until it is."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

@@ -54,6 +54,7 @@ def test_another_host_is_tunnelled(through_users_proxy: bool) -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.read())
         writer.close()
+        await writer.wait_closed()
 
     async def talked() -> tuple[bytes, bytes]:
         far = await asyncio.start_server(echo, "127.0.0.1", 0)
@@ -70,6 +71,7 @@ def test_another_host_is_tunnelled(through_users_proxy: bool) -> None:
             writer.write_eof()
             answer = await reader.read()
             writer.close()
+            await writer.wait_closed()
             return head, answer
 
     head, answer = asyncio.run(talked())
@@ -85,6 +87,7 @@ def test_a_host_that_cannot_be_reached_is_an_error() -> None:
             writer.write(b"CONNECT sts.us-east-1.amazonaws.com:443 HTTP/1.1\r\n\r\n")
             answer = await reader.read()
             writer.close()
+            await writer.wait_closed()
             return answer
 
     assert asyncio.run(asked()).startswith(b"HTTP/1.1 502 ")
