@@ -17,7 +17,7 @@ from tests.integration.agent_rig import IMAGES
 
 from hostelry.base.ports import free_port
 from hostelry.fleet.local.fleet import LocalFleet
-from hostelry.fleet.records import InstanceFolder
+from hostelry.fleet.records import instance_folders
 from hostelry.server.home import (
     Credentials,
     Home,
@@ -110,10 +110,10 @@ class ControlUnderTest:
     def agents(self) -> dict[str, int]:
         """The pid of each instance's agent."""
         found: dict[str, int] = {}
-        for folder in self.home.instances.iterdir():
-            record = InstanceFolder(folder).load_agent()
+        for folder in instance_folders(self.home.instances):
+            record = folder.load_agent()
             if record is not None:
-                found[folder.name] = record.process.pid
+                found[folder.root.name] = record.process.pid
         return found
 
     def until(self, holds: Callable[[], Any], what: str) -> None:
@@ -133,8 +133,8 @@ class ControlUnderTest:
         fleet = LocalFleet(self.home.instances, ["false"], self.credentials.internal_key)
 
         async def terminate() -> None:
-            for folder in list(self.home.instances.iterdir()):
-                await fleet.terminate(folder.name)
+            for folder in instance_folders(self.home.instances):
+                await fleet.terminate(folder.root.name)
 
         asyncio.run(terminate())
 

@@ -19,7 +19,13 @@ from hostelry.base.proc import boot_id
 from hostelry.chaos.threads import running_threads
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.fleet.host.processes import is_alive, send
-from hostelry.fleet.records import CopyFolder, CopyRecord, InstanceFolder, ProcessIdentity
+from hostelry.fleet.records import (
+    CopyFolder,
+    CopyRecord,
+    InstanceFolder,
+    ProcessIdentity,
+    instance_folders,
+)
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.run_file import RunFile, live_run_files
 
@@ -70,13 +76,7 @@ class PlatformObserver:
 
     def agents(self) -> dict[str, ProcessIdentity]:
         """Instance id -> its live agent."""
-        if not self.home.instances.is_dir():
-            return {}
-        found = {
-            path.name: InstanceFolder(path).load_agent()
-            for path in sorted(self.home.instances.iterdir())
-            if path.is_dir()
-        }
+        found = {it.root.name: it.load_agent() for it in instance_folders(self.home.instances)}
         return {
             name: record.process
             for name, record in found.items()

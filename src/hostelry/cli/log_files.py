@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.records import InstanceFolder
+from hostelry.fleet.records import instance_folders
 from hostelry.server.home import Home
 
 COPY_ID = re.compile(r"c-[0-9a-f]{8,}")
@@ -21,9 +21,8 @@ def platform_logs(home: Home) -> dict[str, Path]:
 def fleet_logs(home: Home) -> dict[str, Path]:
     """The logs of agents (by instance id) and copies (by copy id) that are on disk."""
     found: dict[str, Path] = {}
-    for root in sorted(path for path in home.instances.glob("*") if path.is_dir()):
-        folder = InstanceFolder(root)
-        found[root.name] = folder.agent_log
+    for folder in instance_folders(home.instances):
+        found[folder.root.name] = folder.agent_log
         for copy_id in sorted(folder.copy_ids()):
             found[copy_id] = folder.copy(copy_id).log
     return {name: path for name, path in found.items() if path.exists()}

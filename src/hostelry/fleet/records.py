@@ -224,6 +224,18 @@ class InstanceFolder:
         write_whole(self.desired, msgspec.json.encode(copies))
 
 
+def instance_folders(root: Path) -> list[InstanceFolder]:
+    """The folders of the instances below `root`, by id; none where `root` is missing."""
+    try:
+        return [InstanceFolder(it) for it in sorted(root.iterdir()) if _is_instance(it)]
+    except FileNotFoundError:
+        return []
+
+
+def _is_instance(path: Path) -> bool:
+    return path.name != ENDED_LOGS and path.is_dir()
+
+
 def plain_name(name: str) -> str:
     """`name` if it is a single path component; raises TerminalError otherwise."""
     if not SAFE_ID.fullmatch(name):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hostelry.domain.log_source import LogFile, LogSource
-from hostelry.fleet.records import ENDED_LOGS, CopyFolder
+from hostelry.fleet.records import ENDED_LOGS, CopyFolder, instance_folders
 
 
 class LogFiles:
@@ -29,10 +29,9 @@ class LogFiles:
         return []
 
     def _running(self) -> Iterator[LogFile]:
-        for instance in _folders(self._instances):
-            if instance.name != ENDED_LOGS:
-                for copy in _folders(instance / "copies"):
-                    yield from self._file(copy, is_ended=False)
+        for instance in instance_folders(self._instances):
+            for copy in _folders(instance.root / "copies"):
+                yield from self._file(copy, is_ended=False)
 
     def _ended(self) -> Iterator[LogFile]:
         for copy in _folders(self._instances / ENDED_LOGS):

@@ -17,7 +17,7 @@ import pytest
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Metric, MetricStat
 from hostelry.domain.scope import Scope
-from hostelry.fleet.records import InstanceFolder
+from hostelry.fleet.records import instance_folders
 from hostelry.gateway.routes import RouteFile
 from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.server.home import Home, load_config, save_config
@@ -77,7 +77,7 @@ def test_a_record_is_read_and_keeps_every_field_when_it_is_written_again(kind: s
 
 
 def test_an_instance_s_folder_is_read_with_its_agent_and_copies(home: Home) -> None:
-    folders = [InstanceFolder(it) for it in sorted(home.instances.iterdir())]
+    folders = instance_folders(home.instances)
     num_copies = 0
     for folder in folders:
         desired, agent = folder.load_desired(), folder.load_agent()

@@ -26,7 +26,7 @@ from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.limited_process import release
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import RunningInstance
-from hostelry.fleet.records import InstanceFolder, ProcessIdentity, plain_name
+from hostelry.fleet.records import InstanceFolder, ProcessIdentity, instance_folders, plain_name
 from hostelry.fleet.rules.devices import assign_devices
 
 log = logging.getLogger(__name__)
@@ -102,9 +102,8 @@ class LocalFleet:
 
     async def list(self) -> Sequence[RunningInstance]:
         """Every instance whose agent answers now."""
-        if not self._root.is_dir():
-            return []
-        found = await asyncio.gather(*(self._running(folder) for folder in self._folders()))
+        folders = instance_folders(self._root)
+        found = await asyncio.gather(*(self._running(folder) for folder in folders))
         return [running for running in found if running is not None]
 
     def _folder(self, instance_id: str) -> InstanceFolder:
@@ -116,13 +115,9 @@ class LocalFleet:
     def _give_devices(self, folder: InstanceFolder, declared: int) -> None:
         """Choose the instance's real accelerators, once for its life."""
         if folder.load_devices() is None:
-            others = [it.load_devices() or () for it in self._folders()]
+            others = [it.load_devices() or () for it in instance_folders(self._root)]
             chosen = assign_devices(declared, self._devices, others)
             write_whole(folder.devices, msgspec.json.encode(chosen), durable=False)
-
-    def _folders(self) -> Sequence[InstanceFolder]:
-        """The folders of all instances."""
-        return [InstanceFolder(path) for path in sorted(self._root.iterdir()) if path.is_dir()]
 
     async def _running(self, folder: InstanceFolder) -> RunningInstance | None:
         """The instance, if its agent lives and answers."""
