@@ -82,11 +82,16 @@ class ComponentSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSpec:
-    """An adapter component's weights; a change makes a new `generation`."""
+    """An adapter component's weights; a change makes a new `generation`.
+
+    A time limit that is None is the base's for downloads, and the server's own for loading.
+    """
 
     generation: int
     base_name: str
     source: ArtifactSource
+    download_timeout_s: float | None = None
+    startup_timeout_s: float | None = None
 
 
 class CapacityUnit(Enum):

@@ -44,12 +44,15 @@ class AdapterPlacement:
     """An adapter that a copy must have registered.
 
     `id` is its name on the model server: the component's name and generation, so that an adapter
-    never shares an id with its predecessor. `alias` is the component's name.
+    never shares an id with its predecessor. `alias` is the component's name. The time limits are
+    the adapter's own, as in AdapterSpec.
     """
 
     id: str
     alias: str
     source: ArtifactSource
+    download_timeout_s: float | None = None
+    startup_timeout_s: float | None = None
 
 
 class CopyPhase(Enum):

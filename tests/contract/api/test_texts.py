@@ -13,8 +13,8 @@ from hostelry.domain.endpoint import EndpointStatus
 Call = Callable[..., dict[str, Any]]
 PAGE = Path(__file__).parents[3] / "docs" / "wire.md"
 ROW = re.compile(
-    r"\| (?P<operations>[A-Za-z, ]+) \| (?P<situation>[^|]+) \| (?P<code>\w+Exception) "
-    r"\| `(?P<text>[^`]+)` \| [^|]+ \|"
+    r"\| (?P<operations>[A-Za-z, ]+) \| (?P<situation>[^|]+) "
+    r"\| (?P<code>\w+(?:Exception|NotFound)) \| `(?P<text>[^`]+)` \| [^|]+ \|"
 )
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 SCALING = "application-autoscaling"
@@ -96,6 +96,14 @@ REQUESTS: dict[tuple[str, str], dict[str, Any]] = {
     ("DeregisterScalableTarget", "no such scalable target"): TARGET,
     ("DeleteScalingPolicy", "no such policy"): {**TARGET, "PolicyName": "p"},
     ("DeleteScheduledAction", "no such action"): {**TARGET, "ScheduledActionName": "a"},
+    ("GetDashboard", "no such dashboard"): {"DashboardName": "x"},
+    ("DeleteDashboards", "no such dashboard"): {"DashboardNames": ["x"]},
+    ("SetAlarmState", "no such alarm"): {
+        "AlarmName": "x", "StateValue": "OK", "StateReason": "tried"
+    },
+    ("ListTagsForResource", "no such alarm"): {
+        "ResourceARN": "arn:aws:cloudwatch:us-west-2:123456789012:alarm:x"
+    },
 }  # fmt: skip
 
 
@@ -106,6 +114,13 @@ class Text(NamedTuple):
     situation: str
     code: str
     text: str
+
+
+def service_of(row: Text) -> str:
+    """The service that has the operation."""
+    if row.situation in ("no such dashboard", "no such alarm"):
+        return "cloudwatch"
+    return SCALING if "scal" in row.text or "scheduled" in row.text else "sagemaker"
 
 
 def texts() -> list[Text]:
@@ -129,10 +144,10 @@ def test_a_text_that_programs_match_is_the_one_on_the_page(
 ) -> None:
     make.endpoint("busy")
     change("busy", status=EndpointStatus.UPDATING)
-    service = SCALING if "scal" in row.text or "scheduled" in row.text else "sagemaker"
     with pytest.raises(ServiceError) as caught:
-        call(row.operation, service, **REQUESTS[row.operation, row.situation])
-    assert (caught.value.code, caught.value.http_status) == (row.code, 400)
+        call(row.operation, service_of(row), **REQUESTS[row.operation, row.situation])
+    status = 404 if row.code.startswith("ResourceNotFound") else 400  # CloudWatch's
+    assert (caught.value.code, caught.value.http_status) == (row.code, status)
     text = row.text.removeprefix("... ")
     assert text in caught.value.message
     assert row.text.startswith("...") or caught.value.message.startswith(text)

@@ -20,7 +20,12 @@ from hostelry.api.sagemaker.endpoint import find_endpoint
 from hostelry.api.sagemaker.specifications import Given, specifications_of
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import validation_error
-from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
+from hostelry.domain.component import (
+    AdapterSpec,
+    ComponentSpec,
+    ComponentStatus,
+    InferenceComponent,
+)
 from hostelry.domain.deadline import delete_deadline, start_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.endpoint_config import Variant
@@ -123,7 +128,7 @@ def new_adapter(
         **{**common, "variant_name": base.variant_name},
         desired_copies=0,
         adapter=adapter,
-        deadline_at=adapter_deadline(context, base, variant),
+        deadline_at=adapter_deadline(context, adapter, base, variant),
     )
 
 
@@ -275,11 +280,12 @@ def spec_deadline(context: CallContext, spec: ComponentSpec, variant: Variant) -
     return copies_deadline(spec, variant, context.now)
 
 
-def adapter_deadline(context: CallContext, base: InferenceComponent, variant: Variant) -> float:
+def adapter_deadline(
+    context: CallContext, adapter: AdapterSpec, base: InferenceComponent, variant: Variant
+) -> float:
     """The deadline for an adapter: not before its base's, which may still be coming up."""
-    own = (
-        start_deadline(context.now, 0.0, 0.0)
-        if base.spec is None
-        else spec_deadline(context, base.spec, variant)
-    )
-    return max(own, base.deadline_at or own)
+    limits_s = (adapter.download_timeout_s or 0.0, adapter.startup_timeout_s or 0.0)
+    deadlines = [start_deadline(context.now, *limits_s), base.deadline_at or context.now]
+    if base.spec is not None:
+        deadlines.append(spec_deadline(context, base.spec, variant))
+    return max(deadlines)

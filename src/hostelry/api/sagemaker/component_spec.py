@@ -161,7 +161,14 @@ def requirements_of(given: Given | None) -> Requirements:
 
 def adapter_spec(given: Given, base_name: str, generation: int) -> AdapterSpec:
     """The adapter's spec that `given` makes."""
-    return AdapterSpec(generation=generation, base_name=base_name, source=adapter_source(given))
+    startup = given.get("StartupParameters") or {}
+    return AdapterSpec(
+        generation=generation,
+        base_name=base_name,
+        source=adapter_source(given),
+        download_timeout_s=startup.get("ModelDataDownloadTimeoutInSeconds"),
+        startup_timeout_s=startup.get("ContainerStartupHealthCheckTimeoutInSeconds"),
+    )
 
 
 def adapter_source(given: Given) -> ArtifactSource:

@@ -101,7 +101,7 @@ def update_deadline(context: CallContext, changed: InferenceComponent, variant: 
     if changed.spec is None:
         assert changed.adapter is not None, "a component is a base or an adapter"
         base = find_component(context, changed.adapter.base_name).value
-        return adapter_deadline(context, base, variant)
+        return adapter_deadline(context, changed.adapter, base, variant)
     if changed.rollout is None:
         return spec_deadline(context, changed.spec, variant)
     return context.now + (changed.rollout.policy.max_execution_s or MAX_EXECUTION_S)

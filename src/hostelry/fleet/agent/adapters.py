@@ -55,6 +55,14 @@ def adapter_holder(copy_id: str, adapter_id: str) -> str:
     return f"{copy_id}/{hashlib.sha256(adapter_id.encode()).hexdigest()[:32]}"
 
 
+def late(adapter: AdapterPlacement) -> str:
+    """The fault of an adapter that the model server did not load in its own time limit."""
+    return (
+        f"it did not answer within {adapter.startup_timeout_s:g} s of its download"
+        " (ContainerStartupHealthCheckTimeoutInSeconds)"
+    )
+
+
 class CopyAdapters:
     """The adapters of one copy, across the lives of its processes."""
 
@@ -146,11 +154,12 @@ class CopyAdapters:
         self, server: ModelServer, probe: Probe, probe_timeout_s: float, adapter: AdapterPlacement
     ) -> None:
         async with self._slots:
+            limit_s = adapter.download_timeout_s or self._download_timeout_s
             try:
-                async with asyncio.timeout(self._download_timeout_s):
+                async with asyncio.timeout(limit_s):
                     folder = await self._fetch(adapter)
             except TimeoutError:
-                self._fail(adapter, f"not downloaded within {self._download_timeout_s:g} s")
+                self._fail(adapter, f"not downloaded within {limit_s:g} s")
                 return
             except (TerminalError, RetryableError, OSError) as error:
                 self._fail(adapter, str(error))
@@ -159,7 +168,12 @@ class CopyAdapters:
             self._changed()
             async with self._one_by_one if self._ends else nullcontext():
                 self._under_way.add(adapter.id)  # stays if the server ends, which cancels this task
-                answer = await self._load(server, probe, probe_timeout_s, adapter, folder)
+                try:
+                    async with asyncio.timeout(adapter.startup_timeout_s):
+                        answer = await self._load(server, probe, probe_timeout_s, adapter, folder)
+                except TimeoutError:
+                    await server.unregister(adapter.id)
+                    answer = Answer(fault=late(adapter))
                 self._forget_ends(adapter.id)
             self._settle(adapter, answer)
 

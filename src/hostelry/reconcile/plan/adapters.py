@@ -53,5 +53,9 @@ def _desired_of(component: InferenceComponent, now: float) -> list[AdapterSpec]:
 
 def _placement(component: InferenceComponent, adapter: AdapterSpec) -> AdapterPlacement:
     return AdapterPlacement(
-        id=adapter_id(component.name, adapter), alias=component.name, source=adapter.source
+        id=adapter_id(component.name, adapter),
+        alias=component.name,
+        source=adapter.source,
+        download_timeout_s=adapter.download_timeout_s,
+        startup_timeout_s=adapter.startup_timeout_s,
     )

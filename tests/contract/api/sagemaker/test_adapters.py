@@ -165,3 +165,31 @@ def test_a_base_goes_after_its_adapters(call: Call, make: Any, refused: Refused)
     for number in range(12):
         call("DeleteInferenceComponent", InferenceComponentName=f"a{number:02}")
     call("DeleteInferenceComponent", InferenceComponentName="base")
+
+
+def test_an_adapter_has_time_limits_of_its_own(call: Call, make: Any, component: Stored) -> None:
+    make.endpoint()
+    make.component("base")
+    make.adapter("es")
+    limits = {
+        "ModelDataDownloadTimeoutInSeconds": 3600,
+        "ContainerStartupHealthCheckTimeoutInSeconds": 3000,
+    }
+    specification = call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
+    call(
+        "CreateInferenceComponent",
+        InferenceComponentName="fr",
+        EndpointName="e",
+        Specification={
+            **{it: specification[it] for it in ("BaseInferenceComponentName", "Container")},
+            "StartupParameters": limits,
+        },
+    )
+    own, other = component("fr"), component("es")
+    assert own.adapter is not None
+    assert (own.adapter.download_timeout_s, own.adapter.startup_timeout_s) == (3600, 3000)
+    assert own.deadline_at is not None
+    assert other.deadline_at is not None
+    assert own.deadline_at > other.deadline_at
+    shown = call("DescribeInferenceComponent", InferenceComponentName="fr")["Specification"]
+    assert shown["StartupParameters"] == limits

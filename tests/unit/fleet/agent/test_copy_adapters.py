@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -93,3 +94,45 @@ def test_an_adapter_that_ends_its_server_again_and_again_fails_and_others_are_se
     assert f"the model server ended {MAX_ENDS} times while it was registered" in reason
     assert set(phases.values()) == {AdapterPhase.READY}
     assert count == MAX_ENDS + 1
+
+
+class NoFiles(Files):
+    """No download ends."""
+
+    async def fetch(self, want: Fetch) -> Path:
+        await asyncio.Event().wait()
+        raise AssertionError("nothing sets the event")
+
+
+class StuckServer(FragileServer):
+    """Remembers what is taken from it."""
+
+    unregistered: str | None = None
+
+    async def unregister(self, adapter_id: str) -> Answer:
+        self.unregistered = adapter_id
+        return Answer(status=200)
+
+
+async def reason_of(adapter: AdapterPlacement, files: Artifacts, server: FragileServer) -> str:
+    changed = asyncio.Event()
+    adapters = CopyAdapters("c-1", files, 10.0, lambda _: None, changed.set)
+    adapters.set_desired([adapter])
+    await one_life(adapters, server, changed)
+    (status,) = adapters.statuses
+    return f"{status.phase.value}: {status.reason}"
+
+
+def test_an_adapter_that_is_not_downloaded_in_its_own_time_fails() -> None:
+    adapter = replace(placement("slow"), download_timeout_s=0.01)
+    reason = asyncio.run(reason_of(adapter, NoFiles(), FragileServer("none")))
+    assert reason.startswith("failed: ")
+    assert reason.endswith("not downloaded within 0.01 s")
+
+
+def test_an_adapter_that_is_not_loaded_in_its_own_time_fails_and_leaves_the_server() -> None:
+    adapter = replace(placement("slow"), startup_timeout_s=0.01)
+    server = StuckServer("none", slow=["slow"])
+    reason = asyncio.run(reason_of(adapter, Files(), server))
+    assert "it did not answer within 0.01 s of its download" in reason
+    assert server.unregistered == "slow"
