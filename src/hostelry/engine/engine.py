@@ -12,7 +12,7 @@ from pathlib import Path
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.config import EngineConfig
-from hostelry.engine.loading import EngineDeps, load_deps
+from hostelry.engine.loading import EngineDeps, load_deps, scheduler_limits
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics
 from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError
 from hostelry.engine.lora.loader import Prepared, StorageTier
@@ -21,6 +21,7 @@ from hostelry.engine.lora.store import RegisteredAdapter
 from hostelry.engine.lora.versions import AdapterVersion
 from hostelry.engine.models.spec import ModelSpec, UnsupportedModelError
 from hostelry.engine.pages.unified import PagePool, PinBudgetError
+from hostelry.engine.prompt_scorer import PromptScorer
 from hostelry.engine.request import FinishReason, Output, Request, Structure
 from hostelry.engine.request_state import RequestState
 from hostelry.engine.request_validator import RequestValidator
@@ -30,7 +31,6 @@ from hostelry.engine.sampling.sampler import Sampled, sample
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
 from hostelry.engine.scheduler.decisions import Chunk, Plan
 from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
-from hostelry.engine.scheduler.limits import SchedulerLimits
 from hostelry.engine.scheduler.planner import Scheduler
 from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 from hostelry.engine.stats import EngineCounters, EngineStats
@@ -80,12 +80,13 @@ class Engine:
             deps.pool.num_pages,
             pin_budget_pages=int(deps.pool.num_pages * config.pin_share),
         )
-        self._scheduler = Scheduler(_limits(config), pages, tenants)
+        self._scheduler = Scheduler(scheduler_limits(config, deps.spec.vocab_size), pages, tenants)
         self._loads = AdapterLoads(
             deps.store, self._scheduler, pages, deps.placer, deps.min_adapter_pages
         )
         self._requests: dict[str, RequestState] = {}
         self._endings: list[Output] = []  # of requests that ended outside a step
+        self._scorer = PromptScorer()
         self._counts = EngineCounters()
         self._validator = RequestValidator(deps, config, self._clock)
 
@@ -138,6 +139,7 @@ class Engine:
                 self._deps.store.release(state.version)
             raise
         self._requests[request.id] = state
+        self._scorer.add(state)
         self._counts.prompt_tokens += len(request.prompt_token_ids)
 
     def compile_structure(self, structure: Structure) -> Future[CompiledStructure]:
@@ -183,6 +185,7 @@ class Engine:
             sampled = self._computed_singly(plan.chunks)
         self._scheduler.commit(plan, self._clock.now())
         self._counts.steps += 1
+        outputs += self._scorer.take_outputs()
         outputs += [self._output(request_id, token) for request_id, token in sampled]
         failed, self._endings = self._endings, []
         return outputs + failed
@@ -354,17 +357,20 @@ class Engine:
     def _compute(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
         """Run the model, and choose a token for the request of each sampling chunk."""
         ordered = by_adapter([self._rows(chunk) for chunk in chunks])
-        decoder = self._deps.decoder
-        logits_SV = decoder.forward(forward_batch(ordered), self._deps.pool)
+        decoder, scorer = self._deps.decoder, self._scorer
+        marked = scorer.marked(ordered)
+        batch = forward_batch(marked or ordered, has_scored=marked is not None)
+        logits_SV = decoder.forward(batch, self._deps.pool)
+        greedy_S, finite_S = decoder.last_greedy_S, decoder.last_finite_S
+        scores = None
+        if marked is not None:
+            scores = scorer.scores(logits_SV, marked)
+            logits_SV, greedy_S, finite_S = scores.of_sampled(logits_SV, greedy_S, finite_S)
         sampling = [part.request_id for part in ordered if part.samples]
         histories = [self._requests[request_id].history for request_id in sampling]
-        sampled = sample(
-            logits_SV,
-            histories,
-            greedy_S=decoder.last_greedy_S,
-            finite_S=decoder.last_finite_S,
-        )
-        return list(zip(sampling, sampled, strict=True))
+        sampled = sample(logits_SV, histories, greedy_S=greedy_S, finite_S=finite_S)
+        chosen = list(zip(sampling, sampled, strict=True))
+        return chosen if scores is None else scorer.recorded(scores, chosen)
 
     def _rows(self, chunk: Chunk) -> SequenceRows:
         state = self._requests[chunk.request_id]
@@ -384,6 +390,8 @@ class Engine:
     def _output(self, request_id: str, sampled: Sampled) -> Output:
         """Record a request's new token and end the request where it is the last one."""
         state = self._requests[request_id]
+        if sampled.error is None and not state.request.sampling.max_new_tokens:
+            return self._computed(state)
         sampled = _recorded(state, sampled)
         if sampled.token_id is None:
             self._release(state)
@@ -407,6 +415,16 @@ class Engine:
             top_logprobs=sampled.top_logprobs,
             finish_reason=reason,
             adapter_content_id=None if reason is None else state.content_id,
+        )
+
+    def _computed(self, state: RequestState) -> Output:
+        """End a request whose prompt is computed and that asked for no token."""
+        self._release(state, keys=self._validator.page_keys(state.tokens, state.content_id))
+        return Output(
+            request_id=state.request.id,
+            token_id=None,
+            finish_reason=FinishReason.LENGTH,
+            adapter_content_id=state.content_id,
         )
 
     def _finish_reason(self, state: RequestState, token_id: int) -> FinishReason | None:
@@ -440,6 +458,7 @@ class Engine:
     def _release(self, state: RequestState, keys: tuple[bytes, ...] = ()) -> None:
         """Forget a request and release its pages and its adapter."""
         del self._requests[state.request.id]
+        self._scorer.discard(state.request.id)
         self._scheduler.remove(state.request.id, self._clock.now(), keys)
         if state.version is not None:
             num_prompt_tokens = len(state.request.prompt_token_ids)
@@ -474,14 +493,3 @@ def _recorded(state: RequestState, sampled: Sampled) -> Sampled:
         _log.exception("request %s: its token cannot be recorded", state.request.id)
         return Sampled(None, error=f"{type(error).__name__}: {error}")
     return sampled
-
-
-def _limits(config: EngineConfig) -> SchedulerLimits:
-    return SchedulerLimits(
-        max_batch_size=config.max_batch_size,
-        max_batched_tokens=max(config.max_batched_tokens, config.max_batch_size),
-        page_tokens=config.page_tokens,
-        max_adapters=config.max_loras,
-        max_waiting=config.max_waiting,
-        max_wait_s=config.max_wait_s,
-    )

@@ -34,10 +34,12 @@ from hostelry.engine.runner.follower import FollowerJob
 from hostelry.engine.runner.graphs import GraphLimits
 from hostelry.engine.runner.leader import Leader, start_leader
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
+from hostelry.engine.scheduler.limits import SchedulerLimits
 
 _CPU_POOL_SHARE = 1 / 8
 _GPU_POOL_SHARE = 0.85  # of what is free once the weights are there; the rest is for activations
 _HOST_SHARE = 1 / 32
+_MAX_SCORED_BYTES = 128 << 20  # of the logits of scored rows in one step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,3 +377,16 @@ def _adapter_reader(
         is_pinned=weights.embedding_VH.device.type == "cuda",
     )
     return AdapterReader(base, rules, form)
+
+
+def scheduler_limits(config: EngineConfig, vocab_size: int) -> SchedulerLimits:
+    """The scheduler's budgets by the settings; scored rows by the size of their logits."""
+    return SchedulerLimits(
+        max_batch_size=config.max_batch_size,
+        max_batched_tokens=max(config.max_batched_tokens, config.max_batch_size),
+        max_scored_tokens=max(1, _MAX_SCORED_BYTES // (4 * vocab_size)),
+        page_tokens=config.page_tokens,
+        max_adapters=config.max_loras,
+        max_waiting=config.max_waiting,
+        max_wait_s=config.max_wait_s,
+    )

@@ -19,6 +19,7 @@ class FinishReason(Enum):
 
 MAX_TOKEN_ID = 2**31 - 1  # the engine's arrays of token ids have 32 bits
 MAX_COUNT = 2**63 - 1
+MAX_LOGPROBS = 256  # alternatives beside a token
 # Beyond these a logit may overflow or vanish in single precision.
 LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY = 0.01, 100.0
 
@@ -44,7 +45,8 @@ class SamplingParams:
 
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off. `seed` None draws one;
     with a seed the tokens depend on the request alone. Penalties as in the OpenAI and Hugging Face
-    definitions. `logit_bias` adds to the logits of tokens: pairs of token id and value. Before
+    definitions. With `max_new_tokens` 0 the request ends once its prompt is computed.
+    `logit_bias` adds to the logits of tokens: pairs of token id and value. Before
     `min_new_tokens` no token that would end the request is chosen. `num_logprobs` alternatives are
     reported beside each token (None: no logprobs). `structure` bounds the text to a form; the
     tokens that end the request may come once it is complete.
@@ -70,7 +72,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         """Check every range."""
         limits: Sequence[tuple[str, float, float, float]] = (
-            ("max_new_tokens", self.max_new_tokens, 1, MAX_COUNT),
+            ("max_new_tokens", self.max_new_tokens, 0, MAX_COUNT),
             ("temperature", self.temperature, 0, 100),
             ("top_k", self.top_k, 0, MAX_TOKEN_ID),
             ("min_p", self.min_p, 0, 1),
@@ -82,7 +84,7 @@ class SamplingParams:
             ),
             ("presence_penalty", self.presence_penalty, -2, 2),
             ("frequency_penalty", self.frequency_penalty, -2, 2),
-            ("num_logprobs", self.num_logprobs or 0, 0, 20),
+            ("num_logprobs", self.num_logprobs or 0, 0, MAX_LOGPROBS),
             ("min_new_tokens", self.min_new_tokens, 0, MAX_COUNT),
             ("seed", self.seed or 0, -MAX_COUNT, 2 * MAX_COUNT + 1),
             ("the least of stop_token_ids", min(self.stop_token_ids, default=0), 0, MAX_TOKEN_ID),
@@ -108,7 +110,8 @@ class Request:
 
     It counts against the fair share and quotas of `tenant`; None is the adapter's name, or the
     empty name for the base model. Without a first token within `first_token_deadline_s` of its
-    arrival it ends with FinishReason.DEADLINE.
+    arrival it ends with FinishReason.DEADLINE. With `num_prompt_logprobs` the tokens of its prompt
+    are scored, each with so many alternatives (None: they are not).
     """
 
     id: str
@@ -117,6 +120,7 @@ class Request:
     adapter: str | None = None
     tenant: str | None = None
     first_token_deadline_s: float | None = None
+    num_prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +132,28 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLogprobs:
+    """Scores of consecutive prompt tokens, of which the first is token `start` of the prompt.
+
+    `logprobs` are natural logarithms of the probability of each token after those before it, by the
+    unchanged logits; `ranks` are 1 for the most likely token. Both are in order of the prompt. The
+    alternatives of all tokens lie one after another in `top_ids` and `top_logprobs`, as many for
+    each token, likeliest first.
+    """
+
+    start: int
+    logprobs: tuple[float, ...]
+    ranks: tuple[int, ...]
+    top_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """One step of one request.
 
-    `token_id` is None only when the request ended without a further token (abort, error).
+    `token_id` is None when the request ended without a further token (abort, error, no token asked
+    for), and in an output with `prompt_logprobs`, which come before the first token.
     `finish_reason` is set on the last output, `error` on one that failed. `adapter_content_id`, on
     the last output too, is the version of the adapter that computed all of the answer.
     """
@@ -143,3 +165,4 @@ class Output:
     finish_reason: FinishReason | None = None
     error: str | None = None
     adapter_content_id: str | None = None
+    prompt_logprobs: PromptLogprobs | None = None

@@ -10,7 +10,10 @@ from hostelry.engine.sampling.history import TokenHistory
 
 @dataclass(slots=True, kw_only=True)
 class RequestState:
-    """A request's tokens so far, at most `max_tokens` with the prompt, and what it holds."""
+    """A request's tokens so far, at most `max_tokens` with the prompt, and what it holds.
+
+    Prompt tokens before number `num_scored` have been scored, where the request asks for that.
+    """
 
     request: Request
     tokens: list[int]
@@ -18,6 +21,7 @@ class RequestState:
     max_tokens: int
     version: AdapterVersion | None = None
     page_row: PageRow = field(default_factory=PageRow)
+    num_scored: int = 1  # the first has nothing before it
 
     @property
     def content_id(self) -> str | None:

@@ -7,7 +7,7 @@ from hostelry.base.clock import Clock
 from hostelry.engine.config import EngineConfig
 from hostelry.engine.loading import EngineDeps
 from hostelry.engine.pages.prefix import content_salt, page_keys
-from hostelry.engine.request import Request
+from hostelry.engine.request import MAX_LOGPROBS, Request
 from hostelry.engine.request_state import RequestState
 from hostelry.engine.sampling.history import TokenHistory, check_token_ids
 from hostelry.engine.scheduler.decisions import Submission
@@ -62,6 +62,7 @@ class RequestValidator:
             adapter_pages=pages,
             reload_cost_s=cost_s,
             prefix_keys=self.page_keys(state.tokens, content_id),
+            is_scored=request.num_prompt_logprobs is not None,
             deadline_at=None if deadline_s is None else self._clock.now() + deadline_s,
         )
 
@@ -89,4 +90,9 @@ class RequestValidator:
                     f"token id {token_id} is outside the vocabulary of {self._model.vocab_size}"
                 )
         check_token_ids(request.sampling, self._model.vocab_size)
-        return min(len(prompt) + request.sampling.max_new_tokens, max_len)
+        num_top = request.num_prompt_logprobs or 0
+        if not 0 <= num_top <= MAX_LOGPROBS:
+            raise ValueError(
+                f"num_prompt_logprobs is {num_top}; it must be between 0 and {MAX_LOGPROBS}"
+            )
+        return min(len(prompt) + max(1, request.sampling.max_new_tokens), max_len)

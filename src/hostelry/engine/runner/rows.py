@@ -46,7 +46,8 @@ class SequenceRows:
     """One request's part of a step: its next tokens, their first position, all of its pages.
 
     `adapter` is its adapter's content, empty for the base model, and `index` where that lies in the
-    pool. Logits of the last token if `samples`.
+    pool. Logits of the last token if `samples`, and of `scored`, tokens before it by their position
+    in the sequence.
     """
 
     request_id: str
@@ -56,6 +57,7 @@ class SequenceRows:
     adapter: str
     index: AdapterIndex | None
     samples: bool
+    scored: range = range(0)
 
 
 def by_adapter(rows: Sequence[SequenceRows]) -> list[SequenceRows]:
@@ -63,8 +65,11 @@ def by_adapter(rows: Sequence[SequenceRows]) -> list[SequenceRows]:
     return sorted(rows, key=lambda part: part.adapter)
 
 
-def forward_batch(ordered: Sequence[SequenceRows]) -> ForwardBatch:
-    """The step of `ordered`, which `by_adapter` has put in order; at least one part."""
+def forward_batch(ordered: Sequence[SequenceRows], *, has_scored: bool = False) -> ForwardBatch:
+    """The step of `ordered`, which `by_adapter` has put in order; at least one part.
+
+    Logits of each part's scored rows, then of its last one; scored rows only with `has_scored`.
+    """
     lengths = [len(part.token_ids) for part in ordered]
     row_starts = numpy.zeros(len(ordered) + 1, numpy.int32)
     numpy.cumsum(lengths, out=row_starts[1:])
@@ -77,9 +82,22 @@ def forward_batch(ordered: Sequence[SequenceRows]) -> ForwardBatch:
         row_starts_B1=row_starts,
         lengths_B=ends_B,
         pages_BP=_page_tables(ordered),
-        logit_rows_S=(row_starts[1:] - 1)[sampling],
+        logit_rows_S=(
+            _logit_rows(ordered, row_starts) if has_scored else (row_starts[1:] - 1)[sampling]
+        ),
         segments=_segments(ordered, row_starts),
     )
+
+
+def _logit_rows(ordered: Sequence[SequenceRows], row_starts_B1: Int32) -> Int32:
+    rows: list[int] = []
+    for part, first, end in zip(
+        ordered, row_starts_B1[:-1].tolist(), row_starts_B1[1:].tolist(), strict=True
+    ):
+        rows += [first + position - part.start for position in part.scored]
+        if part.samples:
+            rows.append(end - 1)
+    return numpy.array(rows, numpy.int32)
 
 
 def _token_ids(ordered: Sequence[SequenceRows]) -> Int32:

@@ -12,8 +12,8 @@ def fan_out(request: Request, num_sequences: int) -> list[Request]:
     """`num_sequences` requests, one for each sequence.
 
     The first is `request` itself; the others have ids and seeds derived from it, so that the same
-    seed gives the same sequences, and a smaller number the first of these. Raises ValueError for
-    fewer than one.
+    seed gives the same sequences, and a smaller number the first of these. The first alone scores
+    the prompt. Raises ValueError for fewer than one.
     """
     if num_sequences < 1:
         raise ValueError(f"{num_sequences} sequences of request {request.id}; at least 1")
@@ -22,6 +22,7 @@ def fan_out(request: Request, num_sequences: int) -> list[Request]:
         replace(
             request,
             id=f"{request.id}/{number}",
+            num_prompt_logprobs=None,
             sampling=replace(
                 request.sampling, seed=None if seed is None else derived_seed(seed, number)
             ),

@@ -305,7 +305,7 @@ class Admission:
         if num_pages <= usable:
             return True
         num_cachable = (sequence.num_tokens - 1) // limits.page_tokens
-        keys = sequence.submission.prefix_keys[:num_cachable]
+        keys = sequence.submission.cached_keys[:num_cachable]
         return num_pages - self._pool.num_shared(keys) <= usable
 
     def _mark_starved(self, sequence: Sequence, now: float) -> None:

@@ -10,9 +10,10 @@ class Submission:
     """A request as the scheduler sees it.
 
     `adapter` is a content id, None the base model; its weights take `adapter_pages` pages and
-    `reload_cost_s` seconds to load. `prefix_keys` are those of the prompt's complete pages. The
-    request ends at `max_tokens` tokens, prompt and output, at the latest. It is dropped without a
-    first token by `deadline_at`. Raises ValueError for numbers out of range.
+    `reload_cost_s` seconds to load. `prefix_keys` are those of the prompt's complete pages. Where
+    `is_scored`, every prompt token is computed, none taken from the cache. The request ends at
+    `max_tokens` tokens, prompt and output, at the latest. It is dropped without a first token by
+    `deadline_at`. Raises ValueError for numbers out of range.
     """
 
     id: str
@@ -24,6 +25,12 @@ class Submission:
     reload_cost_s: float = 0.0
     prefix_keys: tuple[bytes, ...] = ()
     deadline_at: float | None = None
+    is_scored: bool = False
+
+    @property
+    def cached_keys(self) -> tuple[bytes, ...]:
+        """The keys of the pages that it may take from the cache."""
+        return () if self.is_scored else self.prefix_keys
 
     def __post_init__(self) -> None:
         """Check every number."""

@@ -10,6 +10,7 @@ class SchedulerLimits:
 
     - `max_batch_size`: requests that own pages and advance each step.
     - `max_batched_tokens`: rows of a step; every running request decodes, prompts share the rest.
+    - `max_scored_tokens`: of these rows, those of requests whose prompt is scored: each has logits.
     - `page_tokens`: tokens a page holds.
     - `max_adapters`: adapter slots, distinct adapters among running requests; None is no bound.
     - `max_waiting`: waiting requests of all tenants that make the server full; None is no bound.
@@ -26,6 +27,7 @@ class SchedulerLimits:
     max_batch_size: int
     max_batched_tokens: int
     page_tokens: int
+    max_scored_tokens: int = 256
     max_adapters: int | None = None
     max_waiting: int | None = None
     max_wait_s: float = 2.0
@@ -36,7 +38,13 @@ class SchedulerLimits:
 
     def __post_init__(self) -> None:
         """Check every bound."""
-        for name in ("max_batch_size", "max_batched_tokens", "page_tokens", "prefetch_lookahead"):
+        for name in (
+            "max_batch_size",
+            "max_batched_tokens",
+            "max_scored_tokens",
+            "page_tokens",
+            "prefetch_lookahead",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("max_adapters", "max_waiting"):

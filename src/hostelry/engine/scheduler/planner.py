@@ -106,7 +106,11 @@ class Scheduler:
     def plan(self, now: float) -> Plan:
         """Plan the next step; changes queues and page tables, computes nothing."""
         now = self._advance(now)
-        step = StepDraft(now=now, budget=self.limits.max_batched_tokens)
+        step = StepDraft(
+            now=now,
+            budget=self.limits.max_batched_tokens,
+            scored_budget=self.limits.max_scored_tokens,
+        )
         late = self._deadlines.take_expired(now, self._fair_queue.waiting_weight)
         for sequence in late:
             self._end(sequence, now)

@@ -115,6 +115,7 @@ class StepDraft:
 
     now: float
     budget: int  # rows left
+    scored_budget: int  # of these, of requests whose prompt is scored
     chunks: list[Chunk] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)
     uploads: list[Upload] = field(default_factory=list)

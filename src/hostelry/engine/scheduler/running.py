@@ -60,7 +60,7 @@ class RunningBatch:
         num_cachable = (sequence.num_tokens - 1) // limits.page_tokens  # the last is computed
         if adapter is not None:
             pool.hold_adapter(adapter.key)
-        num_shared = pool.begin(sequence.id, sequence.submission.prefix_keys[:num_cachable])
+        num_shared = pool.begin(sequence.id, sequence.submission.cached_keys[:num_cachable])
         if num_pages - num_shared + num_reserved > pool.num_available:
             pool.release(sequence.id, step.now)
             if adapter is not None:
@@ -191,6 +191,11 @@ class RunningBatch:
     def _put(self, sequence: Sequence, step: StepDraft) -> None:
         left = sequence.num_tokens - sequence.num_computed
         length = min(left, step.budget)
+        if sequence.submission.is_scored:
+            length = min(length, step.scored_budget)
+            step.scored_budget -= length
+            if not length:
+                return
         step.budget -= length
         start = sequence.num_computed
         step.chunks.append(Chunk(sequence.id, start, length, length == left))
