@@ -237,7 +237,7 @@ class BreaksAt(LogitsDecoder):
         self._inner, self._token = inner, token
 
     def forward(self, batch: Any, pool: Any) -> torch.Tensor:
-        logits_SV = self._inner.forward(batch, pool).clone()
+        logits_SV: torch.Tensor = self._inner.forward(batch, pool).clone()
         broken = batch.token_ids_T[batch.logit_rows_S] == self._token
         logits_SV[torch.from_numpy(broken)] = math.nan
         return logits_SV

@@ -17,7 +17,7 @@ from hostelry.containers.lmi.engine.backend import (
     ModelFacts,
     QuotaReachedError,
 )
-from hostelry.engine.request import FinishReason, Output, Request, TokenLogprob
+from hostelry.engine.request import FinishReason, Output, PromptLogprobs, Request, TokenLogprob
 
 FACTS = ModelFacts(vocab_size=49152, max_model_len=256, eos_token_ids=(2,), dtype="fp32")
 LOGPROB = -0.5
@@ -73,6 +73,8 @@ class FakeBackend:
             position = 0
             while running := [each for each in requests if each.id in self._running]:
                 await self._reach(position)
+                if position == 0 and (scores := [it for each in running for it in scores_of(each)]):
+                    yield tuple(scores)
                 yield tuple(self._output(request, position) for request in running)
                 position += 1
         finally:
@@ -104,6 +106,9 @@ class FakeBackend:
         if (request.first_token_deadline_s or 1.0) < 1.0:
             self._running.discard(request.id)
             return Output(request_id=request.id, token_id=None, finish_reason=FinishReason.DEADLINE)
+        if not request.sampling.max_new_tokens:
+            self._running.discard(request.id)
+            return Output(request_id=request.id, token_id=None, finish_reason=FinishReason.LENGTH)
         ids = self._answers.get(request.adapter, self._answers[None])
         token_id = ids[position] if position < len(ids) else self.facts.eos_token_ids[0]
         finish = None
@@ -177,3 +182,26 @@ class FakeBackend:
         """The number of running requests."""
         self._check_alive()
         return BackendStats(running_requests=len(self._running))
+
+
+def scores_of(request: Request) -> list[Output]:
+    """The scores of a prompt: its tokens are the likeliest but one, in two parts."""
+    num_top, prompt = request.num_prompt_logprobs, request.prompt_token_ids
+    if num_top is None or len(prompt) < 2:
+        return []
+    cut = 1 + len(prompt) // 2
+    return [
+        Output(
+            request_id=request.id,
+            token_id=None,
+            prompt_logprobs=PromptLogprobs(
+                start=start,
+                logprobs=(2 * LOGPROB,) * (end - start),
+                ranks=(2,) * (end - start),
+                top_ids=tuple(range(3, 3 + num_top)) * (end - start),
+                top_logprobs=(LOGPROB,) * num_top * (end - start),
+            ),
+        )
+        for start, end in ((1, cut), (cut, len(prompt)))
+        if start < end
+    ]

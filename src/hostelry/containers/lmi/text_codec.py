@@ -31,6 +31,20 @@ class TextCodec:
         """The ids of `text`; with `add_special_tokens` those that begin and end a text, too."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
+    def offsets(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        """Where each token of `encode` begins in `text`, in characters.
+
+        A token that the tokenizer adds begins where the one before it ends.
+        """
+        encoding = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        offsets: list[int] = []
+        end = 0
+        added = encoding.special_tokens_mask
+        for (first, last), is_added in zip(encoding.offsets, added, strict=True):
+            offsets.append(end if is_added and first == last else first)
+            end = max(end, last)
+        return tuple(offsets)
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """The text of `token_ids`."""
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens))

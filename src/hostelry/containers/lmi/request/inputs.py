@@ -11,6 +11,7 @@ from hostelry.containers.lmi.request.invocation import (
     PromptText,
     Schema,
 )
+from hostelry.containers.lmi.request.prompt_scores import input_scores
 from hostelry.containers.lmi.request.sampling import (
     MAX_LOGPROBS,
     parse_sampling,
@@ -47,6 +48,13 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
         raise bad_request(
             f"n is {sequences.returned}, which cannot be streamed; leave out stream", "n"
         )
+    scores = input_scores(
+        parameters,
+        details=details,
+        most=MAX_LOGPROBS,
+        can_stream=context.dialect is Surface.LEGACY,
+        stream=formatter is not Formatter.JSON,
+    )
     return Invocation(
         prompts=prompts,
         adapters=choose_adapters(context.caller, body, len(prompts), context.registered),
@@ -69,6 +77,7 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
             num_top_tokens=top_tokens,
             seed=sampling.seed,
             num_sequences=sequences.returned,
+            scores=scores,
         ),
     )
 

@@ -51,6 +51,26 @@ class SequenceCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptScores:
+    """Log-probabilities of the prompt's tokens in the response.
+
+    `reported` is the number of alternatives of those reported apart from the answer (None: no
+    report). Where `is_echoed`, they are in one list with the answer's, with `num_echoed_top`.
+    """
+
+    reported: int | None = None
+    is_echoed: bool = False
+    num_echoed_top: int = 0
+
+    @property
+    def num_top(self) -> int | None:
+        """The alternatives to compute beside each token; None where no prompt is scored."""
+        if self.reported is None and not self.is_echoed:
+            return None
+        return max(self.reported or 0, self.num_echoed_top)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerForm:
     """Form of the response.
 
@@ -70,6 +90,7 @@ class AnswerForm:
     num_top_tokens: int | None = None
     seed: int | None = None
     num_sequences: int = 1
+    scores: PromptScores = PromptScores()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,14 @@ from hostelry.containers.lmi.request.invocation import (
     AnswerForm,
     Invocation,
     Prompt,
+    PromptScores,
     PromptText,
     Schema,
+)
+from hostelry.containers.lmi.request.prompt_scores import (
+    completion_scores,
+    completion_tokens,
+    prompt_logprobs,
 )
 from hostelry.containers.lmi.request.sampling import (
     MAX_LOGPROBS,
@@ -32,10 +38,13 @@ MAX_MESSAGES = 10_000
 def parse_completion(body: BodyFields, context: ParseContext) -> Invocation:
     """The invocation of a body with `prompt`; raises Refusal."""
     prompts = parse_prompt(body.raw("prompt"))
-    max_tokens = body.integer("max_tokens", 1) or DEFAULT_COMPLETION_TOKENS
-    top = body.integer("logprobs", 0, MAX_LOGPROBS)
     return openai_invocation(
-        body, context, schema=Schema.COMPLETION, prompts=prompts, max_tokens=max_tokens, top=top
+        body,
+        context,
+        schema=Schema.COMPLETION,
+        prompts=prompts,
+        max_tokens=None,
+        top=body.integer("logprobs", 0, MAX_LOGPROBS),
     )
 
 
@@ -86,6 +95,13 @@ def openai_invocation(
     )
     stream = body.flag("stream", context.caller.streaming_api)
     sequences = parse_sequences(body, num_prompts=len(prompts), stream=stream)
+    if schema is Schema.COMPLETION:
+        scores = completion_scores(
+            body, top=top, most=MAX_LOGPROBS, stream=stream, num_sequences=sequences.generated
+        )
+        max_tokens = completion_tokens(body, scores, DEFAULT_COMPLETION_TOKENS)
+    else:
+        scores = PromptScores(reported=prompt_logprobs(body, most=MAX_LOGPROBS, stream=stream))
     return Invocation(
         prompts=prompts,
         adapters=(adapter,) * len(prompts),
@@ -102,6 +118,7 @@ def openai_invocation(
             include_usage=options.flag("include_usage"),
             num_top_tokens=top,
             num_sequences=sequences.returned,
+            scores=scores,
         ),
     )
 

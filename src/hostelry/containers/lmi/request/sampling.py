@@ -26,7 +26,6 @@ MAX_SEQUENCES = 128  # of one input
 MAX_ALL_SEQUENCES = 1024
 
 NO_BEAMS = "beams are not searched; n and best_of make several sequences"
-NO_PROMPT_LOGPROBS = "log-probabilities of prompt tokens are not reported; leave it out"
 NOT_IN_THIS_VERSION = "not supported by this version; leave it out"
 
 
@@ -34,8 +33,6 @@ def refuse_unsupported(fields: BodyFields) -> None:
     """Raise Refusal for parameters that would change the response and are not supported."""
     fields.refuse("num_beams", (1,), NO_BEAMS)
     fields.refuse("use_beam_search", (False,), NO_BEAMS)
-    for name in ("decoder_input_details", "prompt_logprobs"):
-        fields.refuse(name, (False, 0), NO_PROMPT_LOGPROBS)
     fields.refuse("bad_words", ([],), NOT_IN_THIS_VERSION)
     fields.refuse("suffix", ("",), NOT_IN_THIS_VERSION)
 

@@ -1,8 +1,9 @@
 """Generated text as plain values: pieces, and whole sequences."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hostelry.engine.request import FinishReason, TokenLogprob
+from hostelry.engine.request import FinishReason, PromptLogprobs, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +20,23 @@ class Piece:
     finish_reason: FinishReason | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredToken:
+    """A token of a prompt; the first of a prompt has no logprob, as nothing is before it."""
+
+    token_id: int
+    logprob: float | None = None
+    rank: int = 0
+    top: tuple[TokenLogprob, ...] = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class GeneratedSequence:
     """One sequence so far; `shares_prompt` is set unless it is the first of its prompt.
 
-    `adapter_version` is the content id of its adapter, known at its end.
+    `prompt_logprobs` are those of its prompt so far, `prompt_offsets` where the prompt's tokens
+    begin in its text, both where the request asks for them. `adapter_version` is the content id of
+    its adapter, known at its end.
     """
 
     prompt_text: str
@@ -32,6 +45,8 @@ class GeneratedSequence:
     shares_prompt: bool = False
     adapter_version: str | None = None
     pieces: list[Piece] = field(default_factory=list)
+    prompt_offsets: tuple[int, ...] = ()
+    prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -42,6 +57,24 @@ class GeneratedSequence:
     def logprobs(self) -> list[float]:
         """The logprobs of its tokens, where known."""
         return [piece.logprob for piece in self.pieces if piece.logprob is not None]
+
+    @property
+    def scored_prompt(self) -> Iterator[ScoredToken]:
+        """The tokens of a prompt whose logprobs are all there, in order."""
+        yield ScoredToken(token_id=self.prompt_token_ids[0])
+        for part in self.prompt_logprobs:
+            num_top = len(part.top_ids) // len(part.logprobs)
+            for number, logprob in enumerate(part.logprobs):
+                top = range(number * num_top, (number + 1) * num_top)
+                yield ScoredToken(
+                    token_id=self.prompt_token_ids[part.start + number],
+                    logprob=logprob,
+                    rank=part.ranks[number],
+                    top=tuple(
+                        TokenLogprob(token_id=part.top_ids[place], logprob=part.top_logprobs[place])
+                        for place in top
+                    ),
+                )
 
     @property
     def num_tokens(self) -> int:

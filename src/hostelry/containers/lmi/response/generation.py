@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from hostelry.base.ids import new_request_id
 from hostelry.containers.lmi.engine.backend import (
@@ -18,9 +19,11 @@ from hostelry.containers.lmi.request.terms import Terms
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.sequence_text import SequenceText
 from hostelry.containers.lmi.text_codec import TextCodec
-from hostelry.engine.request import FinishReason, Output, Request
+from hostelry.engine.request import FinishReason, Output, PromptLogprobs, Request
 from hostelry.engine.sampling.fan_out import best, fan_out
+from hostelry.engine.text import IncrementalDetokenizer
 
+MAX_PROMPT_LOGPROBS = 500_000  # of all prompts of a request, alternatives included
 LONG_PROMPT_CHARACTERS = 20_000  # longer texts are tokenized in a thread, off the event loop
 NO_TERMS = Terms()
 
@@ -44,6 +47,7 @@ async def prepare(
         sequences = await asyncio.to_thread(prepare_now, invocation, codec, facts)
     else:
         sequences = prepare_now(invocation, codec, facts)
+    check_scores(sequences)
     for each in sequences:
         each.request = replace(
             each.request,
@@ -69,23 +73,28 @@ def of_prompt(
 ) -> list[RunningSequence]:
     """The sequences of one prompt."""
     token_ids = prompt_token_ids(prompt, codec)
+    is_whole = not invocation.truncate or invocation.truncate >= len(token_ids)
     if invocation.truncate:
         token_ids = token_ids[-invocation.truncate :]
     check_prompt(token_ids, facts)
     room = facts.max_model_len - len(token_ids)
+    most = invocation.max_new_tokens
     sampling = replace(
         invocation.sampling,
-        max_new_tokens=min(invocation.max_new_tokens or room, room),
+        max_new_tokens=room if most is None else min(most, room),
         num_logprobs=num_logprobs(invocation),
     )
-    text = prompt.text if isinstance(prompt, PromptText) else None
-    if text is None:
-        text = codec.decode(token_ids, skip_special_tokens=False)
+    encoded = prompt if isinstance(prompt, PromptText) and is_whole else None
+    text = codec.decode(token_ids, skip_special_tokens=False) if encoded is None else encoded.text
+    scores = invocation.form.scores
+    scored: list[PromptLogprobs] = []
+    offsets = prompt_offsets(encoded, token_ids, codec) if scores.is_echoed else ()
     first = Request(
         id=new_request_id(),
         prompt_token_ids=token_ids,
         sampling=sampling,
         adapter=invocation.adapters[number],
+        num_prompt_logprobs=scores.num_top,
     )
     count = invocation.sequences.generated
     return [
@@ -98,10 +107,42 @@ def of_prompt(
                 prompt_token_ids=token_ids,
                 seed=request.sampling.seed,
                 shares_prompt=position > 0,
+                prompt_offsets=offsets,
+                prompt_logprobs=scored,
             ),
         )
         for position, request in enumerate(fan_out(first, count))
     ]
+
+
+def prompt_offsets(
+    prompt: PromptText | None, token_ids: Sequence[int], codec: TextCodec
+) -> tuple[int, ...]:
+    """Where the text of each token begins in the prompt's text, in characters.
+
+    Without a `prompt` the text is that of the tokens.
+    """
+    if prompt is not None:
+        return codec.offsets(prompt.text, add_special_tokens=prompt.add_special_tokens)
+    detokenizer = IncrementalDetokenizer(lambda ids: codec.decode(ids, skip_special_tokens=False))
+    pieces = [detokenizer.push(token_id) for token_id in token_ids]
+    return tuple(accumulate((len(piece) for piece in pieces[:-1]), initial=0))
+
+
+def check_scores(sequences: Sequence[RunningSequence]) -> None:
+    """Raise Refusal for prompts whose log-probabilities are too many for one response."""
+    count = sum(
+        len(each.request.prompt_token_ids) * (1 + each.request.num_prompt_logprobs)
+        for each in sequences
+        if each.request.num_prompt_logprobs is not None
+    )
+    if count > MAX_PROMPT_LOGPROBS:
+        raise bad_request(
+            f"the prompts have {count} log-probabilities, alternatives included; at most "
+            f"{MAX_PROMPT_LOGPROBS} in one request: send fewer prompts or ask for fewer "
+            "alternatives",
+            "prompt_logprobs",
+        )
 
 
 def num_logprobs(invocation: Invocation) -> int | None:
@@ -165,9 +206,12 @@ async def run(
             pieces = []
             for output in outputs:
                 sequence = by_id[output.request_id]
-                if sequence.generated.finish_reason is None:
+                if output.prompt_logprobs is not None:
+                    sequence.generated.prompt_logprobs.append(output.prompt_logprobs)
+                elif sequence.generated.finish_reason is None:
                     pieces.append((sequence, await take(sequence, output, backend)))
-            yield pieces
+            if pieces:
+                yield pieces
 
 
 async def take(sequence: RunningSequence, output: Output, backend: EngineBackend) -> Piece:

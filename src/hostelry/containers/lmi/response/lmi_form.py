@@ -90,7 +90,7 @@ class LmiForm:
         details: dict[str, Any] = {
             "finish_reason": lmi_finish(sequence.finish_reason),
             "generated_tokens": sequence.num_tokens,
-            "prefill": [],
+            "prefill": self._prefill(sequence),
             "tokens": [self._token(piece) for piece in tokens],
         }
         if self._legacy:
@@ -108,11 +108,23 @@ class LmiForm:
         if self._legacy:
             details["finish_reason"] = lmi_finish(sequence.finish_reason)
             details["inputs"] = sequence.prompt_text
+            if self.form.scores.reported is not None:
+                details["prefill"] = self._prefill(sequence)
         else:
             details["finish_reason"] = openai_finish(sequence.finish_reason)
             details["seed"] = self.form.seed
             details["input_length"] = len(sequence.prompt_token_ids)
         return details
+
+    def _prefill(self, sequence: GeneratedSequence) -> list[dict[str, Any]]:
+        """The prompt's tokens; the async handler leaves out the first, which has no logprob."""
+        if self.form.scores.reported is None:
+            return []
+        tokens = list(sequence.scored_prompt)
+        return [
+            self._named(token.token_id, self.token_text(token.token_id), token.logprob)
+            for token in (tokens if self._legacy else tokens[1:])
+        ]
 
     def _token(self, piece: Piece) -> dict[str, Any]:
         return self._named(piece.token_id or 0, piece.text, piece.logprob)

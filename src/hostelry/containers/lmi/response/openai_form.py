@@ -2,12 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from hostelry.containers.lmi.request.invocation import AnswerForm, Schema
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.lmi_form import lmi_finish, openai_finish
-from hostelry.engine.request import TokenLogprob
+from hostelry.containers.lmi.response.logprobs_form import (
+    chat_logprobs,
+    completion_logprobs,
+    prompt_logprobs,
+    scored_piece,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +39,15 @@ class OpenAIForm:
         """The body of a response that is not streamed; usage counts all that were `generated`."""
         kind = "chat.completion" if self._chat else "text_completion"
         choices = [self._choice(index, each) for index, each in enumerate(sequences)]
-        return {**self._head(kind), "choices": choices, "usage": usage(generated or sequences)}
+        whole = {**self._head(kind), "choices": choices, "usage": usage(generated or sequences)}
+        return {**whole, **self._prompt_logprobs(sequences[0])} if self._chat else whole
 
     def opening(self, sequences: Sequence[GeneratedSequence]) -> list[dict[str, Any]]:
         """The chunks before the first token."""
         if self._chat:
             role = {"delta": {"role": "assistant", "content": ""}}
             return [self._chunk(index, role, None) for index in range(len(sequences))]
-        if not self.form.full_text:
+        if not self.form.full_text or self.form.scores.is_echoed:
             return []
         texts = enumerate(each.prompt_text for each in sequences)
         return [self._chunk(index, {"text": text}, None) for index, text in texts]
@@ -52,7 +59,9 @@ class OpenAIForm:
         )
         if self.form.num_top_tokens is not None:
             offset = len(sequence.text) - len(piece.text)
-            content["logprobs"] = self._logprobs([piece], offset=offset)
+            content["logprobs"] = self._logprobs([piece], sequence, offset=offset)
+        if self.form.scores.is_echoed and piece is sequence.pieces[0]:
+            content["text"] = self._prefix(sequence) + piece.text
         return self._chunk(index, content, self._finish(piece))
 
     def closing(self, sequences: Sequence[GeneratedSequence]) -> list[dict[str, Any]]:
@@ -78,50 +87,44 @@ class OpenAIForm:
         if self._chat:
             content = {"message": {"role": "assistant", "content": sequence.text}}
         else:
-            prefix = sequence.prompt_text if self.form.full_text else ""
-            content = {"text": prefix + sequence.text}
+            content = {"text": self._prefix(sequence) + sequence.text}
+            content.update(self._prompt_logprobs(sequence))
         finish = self._finish(sequence.pieces[-1]) if sequence.pieces else None
-        logprobs = self._logprobs(sequence.pieces, offset=0)
+        logprobs = self._logprobs(sequence.pieces, sequence, offset=0)
         return {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
+
+    def _prompt_logprobs(self, sequence: GeneratedSequence) -> dict[str, Any]:
+        """The member that vLLM adds to a completion's choice, or to a chat's response."""
+        num_top = self.form.scores.reported
+        if num_top is None:
+            return {}
+        return {"prompt_logprobs": prompt_logprobs(sequence, num_top, self.token_text)}
 
     def _finish(self, piece: Piece) -> str | None:
         name = lmi_finish if self.lmi_names else openai_finish
         return name(piece.finish_reason)
 
-    def _logprobs(self, pieces: Sequence[Piece], *, offset: int) -> dict[str, Any] | None:
-        if self.form.num_top_tokens is None:
+    def _logprobs(
+        self, pieces: Sequence[Piece], sequence: GeneratedSequence, *, offset: int
+    ) -> dict[str, Any] | None:
+        """The logprobs of some tokens; `offset` is where their text begins in the answer."""
+        num_top = self.form.num_top_tokens
+        if num_top is None:
             return None
         tokens = [piece for piece in pieces if piece.token_id is not None]
+        scored = [scored_piece(piece) for piece in tokens]
         if self._chat:
-            return {"content": [self._chat_logprob(piece) for piece in tokens]}
-        return self._completion_logprobs(tokens, offset)
+            return {"content": chat_logprobs(scored, num_top, self.token_text)}
+        offset += len(self._prefix(sequence))
+        offsets = list(accumulate((len(piece.text) for piece in tokens[:-1]), initial=offset))
+        offsets = offsets[: len(tokens)]
+        if self.form.scores.is_echoed and (not pieces or pieces[0] is sequence.pieces[0]):
+            scored = [*sequence.scored_prompt, *scored]
+            offsets = [*sequence.prompt_offsets, *offsets]
+        return completion_logprobs(scored, offsets, num_top, self.token_text)
 
-    def _chat_logprob(self, piece: Piece) -> dict[str, Any]:
-        own = self._logprob_entry(piece.token_id or 0, piece.logprob)
-        return {**own, "top_logprobs": [self._top_entry(each) for each in self._top(piece)]}
-
-    def _top(self, piece: Piece) -> Sequence[TokenLogprob]:
-        return piece.top_logprobs[: self.form.num_top_tokens or 0]
-
-    def _top_entry(self, top: TokenLogprob) -> dict[str, Any]:
-        return self._logprob_entry(top.token_id, top.logprob)
-
-    def _logprob_entry(self, token_id: int, logprob: float | None) -> dict[str, Any]:
-        text = self.token_text(token_id)
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
-
-    def _completion_logprobs(self, tokens: Sequence[Piece], offset: int) -> dict[str, Any]:
-        offsets: list[int] = []
-        for piece in tokens:
-            offsets.append(offset)
-            offset += len(piece.text)
-        tops = [{self.token_text(it.token_id): it.logprob for it in self._top(p)} for p in tokens]
-        return {
-            "tokens": [self.token_text(piece.token_id or 0) for piece in tokens],
-            "token_logprobs": [piece.logprob for piece in tokens],
-            "top_logprobs": tops if self.form.num_top_tokens else None,
-            "text_offset": offsets,
-        }
+    def _prefix(self, sequence: GeneratedSequence) -> str:
+        return sequence.prompt_text if self.form.full_text and not self._chat else ""
 
 
 def usage(sequences: Sequence[GeneratedSequence]) -> dict[str, int]:

@@ -357,7 +357,7 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
             id="a stream of the best",
         ),
         pytest.param(inputs(num_beams=4), "beams are not searched", id="beams"),
-        pytest.param(inputs(decoder_input_details=True), "not reported", id="prompt logprobs"),
+        pytest.param(inputs(prompt_logprobs=True), "must be a number", id="prompt logprobs"),
         pytest.param(inputs(logit_bias={"5": 101}), "at most 100", id="too much of a bias"),
         pytest.param(inputs(logit_bias={"5": "1"}), "must be a number", id="a bias as text"),
         pytest.param(inputs(logit_bias={"x": 1}), "no token id", id="a bias of no token"),

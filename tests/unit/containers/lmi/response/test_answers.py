@@ -247,9 +247,9 @@ def test_a_completion_of_several_prompts_echoed() -> None:
     assert answer["object"] == "text_completion"
     assert [choice["text"] for choice in answer["choices"]] == ["aHi", "bHi"]
     logprobs = answer["choices"][0]["logprobs"]
-    assert logprobs["tokens"][:2] == ["H", "i"]
-    assert logprobs["text_offset"] == [0, 1, 2]
-    assert logprobs["top_logprobs"][0] == {"H": LOGPROB}
+    assert logprobs["tokens"][:3] == ["a", "H", "i"]
+    assert logprobs["text_offset"] == [0, 1, 2, 3]
+    assert logprobs["top_logprobs"][:2] == [None, {"H": LOGPROB}]
 
 
 def test_a_streamed_completion() -> None:
