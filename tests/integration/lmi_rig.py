@@ -96,7 +96,7 @@ def engine_load(client: httpx.Client) -> dict[str, int]:
     """What GET /models/lmi says of the engine."""
     described = client.get("/models/lmi")
     assert described.status_code == 200, described.text
-    load: dict[str, int] = described.json()["engine"]
+    load: dict[str, int] = described.json()[0]["models"][0]["engine"]
     return load
 
 

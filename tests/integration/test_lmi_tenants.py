@@ -42,7 +42,7 @@ def ask(
 
 
 def load(client: httpx.Client) -> dict[str, Any]:
-    reported: dict[str, Any] = client.get("/models/lmi").json()["engine"]
+    reported: dict[str, Any] = client.get("/models/lmi").json()[0]["models"][0]["engine"]
     return reported
 
 

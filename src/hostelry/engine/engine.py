@@ -133,7 +133,8 @@ class Engine:
         state = self._validator.validate(request)
         state.version = self._acquire(request)
         try:
-            self._scheduler.submit(self._validator.submission(state), self._clock.now())
+            state.arrived_at = self._clock.now()
+            self._scheduler.submit(self._validator.submission(state), state.arrived_at)
         except BaseException:
             if state.version is not None:
                 self._deps.store.release(state.version)
@@ -377,6 +378,7 @@ class Engine:
         content_id = state.content_id
         if state.page_row.is_empty:  # tokens before its first chunk are cached
             self._counts.cached_tokens += chunk.start
+            state.begin(self._clock.now(), chunk.start)
         return SequenceRows(
             request_id=chunk.request_id,
             token_ids=state.tokens[chunk.start : chunk.start + chunk.length],
@@ -401,6 +403,7 @@ class Engine:
                 finish_reason=FinishReason.ERROR,
                 error=sampled.error,
             )
+        is_first = len(state.tokens) == len(state.request.prompt_token_ids)
         state.tokens.append(sampled.token_id)
         self._counts.generated_tokens += 1
         reason = self._finish_reason(state, sampled.token_id)
@@ -415,6 +418,8 @@ class Engine:
             top_logprobs=sampled.top_logprobs,
             finish_reason=reason,
             adapter_content_id=None if reason is None else state.content_id,
+            queued_s=state.queued_s if is_first else None,
+            num_cached_tokens=state.num_cached_tokens if is_first else None,
         )
 
     def _computed(self, state: RequestState) -> Output:

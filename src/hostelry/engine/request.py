@@ -1,7 +1,7 @@
 """Requests to the engine and its outputs: plain values of token ids."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
@@ -155,7 +155,9 @@ class Output:
     `token_id` is None when the request ended without a further token (abort, error, no token asked
     for), and in an output with `prompt_logprobs`, which come before the first token.
     `finish_reason` is set on the last output, `error` on one that failed. `adapter_content_id`, on
-    the last output too, is the version of the adapter that computed all of the answer.
+    the last output too, is the version of the adapter that computed all of the answer. The first
+    output has `queued_s`, from the request's arrival to its first computed row, and
+    `num_cached_tokens` of its prompt that came from the prefix cache.
     """
 
     request_id: str
@@ -166,3 +168,5 @@ class Output:
     error: str | None = None
     adapter_content_id: str | None = None
     prompt_logprobs: PromptLogprobs | None = None
+    queued_s: float | None = field(default=None, compare=False)
+    num_cached_tokens: int | None = None

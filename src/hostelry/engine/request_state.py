@@ -13,6 +13,8 @@ class RequestState:
     """A request's tokens so far, at most `max_tokens` with the prompt, and what it holds.
 
     Prompt tokens before number `num_scored` have been scored, where the request asks for that.
+    `queued_s` is the time from `arrived_at` to its first computed row, None before that;
+    `num_cached_tokens` of its prompt came from the prefix cache.
     """
 
     request: Request
@@ -22,6 +24,15 @@ class RequestState:
     version: AdapterVersion | None = None
     page_row: PageRow = field(default_factory=PageRow)
     num_scored: int = 1  # the first has nothing before it
+    arrived_at: float = 0.0
+    queued_s: float | None = None
+    num_cached_tokens: int = 0
+
+    def begin(self, now: float, num_cached_tokens: int) -> None:
+        """Record its first computed row; a later call, after a preemption, changes nothing."""
+        if self.queued_s is None:
+            self.queued_s = now - self.arrived_at
+            self.num_cached_tokens = num_cached_tokens
 
     @property
     def content_id(self) -> str | None:

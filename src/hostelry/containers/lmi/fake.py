@@ -48,7 +48,7 @@ class FakeBackend:
         facts: ModelFacts = FACTS,
     ) -> None:
         self._answers = {name: tuple(ids) for name, ids in answers.items()}
-        self._fail_after = fail_after
+        self.fail_after = fail_after
         self._hold_after = hold_after
         self._running: set[str] = set()
         self.facts = facts
@@ -98,7 +98,7 @@ class FakeBackend:
         if position == self._hold_after:
             self.gate.clear()
         await self.gate.wait()
-        if position == self._fail_after:
+        if position == self.fail_after:
             self.ready = False
             self._check_alive()
 
@@ -126,6 +126,8 @@ class FakeBackend:
             * (request.sampling.num_logprobs or 0),
             finish_reason=finish,
             adapter_content_id=self.versions.get(request.adapter or "") if finish else None,
+            queued_s=0.0 if position == 0 else None,
+            num_cached_tokens=0 if position == 0 else None,
         )
 
     def _check_alive(self) -> None:

@@ -117,7 +117,7 @@ async def load_and_serve(
             server.model = loading.result()
         except (ConfigurationError, EngineFailedError, ValueError, OSError) as error:
             return str(error)
-        server.phase = ServerPhase.READY
+        server.phase, server.ready_at = ServerPhase.READY, server.clock.now()
         died = asyncio.ensure_future(backend.died.wait())
         await asyncio.wait((died, stopping), return_when=asyncio.FIRST_COMPLETED)
         died.cancel()

@@ -3,6 +3,7 @@
 cause                                 -> status
 bad request                           -> 424 on ASYNC, else configured (400)
 unknown adapter                       -> 404 on OPENAI, else 424
+prompt too long                       -> 424 on ASYNC and LEGACY, else configured (400)
 queue full, not ready, timeout, engine -> configured (503, 503, 400, 500)
 others                                -> FIXED
 """
@@ -55,7 +56,6 @@ class StatusCodes:
 
 
 FIXED: Mapping[Cause, int] = {
-    Cause.TOO_LONG: 400,
     Cause.UNKNOWN_ADAPTER: 424,
     Cause.TOO_LARGE: 413,
     Cause.QUOTA: 429,
@@ -127,6 +127,9 @@ def status_of(cause: Cause, surface: Surface, codes: StatusCodes) -> int:
     """The HTTP status of `cause` on `surface`."""
     if cause is Cause.BAD_REQUEST:
         return HANDLER_FAILED if surface is Surface.ASYNC else codes.bad_request
+    if cause is Cause.TOO_LONG:
+        of_lmi = surface in (Surface.ASYNC, Surface.LEGACY)
+        return HANDLER_FAILED if of_lmi else codes.bad_request
     if cause is Cause.UNKNOWN_ADAPTER and surface is Surface.OPENAI:
         return 404
     configured = {

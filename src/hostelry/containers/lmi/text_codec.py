@@ -53,6 +53,11 @@ class TextCodec:
         """The text of a single token; replacement characters where it is part of a character."""
         return self.decode((token_id,), skip_special_tokens=False)
 
+    def token_name(self, token_id: int) -> str | None:
+        """The token as the vocabulary spells it; None for an id without a token."""
+        name: str | None = self.tokenizer.id_to_token(token_id)
+        return name
+
     def is_special(self, token_id: int) -> bool:
         """Whether the token is one of the model's control tokens."""
         return token_id in self._special

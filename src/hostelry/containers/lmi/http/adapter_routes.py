@@ -7,7 +7,6 @@ body only, as Amazon's container standards library does (plain text).
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -16,10 +15,11 @@ from hostelry.containers.lmi.engine.backend import AdapterView
 from hostelry.containers.lmi.http.adapter_registry import AdapterRecord, AdapterRegistry
 from hostelry.containers.lmi.http.body import read_body
 from hostelry.containers.lmi.http.invoke import ALIAS_HEADER
+from hostelry.containers.lmi.http.json_answer import PlainEndpoint, answering, json_response
+from hostelry.containers.lmi.http.model_name import check_asked_model
 from hostelry.containers.lmi.http.server import LmiServer
-from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
+from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.fields import BodyFields, parse_json
-from hostelry.containers.lmi.response.error_form import error_answer
 
 MAX_BODY_BYTES = 64 * 1024
 DEFAULT_PAGE = 100
@@ -46,33 +46,15 @@ def adapter_paths(server: LmiServer) -> list[Route]:
     ]
 
 
-def endpoint(server: LmiServer, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+def endpoint(server: LmiServer, operation: Operation) -> PlainEndpoint:
     """The endpoint of `operation`: checks the model's name, and formats refusals."""
 
     async def answer(request: Request) -> Response:
-        try:
-            model = server.loaded()
-            check_model(server, request.path_params.get("model"))
-            return await operation(model.registry, request)
-        except Refusal as refusal:
-            status, content = error_answer(refusal, Surface.FRONT_END, server.config.codes)
-            return json_response(content, status, refusal.headers)
+        model = server.loaded()
+        check_asked_model(server.config, request)
+        return await operation(model.registry, request)
 
-    return answer
-
-
-def check_model(server: LmiServer, name: str | None) -> None:
-    """Raise Refusal for a model that is not served here."""
-    if name is not None and name not in server.config.served:
-        raise Refusal(Cause.NOT_FOUND, f"Model not found: {name}")
-
-
-def json_response(
-    content: Any, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """A JSON answer."""
-    body = msgspec.json.encode(content)
-    return Response(body, status, headers, media_type="application/json")
+    return answering(server, Surface.FRONT_END, answer)
 
 
 async def parameters(request: Request) -> tuple[BodyFields, bool]:

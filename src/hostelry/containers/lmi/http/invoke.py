@@ -21,8 +21,10 @@ from hostelry.containers.lmi.engine.backend import (
     QuotaReachedError,
 )
 from hostelry.containers.lmi.http.body import read_body
+from hostelry.containers.lmi.http.model_name import check_asked_model
 from hostelry.containers.lmi.http.responses import UntilDisconnect, send_chunks, send_whole
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
+from hostelry.containers.lmi.metrics.measurements import RequestMeasure
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request, status_of
 from hostelry.containers.lmi.request.adapter_choice import Caller, unknown_adapter
 from hostelry.containers.lmi.request.body import parse_as, parse_invocation
@@ -79,45 +81,41 @@ class InvocationHandler:
         return UntilDisconnect(lambda send: self._run(send, body))
 
     async def _run(self, send: Send, body: bytes) -> None:
+        arrived_at = self.server.measured.clock.now()
         try:
             model = self.server.loaded()
             with self.server.admission():
-                await self._generate(send, model, self._parse(model, body))
+                await self._generate(send, model, self._parse(model, body), arrived_at)
         except Refusal as refusal:
             await self._refuse(send, refusal)
 
     async def _refuse(self, send: Send, refusal: Refusal) -> None:
         status, content = error_answer(refusal, self.route.surface, self.server.config.codes)
+        self.server.measured.refused[status] += 1
         body = msgspec.json.encode(content)
         await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
 
     def _parse(self, model: LoadedModel, body: bytes) -> Invocation:
-        config = self.server.config
-        context = ParseContext(
-            dialect=config.dialect,
-            caller=caller_of(self.request),
-            registered=model.registry.records.keys(),
-            served=config.served,
-            model_name=config.model_name,
-            tgi_compat=config.tgi_compat,
-            output_formatter=config.output_formatter,
-            chat=model.chat,
-            fresh_seed=secrets.randbelow(2**31),
-        )
+        check_asked_model(self.server.config, self.request)
+        context = parse_context(self.server, self.request, model)
         if self.route.schema:
             return parse_as(self.route.schema, body, context)
         return parse_invocation(self.request.headers.get("content-type", ""), body, context)
 
-    async def _generate(self, send: Send, model: LoadedModel, invocation: Invocation) -> None:
+    async def _generate(
+        self, send: Send, model: LoadedModel, invocation: Invocation, arrived_at: float
+    ) -> None:
         terms = terms_of(self.request.headers, self.server.config.first_token_deadline_s)
         await model.registry.ensure_loaded(invocation.adapters)
         sequences = await prepare(invocation, model.codec, model.backend.facts, terms)
         generated = [each.generated for each in sequences]
-        async with aclosing(run(sequences, model.backend)) as steps:
-            if invocation.stream:
-                await self._stream(send, self._stream_form(model, invocation), steps, generated)
-                return
-            await self._collect(steps)
+        with self.server.measured.running(sequences, arrived_at) as measure:
+            async with aclosing(run(sequences, model.backend, measure.take)) as steps:
+                if invocation.stream:
+                    form = self._stream_form(model, invocation)
+                    await self._stream(send, form, steps, generated, measure)
+                    return
+                await self._collect(steps)
         body = self._whole(model, invocation, generated)
         headers = {"content-type": JSON, **version_header(generated)}
         await send_whole(send, 200, headers, body)
@@ -132,26 +130,37 @@ class InvocationHandler:
             raise timed_out(limit_s) from None
 
     async def _stream(
-        self, send: Send, form: StreamForm, steps: Steps, generated: Sequence[GeneratedSequence]
+        self,
+        send: Send,
+        form: StreamForm,
+        steps: Steps,
+        generated: Sequence[GeneratedSequence],
+        measure: RequestMeasure,
     ) -> None:
         first = await self._next(steps) or []
         opening = form.opening(generated) + form.step(generated, first)
         headers = {"content-type": form.content_type}
-        await send_chunks(send, headers, opening, self._rest(form, steps, generated))
+        await send_chunks(send, headers, opening, self._rest(form, steps, generated, measure))
 
     async def _rest(
-        self, form: StreamForm, steps: Steps, generated: Sequence[GeneratedSequence]
+        self,
+        form: StreamForm,
+        steps: Steps,
+        generated: Sequence[GeneratedSequence],
+        measure: RequestMeasure,
     ) -> AsyncGenerator[bytes]:
         try:
             while (pieces := await self._next(steps)) is not None:
                 yield form.step(generated, pieces)
         except Refusal as refusal:
             log.warning("a stream broke: %s", refusal.message)
+            measure.end("error")
             status = status_of(refusal.cause, self.route.surface, self.server.config.codes)
             yield form.broken(generated, status, refusal.message)
             return
         except Exception:
             log.exception("a stream broke by a defect of the server")
+            measure.end("error")
             yield form.broken(
                 generated, 500, "the server failed at this response; its log has the reason"
             )
@@ -203,6 +212,22 @@ class InvocationHandler:
             token_text=model.codec.token_text,
             lmi_names=self.route.surface is Surface.LEGACY,
         )
+
+
+def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> ParseContext:
+    """The values that go with the body of `request`."""
+    config = server.config
+    return ParseContext(
+        dialect=config.dialect,
+        caller=caller_of(request),
+        registered=model.registry.records.keys(),
+        served=config.served,
+        model_name=config.model_name,
+        tgi_compat=config.tgi_compat,
+        output_formatter=config.output_formatter,
+        chat=model.chat,
+        fresh_seed=secrets.randbelow(2**31),
+    )
 
 
 def caller_of(request: Request) -> Caller:

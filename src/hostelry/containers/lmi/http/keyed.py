@@ -4,7 +4,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hostelry.base.copy_key import HEADER, NOT_SHOWN
 from hostelry.base.key_guard import KeyGuard
-from hostelry.containers.lmi.http.adapter_routes import json_response
+from hostelry.containers.lmi.http.json_answer import json_response
 from hostelry.containers.lmi.response.error_form import front_end_error, openai_error
 
 

@@ -9,6 +9,7 @@ from enum import Enum
 from hostelry.base.clock import Clock
 from hostelry.containers.lmi.engine.backend import EngineBackend
 from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
+from hostelry.containers.lmi.metrics.measurements import Measurements
 from hostelry.containers.lmi.refusal import Cause, Refusal
 from hostelry.containers.lmi.request.chat_template import ChatTemplate
 from hostelry.containers.lmi.settings.config import LmiConfig
@@ -45,12 +46,17 @@ def idle_event() -> asyncio.Event:
 
 @dataclass(slots=True, kw_only=True)
 class LmiServer:
-    """The LLM server's state; `idle` is set while no request is in flight."""
+    """The LLM server's state; `idle` is set while no request is in flight.
+
+    `ready_at` is the time, since the epoch, at which the model was loaded.
+    """
 
     config: LmiConfig
     clock: Clock
     model: LoadedModel | None = None
     phase: ServerPhase = ServerPhase.LOADING
+    ready_at: float | None = None
+    measured: Measurements = field(default_factory=Measurements)
     in_flight: int = field(default=0, init=False)
     idle: asyncio.Event = field(default_factory=idle_event, init=False)
 

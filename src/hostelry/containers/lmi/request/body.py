@@ -35,7 +35,12 @@ def parse_invocation(content_type: str, body: bytes, context: ParseContext) -> I
 
 def parse_as(schema: Schema, body: bytes, context: ParseContext) -> Invocation:
     """The invocation of a body of an OpenAI route. Raises Refusal."""
-    return PARSERS[schema](BodyFields(parse_json(body), "the body"), context)
+    return parse_members(schema, parse_json(body), context)
+
+
+def parse_members(schema: Schema, members: object, context: ParseContext) -> Invocation:
+    """The invocation of a JSON object of an OpenAI route. Raises Refusal."""
+    return PARSERS[schema](BodyFields(members, "the body"), context)
 
 
 def body_fields(content_type: str, body: bytes) -> BodyFields:

@@ -36,7 +36,8 @@ class GeneratedSequence:
 
     `prompt_logprobs` are those of its prompt so far, `prompt_offsets` where the prompt's tokens
     begin in its text, both where the request asks for them. `adapter_version` is the content id of
-    its adapter, known at its end.
+    its adapter, known at its end; `queued_s`, the time before its first computation, and
+    `num_cached_tokens` of its prompt, with its first token.
     """
 
     prompt_text: str
@@ -44,6 +45,8 @@ class GeneratedSequence:
     seed: int | None = None
     shares_prompt: bool = False
     adapter_version: str | None = None
+    queued_s: float | None = None
+    num_cached_tokens: int = 0
     pieces: list[Piece] = field(default_factory=list)
     prompt_offsets: tuple[int, ...] = ()
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Runs an invocation: tokenize, check the length, generate, detokenize."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -192,10 +192,17 @@ def check_prompt(token_ids: tuple[int, ...], facts: ModelFacts) -> None:
         )
 
 
+Pieces = list[tuple[RunningSequence, Piece]]
+
+
 async def run(
-    sequences: Sequence[RunningSequence], backend: EngineBackend
-) -> AsyncGenerator[list[tuple[RunningSequence, Piece]]]:
+    sequences: Sequence[RunningSequence],
+    backend: EngineBackend,
+    took: Callable[[Pieces], None] | None = None,
+) -> AsyncGenerator[Pieces]:
     """Each step's pieces; a sequence whose stop string is complete is aborted in the engine.
+
+    `took` sees the pieces first.
 
     Raises the backend's errors, and EngineFailedError when the engine reports a failure of one
     sequence.
@@ -210,6 +217,8 @@ async def run(
                     sequence.generated.prompt_logprobs.append(output.prompt_logprobs)
                 elif sequence.generated.finish_reason is None:
                     pieces.append((sequence, await take(sequence, output, backend)))
+            if pieces and took is not None:
+                took(pieces)
             if pieces:
                 yield pieces
 
@@ -223,6 +232,9 @@ async def take(sequence: RunningSequence, output: Output, backend: EngineBackend
             "no first token came within first_token_deadline_s, "
             f"{sequence.request.first_token_deadline_s:g}; the server is busy"
         )
+    if output.queued_s is not None:
+        sequence.generated.queued_s = output.queued_s
+        sequence.generated.num_cached_tokens = output.num_cached_tokens or 0
     if output.finish_reason:
         sequence.generated.adapter_version = output.adapter_content_id
     piece = sequence.text.push(output)

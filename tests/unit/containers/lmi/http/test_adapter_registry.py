@@ -156,5 +156,6 @@ def test_the_view_of_an_adapter() -> None:
     assert (described["tier"], described["rank"], described["bytes"]) == ("host", 8, 10)
     ask(served, "/adapters/es/update?pin=true")
     assert ask(served, "/adapters/es", method="GET").json["tier"] == "pool"
-    tiers = ask(served, "/models/lmi", method="GET").json["adapterTiers"]
+    (workflow,) = ask(served, "/models/lmi", method="GET").json
+    tiers = workflow["models"][0]["adapterTiers"]
     assert set(tiers) == {"pool", "host", "disk", "loads"}

@@ -100,8 +100,9 @@ def test_models_are_listed_in_both_forms() -> None:
     names = [each["id"] for each in ask(served, "/v1/models", method="GET").json["data"]]
     assert names == ["lmi", "es", "fr"]
     assert ask(served, "/models", method="GET").json["models"][0]["modelName"] == "lmi"
-    described = ask(served, "/models/lmi", method="GET").json
-    assert (described["status"], described["adapters"]) == ("READY", 2)
+    (workflow,) = ask(served, "/models/lmi", method="GET").json
+    (described,) = workflow["models"]
+    assert (described["status"], described["adapters"]) == ("Healthy", 2)
 
 
 def register(served: LmiServer, folder: Path, name: str, more: str = "") -> Answer:

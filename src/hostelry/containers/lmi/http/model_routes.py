@@ -1,0 +1,167 @@
+"""The models of this server: DJL Serving's descriptions, and OpenAI's list with vLLM's members."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hostelry.containers.lmi.engine.backend import BackendStats
+from hostelry.containers.lmi.http.json_answer import PlainEndpoint, answering, json_response
+from hostelry.containers.lmi.http.model_name import check_asked_model
+from hostelry.containers.lmi.http.server import LmiServer
+from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
+from hostelry.containers.lmi.request.fields import shown
+
+DELAY_MS, IDLE_S = 100, 60  # DJL's defaults; batching here is continuous, and the worker stays
+
+
+def model_paths(server: LmiServer) -> list[Route]:
+    """The routes that describe models."""
+
+    def route(path: str, surface: Surface, operation: PlainEndpoint) -> Route:
+        return Route(path, answering(server, surface, operation), methods=["GET"])
+
+    async def openai_list(request: Request) -> Response:
+        return json_response({"object": "list", "data": openai_cards(server)})
+
+    async def openai_model(request: Request) -> Response:
+        name = request.path_params["name"]
+        server.loaded()
+        for card in openai_cards(server):
+            if card["id"] == name:
+                return json_response(card)
+        raise Refusal(Cause.NOT_FOUND, f"The model {shown(name)} does not exist.", "model")
+
+    async def djl_list(request: Request) -> Response:
+        return json_response({"models": [{**head(server), "status": status_word(server)}]})
+
+    async def djl_model(request: Request) -> Response:
+        check_asked_model(server.config, request)
+        return json_response([await description(server)])
+
+    return [
+        route("/v1/models", Surface.OPENAI, openai_list),
+        route("/v1/models/{name:path}", Surface.OPENAI, openai_model),
+        route("/models", Surface.FRONT_END, djl_list),
+        route("/models/{model}", Surface.FRONT_END, djl_model),
+    ]
+
+
+def openai_cards(server: LmiServer) -> list[dict[str, Any]]:
+    """The base model under each of its names, and every adapter, whose parent it is."""
+    config, model = server.config, server.model
+    length = None if model is None else model.backend.facts.max_model_len
+    card = {"object": "model", "created": int(ready_at(server)), "owned_by": "hostelry"}
+    root = config.model_id or str(config.model_dir)
+    names = [config.model_name, *(it for it in config.served[1:] if it != config.model_id)]
+    cards = [
+        {"id": name, **card, "root": root, "parent": None, "max_model_len": length}
+        for name in names
+    ]
+    if model is None:
+        return cards
+    more = {"parent": config.model_name, "max_model_len": length}
+    records = model.registry.records.values()
+    return cards + [{"id": each.name, **card, "root": each.src, **more} for each in records]
+
+
+def ready_at(server: LmiServer) -> float:
+    """When the model was loaded; now while it is not."""
+    return server.clock.now() if server.ready_at is None else server.ready_at
+
+
+def head(server: LmiServer) -> dict[str, Any]:
+    """The model's name and place."""
+    return {"modelName": server.config.model_name, "modelUrl": str(server.config.model_dir)}
+
+
+def status_word(server: LmiServer) -> str:
+    """The server's phase in DJL's capitals."""
+    return server.phase.value.upper()
+
+
+async def description(server: LmiServer) -> dict[str, Any]:
+    """The model as DJL describes a workflow of one model, with our facts and load beside."""
+    config, model = server.config, server.loaded()
+    facts, stats = model.backend.facts, await model.backend.stats()
+    capacity = config.job_queue_size + config.max_batch_size
+    described = {
+        **head(server),
+        "batchSize": config.max_batch_size,
+        "maxBatchDelayMillis": DELAY_MS,
+        "maxIdleSeconds": IDLE_S,
+        "queueSize": config.job_queue_size,
+        "requestInQueue": stats.waiting_requests,
+        "status": "Healthy" if server.ping_status == 200 else "Unhealthy",
+        "loadedAtStartup": True,
+        "workerGroups": [worker_group(server, stats)],
+        "dtype": facts.dtype,
+        "maxModelLen": facts.max_model_len,
+        "warnings": [*config.warnings, *facts.warnings],
+        "adapters": len(model.registry.records),
+        "queue": {"inFlight": server.in_flight, "capacity": capacity},
+        "engine": engine_load(stats),
+        "adapterTiers": adapter_tiers(stats),
+    }
+    return {
+        "workflowName": config.model_name,
+        "version": config.revision,
+        "models": [described],
+    }
+
+
+def worker_group(server: LmiServer, stats: BackendStats) -> dict[str, Any]:
+    """The one worker, on the device that the engine computes on."""
+    is_gpu = stats.kernels == "triton"
+    started = datetime.fromtimestamp(ready_at(server), UTC)
+    start_time = started.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {
+        "device": {"deviceType": "gpu" if is_gpu else "cpu", "deviceId": 0 if is_gpu else -1},
+        "minWorkers": 1,
+        "maxWorkers": 1,
+        "workers": [{"id": 1, "startTime": start_time, "status": status_word(server)}],
+    }
+
+
+def engine_load(stats: BackendStats) -> dict[str, Any]:
+    """Requests, tokens and pages of the pool."""
+    return {
+        "kernels": stats.kernels,
+        "runningRequests": stats.running_requests,
+        "waitingRequests": stats.waiting_requests,
+        "steps": stats.steps,
+        "freePages": stats.free_pages,
+        "totalPages": stats.total_pages,
+        "pinnedPages": stats.pinned_pages,
+        "cachedPages": stats.cached_pages,
+        "poolBytes": stats.pool_bytes,
+        "promptTokens": stats.prompt_tokens,
+        "cachedTokens": stats.cached_tokens,
+        "generatedTokens": stats.generated_tokens,
+        "preemptions": stats.preemptions,
+        "expiredRequests": stats.expired_requests,
+    }
+
+
+def adapter_tiers(stats: BackendStats) -> dict[str, Any]:
+    """Contents and bound of each adapter tier; remote places have none."""
+    return {
+        "pool": {
+            "adapters": stats.adapters_in_pool,
+            "pages": stats.adapter_pages,
+            "maxPages": stats.total_pages,
+        },
+        "host": {
+            "adapters": stats.adapters_in_host,
+            "bytes": stats.host_bytes,
+            "maxBytes": stats.max_host_bytes,
+        },
+        "disk": {"bytes": stats.disk_bytes, "maxBytes": stats.max_disk_bytes},
+        "loads": {
+            "waiting": stats.adapter_loads_waiting,
+            "running": stats.adapter_loads_running,
+            "failed": stats.adapter_loads_failed,
+        },
+    }

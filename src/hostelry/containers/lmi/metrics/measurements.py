@@ -1,0 +1,200 @@
+"""Counts and times of the server's requests since its start; bounded in size."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from hostelry.base.clock import Clock, MonotonicClock
+from hostelry.containers.lmi.metrics.bucket_counts import BucketCounts
+from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
+from hostelry.containers.lmi.response.generation import RunningSequence
+from hostelry.engine.request import FinishReason
+
+# The bounds that vLLM's dashboards know, and finer ones below for small models.
+FIRST_TOKEN_S = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40,
+    80, 160, 640, 2560,
+)  # fmt: skip
+TOKEN_S = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5,
+    7.5, 10, 20, 40, 80,
+)  # fmt: skip
+REQUEST_S = (
+    0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480,
+    960, 1920, 7680,
+)  # fmt: skip
+TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
+SEQUENCES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+MAX_ADAPTERS = 1000  # with counts of their own; the others share OTHERS
+OTHERS = "(others)"
+FINISHED = {
+    FinishReason.LENGTH: "length",
+    FinishReason.EOS: "stop",
+    FinishReason.STOP: "stop",
+    FinishReason.ABORT: "abort",
+    FinishReason.DEADLINE: "abort",
+    FinishReason.ERROR: "error",
+}
+
+
+@dataclass(slots=True)
+class AdapterCounts:
+    """Counts of one adapter's sequences; `waiting` ones have no token yet."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    waiting: int = 0
+    running: int = 0
+
+
+@dataclass(slots=True)
+class Measurements:
+    """Counts and distributions of every sequence of every request.
+
+    `finished` counts by vLLM's names of reasons, `refused` requests by status.
+    """
+
+    clock: Clock = field(default_factory=MonotonicClock)
+    first_token_s: BucketCounts = field(default_factory=lambda: BucketCounts(FIRST_TOKEN_S))
+    between_tokens_s: BucketCounts = field(default_factory=lambda: BucketCounts(TOKEN_S))
+    mean_token_s: BucketCounts = field(default_factory=lambda: BucketCounts(TOKEN_S))
+    whole_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
+    queued_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
+    computed_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
+    prefill_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
+    decode_s: BucketCounts = field(default_factory=lambda: BucketCounts(REQUEST_S))
+    prompt_lengths: BucketCounts = field(default_factory=lambda: BucketCounts(TOKENS))
+    generated_lengths: BucketCounts = field(default_factory=lambda: BucketCounts(TOKENS))
+    most_tokens: BucketCounts = field(default_factory=lambda: BucketCounts(TOKENS))
+    sequences: BucketCounts = field(default_factory=lambda: BucketCounts(SEQUENCES))
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    finished: Counter[str] = field(default_factory=Counter)
+    refused: Counter[int] = field(default_factory=Counter)
+    adapters: dict[str, AdapterCounts] = field(default_factory=dict)
+
+    @contextmanager
+    def running(
+        self, sequences: Sequence[RunningSequence], arrived_at: float
+    ) -> Iterator["RequestMeasure"]:
+        """Measure a request of `sequences` that came at `arrived_at` of this clock."""
+        measure = RequestMeasure(self, sequences, arrived_at)
+        try:
+            yield measure
+        except Exception:
+            measure.end("error")
+            raise
+        finally:
+            measure.end("abort")
+
+    def adapter(self, name: str) -> AdapterCounts:
+        """The counts of an adapter."""
+        found = self.adapters.get(name)
+        if found is None:
+            kept = name if len(self.adapters) < MAX_ADAPTERS else OTHERS
+            found = self.adapters.setdefault(kept, AdapterCounts())
+        return found
+
+    def forget_adapters(self, registered: Collection[str]) -> None:
+        """Drop the counts of adapters that are gone and have no request in flight."""
+        gone = [
+            name
+            for name, counts in self.adapters.items()
+            if name not in registered and name != OTHERS and not counts.running + counts.waiting
+        ]
+        for name in gone:
+            del self.adapters[name]
+
+
+@dataclass(slots=True)
+class SequenceMeasure:
+    """Instants and counts of one sequence."""
+
+    sequence: GeneratedSequence
+    adapter: AdapterCounts | None
+    first_at: float | None = None
+    last_at: float = 0.0
+    num_tokens: int = 0
+
+
+class RequestMeasure:
+    """Measure of one request, from the arrival of its body to its last token."""
+
+    def __init__(
+        self, total: Measurements, sequences: Sequence[RunningSequence], arrived_at: float
+    ) -> None:
+        self._total = total
+        self._arrived_at = arrived_at
+        self._open: dict[int, SequenceMeasure] = {}
+        total.sequences.add(len(sequences))
+        for each in sequences:
+            name = each.request.adapter
+            counts = None if name is None else total.adapter(name)
+            self._open[each.index] = SequenceMeasure(each.generated, counts)
+            total.most_tokens.add(each.request.sampling.max_new_tokens)
+            if counts is not None:
+                counts.requests += 1
+                counts.waiting += 1
+
+    def take(self, pieces: Sequence[tuple[RunningSequence, Piece]]) -> None:
+        """Count one step's tokens, which are here now."""
+        total, now = self._total, self._total.clock.now()
+        for running, piece in pieces:
+            measure = self._open.get(running.index)
+            if measure is None:
+                continue
+            if piece.token_id is not None:
+                total.generated_tokens += 1
+                measure.num_tokens += 1
+                if measure.first_at is None:
+                    self._first(measure, now)
+                else:
+                    total.between_tokens_s.add(now - measure.last_at)
+                measure.last_at = now
+            if piece.finish_reason is not None:
+                self._end(running.index, FINISHED[piece.finish_reason])
+
+    def end(self, reason: str) -> None:
+        """Count the sequences that have not ended as ended for `reason`."""
+        for index in list(self._open):
+            self._end(index, reason)
+
+    def _first(self, measure: SequenceMeasure, now: float) -> None:
+        total, sequence = self._total, measure.sequence
+        prompt_tokens = 0 if sequence.shares_prompt else len(sequence.prompt_token_ids)
+        measure.first_at = now
+        total.first_token_s.add(now - self._arrived_at)
+        total.prompt_tokens += prompt_tokens
+        if measure.adapter is not None:
+            measure.adapter.waiting -= 1
+            measure.adapter.running += 1
+            measure.adapter.prompt_tokens += prompt_tokens
+
+    def _end(self, index: int, reason: str) -> None:
+        measure, total = self._open.pop(index), self._total
+        total.finished[reason] += 1
+        counts = measure.adapter
+        if counts is not None:
+            counts.generated_tokens += measure.num_tokens
+            counts.running -= measure.first_at is not None
+            counts.waiting -= measure.first_at is None
+        if measure.first_at is None:
+            if reason == "length":  # its prompt was scored, and no token asked for
+                total.prompt_tokens += len(measure.sequence.prompt_token_ids)
+            return
+        decode_s = measure.last_at - measure.first_at
+        total.whole_s.add(measure.last_at - self._arrived_at)
+        total.decode_s.add(decode_s)
+        total.prompt_lengths.add(len(measure.sequence.prompt_token_ids))
+        total.generated_lengths.add(measure.num_tokens)
+        if measure.num_tokens > 1:
+            total.mean_token_s.add(decode_s / (measure.num_tokens - 1))
+        queued_s = measure.sequence.queued_s
+        if queued_s is not None:
+            computing_at = self._arrived_at + queued_s
+            total.queued_s.add(queued_s)
+            total.prefill_s.add(max(0.0, measure.first_at - computing_at))
+            total.computed_s.add(max(0.0, measure.last_at - computing_at))
