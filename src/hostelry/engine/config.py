@@ -3,9 +3,36 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from hostelry.engine.pooled import POOLING_MODES
+
 DTYPES = ("fp32", "bf16", "fp16")
 WEIGHT_DTYPES = ("auto", "int8")
 KERNELS = ("auto", "native", "torch")
+TASKS = ("auto", "generate", "embed", "classify")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledTask:
+    """What the model is for; `pooling` and `normalize` None are as its files say.
+
+    `task` auto: as the model's files say, see `models.pooling_files`. Raises ValueError.
+    """
+
+    task: str = "auto"
+    pooling: str | None = None
+    normalize: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check both names."""
+        if self.task not in TASKS:
+            raise ValueError(f"task is {self.task!r}; it must be one of {', '.join(TASKS)}")
+        if self.pooling is not None and self.pooling not in POOLING_MODES:
+            raise ValueError(
+                f"pooling is {self.pooling!r}; it must be one of {', '.join(POOLING_MODES)}"
+            )
+
+
+AS_THE_FILES_SAY = PooledTask()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +61,8 @@ class EngineConfig:
     Adapters: ranks to `max_lora_rank`. `base_names` are the names by which adapters may call this
     base model (none: the one in its config.json, if any); another name is a warning, and refused
     with `strict_base`. `padded_lora_rank` is for comparisons with engines that pad adapters to
-    slots: each takes the pages of one of that rank on all linear modules.
+    slots: each takes the pages of one of that rank on all linear modules. `pooled` says whether the
+    model generates, embeds or classifies.
     """
 
     dtype: str = "auto"
@@ -60,6 +88,7 @@ class EngineConfig:
     strict_base: bool = False
     allow_zero_effect_adapters: bool = False
     padded_lora_rank: int | None = None
+    pooled: PooledTask = AS_THE_FILES_SAY
 
     def __post_init__(self) -> None:
         """Check every range."""

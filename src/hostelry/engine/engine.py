@@ -12,15 +12,17 @@ from pathlib import Path
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.config import EngineConfig
-from hostelry.engine.loading import EngineDeps, load_deps, scheduler_limits
+from hostelry.engine.deps import EngineDeps
+from hostelry.engine.loading import load_deps, scheduler_limits
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics
 from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError
 from hostelry.engine.lora.loader import Prepared, StorageTier
 from hostelry.engine.lora.sources import Fetcher
 from hostelry.engine.lora.store import RegisteredAdapter
 from hostelry.engine.lora.versions import AdapterVersion
-from hostelry.engine.models.spec import ModelSpec, UnsupportedModelError
+from hostelry.engine.models.spec import ServedSpec, UnsupportedModelError
 from hostelry.engine.pages.unified import PagePool, PinBudgetError
+from hostelry.engine.pooled import PoolingFacts
 from hostelry.engine.prompt_scorer import PromptScorer
 from hostelry.engine.request import FinishReason, Output, Request, Structure
 from hostelry.engine.request_state import RequestState
@@ -72,7 +74,8 @@ class Engine:
         tenants: TenantPolicies | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.model: ModelSpec = deps.spec
+        self.model: ServedSpec = deps.spec
+        self.pooling: PoolingFacts | None = deps.pooling
         self._deps = deps
         self._config = config
         self._clock = clock or MonotonicClock()
@@ -109,7 +112,7 @@ class Engine:
         clock = clock or MonotonicClock()
         deps = load_deps(folder, config, fetchers or {}, clock)
         try:
-            return cls(deps, config, tenants=tenants, clock=clock)
+            return cls(deps, deps.config or config, tenants=tenants, clock=clock)
         except BaseException:
             deps.close()
             raise
@@ -358,6 +361,8 @@ class Engine:
     def _compute(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
         """Run the model, and choose a token for the request of each sampling chunk."""
         ordered = by_adapter([self._rows(chunk) for chunk in chunks])
+        if self._deps.pooler is not None:
+            return self._deps.pooler.compute(ordered, self._requests)
         decoder, scorer = self._deps.decoder, self._scorer
         marked = scorer.marked(ordered)
         batch = forward_batch(marked or ordered, has_scored=marked is not None)
@@ -392,6 +397,8 @@ class Engine:
     def _output(self, request_id: str, sampled: Sampled) -> Output:
         """Record a request's new token and end the request where it is the last one."""
         state = self._requests[request_id]
+        if sampled.vector is not None:
+            return self._computed(state, sampled.vector)
         if sampled.error is None and not state.request.sampling.max_new_tokens:
             return self._computed(state)
         sampled = _recorded(state, sampled)
@@ -406,7 +413,7 @@ class Engine:
         is_first = len(state.tokens) == len(state.request.prompt_token_ids)
         state.tokens.append(sampled.token_id)
         self._counts.generated_tokens += 1
-        reason = self._finish_reason(state, sampled.token_id)
+        reason = state.finish_reason(self.model.eos_token_ids)
         if reason is not None:
             self._release(
                 state, keys=self._validator.page_keys(state.tokens[:-1], state.content_id)
@@ -422,23 +429,16 @@ class Engine:
             num_cached_tokens=state.num_cached_tokens if is_first else None,
         )
 
-    def _computed(self, state: RequestState) -> Output:
-        """End a request whose prompt is computed and that asked for no token."""
+    def _computed(self, state: RequestState, vector: bytes | None = None) -> Output:
+        """End a request whose prompt is computed and that asked for no token, or for a vector."""
         self._release(state, keys=self._validator.page_keys(state.tokens, state.content_id))
         return Output(
             request_id=state.request.id,
             token_id=None,
-            finish_reason=FinishReason.LENGTH,
+            vector=vector,
+            finish_reason=FinishReason.LENGTH if vector is None else FinishReason.POOLED,
             adapter_content_id=state.content_id,
         )
-
-    def _finish_reason(self, state: RequestState, token_id: int) -> FinishReason | None:
-        sampling = state.request.sampling
-        if token_id in sampling.stop_token_ids:
-            return FinishReason.EOS
-        if token_id in self.model.eos_token_ids and not sampling.ignore_eos:
-            return FinishReason.EOS
-        return FinishReason.LENGTH if len(state.tokens) >= state.max_tokens else None
 
     def _all_failed(self, reason: str) -> list[Output]:
         """End all requests: no further step can be computed."""

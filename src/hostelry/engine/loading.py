@@ -10,6 +10,7 @@ import torch
 
 from hostelry.base.clock import Clock
 from hostelry.engine.config import EngineConfig, computing_dtype
+from hostelry.engine.deps import EngineDeps
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.native.decoder import NativeDecoder
 from hostelry.engine.kernels.native.library import why_unavailable
@@ -27,8 +28,15 @@ from hostelry.engine.lora.sources import Fetcher
 from hostelry.engine.lora.store import AdapterStore, StoreLimits
 from hostelry.engine.lora.targets import decoder_targets
 from hostelry.engine.lora.uploads import Placer, PoolUploader
-from hostelry.engine.models.registry import load_decoder, load_spec
+from hostelry.engine.models.pooling_files import PoolingSpec, decoder_config, read_pooling
+from hostelry.engine.models.registry import load_decoder, load_spec, parse_spec, read_config
 from hostelry.engine.models.spec import TORCH_DTYPES, ModelSpec
+from hostelry.engine.pooled_loading import (
+    decoder_pooler,
+    encoder_deps,
+    pooled_decoder_config,
+    pooled_max_len,
+)
 from hostelry.engine.runner.cuda import cuda_decoder, cuda_kernels
 from hostelry.engine.runner.follower import FollowerJob
 from hostelry.engine.runner.graphs import GraphLimits
@@ -40,33 +48,6 @@ _CPU_POOL_SHARE = 1 / 8
 _GPU_POOL_SHARE = 0.85  # of what is free once the weights are there; the rest is for activations
 _HOST_SHARE = 1 / 32
 _MAX_SCORED_BYTES = 128 << 20  # of the logits of scored rows in one step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineDeps:
-    """A loaded model and what runs it; `spec` has the computing dtype and length."""
-
-    spec: ModelSpec
-    decoder: Decoder
-    pool: PoolTensor
-    store: AdapterStore
-    placer: Placer
-    structures: StructureCompiler
-    min_adapter_pages: int
-    kernels: str
-    warnings: tuple[str, ...]
-    leader: Leader | None = None
-
-    @property
-    def failure(self) -> str | None:
-        """Why no more steps can be computed, where ranks of the model failed; else None."""
-        return None if self.leader is None else self.leader.failure
-
-    def close(self) -> None:
-        """End the threads that load adapters, and other ranks."""
-        self.store.close()
-        if self.leader is not None:
-            self.leader.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +70,13 @@ def load_deps(
     its part.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    stored = load_spec(folder)
+    raw = read_config(folder)
+    pooling = read_pooling(folder, raw, config.pooled)
+    if pooling is not None and pooling.family is not None:
+        return encoder_deps(folder, raw, pooling, pooling.family, config, clock)
+    if pooling is not None:
+        config = pooled_decoder_config(pooling, config)
+    stored = load_spec(folder) if pooling is None else parse_spec(decoder_config(raw), {})
     dtype_name, dtype_warning = computing_dtype(
         config.dtype,
         stored.dtype,
@@ -97,7 +84,7 @@ def load_deps(
         has_fast_bf16=bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
     )
     dtype = TORCH_DTYPES[dtype_name]
-    spec = replace(stored, dtype=dtype_name, max_model_len=_max_len(stored, config))
+    spec = replace(stored, dtype=dtype_name, max_model_len=_max_len(stored, config, pooling))
     kernels, kernels_warning = _chosen_kernels(config, device)
     layout = PoolLayout(
         num_layers=spec.num_layers,
@@ -109,7 +96,17 @@ def load_deps(
     if config.tensor_parallel > 1:
         core = _shared_core(folder, spec, config, layout, device)
     else:
-        core = _core(folder, spec, config, layout, kernels, device, clock)
+        facts = None if pooling is None else pooling.facts
+        with torch.inference_mode():
+            weights = load_decoder(
+                folder,
+                spec,
+                max_len=spec.max_model_len,
+                dtype=dtype,
+                device=device,
+                pooling=facts,
+            )
+        core = _core(folder, spec, weights, config, layout, kernels, clock)
     try:
         return EngineDeps(
             spec=spec,
@@ -124,6 +121,9 @@ def load_deps(
             kernels=kernels,
             warnings=tuple(it for it in (dtype_warning, kernels_warning) if it is not None),
             leader=core.leader,
+            pooling=None if pooling is None else pooling.facts,
+            pooler=None if pooling is None else decoder_pooler(core.decoder, core.pool, pooling),
+            config=config,
         )
     except BaseException:
         if core.leader is not None:
@@ -134,17 +134,15 @@ def load_deps(
 def _core(
     folder: Path,
     spec: ModelSpec,
+    weights: DecoderWeights,
     config: EngineConfig,
     layout: PoolLayout,
     kernels: str,
-    device: torch.device,
     clock: Clock,
 ) -> _ComputeDeps:
-    """Load the whole model in this process."""
+    """The whole model in this process."""
+    device = weights.embedding_VH.device
     with torch.inference_mode():
-        weights = load_decoder(
-            folder, spec, max_len=spec.max_model_len, dtype=layout.dtype, device=device
-        )
         decoder = _decoder(weights, config, kernels, clock)
     pool = PoolTensor(layout, _num_pages(spec, config, layout, _pool_share(device)), device)
     reader = _adapter_reader(folder, spec, weights, config, layout)
@@ -270,7 +268,9 @@ def _decoder(weights: DecoderWeights, config: EngineConfig, kernels: str, clock:
     )
 
 
-def _max_len(spec: ModelSpec, config: EngineConfig) -> int:
+def _max_len(spec: ModelSpec, config: EngineConfig, pooling: PoolingSpec | None) -> int:
+    if pooling is not None:
+        return pooled_max_len(spec.max_model_len, pooling, config) + 1
     if config.max_model_len is None:
         return spec.max_model_len
     if config.max_model_len > spec.max_model_len:
@@ -370,6 +370,7 @@ def _adapter_reader(
         targets=decoder_targets(spec),
         identity=BaseIdentity(names=config.base_names or _stored_names(folder)),
         vocabulary=vocabulary,
+        has_lm_head=config.pooled.task not in ("embed", "classify"),
     )
     form = PageForm(
         page_elements=layout.page_elements,

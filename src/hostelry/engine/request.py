@@ -14,6 +14,7 @@ class FinishReason(Enum):
     STOP = "stop_sequence"  # a stop string was found
     ABORT = "abort"  # cancelled
     DEADLINE = "deadline"  # without a first token in time, or predicted to be
+    POOLED = "pooled"  # its vector is computed
     ERROR = "error"  # failed; the request's output carries the message
 
 
@@ -111,7 +112,8 @@ class Request:
     It counts against the fair share and quotas of `tenant`; None is the adapter's name, or the
     empty name for the base model. Without a first token within `first_token_deadline_s` of its
     arrival it ends with FinishReason.DEADLINE. With `num_prompt_logprobs` the tokens of its prompt
-    are scored, each with so many alternatives (None: they are not).
+    are scored, each with so many alternatives (None: they are not). `token_types`, of
+    encoders, is the type of each token; empty: all 0.
     """
 
     id: str
@@ -121,6 +123,7 @@ class Request:
     tenant: str | None = None
     first_token_deadline_s: float | None = None
     num_prompt_logprobs: int | None = None
+    token_types: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,8 @@ class Output:
     `finish_reason` is set on the last output, `error` on one that failed. `adapter_content_id`, on
     the last output too, is the version of the adapter that computed all of the answer. The first
     output has `queued_s`, from the request's arrival to its first computed row, and
-    `num_cached_tokens` of its prompt that came from the prefix cache.
+    `num_cached_tokens` of its prompt that came from the prefix cache. `vector`,
+    of a pooled model, is its one output: fp32 numbers, little-endian.
     """
 
     request_id: str
@@ -170,3 +174,4 @@ class Output:
     prompt_logprobs: PromptLogprobs | None = None
     queued_s: float | None = field(default=None, compare=False)
     num_cached_tokens: int | None = None
+    vector: bytes | None = None

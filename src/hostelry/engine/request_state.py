@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 from hostelry.engine.lora.versions import AdapterVersion
-from hostelry.engine.request import Request
+from hostelry.engine.pooling.pooler import PartialSum
+from hostelry.engine.request import FinishReason, Request
 from hostelry.engine.runner.rows import PageRow
 from hostelry.engine.sampling.history import TokenHistory
 
@@ -24,6 +25,7 @@ class RequestState:
     version: AdapterVersion | None = None
     page_row: PageRow = field(default_factory=PageRow)
     num_scored: int = 1  # the first has nothing before it
+    partial_sum: PartialSum | None = None
     arrived_at: float = 0.0
     queued_s: float | None = None
     num_cached_tokens: int = 0
@@ -38,3 +40,12 @@ class RequestState:
     def content_id(self) -> str | None:
         """The content id of its adapter; None for the base model."""
         return None if self.version is None else self.version.content_id
+
+    def finish_reason(self, eos_token_ids: tuple[int, ...]) -> FinishReason | None:
+        """Why its last token is the last one; None where another comes."""
+        sampling, token_id = self.request.sampling, self.tokens[-1]
+        if token_id in sampling.stop_token_ids:
+            return FinishReason.EOS
+        if token_id in eos_token_ids and not sampling.ignore_eos:
+            return FinishReason.EOS
+        return FinishReason.LENGTH if len(self.tokens) >= self.max_tokens else None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hostelry.base.clock import Clock
 from hostelry.engine.config import EngineConfig
-from hostelry.engine.loading import EngineDeps
+from hostelry.engine.deps import EngineDeps
 from hostelry.engine.pages.prefix import content_salt, page_keys
 from hostelry.engine.request import MAX_LOGPROBS, Request
 from hostelry.engine.request_state import RequestState

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 _LARGEST = sys.float_info.max
 # Fields without effect on the result at inference.
+_TASK_TYPES = (None, "CAUSAL_LM", "FEATURE_EXTRACTION")
 _NEUTRAL = frozenset(
     (
         "auto_mapping",
@@ -239,8 +240,11 @@ def parse_config(fields: Mapping[str, Any]) -> AdapterConfig:
 def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
     if fields.get("peft_type") != "LORA":
         raise AdapterError(f"peft_type is {fields.get('peft_type')!r}; only LORA is supported")
-    if fields.get("task_type") not in (None, "CAUSAL_LM"):
-        raise AdapterError(f"task_type is {fields['task_type']!r}; only CAUSAL_LM is supported")
+    if fields.get("task_type") not in _TASK_TYPES:
+        raise AdapterError(
+            f"task_type is {fields['task_type']!r}; only CAUSAL_LM and FEATURE_EXTRACTION are "
+            "supported"
+        )
     if fields.get("bias", "none") != "none":
         raise AdapterError(f"bias is {fields['bias']!r}; only 'none' is supported")
     init = fields.get("init_lora_weights", True)

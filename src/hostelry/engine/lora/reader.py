@@ -32,11 +32,13 @@ class BaseModel:
 
     `vocabulary` gives the base's weights (V, H) of the embedding or of lm_head by path; PEFT saves
     copies of them with adapters that target these, which are accepted where they are equal.
+    `has_lm_head` False: a pooled base, whose adapters may name its modules without "model.".
     """
 
     targets: TargetModules
     identity: BaseIdentity = _NO_IDENTITY
     vocabulary: Callable[[str], torch.Tensor] | None = None
+    has_lm_head: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,8 @@ class AdapterReader:
         warnings = check_base(config, self._base.identity, strict=self._rules.strict_base)
         selection = select(config, self._base.targets, max_rank=self._rules.max_rank)
         file_name, tensors = read_tensors(folder, max_bytes=self._max_file_bytes)
+        if not self._base.has_lm_head:
+            tensors = _of_pooled_base(tensors, selection)
         table = TensorTable(file_name, tensors)
         modules = take_modules(table, selection, self._base.targets)
         self._take_copies_of_base(table)
@@ -150,6 +154,24 @@ class AdapterReader:
             torch.equal(base[start : start + 4096].to(dtype), copy[start : start + 4096].to(dtype))
             for start in range(0, len(base), 4096)
         )
+
+
+def _of_pooled_base(
+    tensors: dict[str, torch.Tensor], selection: Selection
+) -> dict[str, torch.Tensor]:
+    """The tensors as named in the generating model. Raises AdapterError for one of lm_head."""
+    if selection.ranks.lm_head:
+        raise AdapterError("target_modules names lm_head, which a model that is pooled has not")
+    start, whole = "base_model.model.", ("model.", "lm_head.")
+    renamed: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        inner = name.removeprefix(start)
+        if inner != name and not inner.startswith(whole):
+            name = f"{start}model.{inner}"
+        if name in renamed:
+            raise AdapterError(f"tensor {name} is stored twice, with and without model.")
+        renamed[name] = tensor
+    return renamed
 
 
 def _largest_file(targets: TargetModules, max_rank: int) -> int:

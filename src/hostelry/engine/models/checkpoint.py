@@ -1,7 +1,7 @@
 """The tensors of a model folder, memory-mapped; each is taken once and none may be left over."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,32 @@ class TensorFiles:
     """The tensors in the safetensors files of a model folder, checked before any is read.
 
     No file stays open: each `read` maps the files again, so that only returned tensors keep a map
-    alive. Raises UnsupportedModelError for files that cannot be read.
+    alive. `renamed` gives the name under which a stored tensor is expected; of two that get the
+    same name, one is left over. Raises UnsupportedModelError for files that cannot be read.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, renamed: Callable[[str], str] = lambda stored: stored
+    ) -> None:
         self._folder = folder
         self._paths: dict[str, Path] = {}
+        self._names: dict[str, str] = {}
         self._stored: dict[str, tuple[tuple[int, ...], str]] = {}
         for path in _shards(folder):
             with _opened(path) as reader:
-                for name in reader.keys():  # noqa: SIM118 - the reader is no mapping
-                    stored = reader.get_slice(name)
+                for stored_name in reader.keys():  # noqa: SIM118 - the reader is no mapping
+                    stored = reader.get_slice(stored_name)
+                    name = renamed(stored_name)
+                    name = stored_name if name in self._paths else name
                     self._paths[name] = path
+                    self._names[name] = stored_name
                     self._stored[name] = (tuple(stored.get_shape()), stored.get_dtype())
         self._left = set(self._paths)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all tensors."""
+        return self._stored.keys()
 
     def expect(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
         """Check that the tensors are there; raises UnsupportedModelError.
@@ -78,7 +90,7 @@ class TensorFiles:
 
     def _get(self, reader: Any, name: str) -> torch.Tensor:
         try:
-            tensor: torch.Tensor = reader.get_tensor(name)
+            tensor: torch.Tensor = reader.get_tensor(self._names[name])
         except SafetensorError as error:
             raise UnsupportedModelError(f"tensor {name} cannot be read: {error}") from error
         if tuple(tensor.shape) != self._stored[name][0]:

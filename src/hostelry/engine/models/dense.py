@@ -68,7 +68,7 @@ def dense_spec(
         mlp_bias=False,
         max_model_len=max_len,
         eos_token_ids=_eos_token_ids(fields, generation),
-        dtype=_dtype(fields),
+        dtype=read_dtype(fields),
     )
 
 
@@ -137,7 +137,8 @@ def _eos_token_ids(fields: ConfigFields, generation: Mapping[str, Any]) -> tuple
     return tuple(ids)
 
 
-def _dtype(fields: ConfigFields) -> str:
+def read_dtype(fields: ConfigFields) -> str:
+    """The dtype of the stored weights, as config.json names it."""
     name = fields.value("dtype") or fields.value("torch_dtype") or "float32"
     if not isinstance(name, str) or name not in DTYPE_NAMES:
         raise UnsupportedModelError(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from hostelry.engine.models.spec import ModelSpec, UnsupportedModelError
 from hostelry.engine.models.tensors import (
     EMBEDDING,
     LM_HEAD,
+    SCORE,
     DecoderTensors,
     expected_shapes,
     redundant_names,
 )
+from hostelry.engine.pooled import PoolingFacts
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     architecture.name: architecture for architecture in (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3)
@@ -33,13 +36,19 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 def load_spec(folder: Path) -> ModelSpec:
     """The spec of the model in `folder`. Raises UnsupportedModelError naming what cannot be run."""
+    generation = folder / "generation_config.json"
+    given = _read_json(generation) if generation.is_file() else {}
+    return parse_spec(read_config(folder), given)
+
+
+def read_config(folder: Path) -> Mapping[str, Any]:
+    """The parsed config.json of the model in `folder`. Raises UnsupportedModelError."""
     path = folder / "config.json"
     if not path.is_file():
         raise UnsupportedModelError(
             f"{folder} holds no config.json; give a Hugging Face model folder"
         )
-    generation = folder / "generation_config.json"
-    return parse_spec(_read_json(path), _read_json(generation) if generation.is_file() else {})
+    return _read_json(path)
 
 
 def parse_spec(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelSpec:
@@ -55,18 +64,29 @@ def parse_spec(config: Mapping[str, Any], generation: Mapping[str, Any]) -> Mode
 
 
 def load_decoder(
-    folder: Path, spec: ModelSpec, *, max_len: int, dtype: torch.dtype, device: torch.device
+    folder: Path,
+    spec: ModelSpec,
+    *,
+    max_len: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    pooling: PoolingFacts | None = None,
 ) -> DecoderWeights:
     """The weights of the model in `folder`, in `dtype` on `device`, for up to `max_len` positions.
 
     Linear weights and the embedding are of `dtype`; norms, biases and rope tables of fp32. Layers
     are read one by one as `layer(i)` is called; every tensor's name, shape and type is checked
-    here. Raises UnsupportedModelError for a missing, unexpected or wrongly shaped tensor.
+    here. With `pooling` the lm_head is a classification head or, for embeddings, the identity.
+    Raises UnsupportedModelError for a missing, unexpected or wrongly shaped tensor.
     """
     norms = ARCHITECTURES[spec.architecture].norms
-    files = TensorFiles(folder)
+    if pooling is not None:
+        spec = replace(spec, tie_embeddings=True)
+    files = TensorFiles(folder, renamed=_as_it_is if pooling is None else with_model_prefix)
     files.expect(expected_shapes(spec, norms))
     files.ignore(redundant_names(spec))
+    if pooling is not None and pooling.kind == "classify":
+        files.expect([(SCORE, (pooling.dimension, spec.hidden_size))])
     files.finish()
     tensors = DecoderTensors(files, spec, norms, dtype, device)
     embedding_VH = tensors.table(EMBEDDING)
@@ -82,12 +102,36 @@ def load_decoder(
         activation=spec.activation,
         embedding_scale=torch.tensor(spec.embedding_scale, dtype=dtype).item(),
         embedding_VH=embedding_VH,
-        lm_head_VH=embedding_VH if spec.tie_embeddings else tensors.table(LM_HEAD),
+        lm_head_VH=_head(tensors, spec, embedding_VH, pooling),
         final_norm_H=tensors.final_norm(),
         ropes=_ropes(spec, max_len, device),
         layer=tensors.layer,
         dtype=dtype,
     )
+
+
+def with_model_prefix(name: str) -> str:
+    """A tensor's name in the generating model, of one that may be stored without its head."""
+    is_whole = name.startswith(("model.", "lm_head.", "score."))
+    return name if is_whole else f"model.{name}"
+
+
+def _as_it_is(name: str) -> str:
+    return name
+
+
+def _head(
+    tensors: DecoderTensors,
+    spec: ModelSpec,
+    embedding_VH: torch.Tensor,
+    pooling: PoolingFacts | None,
+) -> torch.Tensor:
+    """The rows of the last product: a row for each token, class or hidden dimension."""
+    if pooling is not None:
+        if pooling.kind == "classify":
+            return tensors.table(SCORE)
+        return torch.eye(spec.hidden_size, dtype=embedding_VH.dtype, device=embedding_VH.device)
+    return embedding_VH if spec.tie_embeddings else tensors.table(LM_HEAD)
 
 
 def _ropes(spec: ModelSpec, max_len: int, device: torch.device) -> tuple[RopeTables, ...]:

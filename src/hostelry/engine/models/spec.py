@@ -1,6 +1,7 @@
 """A model's shape, whatever its architecture."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -9,6 +10,19 @@ from hostelry.engine.kernels.weights import Activation
 
 class UnsupportedModelError(ValueError):
     """The folder holds no model this engine can run; names the field or tensor and its value."""
+
+
+class ServedSpec(Protocol):
+    """What requests are checked against: the facts that decoders and encoders share."""
+
+    @property
+    def vocab_size(self) -> int: ...  # noqa: D102
+    @property
+    def max_model_len(self) -> int: ...  # noqa: D102
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]: ...  # noqa: D102
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

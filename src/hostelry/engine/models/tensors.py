@@ -13,6 +13,7 @@ from hostelry.engine.models.checkpoint import TensorFiles
 from hostelry.engine.models.spec import ModelSpec
 
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+SCORE = "score.weight"
 _QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 _GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
 _Q_NORM, _K_NORM = "self_attn.q_norm.weight", "self_attn.k_norm.weight"

@@ -31,13 +31,15 @@ NONE_ALLOWED = "no token is left that may come next; loosen logit_bias, grammar 
 class Sampled:
     """The chosen token; logarithms of probabilities before penalties and truncation.
 
-    `token_id` is None where no token can be chosen, for the reason in `error`.
+    `token_id` is None where no token can be chosen, for the reason in `error`, and where the model
+    gives a `vector` (see `request.Output`) instead.
     """
 
     token_id: int | None
     logprob: float | None = None
     top_logprobs: tuple[TokenLogprob, ...] = ()
     error: str | None = None
+    vector: bytes | None = None
 
 
 @torch.inference_mode()

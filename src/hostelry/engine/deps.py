@@ -1,0 +1,48 @@
+"""The parts of a loaded engine, as `loading` and `pooled_loading` make them."""
+
+from dataclasses import dataclass
+
+from hostelry.engine.config import EngineConfig
+from hostelry.engine.kernels.decoder import Decoder
+from hostelry.engine.kernels.pool import PoolTensor
+from hostelry.engine.lora.store import AdapterStore
+from hostelry.engine.lora.uploads import Placer
+from hostelry.engine.models.spec import ServedSpec
+from hostelry.engine.pooled import PoolingFacts
+from hostelry.engine.pooling.pooler import Pooler
+from hostelry.engine.runner.leader import Leader
+from hostelry.engine.sampling.structure_compiler import StructureCompiler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineDeps:
+    """A loaded model and what runs it; `spec` has the computing dtype and length.
+
+    With a `pooler` the model gives vectors: requests end with the first, and `max_model_len` is one
+    more than a text may have. `config` has the settings that the model changes (None: none).
+    """
+
+    spec: ServedSpec
+    decoder: Decoder
+    pool: PoolTensor
+    store: AdapterStore
+    placer: Placer
+    structures: StructureCompiler
+    min_adapter_pages: int
+    kernels: str
+    warnings: tuple[str, ...]
+    leader: Leader | None = None
+    pooling: PoolingFacts | None = None
+    pooler: Pooler | None = None
+    config: EngineConfig | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why no more steps can be computed, where ranks of the model failed; else None."""
+        return None if self.leader is None else self.leader.failure
+
+    def close(self) -> None:
+        """End the threads that load adapters, and other ranks."""
+        self.store.close()
+        if self.leader is not None:
+            self.leader.close()
