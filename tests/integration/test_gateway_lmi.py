@@ -85,6 +85,13 @@ def test_every_way_to_an_adapter_that_is_there(rig: GatewayRig, client: openai.O
     assert completed("late", adapters="late") == texts["late"]
 
 
+def test_responses_through_the_gateway(client: openai.OpenAI) -> None:
+    parts = list(client.responses.create(model="base", input="hi", stream=True))
+    whole = client.responses.create(model="base", input="hi", max_output_tokens=16)
+    assert parts[-1].type in ("response.completed", "response.incomplete")
+    assert whole.model == "base"
+
+
 @pytest.mark.parametrize("model", ["base:nobody", "ghost"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_openai_clients_are_refused_without_their_adapter(

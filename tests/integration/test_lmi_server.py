@@ -100,6 +100,51 @@ def test_a_stream_is_the_whole_answer_in_pieces(shared: Server) -> None:
     assert events.endswith("data: [DONE]\n\n")
 
 
+def test_openais_own_client_gets_responses(shared: Server) -> None:
+    with openai.OpenAI(base_url=f"{shared.url}/v1", api_key="any", max_retries=0) as client:
+        asked: Any = {
+            "model": "es",
+            "input": [{"role": "user", "content": "hi"}],
+            "instructions": "be brief",
+            "max_output_tokens": 16,
+            "temperature": 0,
+            "extra_body": {"ignore_eos": True},
+        }
+        whole = client.responses.create(**asked)
+        with client.responses.stream(**asked) as stream:
+            seen = list(stream)
+        plain = list(client.responses.create(stream=True, **asked))
+        with pytest.raises(openai.BadRequestError, match="not stored here"):
+            client.responses.create(store=True, **asked)
+    assert (whole.status, whole.model) == ("incomplete", "es")
+    assert whole.incomplete_details is not None
+    assert whole.incomplete_details.reason == "max_output_tokens"
+    assert whole.usage is not None
+    assert whole.usage.output_tokens == 16
+    assert seen[-1].type == "response.incomplete"
+    assert seen[-1].response.output_text == whole.output_text
+    deltas = [it.delta for it in seen if it.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text
+    assert plain[-1].type == "response.incomplete"
+
+
+def test_metrics_and_models_of_a_real_server(shared: Server) -> None:
+    with shared.client() as client:
+        invoke(client, inputs="hello", adapters="fr")
+        page = client.get("/metrics").text
+        cards = {it["id"]: it for it in client.get("/v1/models").json()["data"]}
+        tokens = client.post("/tokenize", json={"prompt": "hello"}).json()
+        (workflow,) = client.get("/models/lmi").json()
+        health = client.get("/health")
+    counted = 'vllm:request_queue_time_seconds_count{engine="0",model_name="lmi"} '
+    assert int(float(page.split(counted)[1].split()[0])) >= 1
+    assert 'hostelry_llm_adapter_requests_total{adapter="fr"' in page
+    assert cards["es"]["parent"] == "lmi"
+    assert tokens["count"] == 5
+    assert workflow["models"][0]["workerGroups"][0]["workers"][0]["status"] == "READY"
+    assert (health.status_code, health.content) == (200, b"")
+
+
 def test_openais_own_client_is_served(shared: Server) -> None:
     with openai.OpenAI(base_url=f"{shared.url}/v1", api_key="any", max_retries=0) as client:
         asked: Any = {

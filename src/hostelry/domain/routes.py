@@ -58,9 +58,19 @@ class ComponentRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedComponent:
+    """A component that takes no requests because it is Failed, for `reason`."""
+
+    name: str
+    reason: str
+    serves_llm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRoute:
     """An endpoint that serves; exactly one of `variants` and `components` is used.
 
+    `failed` are components without a route, whose requests get the reason.
     `takes_components` distinguishes an endpoint without components yet from a model endpoint.
     `at_zero` is what requests for its variants get while there is no copy.
     """
@@ -70,6 +80,7 @@ class EndpointRoute:
     takes_components: bool
     variants: tuple[VariantRoute, ...] = ()
     components: tuple[ComponentRoute, ...] = ()
+    failed: tuple[FailedComponent, ...] = ()
     at_zero: AtZero = AtZero.COMPAT
 
 

@@ -10,6 +10,7 @@ from hostelry.domain.routes import (
     ComponentRoute,
     CopyRoute,
     EndpointRoute,
+    FailedComponent,
     RouteSnapshot,
     VariantRoute,
 )
@@ -53,6 +54,7 @@ class RouteTable:
         self._components: dict[tuple[str, str, str], Destination] = {}
         self._variants: dict[tuple[str, str, str, str], Destination] = {}
         self._llms: dict[tuple[str, str], list[Destination]] = {}
+        self._failed: dict[tuple[str, str, str], FailedComponent] = {}
         for endpoint in snapshot.endpoints:
             self._add(endpoint)
 
@@ -63,6 +65,10 @@ class RouteTable:
     def component(self, scope: Scope, name: str) -> Destination | None:
         """The inference component of that name, or None."""
         return self._components.get((scope.account, scope.region, name))
+
+    def failed(self, scope: Scope, name: str) -> FailedComponent | None:
+        """The component of that name where it is Failed, else None."""
+        return self._failed.get((scope.account, scope.region, name))
 
     def variant(self, endpoint: EndpointRoute, variant: VariantRoute) -> Destination:
         """The destination of that variant of a model endpoint."""
@@ -96,6 +102,8 @@ class RouteTable:
         for variant in endpoint.variants:
             key = (scope.account, scope.region, endpoint.name, variant.name)
             self._variants[key] = _variant_destination(endpoint, variant)
+        for failed in endpoint.failed:
+            self._failed[scope.account, scope.region, failed.name] = failed
         for component in endpoint.components:
             destination = _component_destination(endpoint, component)
             self._components[scope.account, scope.region, component.name] = destination

@@ -5,6 +5,7 @@ from hostelry.domain.routes import (
     ComponentRoute,
     CopyRoute,
     EndpointRoute,
+    FailedComponent,
     RouteSnapshot,
     VariantRoute,
 )
@@ -53,6 +54,10 @@ SNAPSHOT = RouteSnapshot(
                 component("asleep", copies=()),
                 component("starting", copies=(), desired_copies=1),
                 component("unregistered", copies=(), adapter_id="unregistered-1"),
+            ),
+            failed=(
+                FailedComponent(name="broken", reason="It ran out of memory.", serves_llm=True),
+                FailedComponent(name="trees", reason="No such image.", serves_llm=False),
             ),
         ),
         EndpointRoute(scope=HERE, name="empty", takes_components=True),

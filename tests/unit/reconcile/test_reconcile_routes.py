@@ -34,6 +34,14 @@ def test_failed_and_leaving_components_have_no_routes(town: Town, status: Compon
     assert (town.component_route() is not None) == (status.value not in ("Failed", "Deleting"))
 
 
+def test_a_failed_component_leaves_its_reason(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component(), adapter())
+    town.settle()
+    town.change_component(status=ComponentStatus.FAILED, failure_reason="It ran out of memory.")
+    (route,) = town.routes().endpoints
+    assert [(it.name, it.reason) for it in route.failed][:1] == [("base", "It ran out of memory.")]
+
+
 @pytest.mark.parametrize("phase", list(CopyPhase))
 def test_only_ready_copies_are_in_the_routes(town: Town, phase: CopyPhase) -> None:
     town.add(endpoint(deployment(variant())), component(copies=2))

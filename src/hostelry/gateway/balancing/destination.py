@@ -9,7 +9,7 @@ from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.load import LoadKey
-from hostelry.domain.routes import EndpointRoute, VariantRoute
+from hostelry.domain.routes import EndpointRoute, FailedComponent, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.route_table import Destination, RouteTable
 from hostelry.routing.no_copy import NoCopyAction, no_copy_action
@@ -72,6 +72,7 @@ def find_destination(
 
     the routes have                         result
     no such endpoint or component           UnknownNameError
+    the component as Failed                 ServiceError ValidationError with the reason
     no such variant on the endpoint         ServiceError ValidationError
     headers of another kind of endpoint     ServiceError ValidationError
     the name, and no ready copy for it      NoCopyError
@@ -124,6 +125,9 @@ def _component(
     if name is None:
         raise _invalid(NO_COMPONENT_NAMED)
     destination = table.component(endpoint.scope, name)
+    failed = next((it for it in endpoint.failed if it.name == name), None)
+    if failed is not None:
+        raise _invalid(failure_text(failed))
     if destination is None or destination.endpoint_name != endpoint.name:
         raise UnknownNameError(
             _invalid(f"Inference Component {name} not found on endpoint {endpoint.name}."),
@@ -159,6 +163,14 @@ def _variant(
     if variant is None or not variant.copies:
         raise NoCopyError(table.variant(endpoint, variant or _heaviest(endpoint.variants)))
     return table.variant(endpoint, variant)
+
+
+def failure_text(failed: FailedComponent) -> str:
+    """The answer to a request for a component that is Failed."""
+    return (
+        f"Inference Component {failed.name} is Failed and takes no requests: {failed.reason} "
+        "Update it, or delete and create it again."
+    )
 
 
 def _heaviest(variants: Sequence[VariantRoute]) -> VariantRoute:

@@ -32,7 +32,7 @@ from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
 
-COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
+COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 EVENT_STREAM = "text/event-stream"
 
 
@@ -43,7 +43,7 @@ class _Asked(msgspec.Struct):
 
 
 class OpenAiHandler:
-    """Serves ``/v1/models``, ``/v1/chat/completions`` and ``/v1/completions``."""
+    """Serves ``/v1/models``, ``/v1/chat/completions``, ``/v1/completions``, ``/v1/responses``."""
 
     def __init__(
         self,

@@ -3,7 +3,8 @@
 an endpoint or component                             result
 --------------------------------------------------   -------------------------------------------
 endpoint not InService or Updating                   no route
-component Deleting or Failed, or its base is gone    no route
+component Deleting, or its base is gone              no route
+component Failed                                     no route, but its name and reason
 component Creating, without a ready copy             no route: AWS answers with an error, too
 any other, without a ready copy                      a route without copies, with the reason
 a copy that is draining, or not proven ready         in no route
@@ -25,6 +26,7 @@ from hostelry.domain.routes import (
     ComponentRoute,
     CopyRoute,
     EndpointRoute,
+    FailedComponent,
     RouteSnapshot,
     VariantRoute,
 )
@@ -40,6 +42,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 from hostelry.scaling_policy.wake import wakeable
 
 MAX_WAITING_FOR_CHARS = 300
+FAILED = ComponentStatus.FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,7 @@ def _endpoint_route(
         name=endpoint.name,
         takes_components=True,
         components=tuple(it for it in routes if it is not None),
+        failed=tuple(_failed(state, it, is_llm) for it in components if it.status is FAILED),
         at_zero=endpoint.at_zero or waking.at_zero,
     )
 
@@ -151,6 +155,19 @@ def _component_route(
         wakeable=wakeable(waking.targets.get((base.scope, base.name))),
         waiting_for=None if routes or not base.desired_copies else why,
         base_name=None if adapter is None else adapter.base_name,
+    )
+
+
+def _failed(
+    state: EndpointState, component: InferenceComponent, is_llm: Callable[[str], bool]
+) -> FailedComponent:
+    adapter = routed_adapter(component)
+    base = component if adapter is None else state.components.get(adapter.base_name)
+    spec = None if base is None else base.spec
+    return FailedComponent(
+        name=component.name,
+        reason=(component.failure_reason or "No reason is known.")[:MAX_WAITING_FOR_CHARS],
+        serves_llm=spec is not None and is_llm(spec.container.image),
     )
 
 

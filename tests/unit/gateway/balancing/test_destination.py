@@ -54,6 +54,11 @@ def test_where_an_invocation_goes(
                      id="no component header, nor any component yet"),
         pytest.param(HERE, asked("llms", inference_component_name="nope"), 400,
                      "Inference Component nope not found on endpoint llms", id="unknown component"),
+        pytest.param(HERE, asked("llms", inference_component_name="broken"), 400,
+                     "Inference Component broken is Failed and takes no requests: It ran out of "
+                     "memory.", id="a failed component says why"),
+        pytest.param(HERE, asked("empty", inference_component_name="broken"), 400, "not found",
+                     id="a failed component of another endpoint"),
         pytest.param(HERE, asked("empty", inference_component_name="base"), 400, "not found",
                      id="a component of another endpoint"),
         pytest.param(HERE, asked("llms", inference_component_name="asleep"), 400, NO_CAPACITY,

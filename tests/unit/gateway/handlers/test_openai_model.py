@@ -52,6 +52,16 @@ def test_models_that_do_not_exist(owner: Scope, name: str) -> None:
     assert (refusal.value.code, refusal.value.http_status) == ("model_not_found", 404)
 
 
+@pytest.mark.parametrize("name", ["broken", "broken:es"])
+def test_the_reason_of_a_failed_model(name: str) -> None:
+    with pytest.raises(ServiceError) as refusal:
+        find_model(TABLE, HERE, name)
+    assert (refusal.value.code, refusal.value.http_status) == ("component_failed", 400)
+    assert "is Failed and takes no requests: It ran out of memory." in refusal.value.message
+    with pytest.raises(ServiceError, match="does not exist"):
+        find_model(TABLE, HERE, "trees")
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b'{"model": 3}', b'{"messages": []}', b'{"model": "\xff"}', b"[" * 5000],

@@ -37,6 +37,7 @@ def build_app(server: LmiServer) -> Starlette:
         "/models/{model}/invoke": own,
         "/v1/chat/completions": chat,
         "/v1/completions": completion,
+        "/v1/responses": InvocationRoute(Schema.RESPONSES, Surface.OPENAI),
     }
     routes = [
         *health_paths(server),

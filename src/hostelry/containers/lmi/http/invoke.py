@@ -41,6 +41,7 @@ from hostelry.containers.lmi.response.generation import (
 )
 from hostelry.containers.lmi.response.lmi_form import LmiForm
 from hostelry.containers.lmi.response.openai_form import OpenAIForm
+from hostelry.containers.lmi.response.responses_form import ResponsesForm, ResponsesStream
 from hostelry.containers.lmi.response.stream_form import JSON, LmiStream, OpenAIStream, StreamForm
 
 ADAPTER_HEADER = "x-amzn-sagemaker-adapter-identifier"
@@ -183,6 +184,8 @@ class InvocationHandler:
         chosen = returned_sequences(invocation, generated)
         if invocation.form.schema is Schema.INPUTS:
             content = self._lmi_form(model, invocation).whole(chosen)
+        elif invocation.form.schema is Schema.RESPONSES:
+            content = self._responses_form(model, invocation).whole(chosen[0])
         else:
             content = self._openai_form(model, invocation).whole(chosen, generated)
         end = b"\n" if self.route.surface is Surface.ASYNC else b""
@@ -192,6 +195,8 @@ class InvocationHandler:
         if invocation.form.schema is Schema.INPUTS:
             sse = invocation.form.formatter is Formatter.SSE
             return LmiStream(self._lmi_form(model, invocation), sse)
+        if invocation.form.schema is Schema.RESPONSES:
+            return ResponsesStream(self._responses_form(model, invocation))
         sse = self.route.surface is Surface.OPENAI
         return OpenAIStream(self._openai_form(model, invocation), sse)
 
@@ -211,6 +216,16 @@ class InvocationHandler:
             created=int(self.server.clock.now()),
             token_text=model.codec.token_text,
             lmi_names=self.route.surface is Surface.LEGACY,
+        )
+
+    def _responses_form(self, model: LoadedModel, invocation: Invocation) -> ResponsesForm:
+        id = secrets.token_hex(16)
+        return ResponsesForm(
+            form=invocation.form,
+            id=f"resp_{id}",
+            message_id=f"msg_{id}",
+            created=int(self.server.clock.now()),
+            token_text=model.codec.token_text,
         )
 
 

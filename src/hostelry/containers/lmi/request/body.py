@@ -10,11 +10,13 @@ from hostelry.containers.lmi.request.fields import BodyFields, parse_json
 from hostelry.containers.lmi.request.inputs import parse_inputs
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
 from hostelry.containers.lmi.request.openai import parse_chat, parse_completion
+from hostelry.containers.lmi.request.responses_api import parse_responses
 
 PARSERS: Mapping[Schema, Callable[[BodyFields, ParseContext], Invocation]] = {
     Schema.COMPLETION: parse_completion,
     Schema.INPUTS: parse_inputs,
     Schema.CHAT: parse_chat,
+    Schema.RESPONSES: parse_responses,
 }
 ORDER: Mapping[Surface, tuple[Schema, ...]] = {
     Surface.ASYNC: (Schema.COMPLETION, Schema.INPUTS, Schema.CHAT),

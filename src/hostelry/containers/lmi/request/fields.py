@@ -57,6 +57,10 @@ class BodyFields:
     def __contains__(self, name: str) -> bool:
         return self._members.get(name) is not None
 
+    def names(self) -> tuple[str, ...]:
+        """The names of the members that are not null."""
+        return tuple(name for name, value in self._members.items() if value is not None)
+
     def raw(self, name: str) -> Any:
         """The value as parsed; None when absent."""
         return self._members.get(name)

@@ -1,7 +1,9 @@
 """A parsed request: prompts, sampling, and the form of the response."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from hostelry.engine.request import SamplingParams
 
@@ -12,6 +14,7 @@ class Schema(Enum):
     INPUTS = "inputs"  # LMI's own
     COMPLETION = "prompt"  # OpenAI completions
     CHAT = "messages"  # OpenAI chat completions
+    RESPONSES = "input"  # OpenAI responses
 
 
 class Formatter(Enum):
@@ -76,7 +79,8 @@ class AnswerForm:
 
     `listed` is set when the prompts are given as a list. With `num_top_tokens` None the OpenAI
     forms have no logprobs. `full_text` puts the prompt before the generated text. Each prompt has
-    `num_sequences` consecutive sequences.
+    `num_sequences` consecutive sequences. `repeated` are members of the request that a response of
+    the Responses schema repeats.
     """
 
     schema: Schema
@@ -91,6 +95,7 @@ class AnswerForm:
     seed: int | None = None
     num_sequences: int = 1
     scores: PromptScores = PromptScores()
+    repeated: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

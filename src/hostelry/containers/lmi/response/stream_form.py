@@ -96,7 +96,7 @@ class OpenAIStream:
         return SSE if self.sse else JSONLINES
 
     def opening(self, sequences: Sequence[GeneratedSequence]) -> bytes:
-        """The assistant's role, or the echoed prompt."""
+        """The assistant's role, or the repeated prompt."""
         return framed(self.form.opening(sequences), self.sse)
 
     def step(self, sequences: Sequence[GeneratedSequence], pieces: Pieces) -> bytes:
