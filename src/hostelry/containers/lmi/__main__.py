@@ -17,6 +17,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.copy_key import take_key
 from hostelry.base.logging import configure_logging
 from hostelry.containers.lmi.engine.child import EngineSide, ForkedEngine, fork_engine
+from hostelry.containers.lmi.http.request_id import show_request_ids
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.lifecycle import serve
 from hostelry.containers.lmi.settings.config import ConfigurationError, LmiConfig, resolve_config
@@ -88,6 +89,7 @@ def read_config(env: Mapping[str, str], model_dir: Path) -> LmiConfig:
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal; 0 after a drain, 1 after a failure, 2 for a wrong configuration."""
     configure_logging("lmi")
+    show_request_ids(logging.getLogger())
     key = take_key(os.environ)
     try:
         given = arguments(sys.argv[1:] if argv is None else argv, os.environ)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,6 +17,8 @@ from hostelry.containers.lmi.http.json_answer import json_response
 from hostelry.containers.lmi.http.lora_routes import lora_paths
 from hostelry.containers.lmi.http.metrics_routes import metrics_paths
 from hostelry.containers.lmi.http.model_routes import model_paths
+from hostelry.containers.lmi.http.openapi import openapi_paths
+from hostelry.containers.lmi.http.request_id import RequestIds
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.http.token_routes import token_paths
 from hostelry.containers.lmi.refusal import Surface
@@ -51,8 +54,11 @@ def build_app(server: LmiServer) -> Starlette:
         *adapter_paths(server),
         *model_paths(server),
     ]
+    routes += openapi_paths(routes, server.config.codes)
     return Starlette(
-        routes=routes, exception_handlers={HTTPException: http_error, Exception: http_error}
+        routes=routes,
+        middleware=[Middleware(RequestIds, header=server.config.request_id_header)],
+        exception_handlers={HTTPException: http_error, Exception: http_error},
     )
 
 

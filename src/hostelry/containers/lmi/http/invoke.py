@@ -5,7 +5,8 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -32,6 +33,7 @@ from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.invocation import Formatter, Invocation, Schema
 from hostelry.containers.lmi.request.terms import terms_of
 from hostelry.containers.lmi.response.error_form import error_answer
+from hostelry.containers.lmi.response.formatter_form import TEXT, OneTextStream, third_party
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.generation import (
     RunningSequence,
@@ -50,6 +52,8 @@ API_HEADER = "x-amzn-sagemaker-forwarded-api"
 MODEL_HEADER = "x-hostelry-model"
 VERSION_HEADER = "x-hostelry-adapter-version"
 STREAMING_API = "InvokeEndpointWithResponseStream"
+
+LOGGED = (Cause.ENGINE, Cause.TIMEOUT)  # the server's own failures, not the client's
 
 Steps = AsyncGenerator[list[tuple[RunningSequence, Piece]]]
 
@@ -93,6 +97,8 @@ class InvocationHandler:
     async def _refuse(self, send: Send, refusal: Refusal) -> None:
         status, content = error_answer(refusal, self.route.surface, self.server.config.codes)
         self.server.measured.refused[status] += 1
+        if refusal.cause in LOGGED:
+            log.warning("%s %s: %d %s", self.request.method, self.request.url.path, status, refusal)
         body = msgspec.json.encode(content)
         await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
 
@@ -118,7 +124,8 @@ class InvocationHandler:
                     return
                 await self._collect(steps)
         body = self._whole(model, invocation, generated)
-        headers = {"content-type": JSON, **version_header(generated)}
+        kind = TEXT if invocation.form.formatter is Formatter.TEXT else JSON
+        headers = {"content-type": kind, **version_header(generated)}
         await send_whole(send, 200, headers, body)
 
     async def _collect(self, steps: Steps) -> None:
@@ -182,7 +189,13 @@ class InvocationHandler:
         self, model: LoadedModel, invocation: Invocation, generated: Sequence[GeneratedSequence]
     ) -> bytes:
         chosen = returned_sequences(invocation, generated)
-        if invocation.form.schema is Schema.INPUTS:
+        formatter = invocation.form.formatter
+        content: Any
+        if formatter is Formatter.TEXT:
+            return (chosen[0].prompt_text * invocation.form.full_text + chosen[0].text).encode()
+        if formatter is Formatter.THIRD_PARTY:
+            content = third_party(chosen[0], invocation.form.full_text)
+        elif invocation.form.schema is Schema.INPUTS and not formatter.is_chat:
             content = self._lmi_form(model, invocation).whole(chosen)
         elif invocation.form.schema is Schema.RESPONSES:
             content = self._responses_form(model, invocation).whole(chosen[0])
@@ -192,12 +205,18 @@ class InvocationHandler:
         return msgspec.json.encode(content) + end
 
     def _stream_form(self, model: LoadedModel, invocation: Invocation) -> StreamForm:
-        if invocation.form.schema is Schema.INPUTS:
-            sse = invocation.form.formatter is Formatter.SSE
+        formatter, full_text = invocation.form.formatter, invocation.form.full_text
+        if formatter.is_one_text:
+            return OneTextStream(formatter is Formatter.THIRD_PARTY_STREAM, full_text)
+        if invocation.form.schema is Schema.INPUTS and not formatter.is_chat:
+            sse = formatter is Formatter.SSE
             return LmiStream(self._lmi_form(model, invocation), sse)
         if invocation.form.schema is Schema.RESPONSES:
             return ResponsesStream(self._responses_form(model, invocation))
-        sse = self.route.surface is Surface.OPENAI
+        sse = self.route.surface is Surface.OPENAI or Formatter.SSE_CHAT.value in (
+            formatter.value,
+            self.server.config.output_formatter,
+        )
         return OpenAIStream(self._openai_form(model, invocation), sse)
 
     def _lmi_form(self, model: LoadedModel, invocation: Invocation) -> LmiForm:
@@ -209,9 +228,11 @@ class InvocationHandler:
         )
 
     def _openai_form(self, model: LoadedModel, invocation: Invocation) -> OpenAIForm:
-        prefix = "chatcmpl-" if invocation.form.schema is Schema.CHAT else "cmpl-"
+        form = invocation.form
+        form = replace(form, schema=Schema.CHAT) if form.formatter.is_chat else form
+        prefix = "chatcmpl-" if form.schema is Schema.CHAT else "cmpl-"
         return OpenAIForm(
-            form=invocation.form,
+            form=form,
             id=prefix + new_request_id(),
             created=int(self.server.clock.now()),
             token_text=model.codec.token_text,

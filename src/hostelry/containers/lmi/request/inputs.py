@@ -23,6 +23,11 @@ from hostelry.containers.lmi.request.sampling import (
 
 MAX_INPUTS = 1024
 DEFAULT_MAX_NEW_TOKENS = 30
+FORMATTERS = {it.value: it for it in Formatter if it is not Formatter.TEXT_STREAM}
+STREAMED = {
+    Formatter.THIRD_PARTY: Formatter.THIRD_PARTY_STREAM,
+    Formatter.TEXT: Formatter.TEXT_STREAM,
+}
 
 
 def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
@@ -41,19 +46,23 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
         num_logprobs=max(top_tokens or 0, logprobs or 0) if reported else None,
         seed=context.fresh_seed,
     )
-    sequences = parse_sequences(
-        parameters, num_prompts=len(prompts), stream=formatter is not Formatter.JSON
-    )
-    if sequences.returned > 1 and formatter is not Formatter.JSON:
+    sequences = parse_sequences(parameters, num_prompts=len(prompts), stream=formatter.streams)
+    if sequences.returned > 1 and formatter.streams:
         raise bad_request(
             f"n is {sequences.returned}, which cannot be streamed; leave out stream", "n"
+        )
+    if formatter.is_one_text and len(prompts) * sequences.returned > 1:
+        raise bad_request(
+            f"output_formatter is {formatter.value}, which has room for one text; send one of "
+            "inputs, and n 1",
+            "output_formatter",
         )
     scores = input_scores(
         parameters,
         details=details,
         most=MAX_LOGPROBS,
         can_stream=context.dialect is Surface.LEGACY,
-        stream=formatter is not Formatter.JSON,
+        stream=formatter.streams,
     )
     return Invocation(
         prompts=prompts,
@@ -63,7 +72,7 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
         or DEFAULT_MAX_NEW_TOKENS,
         sampling=sampling,
         texts=parse_texts(parameters),
-        stream=formatter is not Formatter.JSON,
+        stream=formatter.streams,
         truncate=parameters.integer("truncate", 1),
         sequences=sequences,
         form=AnswerForm(
@@ -74,7 +83,7 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
             details=details,
             full_text=parameters.flag("return_full_text"),
             tgi_compat=context.tgi_compat,
-            num_top_tokens=top_tokens,
+            num_top_tokens=logprobs if formatter.is_chat else top_tokens,
             seed=sampling.seed,
             num_sequences=sequences.returned,
             scores=scores,
@@ -111,6 +120,8 @@ def choose_formatter(body: BodyFields, parameters: BodyFields, context: ParseCon
     `output_formatter` of the request, else of the configuration -> that one
     not streaming                                                -> JSON
     streaming                                                    -> SSE with tgi_compat, else lines
+
+    Of a stream `3p` is `3p_stream`, and `none` the text as it comes.
     """
     name = parameters.text("output_formatter") or context.output_formatter
     streaming = body.flag("stream", parameters.flag("stream", context.caller.streaming_api))
@@ -118,10 +129,10 @@ def choose_formatter(body: BodyFields, parameters: BodyFields, context: ParseCon
         if not streaming:
             return Formatter.JSON
         return Formatter.SSE if context.tgi_compat else Formatter.JSONLINES
-    try:
-        return Formatter(name)
-    except ValueError:
-        allowed = ", ".join(each.value for each in Formatter)
+    if name not in FORMATTERS:
         raise bad_request(
-            f"output_formatter is {shown(name)}; it must be one of {allowed}", "output_formatter"
-        ) from None
+            f"output_formatter is {shown(name)}; it must be one of {', '.join(FORMATTERS)}",
+            "output_formatter",
+        )
+    formatter = FORMATTERS[name]
+    return STREAMED.get(formatter, formatter) if streaming else formatter

@@ -23,6 +23,28 @@ class Formatter(Enum):
     JSON = "json"
     JSONLINES = "jsonlines"
     SSE = "sse"
+    JSON_CHAT = "json_chat"
+    JSONLINES_CHAT = "jsonlines_chat"
+    SSE_CHAT = "sse_chat"
+    THIRD_PARTY = "3p"
+    THIRD_PARTY_STREAM = "3p_stream"
+    TEXT = "none"
+    TEXT_STREAM = "none_stream"  # what `none` is for a stream; no request names it
+
+    @property
+    def streams(self) -> bool:
+        """Whether the response is sent while it is generated."""
+        return self not in (self.JSON, self.JSON_CHAT, self.THIRD_PARTY, self.TEXT)
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the response has the schema of OpenAI's chats."""
+        return self in (self.JSON_CHAT, self.JSONLINES_CHAT, self.SSE_CHAT)
+
+    @property
+    def is_one_text(self) -> bool:
+        """Whether the response has room for one text only."""
+        return self in (self.THIRD_PARTY, self.THIRD_PARTY_STREAM, self.TEXT, self.TEXT_STREAM)
 
 
 @dataclass(frozen=True, slots=True)

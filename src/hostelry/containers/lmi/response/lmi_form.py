@@ -90,9 +90,10 @@ class LmiForm:
         details: dict[str, Any] = {
             "finish_reason": lmi_finish(sequence.finish_reason),
             "generated_tokens": sequence.num_tokens,
-            "prefill": self._prefill(sequence),
             "tokens": [self._token(piece) for piece in tokens],
         }
+        if not self._legacy or self.form.tgi_compat or self.form.scores.reported is not None:
+            details["prefill"] = self._prefill(sequence)
         if self._legacy:
             details["inputs"] = sequence.prompt_text
         if not self._legacy or self.form.tgi_compat:

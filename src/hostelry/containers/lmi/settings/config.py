@@ -18,7 +18,7 @@ from typing import TypeVar
 from hostelry.base.errors import HostelryError
 from hostelry.containers.lmi.artifact_path import relative_path
 from hostelry.containers.lmi.refusal import StatusCodes, Surface
-from hostelry.containers.lmi.request.invocation import Formatter
+from hostelry.containers.lmi.request.inputs import FORMATTERS
 from hostelry.containers.lmi.request.terms import MAX_DEADLINE_S
 from hostelry.containers.lmi.settings.option_table import REFUSED, effect_missing, is_known
 from hostelry.containers.lmi.settings.options import Options, Setting, merge_options
@@ -113,6 +113,7 @@ class LmiConfig:
     predict_timeout_s: float = 240.0
     loading_timeout_s: float = 1800.0
     codes: StatusCodes = field(default_factory=StatusCodes)
+    request_id_header: str = "x-request-id"
     warnings: tuple[str, ...] = ()
 
 
@@ -265,7 +266,7 @@ class OptionReader:
 
     def formatter(self) -> str | None:
         """The configured output formatter."""
-        allowed = tuple(each.value for each in Formatter)
+        allowed = tuple(FORMATTERS)
         return self.choice("output_formatter", "", allowed) or None
 
     def codes(self) -> StatusCodes:

@@ -80,7 +80,6 @@ def test_the_legacy_dialects_details() -> None:
             "finish_reason": "length",
             "generated_tokens": 1,
             "inputs": "ab",
-            "prefill": [],
             "tokens": [{"id": ID_H, "text": "H", "log_prob": LOGPROB}],
         },
     }
