@@ -75,6 +75,6 @@ async def http_error(request: Request, error: Exception) -> Response:
     """404, 405 and defects of the server (500) in the form of the route's family."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     message = f"{request.method} {request.url.path}: {getattr(error, 'detail', 'failed')}"
-    if request.url.path.startswith("/v1/"):
-        return json_response(openai_error(status, message), status)
-    return json_response(front_end_error(status, message), status)
+    headers = error.headers if isinstance(error, HTTPException) else None  # Allow, of a 405
+    form = openai_error if request.url.path.startswith("/v1/") else front_end_error
+    return json_response(form(status, message), status, headers)

@@ -91,6 +91,7 @@ def test_the_status_of_a_full_queue_can_be_changed() -> None:
 def test_what_is_not_there(method: str, path: str, status: int) -> None:
     answer = ask(server(), path, method=method)
     assert answer.status == status
+    assert ("allow" in answer.headers) == (status == 405)
     content = answer.json
     assert (content["error"] if path.startswith("/v1/") else content)["code"] == status
 
