@@ -50,13 +50,21 @@ FIELDS: dict[str, Callable[[Random], Any]] = {
     "truncate": lambda random: random.randrange(1, 9),
     "skip_special_tokens": lambda _: False,
     "include_stop_str_in_output": lambda _: True,
-    "output_formatter": lambda random: random.choice(("json", "jsonlines", "sse")),
+    "output_formatter": lambda random: random.choice(
+        ("json", "jsonlines", "sse", "3p", "3p_stream", "json_chat", "sse_chat", "none")
+    ),
     "stream": lambda random: random.random() < 0.5,
     "stream_options": lambda _: {"include_usage": True},
     "adapters": lambda random: random.choice(("es", "fr", "nobody", ["es"])),
     "model": lambda random: random.choice(("lmi", "es", "nobody")),
 }
-PATHS = {"inputs": "/invocations", "prompt": "/v1/completions", "messages": "/v1/chat/completions"}
+PATHS = {
+    "inputs": "/invocations",
+    "prompt": "/v1/completions",
+    "messages": "/v1/chat/completions",
+    "input": "/v1/responses",
+}
+RESPONSES_FIELDS = ("temperature", "top_p", "top_k", "seed", "stop", "model", "stream")
 
 
 def sound(random: Random) -> tuple[str, dict[str, Any]]:
@@ -75,6 +83,12 @@ def sound(random: Random) -> tuple[str, dict[str, Any]]:
         return path, {"inputs": random.choice((text, [text, "b"])), **top, "parameters": fields}
     if kind == "prompt":
         return path, {"prompt": random.choice((text, [5, 6, 7], [[5], [6]], [text])), **fields}
+    if kind == "input":
+        kept = {name: value for name, value in fields.items() if name in RESPONSES_FIELDS}
+        items = [{"role": "user", "content": [{"type": "input_text", "text": text}]}]
+        more = random.choice(({}, {"instructions": text}, {"text": {"format": {"type": "text"}}}))
+        asked = {"input": random.choice((text, items)), "max_output_tokens": 3}
+        return PATHS[kind], {**asked, **more, **kept}
     content = random.choice((text, [{"type": "text", "text": text}]))
     return path, {"messages": [{"role": "user", "content": content}], **fields}
 
