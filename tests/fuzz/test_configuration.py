@@ -9,13 +9,11 @@ from tests.fuzz.conftest import Cases, assert_short
 
 from hostelry.base.errors import TerminalError
 from hostelry.containers.lmi.artifact_path import path_inside
-from hostelry.containers.lmi.settings.config import ConfigurationError, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.lmi_options import PROPERTIES
 from hostelry.containers.lmi.settings.model_source import local_model
-from hostelry.containers.lmi.settings.option_table import (
-    HONOURED,
-    HONOURED_PROPERTIES,
-    WITHOUT_EFFECT,
-)
+from hostelry.containers.lmi.settings.option_reader import ConfigurationError
+from hostelry.containers.lmi.settings.option_table import OPTIONS
 from hostelry.containers.lmi.settings.options import OVERWRITING, PLAIN_NAMES
 from hostelry.fleet.rules.given_variables import (
     BUILT_IN_NAMES,
@@ -115,13 +113,14 @@ def test_any_images_file_is_rules_or_a_refusal(cases: Cases, tmp_path: Path) -> 
 def environment(random: Random) -> dict[str, str]:
     names = [*PLAIN_NAMES, *OVERWRITING, "ENABLE_CUDA_GRAPHS", "SAGEMAKER_MAX_REQUEST_SIZE",
              "SAGEMAKER_MAX_PAYLOAD_IN_MB"]  # fmt: skip
-    names += [f"OPTION_{it.upper()}" for it in HONOURED]
+    names += [f"OPTION_{it.upper()}" for it in OPTIONS]
+    names += [f"SM_VLLM_{it.upper()}" for it in OPTIONS]
     chosen = random.sample(names, random.randint(0, 4))
     return {name: random.choice(WORDS) for name in chosen}
 
 
 def properties(random: Random) -> str:
-    names = [*(f"option.{it}" for it in (*HONOURED, *WITHOUT_EFFECT)), *HONOURED_PROPERTIES, "x"]
+    names = [*(f"option.{it}" for it in OPTIONS), *PROPERTIES, "x"]
     lines = [
         random.choice(names) + random.choice(MARKS) + random.choice(WORDS)
         for _ in range(random.randint(0, 5))

@@ -55,14 +55,14 @@ def eventually(condition: Callable[[], bool], what: str, limit_s: float = END_S)
         time.sleep(0.02)
 
 
-def start(folder: Path, log: Path, **env: str) -> tuple[subprocess.Popen[bytes], int]:
+def start(folder: Path, log: Path, *flags: str, **env: str) -> tuple[subprocess.Popen[bytes], int]:
     """A server process on a free port, with nothing of this process's own configuration."""
-    inherited = ("OPTION_", "HF_", "SERVING_", "SAGEMAKER_", "HOSTELRY_")
+    inherited = ("OPTION_", "SM_", "HF_", "SERVING_", "SAGEMAKER_", "HOSTELRY_")
     clean = {name: it for name, it in os.environ.items() if not name.startswith(inherited)}
     port = free_port()
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hostelry.containers.lmi"],
+            [sys.executable, "-m", "hostelry.containers.lmi", *flags],
             env={
                 **clean,
                 "SAGEMAKER_BIND_TO_PORT": str(port),
@@ -78,9 +78,9 @@ def start(folder: Path, log: Path, **env: str) -> tuple[subprocess.Popen[bytes],
 
 
 @contextmanager
-def serving(folder: Path, log: Path, **env: str) -> Iterator[Server]:
+def serving(folder: Path, log: Path, *flags: str, **env: str) -> Iterator[Server]:
     """A server that is ready; killed afterwards with its engine."""
-    process, port = start(folder, log, **env)
+    process, port = start(folder, log, *flags, **env)
     shown = {HEADER: env[VARIABLE]} if VARIABLE in env else {}
     server = Server(process, f"http://127.0.0.1:{port}", log, shown)
     try:

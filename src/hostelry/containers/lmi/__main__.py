@@ -20,14 +20,18 @@ from hostelry.containers.lmi.engine.child import EngineSide, ForkedEngine, fork_
 from hostelry.containers.lmi.http.request_id import show_request_ids
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.lifecycle import serve
-from hostelry.containers.lmi.settings.config import ConfigurationError, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.model_source import nested_model
+from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.settings.tgi import as_lmi
+from hostelry.containers.lmi.settings.vllm import as_vllm
 
 DEFAULT_MODEL_DIR = "/opt/ml/model"
 DEFAULT_PORT = 8080
 DEFAULT_HOST = "127.0.0.1"
 BACKLOG = 1024
 ENGINE_MODULE = "hostelry.containers.lmi.engine.process"
+MODEL_VARIABLES = ("OPTION_MODEL_ID", "OPTION_MODEL", "SM_VLLM_MODEL", "HF_MODEL_ID")
 EXIT_FAILURE = 1
 EXIT_CONFIGURATION = 2
 
@@ -40,8 +44,8 @@ def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace
         prog="python -m hostelry.containers.lmi",
         description="Serve one LLM and its LoRA adapters behind LMI's container contract: "
         "GET /ping, POST /invocations, OpenAI's /v1 routes and the /adapters routes.",
-        epilog="Options of the model come from serving.properties in the model folder, OPTION_* "
-        "and HF_* variables, as in LMI.",
+        epilog="Options of the model come from serving.properties in the model folder, OPTION_*, "
+        "SM_VLLM_* and HF_* variables, as in LMI and vLLM: docs/llm-options.md.",
     )
     parser.add_argument(
         "--port",
@@ -64,26 +68,49 @@ def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace
         action="store_true",
         help="be a Text Generation Inference image: its variables, its answers",
     )
+    parser.add_argument(
+        "--vllm",
+        action="store_true",
+        help="be a vLLM image: its names and defaults, and its answers on /invocations, too",
+    )
     given = parser.parse_args(argv)
     if not given.port.isdigit() or not 0 < int(given.port) < 65536:
         raise ConfigurationError(f"the port is {given.port!r}; it must be 1 to 65535")
     return given
 
 
-def read_config(env: Mapping[str, str], model_dir: Path) -> LmiConfig:
+def read_config(
+    env: Mapping[str, str], model_dir: Path, image: ImageKind = ImageKind.LMI
+) -> LmiConfig:
     """The configuration of the model in `model_dir`; raises ConfigurationError."""
-    if not model_dir.is_dir() and not (env.get("OPTION_MODEL_ID") or env.get("HF_MODEL_ID")):
+    if not model_dir.is_dir() and not any(env.get(it) for it in MODEL_VARIABLES):
         raise ConfigurationError(
             f"the model folder {model_dir} does not exist; name it with --model-dir or "
             "HOSTELRY_MODEL_DIR"
         )
+    outer = model_dir
+    if model_dir.is_dir():
+        model_dir = nested_model(model_dir)
+    if model_dir != outer:
+        log.info("the model is in the folder %s of its archive", model_dir.name)
     listing = [path.name for path in model_dir.iterdir()] if model_dir.is_dir() else []
+    if image is ImageKind.TGI:
+        env = as_lmi(env)
+    elif image is ImageKind.VLLM:
+        env = as_vllm(env, listing)
     properties = model_dir / "serving.properties"
     try:
         text = properties.read_text(encoding="utf-8") if properties.is_file() else ""
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{properties} is not UTF-8 text: {error}") from error
-    return resolve_config(env, text, listing, model_dir, len(os.sched_getaffinity(0)))
+    return resolve_config(env, text, listing, model_dir, len(os.sched_getaffinity(0)), image)
+
+
+def image_kind(given: argparse.Namespace) -> ImageKind:
+    """The kind of image that the flags name."""
+    if given.tgi and given.vllm:
+        raise ConfigurationError("--tgi and --vllm are two kinds of image; give one of them")
+    return ImageKind.TGI if given.tgi else ImageKind.VLLM if given.vllm else ImageKind.LMI
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,8 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     key = take_key(os.environ)
     try:
         given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
-        env = as_lmi(os.environ) if given.tgi else os.environ
-        config = read_config(env, given.model_dir)
+        config = read_config(os.environ, given.model_dir, image_kind(given))
         engine = forked_engine()
         if isinstance(engine, EngineSide):
             return run_engine(engine)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,15 +18,28 @@ from hostelry.containers.lmi.engine.backend import EngineFailedError
 from hostelry.containers.lmi.engine.child import ForkedEngine
 from hostelry.containers.lmi.engine.messages import EngineSettings, StartEngine
 from hostelry.containers.lmi.engine.process_backend import ProcessBackend
-from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
+from hostelry.containers.lmi.http.adapter_registry import (
+    AdapterRecord,
+    AdapterRegistry,
+    check_name,
+)
 from hostelry.containers.lmi.http.app import build_app
 from hostelry.containers.lmi.http.keyed import keyed
 from hostelry.containers.lmi.http.protocol import BoundedHeadProtocol
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
+from hostelry.containers.lmi.refusal import Refusal
 from hostelry.containers.lmi.request.chat_template import load_chat_template
 from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
-from hostelry.containers.lmi.settings.config import DEFAULT_ADAPTERS, ConfigurationError, LmiConfig
-from hostelry.containers.lmi.settings.model_source import adapter_folders, model_folder
+from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL
+from hostelry.containers.lmi.settings.config import DEFAULT_ADAPTERS, LmiConfig
+from hostelry.containers.lmi.settings.config_overrides import overlay
+from hostelry.containers.lmi.settings.generation_defaults import model_defaults
+from hostelry.containers.lmi.settings.model_source import (
+    adapter_folders,
+    model_folder,
+    module_adapters,
+)
+from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.text_codec import TextCodec
 
 DRAIN_S = 8.0
@@ -92,23 +106,24 @@ async def run_server(
 ) -> str | None:
     """Load, serve, and drain or fail; the reason of a failure, None after `stop`."""
     backend = ProcessBackend(engine)
-    try:
-        reason = await load_and_serve(stop, server, backend)
-        if reason is None:
-            await drain(server)
-        else:
-            await fail(server, reason)
-        return reason
-    finally:
-        await backend.close()
+    with TemporaryDirectory(prefix="hostelry-lmi-") as scratch:
+        try:
+            reason = await load_and_serve(stop, server, backend, Path(scratch))
+            if reason is None:
+                await drain(server)
+            else:
+                await fail(server, reason)
+            return reason
+        finally:
+            await backend.close()
 
 
 async def load_and_serve(
-    stop: asyncio.Event, server: LmiServer, backend: ProcessBackend
+    stop: asyncio.Event, server: LmiServer, backend: ProcessBackend, scratch: Path
 ) -> str | None:
     """Load and serve until a failure; its reason, None once `stop` is set."""
     async with ended_by(stop) as stopping:
-        loading = asyncio.ensure_future(load(server, backend))
+        loading = asyncio.ensure_future(load(server, backend, scratch))
         await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             loading.cancel()
@@ -134,16 +149,21 @@ async def ended_by(stop: asyncio.Event) -> AsyncIterator[asyncio.Task[bool]]:
         task.cancel()
 
 
-async def load(server: LmiServer, backend: ProcessBackend) -> LoadedModel:
+async def load(server: LmiServer, backend: ProcessBackend, scratch: Path) -> LoadedModel:
     """Fetch and load model, tokenizer, template and first adapters.
 
-    Raises ConfigurationError, ValueError or EngineFailedError with the reason.
+    `scratch` is an empty folder that lives as long as the model. Raises ConfigurationError,
+    ValueError or EngineFailedError with the reason.
     """
     config = server.config
     folder = await asyncio.to_thread(model_folder, config)
-    adapters = first_adapters(config, folder)
+    adapters, remote_adapters = first_adapters(config, folder)
+    defaults = model_defaults(config, folder)
+    if defaults != NEUTRAL:
+        log.info("defaults of sampling by the model or its options: %s", defaults)
     log.info("loading %s with %d adapters", folder, len(adapters))
-    await backend.start(StartEngine(engine_settings(config, folder), adapter_pairs(adapters)))
+    read_folder = await asyncio.to_thread(overlay, folder, config.config_overrides, scratch)
+    await backend.start(StartEngine(engine_settings(config, read_folder), adapter_pairs(adapters)))
     codec = await asyncio.to_thread(TextCodec.load, folder)
     chat = load_chat_template(folder, config.chat_template, server.clock, config.model_dir)
     try:
@@ -162,11 +182,43 @@ async def load(server: LmiServer, backend: ProcessBackend) -> LoadedModel:
         limit_s=config.loading_timeout_s,
     )
     registry.adopt(adapters)
+    await register_remote(registry, remote_adapters)
     log.info("ready: %s, at most %d tokens a request", facts.dtype, facts.max_model_len)
-    return LoadedModel(backend=backend, codec=codec, chat=chat, registry=registry)
+    return LoadedModel(
+        backend=backend, codec=codec, chat=chat, registry=registry, defaults=defaults
+    )
 
 
-def first_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
+async def register_remote(registry: AdapterRegistry, adapters: list[tuple[str, str]]) -> None:
+    """Register the adapters (name, URI) that the options name. Raises ConfigurationError."""
+    for name, uri in adapters:
+        try:
+            await registry.register(AdapterRecord(name=name, alias=name, src=uri))
+        except Refusal as refusal:
+            raise ConfigurationError(
+                f"lora_modules names {uri} for {name}, which cannot be loaded: {refusal.message}"
+            ) from refusal
+
+
+def first_adapters(
+    config: LmiConfig, folder: Path
+) -> tuple[list[tuple[str, Path]], list[tuple[str, str]]]:
+    """The adapters in folders, and the remote ones by URI.
+
+    They lie beside serving.properties, in the model's folder, or where lora_modules names them.
+    """
+    modules, remote = module_adapters(config)
+    named = [name for name, _ in (*modules, *remote)]
+    for name in named:
+        try:
+            check_name(name)
+        except Refusal as refusal:
+            raise ConfigurationError(f"lora_modules: {refusal.message}") from refusal
+    found = [it for it in folder_adapters(config, folder) if it[0] not in named]
+    return [*found, *modules], remote
+
+
+def folder_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
     """The adapters beside serving.properties and in the model's folder."""
     found = adapter_folders((config.model_dir, folder), config.adapters)
     if not found and config.adapters != DEFAULT_ADAPTERS:

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 
-MODEL_VARIABLES = ("HF_MODEL_ID", "OPTION_MODEL_ID", "SAGEMAKER_SUBMIT_DIRECTORY")
+MODEL_VARIABLES = (
+    "HF_MODEL_ID", "OPTION_MODEL_ID", "OPTION_MODEL", "SM_VLLM_MODEL", "SAGEMAKER_SUBMIT_DIRECTORY",
+)  # fmt: skip
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 
 
@@ -30,7 +32,8 @@ def hub_model(container: Container) -> str | None:
 
 def hub_model_of(environment: Mapping[str, str]) -> str | None:
     """`hub_model` of a container with these variables."""
-    model_id = environment.get("OPTION_MODEL_ID") or environment.get("HF_MODEL_ID") or ""
+    named = ("OPTION_MODEL_ID", "OPTION_MODEL", "SM_VLLM_MODEL", "HF_MODEL_ID")
+    model_id = next((it for name in named if (it := environment.get(name))), "")
     return None if not model_id or "://" in model_id or model_id[0] in "/." else model_id
 
 

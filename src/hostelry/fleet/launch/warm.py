@@ -22,6 +22,7 @@ from hostelry.fleet.host.processes import MARKER_VARIABLE, WatchedProcess, ident
 from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
 from hostelry.fleet.launch.warm_rules import (
     WARM_MODULES,
+    arguments_of,
     cold_cause,
     own_home_cause,
     parent_environment,
@@ -129,7 +130,7 @@ class WarmForks:
         self._last_number += 1
         order = ForkOrder(
             number=self._last_number,
-            arguments=(),
+            arguments=arguments_of(argv),
             environment=run_as.environment(environment) if run_as else dict(environment),
             folder=str(run_as.work if run_as else folder),
             log=str(copy_log),

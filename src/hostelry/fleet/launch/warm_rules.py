@@ -5,20 +5,21 @@ variables that are not read during the import: those listed here. A container th
 is started cold, which is slower and always right.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hostelry.fleet.artifacts.sources import hub_model_of
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.rules.given_variables import DEVICE_VARIABLES
-from hostelry.fleet.rules.images import LMI_COMMAND
+from hostelry.fleet.rules.images import LMI_COMMAND, TGI_COMMAND, VLLM_COMMAND
 from hostelry.fleet.rules.interpreter import PYTHON_VARIABLES
 from hostelry.fleet.rules.limits import THREAD_VARIABLES, thread_variables
 
 # Modules to import by command; the main() of the first one runs the copy.
-WARM_MODULES: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    LMI_COMMAND: ("hostelry.containers.lmi.__main__", "hostelry.containers.lmi.engine.process"),
-}
-READ_LATE_PREFIXES = ("OPTION_", "SERVING_", "SAGEMAKER_", "HOSTELRY_", "AWS_")
+WARM_MODULES: Mapping[tuple[str, ...], tuple[str, ...]] = dict.fromkeys(
+    (LMI_COMMAND, VLLM_COMMAND, TGI_COMMAND),
+    ("hostelry.containers.lmi.__main__", "hostelry.containers.lmi.engine.process"),
+)
+READ_LATE_PREFIXES = ("OPTION_", "SERVING_", "SM_VLLM_", "SAGEMAKER_", "HOSTELRY_", "AWS_")
 # The engine sets thread counts again, devices are enumerated on first use, and the interpreter's
 # own options decided where modules are searched.
 READ_LATE = frozenset(
@@ -44,6 +45,11 @@ def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         MARKER_VARIABLE: "-" * MARKER_ROOM,
     }
+
+
+def arguments_of(argv: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of a program that is started as `python -m MODULE ARGUMENTS`."""
+    return tuple(argv[argv.index("-m") + 2 :]) if "-m" in argv else ()
 
 
 def cold_cause(parent: Mapping[str, str], environment: Mapping[str, str]) -> str | None:

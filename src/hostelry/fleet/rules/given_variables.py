@@ -24,7 +24,7 @@ PLATFORM_NAMES = ("SAGEMAKER_BIND_HOST", "SAGEMAKER_BIND_TO_PORT", "HOSTELRY_*",
 # Names of the built-in servers -> why they are harmless. A star stands for any ending.
 BUILT_IN: Mapping[tuple[str, ...], str] = {
     ("OPTION_*",): "LMI's options: parsed, bounded, and their paths kept to the model folder",
-    ("SERVING_*",): "DJL Serving's settings: one is an option, nothing reads the others",
+    ("SERVING_*",): "DJL Serving's settings: options, as in serving.properties",
     ("DRILL_*",): "what the drill server is to do",
     (
         "SAGEMAKER_BASE_DIR", "SAGEMAKER_BATCH", "SAGEMAKER_BATCH_STRATEGY",
@@ -38,7 +38,7 @@ BUILT_IN: Mapping[tuple[str, ...], str] = {
         "SAGEMAKER_TS_*",
     ): "what SageMaker's SDK sets for every image: limits, which are parsed, and names of code "
     "that is not run here",
-    ("SM_*",): "SageMaker's settings for vLLM and TGI: one is an option, nothing reads the others",
+    ("SM_*",): "SageMaker's settings for vLLM and TGI: options, parsed and bounded as LMI's",
     ("TS_*", "MMS_*"): "settings of TorchServe and Multi Model Server, which run nowhere here",
     (
         "HF_MODEL_ID", "HF_REVISION", "HF_MODEL_REVISION", "HF_TASK", "HF_MODEL_QUANTIZE",
@@ -56,8 +56,15 @@ BUILT_IN: Mapping[tuple[str, ...], str] = {
         "MAX_BATCH_SIZE", "MAX_BATCH_TOTAL_TOKENS", "MAX_CONCURRENT_REQUESTS", "MAX_INPUT_LENGTH",
         "MAX_INPUT_TOKENS", "MAX_TOTAL_TOKENS", "MESSAGES_API_ENABLED", "MODEL_CACHE_ROOT",
         "MODEL_LOADING_TIMEOUT", "MODEL_SERVER_TIMEOUT", "MODEL_SERVER_WORKERS", "NUM_SHARD",
-        "PREDICT_TIMEOUT", "TENSOR_PARALLEL_DEGREE", "DTYPE", "QUANTIZE", "SHARDED",
-    ): "options of LMI and TGI under their older names: numbers and flags",
+        "PREDICT_TIMEOUT", "TENSOR_PARALLEL_DEGREE", "PIPELINE_PARALLEL_DEGREE", "DTYPE",
+        "QUANTIZE", "SHARDED", "REVISION", "KV_CACHE_DTYPE", "TRUST_REMOTE_CODE", "ROPE_SCALING",
+        "ROPE_FACTOR", "LORA_ADAPTERS", "PAYLOAD_LIMIT", "MAX_BEST_OF", "MAX_STOP_SEQUENCES",
+        "MAX_TOP_N_TOKENS", "MAX_CLIENT_BATCH_SIZE", "MAX_WAITING_TOKENS", "WAITING_SERVED_RATIO",
+        "CUDA_MEMORY_FRACTION", "SPECULATE", "CUDA_GRAPHS", "DISABLE_CUSTOM_KERNELS",
+        "PREFIX_CACHING", "PREFILL_CHUNKING", "VALIDATION_WORKERS", "GRACEFUL_TERMINATION_TIMEOUT",
+        "WATERMARK_GAMMA", "WATERMARK_DELTA", "DISABLE_GRAMMAR_SUPPORT", "ENABLE_PREFILL_LOGPROBS",
+        "JSON_OUTPUT", "USAGE_STATS", "API_KEY", "TOKENIZER_CONFIG_PATH",
+    ): "options of LMI and TGI under their older names: parsed, bounded, or refused",
     (
         "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
         "AWS_DEFAULT_REGION",

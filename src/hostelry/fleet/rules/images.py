@@ -17,7 +17,8 @@
 
     the image matches an [[image]]         -> the first one that matches
     hostelry/drill                         -> the built-in drill server
-    djl-inference, djl-lmi, lmi, vllm      -> the built-in LLM server
+    djl-inference, djl-lmi, lmi            -> the built-in LLM server
+    vllm                                   -> the same, in the manner of vLLM
     tgi-inference, text-generation-inference
                                            -> the same, in the manner of TGI
     any other                              -> its own container; none with `enabled = false`
@@ -41,9 +42,12 @@ from hostelry.base.json import convert
 from hostelry.fleet.rules.given_variables import BUILT_IN_NAMES
 from hostelry.fleet.rules.interpreter import PYTHON
 
-LMI_REPOSITORY = re.compile(r"(^|[-_./])(djl-inference|djl-lmi|lmi|vllm)($|[-_./])")
+LMI_REPOSITORY = re.compile(r"(^|[-_./])(djl-inference|djl-lmi|lmi)($|[-_./])")
+VLLM_REPOSITORY = re.compile(r"(^|[-_./])vllm($|[-_./])")
 TGI_REPOSITORY = re.compile(r"(^|[-_./])(tgi-inference|text-generation-inference)$")
 LMI_COMMAND = (*PYTHON, "-m", "hostelry.containers.lmi")
+VLLM_COMMAND = (*LMI_COMMAND, "--vllm")
+TGI_COMMAND = (*LMI_COMMAND, "--tgi")
 LMI_PROBE_BODY = (
     b'{"inputs": "Hello", "parameters": {"max_new_tokens": 1, "output_formatter": "json"}}'
 )
@@ -104,7 +108,8 @@ LMI_RULE = ImageRule(
     probe=Probe(content_type="application/json", body=LMI_PROBE_BODY, json_field="generated_text"),
     environment=BUILT_IN_NAMES,
 )
-TGI_RULE = replace(LMI_RULE, argv=(*LMI_COMMAND, "--tgi"))
+VLLM_RULE = replace(LMI_RULE, argv=VLLM_COMMAND)
+TGI_RULE = replace(LMI_RULE, argv=TGI_COMMAND)
 # The server that drills break on purpose (`hostelry chaos`).
 DRILL_RULE = ImageRule(
     kind="drill",
@@ -192,7 +197,9 @@ class ImageRules:
             return DRILL_RULE
         if TGI_REPOSITORY.search(repository):
             return TGI_RULE
-        return LMI_RULE if LMI_REPOSITORY.search(repository) else self._otherwise
+        if LMI_REPOSITORY.search(repository):
+            return LMI_RULE
+        return VLLM_RULE if VLLM_REPOSITORY.search(repository) else self._otherwise
 
 
 def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule:

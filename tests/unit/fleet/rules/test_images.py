@@ -28,11 +28,9 @@ body = "{}"
     [
         "763104351884.dkr.ecr.us-west-2.amazonaws.com/djl-inference:0.27.0-deepspeed0.12.6-cu121",
         "763104351884.dkr.ecr.eu-north-1.amazonaws.com/djl-inference@sha256:0123",
-        "vllm/vllm-openai:latest",
         "localhost:5000/lmi",
         "localhost/team/lmi:dev",
         "djl-lmi",
-        "public.ecr.aws/deep-learning-containers/vllm:0.11-gpu-py312",
     ],
 )
 def test_llm_images_run_on_the_built_in_server(image: str) -> None:
@@ -42,6 +40,21 @@ def test_llm_images_run_on_the_built_in_server(image: str) -> None:
     assert rule.argv == (sys.executable, "-P", "-s", "-m", "hostelry.containers.lmi")
     assert rule.probe.json_field == "generated_text"
     assert b'"max_new_tokens": 1' in rule.probe.body
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "vllm/vllm-openai:latest",
+        "public.ecr.aws/deep-learning-containers/vllm:0.11-gpu-py312",
+        "763104351884.dkr.ecr.us-east-1.amazonaws.com/vllm:0.20.2-gpu-py312-sagemaker",
+    ],
+)
+def test_vllm_images_run_on_the_built_in_server_in_the_manner_of_vllm(image: str) -> None:
+    rule = ImageRules.load(None).resolve(image)
+    assert rule is not None
+    assert rule.kind == "lmi"
+    assert rule.argv[-2:] == ("hostelry.containers.lmi", "--vllm")
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ from hostelry.containers.lmi.response.lmi_form import LmiForm
 from hostelry.containers.lmi.response.openai_form import OpenAIForm
 from hostelry.containers.lmi.response.responses_form import ResponsesForm, ResponsesStream
 from hostelry.containers.lmi.response.stream_form import JSON, LmiStream, OpenAIStream, StreamForm
+from hostelry.containers.lmi.settings.config import ImageKind
 
 ADAPTER_HEADER = "x-amzn-sagemaker-adapter-identifier"
 ALIAS_HEADER = "x-amzn-sagemaker-adapter-alias"
@@ -213,10 +214,9 @@ class InvocationHandler:
             return LmiStream(self._lmi_form(model, invocation), sse)
         if invocation.form.schema is Schema.RESPONSES:
             return ResponsesStream(self._responses_form(model, invocation))
-        sse = self.route.surface is Surface.OPENAI or Formatter.SSE_CHAT.value in (
-            formatter.value,
-            self.server.config.output_formatter,
-        )
+        config = self.server.config
+        sse = self.route.surface is Surface.OPENAI or config.tgi_compat
+        sse = sse or Formatter.SSE_CHAT.value in (formatter.value, config.output_formatter)
         return OpenAIStream(self._openai_form(model, invocation), sse)
 
     def _lmi_form(self, model: LoadedModel, invocation: Invocation) -> LmiForm:
@@ -228,6 +228,7 @@ class InvocationHandler:
         )
 
     def _openai_form(self, model: LoadedModel, invocation: Invocation) -> OpenAIForm:
+        config = self.server.config
         form = invocation.form
         form = replace(form, schema=Schema.CHAT) if form.formatter.is_chat else form
         prefix = "chatcmpl-" if form.schema is Schema.CHAT else "cmpl-"
@@ -236,7 +237,7 @@ class InvocationHandler:
             id=prefix + new_request_id(),
             created=int(self.server.clock.now()),
             token_text=model.codec.token_text,
-            lmi_names=self.route.surface is Surface.LEGACY,
+            lmi_names=self.route.surface is Surface.LEGACY and config.image is ImageKind.LMI,
         )
 
     def _responses_form(self, model: LoadedModel, invocation: Invocation) -> ResponsesForm:
@@ -262,7 +263,9 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
         tgi_compat=config.tgi_compat,
         output_formatter=config.output_formatter,
         chat=model.chat,
-        fresh_seed=secrets.randbelow(2**31),
+        fresh_seed=server.seeds.randrange(2**31),
+        defaults=model.defaults,
+        max_logprobs=config.max_logprobs,
     )
 
 

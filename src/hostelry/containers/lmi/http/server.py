@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from random import Random, SystemRandom
 
 from hostelry.base.clock import Clock
 from hostelry.containers.lmi.engine.backend import EngineBackend
@@ -12,6 +13,7 @@ from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
 from hostelry.containers.lmi.metrics.measurements import Measurements
 from hostelry.containers.lmi.refusal import Cause, Refusal
 from hostelry.containers.lmi.request.chat_template import ChatTemplate
+from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
 from hostelry.containers.lmi.settings.config import LmiConfig
 from hostelry.containers.lmi.text_codec import TextCodec
 
@@ -35,6 +37,7 @@ class LoadedModel:
     codec: TextCodec
     chat: ChatTemplate | None
     registry: AdapterRegistry
+    defaults: SamplingDefaults = NEUTRAL
 
 
 def idle_event() -> asyncio.Event:
@@ -58,7 +61,13 @@ class LmiServer:
     ready_at: float | None = None
     measured: Measurements = field(default_factory=Measurements)
     in_flight: int = field(default=0, init=False)
+    seeds: Random = field(init=False, repr=False)
     idle: asyncio.Event = field(default_factory=idle_event, init=False)
+
+    def __post_init__(self) -> None:
+        """Draw seeds from the configured one, else from the system's."""
+        seed = self.config.seed
+        self.seeds = SystemRandom() if seed is None else Random(seed)
 
     @property
     def ping_status(self) -> int:

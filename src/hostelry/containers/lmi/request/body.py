@@ -21,6 +21,7 @@ PARSERS: Mapping[Schema, Callable[[BodyFields, ParseContext], Invocation]] = {
 ORDER: Mapping[Surface, tuple[Schema, ...]] = {
     Surface.ASYNC: (Schema.COMPLETION, Schema.INPUTS, Schema.CHAT),
     Surface.LEGACY: (Schema.CHAT, Schema.INPUTS, Schema.COMPLETION),
+    Surface.OPENAI: (Schema.CHAT, Schema.COMPLETION, Schema.INPUTS),
 }
 
 

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.request.adapter_choice import Caller
+from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS
+from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
 
 
 class ChatRenderer(Protocol):
@@ -23,7 +25,7 @@ class ParseContext:
     """Configuration, caller and registered adapters as plain values.
 
     `served` are the names of the base model, `model_name` the one in responses. `fresh_seed` is
-    the seed of a request that gives none.
+    the seed of a request that gives none, `defaults` its other sampling.
     """
 
     dialect: Surface
@@ -35,3 +37,5 @@ class ParseContext:
     output_formatter: str | None = None
     chat: ChatRenderer | None = None
     fresh_seed: int = 0
+    defaults: SamplingDefaults = NEUTRAL
+    max_logprobs: int = MAX_LOGPROBS

@@ -13,7 +13,6 @@ from hostelry.containers.lmi.request.invocation import (
 )
 from hostelry.containers.lmi.request.prompt_scores import input_scores
 from hostelry.containers.lmi.request.sampling import (
-    MAX_LOGPROBS,
     parse_sampling,
     parse_sequences,
     parse_temperature,
@@ -36,8 +35,8 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
     refuse_unsupported(parameters)
     prompts, listed = parse_prompts(body.raw("inputs"))
     formatter = choose_formatter(body, parameters, context)
-    top_tokens = parameters.integer("top_n_tokens", 0, MAX_LOGPROBS)
-    logprobs = parameters.integer("logprobs", 0, MAX_LOGPROBS)
+    top_tokens = parameters.integer("top_n_tokens", 0, context.max_logprobs)
+    logprobs = parameters.integer("logprobs", 0, context.max_logprobs)
     details = parameters.flag("details", context.tgi_compat)
     reported = details or formatter is not Formatter.JSON
     sampling = parse_sampling(
@@ -45,6 +44,7 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
         temperature=lmi_temperature(parameters, context),
         num_logprobs=max(top_tokens or 0, logprobs or 0) if reported else None,
         seed=context.fresh_seed,
+        defaults=context.defaults,
     )
     sequences = parse_sequences(parameters, num_prompts=len(prompts), stream=formatter.streams)
     if sequences.returned > 1 and formatter.streams:
@@ -60,16 +60,18 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
     scores = input_scores(
         parameters,
         details=details,
-        most=MAX_LOGPROBS,
+        most=context.max_logprobs,
         can_stream=context.dialect is Surface.LEGACY,
         stream=formatter.streams,
     )
     return Invocation(
         prompts=prompts,
         adapters=choose_adapters(context.caller, body, len(prompts), context.registered),
-        max_new_tokens=parameters.integer("max_new_tokens", 1)
-        or parameters.integer("max_tokens", 1)
-        or DEFAULT_MAX_NEW_TOKENS,
+        max_new_tokens=context.defaults.bounded(
+            parameters.integer("max_new_tokens", 1)
+            or parameters.integer("max_tokens", 1)
+            or DEFAULT_MAX_NEW_TOKENS
+        ),
         sampling=sampling,
         texts=parse_texts(parameters),
         stream=formatter.streams,
@@ -110,7 +112,7 @@ def lmi_temperature(parameters: BodyFields, context: ParseContext) -> float:
     The rolling batch samples only with do_sample true; the async handler unless it is false.
     """
     sample = parameters.flag("do_sample", context.dialect is not Surface.LEGACY)
-    temperature = parse_temperature(parameters, 1.0)
+    temperature = parse_temperature(parameters, context.defaults.temperature)
     return temperature if sample else 0.0
 
 

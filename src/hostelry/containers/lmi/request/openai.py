@@ -21,7 +21,6 @@ from hostelry.containers.lmi.request.prompt_scores import (
     prompt_logprobs,
 )
 from hostelry.containers.lmi.request.sampling import (
-    MAX_LOGPROBS,
     NOT_IN_THIS_VERSION,
     parse_sampling,
     parse_sequences,
@@ -44,7 +43,7 @@ def parse_completion(body: BodyFields, context: ParseContext) -> Invocation:
         schema=Schema.COMPLETION,
         prompts=prompts,
         max_tokens=None,
-        top=body.integer("logprobs", 0, MAX_LOGPROBS),
+        top=body.integer("logprobs", 0, context.max_logprobs),
     )
 
 
@@ -64,13 +63,14 @@ def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
         messages, add_generation_prompt=body.flag("add_generation_prompt", True)
     )
     max_tokens = body.integer("max_completion_tokens", 1) or body.integer("max_tokens", 1)
+    max_tokens = max_tokens or context.defaults.max_new_tokens
     return openai_invocation(
         body,
         context,
         schema=Schema.CHAT,
         prompts=(PromptText(text, add_special_tokens=False),),
         max_tokens=max_tokens,
-        top=chat_logprobs(body),
+        top=chat_logprobs(body, context.max_logprobs),
     )
 
 
@@ -89,23 +89,30 @@ def openai_invocation(
     options = body.members("stream_options")
     sampling = parse_sampling(
         body,
-        temperature=parse_temperature(body, 1.0, MAX_OPENAI_TEMPERATURE),
+        temperature=parse_temperature(body, context.defaults.temperature, MAX_OPENAI_TEMPERATURE),
         num_logprobs=top,
         seed=context.fresh_seed,
+        defaults=context.defaults,
     )
     stream = body.flag("stream", context.caller.streaming_api)
     sequences = parse_sequences(body, num_prompts=len(prompts), stream=stream)
     if schema is Schema.COMPLETION:
         scores = completion_scores(
-            body, top=top, most=MAX_LOGPROBS, stream=stream, num_sequences=sequences.generated
+            body,
+            top=top,
+            most=context.max_logprobs,
+            stream=stream,
+            num_sequences=sequences.generated,
         )
         max_tokens = completion_tokens(body, scores, DEFAULT_COMPLETION_TOKENS)
     else:
-        scores = PromptScores(reported=prompt_logprobs(body, most=MAX_LOGPROBS, stream=stream))
+        scores = PromptScores(
+            reported=prompt_logprobs(body, most=context.max_logprobs, stream=stream)
+        )
     return Invocation(
         prompts=prompts,
         adapters=(adapter,) * len(prompts),
-        max_new_tokens=max_tokens,
+        max_new_tokens=context.defaults.bounded(max_tokens),
         sampling=sampling,
         texts=parse_texts(body),
         stream=stream,
@@ -130,9 +137,9 @@ def answered_model(adapter: str | None, context: ParseContext) -> str:
     return adapter or context.model_name
 
 
-def chat_logprobs(body: BodyFields) -> int | None:
-    """Number of alternatives reported with each token; None for no logprobs."""
-    top = body.integer("top_logprobs", 0, MAX_LOGPROBS)
+def chat_logprobs(body: BodyFields, most: int) -> int | None:
+    """Number of alternatives reported with each token, up to `most`; None for no logprobs."""
+    top = body.integer("top_logprobs", 0, most)
     if body.flag("logprobs"):
         return top or 0
     if top:

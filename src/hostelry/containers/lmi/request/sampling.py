@@ -5,6 +5,7 @@ import math
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.fields import MAX_INTEGER, BodyFields, shown
 from hostelry.containers.lmi.request.invocation import SequenceCounts, TextOptions
+from hostelry.containers.lmi.request.sampling_defaults import SamplingDefaults
 from hostelry.containers.lmi.request.structure import parse_structure
 from hostelry.engine.request import (
     LEAST_REPETITION_PENALTY,
@@ -38,28 +39,39 @@ def refuse_unsupported(fields: BodyFields) -> None:
 
 
 def parse_sampling(
-    fields: BodyFields, *, temperature: float, num_logprobs: int | None, seed: int
+    fields: BodyFields,
+    *,
+    temperature: float,
+    num_logprobs: int | None,
+    seed: int,
+    defaults: SamplingDefaults,
 ) -> SamplingParams:
     """The sampling parameters but max_new_tokens; `temperature` is taken as given.
 
-    `seed` is the default. Raises Refusal naming the field and its range.
+    `seed` and `defaults` hold where the request does not say. Raises Refusal naming the field and
+    its range.
     """
     fewest = fields.integer("min_new_tokens", 0) or fields.integer("min_tokens", 0) or 0
     given_seed = fields.integer("seed", -MAX_INTEGER, MAX_INTEGER)
+    top_k = fields.integer("top_k", -1, MAX_TOKEN_ID)
     try:
         return SamplingParams(
             temperature=temperature,
-            top_k=max(0, fields.integer("top_k", -1, MAX_TOKEN_ID) or 0),
-            top_p=or_default(fields.number("top_p", SMALLEST, 1), 1.0),
-            min_p=fields.number("min_p", 0, 1) or 0.0,
+            top_k=defaults.top_k if top_k is None else max(0, top_k),
+            top_p=or_default(fields.number("top_p", SMALLEST, 1), defaults.top_p),
+            min_p=or_default(fields.number("min_p", 0, 1), defaults.min_p),
             repetition_penalty=or_default(
                 fields.number(
                     "repetition_penalty", LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY
                 ),
-                1.0,
+                defaults.repetition_penalty,
             ),
-            presence_penalty=fields.number("presence_penalty", -2, 2) or 0.0,
-            frequency_penalty=fields.number("frequency_penalty", -2, 2) or 0.0,
+            presence_penalty=or_default(
+                fields.number("presence_penalty", -2, 2), defaults.presence_penalty
+            ),
+            frequency_penalty=or_default(
+                fields.number("frequency_penalty", -2, 2), defaults.frequency_penalty
+            ),
             seed=(seed if given_seed is None else given_seed) & MAX_INTEGER,
             stop_token_ids=fields.integers("stop_token_ids", most=MAX_STOP_TOKEN_IDS),
             ignore_eos=fields.flag("ignore_eos_token") or fields.flag("ignore_eos"),

@@ -1,37 +1,53 @@
 """The server's configuration as one frozen value, from LMI's options. Pure.
 
-option                                             -> result
-supported                                          -> a field of LmiConfig
-no effect here, answers stay the same              -> a warning
+option (see option_table.py)                       -> result
+done                                               -> a field of LmiConfig
+without effect, answers stay the same              -> a warning
 asks for what is done anyway                       -> nothing
-not known to LMI                                   -> a warning
-would change answers and is not supported          -> ConfigurationError
+not in the table                                   -> a warning; ConfigurationError when strict
+would change answers and is not done               -> ConfigurationError
 value out of range                                 -> ConfigurationError naming key and choices
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Any
 
-from hostelry.base.errors import HostelryError
-from hostelry.containers.lmi.artifact_path import relative_path
+from hostelry.containers.lmi.artifact_path import CONTAINER_MODEL_DIR
 from hostelry.containers.lmi.refusal import StatusCodes, Surface
 from hostelry.containers.lmi.request.inputs import FORMATTERS
-from hostelry.containers.lmi.request.terms import MAX_DEADLINE_S
-from hostelry.containers.lmi.settings.option_table import REFUSED, effect_missing, is_known
+from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS
+from hostelry.containers.lmi.settings.lmi_options import OWN_HANDLERS
+from hostelry.containers.lmi.settings.lora_modules import LoraModule, parse_modules
+from hostelry.containers.lmi.settings.option_reader import (
+    MAX_INTEGER,
+    SHOWN_CHARACTERS,
+    ConfigurationError,
+    OptionReader,
+    header_name,
+    invalid_setting,
+    shown,
+    whole_number,
+)
+from hostelry.containers.lmi.settings.option_row import OptionFate, OptionRow
+from hostelry.containers.lmi.settings.option_table import close_names, row_of
 from hostelry.containers.lmi.settings.options import Options, Setting, merge_options
 from hostelry.containers.lmi.settings.tenant_options import parse_policies, parse_policy
+from hostelry.containers.lmi.settings.tgi_options import TGI_VARIABLES
+from hostelry.engine import request as engine_request
 from hostelry.engine.scheduler.tenants import TenantPolicy
 
-T = TypeVar("T")
-
 DEFAULT_MAX_LORAS = 4
-SHOWN_CHARACTERS = 200
 MIB = 1024 * 1024
-MAX_INTEGER = 2**53 - 1  # of any setting: exact in the number format of every client
 DEFAULT_MAX_REQUEST_BYTES = 64 * MIB
+MAX_BATCH_SIZES: Mapping[Surface, int] = {
+    Surface.ASYNC: 32,
+    Surface.LEGACY: 256,
+    Surface.OPENAI: 256,
+}
 
 DTYPES: Mapping[str, str] = {
     "auto": "auto",
@@ -59,8 +75,12 @@ ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
 
 
-class ConfigurationError(HostelryError):
-    """The server cannot start as it is configured; the message names key, value and choices."""
+class ImageKind(Enum):
+    """The container images that the server stands in for."""
+
+    LMI = "lmi"
+    VLLM = "vllm"
+    TGI = "tgi"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +92,10 @@ class LmiConfig:
     leave the choice to the engine. `served` are the names of the base model in requests,
     `model_name` the one in responses. `max_loras` bounds the distinct adapters of one step (None:
     no bound), `max_cpu_loras` the pinned ones; the number of registered ones is not limited.
-    `adapters` is the folder of the model's own adapters, inside the model folder. `pool_bytes`,
+    `adapters` is the folder of the model's own adapters, inside the model folder; `lora_modules`
+    are more of them. `config_overrides` are in the place of members of config.json. Defaults of
+    sampling come from `generation_config` (auto, vllm, or a folder) and `generation_overrides`.
+    With `seed` the seeds of requests that give none are drawn from it. `pool_bytes`,
     `adapter_host_bytes` and `adapter_cache_bytes` None are the engine's defaults; without
     `adapter_cache_dir` nothing is cached on disk. `default_tenant` is the policy of tenants that
     are not in `tenants`.
@@ -82,6 +105,8 @@ class LmiConfig:
     model_id: str | None = None
     artifact_folders: tuple[str, ...] = ()
     revision: str | None = None
+    hf_token: str | None = field(default=None, repr=False)
+    image: ImageKind = ImageKind.LMI
     model_name: str = "lmi"
     served: tuple[str, ...] = ("lmi",)
     dialect: Surface = Surface.ASYNC
@@ -99,6 +124,12 @@ class LmiConfig:
     max_cpu_loras: int = 4
     max_lora_rank: int = 16
     adapters: PurePosixPath = DEFAULT_ADAPTERS
+    lora_modules: tuple[LoraModule, ...] = ()
+    config_overrides: Mapping[str, Any] = field(default_factory=dict)
+    generation_config: str = "auto"
+    generation_overrides: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    max_logprobs: int = MAX_LOGPROBS
     pool_bytes: int | None = None
     prefix_cache: bool = True
     adapter_host_bytes: int | None = None
@@ -123,6 +154,7 @@ def resolve_config(
     listing: Collection[str],
     model_dir: Path,
     machine_cpus: int,
+    image: ImageKind = ImageKind.LMI,
 ) -> LmiConfig:
     """The configuration by environment, serving.properties and the model folder's listing.
 
@@ -131,35 +163,46 @@ def resolve_config(
     """
     options = merge_options(env, properties_text)
     read = OptionReader(options)
-    warnings = [*options.warnings, *option_warnings(options, listing)]
-    dialect = read.dialect()
+    warnings = [*options.warnings, *option_warnings(options, env, image, read)]
+    refuse_custom_code(options, listing)
+    dialect = chosen_dialect(options, read, image)
     max_loras = read.optional_integer("max_loras", 1)
     model_id = read.text("model_id")
-    names = [it.strip() for it in (read.text("served_model_name") or "lmi").split(",")]
+    base = model_id or (str(CONTAINER_MODEL_DIR) if image is ImageKind.VLLM else None)
+    names = read.names("served_model_name") or ((base,) if image is ImageKind.VLLM and base else ())
+    names = names or ("lmi",)
+    dtype = DTYPES[read.choice("dtype", "auto", tuple(DTYPES))]
+    enable_lora = read.flag("enable_lora", False)
     return LmiConfig(
         model_dir=model_dir,
         model_id=model_id,
         artifact_folders=artifact_folders(env),
         revision=read.text("revision"),
+        hf_token=read.text("hf_token"),
+        image=image,
         model_name=names[0],
         served=tuple(dict.fromkeys([*names, *([model_id] if model_id else [])])),
         dialect=dialect,
-        dtype=DTYPES[read.choice("dtype", "auto", tuple(DTYPES))],
-        max_batch_size=read.integer(
-            "max_rolling_batch_size", 256 if dialect is Surface.LEGACY else 32, 1
-        ),
+        dtype=dtype,
+        max_batch_size=read.integer("max_rolling_batch_size", MAX_BATCH_SIZES[dialect], 1),
         max_batched_tokens=read.optional_integer("max_rolling_batch_prefill_tokens", 1),
         max_model_len=read.optional_integer("max_model_len", 2),
         num_threads=cpu_threads(env, machine_cpus),
         use_accelerators=reserved(env, "HOSTELRY_ACCELERATORS") != 0,
         job_queue_size=read.integer("job_queue_size", 1000, 0),
         max_request_bytes=max_request_bytes(env, read),
-        enable_lora=read.flag("enable_lora", False),
+        enable_lora=enable_lora,
         max_loras=max_loras,
         max_cpu_loras=read.integer("max_cpu_loras", max_loras or DEFAULT_MAX_LORAS, max_loras or 1),
         max_lora_rank=read.integer("max_lora_rank", 16, 1),
         adapters=read.folder("adapters", DEFAULT_ADAPTERS),
-        weight_dtype="int8" if (read.text("quantize") or "").lower() == "int8" else "auto",
+        lora_modules=lora_modules(options, read, enable_lora=enable_lora),
+        config_overrides=config_overrides(read),
+        generation_config=generation_config(read, dialect),
+        generation_overrides=read.members("override_generation_config"),
+        seed=read.optional_integer("seed", 0),
+        max_logprobs=max_logprobs(options),
+        weight_dtype=weight_dtype(options, dtype),
         pool_bytes=read.optional_integer("pool_bytes", 1),
         prefix_cache=read.flag("enable_prefix_caching", True),
         adapter_host_bytes=read.optional_integer("adapter_host_bytes", 0),
@@ -168,134 +211,73 @@ def resolve_config(
         tenants=read.parsed("tenants", parse_policies) or {},
         default_tenant=read.parsed("default_tenant", parse_policy) or TenantPolicy(),
         first_token_deadline_s=read.seconds("first_token_deadline_s"),
-        output_formatter=read.formatter(),
+        output_formatter=read.choice("output_formatter", "", tuple(FORMATTERS)) or None,
         tgi_compat=read.flag("tgi_compat", False),
         chat_template=read.text("chat_template"),
         predict_timeout_s=read.integer("predict_timeout", 240, 1),
         loading_timeout_s=read.integer("model_loading_timeout", 1800, 1),
         codes=read.codes(),
+        request_id_header=read.parsed("/request_id_header_key", header_name) or "x-request-id",
         warnings=tuple(warnings),
     )
 
 
-class OptionReader:
-    """Typed reads of options; an invalid value raises ConfigurationError."""
+def chosen_dialect(options: Options, read: OptionReader, image: ImageKind) -> Surface:
+    """OPENAI for a vLLM image, LEGACY where a rolling batch is named, else ASYNC."""
+    name = read.choice("rolling_batch", "auto", tuple(DIALECTS))
+    if read.flag("async_mode", False) and DIALECTS[name] is Surface.LEGACY:
+        raise invalid_setting(options.settings["async_mode"], f"false with rolling_batch={name}")
+    read.choice("task", "auto", TASKS)
+    read.choice("engine", "Python", ENGINES, str)
+    return Surface.OPENAI if image is ImageKind.VLLM else DIALECTS[name]
 
-    def __init__(self, options: Options) -> None:
-        self._settings = options.settings
 
-    def text(self, name: str) -> str | None:
-        """The option's text."""
-        setting = self._settings.get(name)
-        return setting.value if setting else None
+def generation_config(read: OptionReader, dialect: Surface) -> str:
+    """Where defaults of sampling come from; LMI's rolling batch and TGI read none of the model."""
+    return read.text("generation_config") or ("vllm" if dialect is Surface.LEGACY else "auto")
 
-    def flag(self, name: str, default: bool) -> bool:
-        """True or false, in any case."""
-        return self.choice(name, str(default).lower(), ("true", "false"), str.lower) == "true"
 
-    def choice(
-        self,
-        name: str,
-        default: str,
-        allowed: tuple[str, ...],
-        form: Callable[[str], str] = str.lower,
-    ) -> str:
-        """One of `allowed`."""
-        setting = self._settings.get(name)
-        if setting is None:
-            return default
-        value = form(setting.value)
-        if value not in allowed:
-            raise invalid_setting(setting, f"one of {', '.join(allowed)}")
-        return value
+def config_overrides(read: OptionReader) -> dict[str, Any]:
+    """What is in the place of config.json's members."""
+    scaling, theta = read.members("rope_scaling"), read.number("rope_theta")
+    return {
+        **read.members("hf_overrides"),
+        **({"rope_scaling": dict(scaling)} if scaling else {}),
+        **({} if theta is None else {"rope_theta": theta}),
+    }
 
-    def integer(self, name: str, default: int, low: int) -> int:
-        """A whole number of at least `low`."""
-        value = self.optional_integer(name, low)
-        return default if value is None else value
 
-    def optional_integer(self, name: str, low: int) -> int | None:
-        """A whole number of at least `low`; None when absent."""
-        setting = self._settings.get(name)
-        if setting is None:
-            return None
-        return whole_number(setting, low)
-
-    def folder(self, name: str, default: PurePosixPath) -> PurePosixPath:
-        """A folder below the model's, relative to it."""
-        setting = self._settings.get(name)
-        if setting is None:
-            return default
-        path = relative_path(setting.value)
-        if path is None or not path.parts:
-            raise invalid_setting(setting, "a folder inside the model folder, such as adapters")
-        return path
-
-    def seconds(self, name: str) -> float | None:
-        """A time; None when absent."""
-        setting = self._settings.get(name)
-        if setting is None:
-            return None
-        try:
-            value = float(setting.value)
-        except ValueError:
-            value = math.nan
-        if not 0 < value <= MAX_DEADLINE_S:
-            raise invalid_setting(setting, f"a number greater than 0, at most {MAX_DEADLINE_S:g}")
-        return value
-
-    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """The result of `parse`, which may raise ValueError; None when absent."""
-        setting = self._settings.get(name)
-        if setting is None:
-            return None
-        try:
-            return parse(setting.value)
-        except ValueError as error:
-            shown = setting.value[:SHOWN_CHARACTERS]
-            raise ConfigurationError(f"{setting.given_as} is {shown!r}: {error}") from error
-
-    def dialect(self) -> Surface:
-        """LEGACY where a rolling batch is named, else ASYNC."""
-        name = self.choice("rolling_batch", "auto", tuple(DIALECTS))
-        if DIALECTS[name] is Surface.LEGACY and self.flag("async_mode", False):
-            raise invalid_setting(self._settings["async_mode"], f"false with rolling_batch={name}")
-        self.choice("task", "auto", TASKS)
-        self.choice("engine", "Python", ENGINES, str)
-        return DIALECTS[name]
-
-    def formatter(self) -> str | None:
-        """The configured output formatter."""
-        allowed = tuple(FORMATTERS)
-        return self.choice("output_formatter", "", allowed) or None
-
-    def codes(self) -> StatusCodes:
-        """The configurable statuses."""
-        return StatusCodes(
-            bad_request=self.integer("/bad_request_http_code", 400, 400),
-            queue_full=self.integer("/throttle_error_http_code", 503, 400),
-            not_ready=self.integer("/wlm_error_http_code", 503, 400),
-            timeout=self.integer("/timeout_http_code", 400, 400),
-            server_error=self.integer("/server_error_http_code", 500, 400),
+def weight_dtype(options: Options, dtype: str) -> str:
+    """The weights' type: int8, or as stored. Raises ConfigurationError for other kinds."""
+    cache = options.settings.get("kv_cache_dtype")
+    if cache and DTYPES.get(cache.value.lower()) not in ("auto", dtype):
+        raise invalid_setting(cache, f"auto, or the option dtype ({dtype})")
+    kind = options.settings.get("quantize")
+    if kind is None or kind.value.lower() in ("none", "false", "auto"):
+        return "auto"
+    if kind.value.lower() != "int8":
+        raise invalid_setting(
+            kind, "int8 (on CPU), or left out: weights are then computed as they are stored"
         )
+    return "int8"
 
 
-def invalid_setting(setting: Setting, allowed: str) -> ConfigurationError:
-    """The error of one setting."""
-    shown = setting.value[:SHOWN_CHARACTERS]
-    return ConfigurationError(f"{setting.given_as} is {shown!r}; it must be {allowed}")
+def max_logprobs(options: Options) -> int:
+    """The most alternatives of a token that a request may ask for."""
+    setting = options.settings.get("max_logprobs")
+    return (
+        MAX_LOGPROBS if setting is None else whole_number(setting, 0, engine_request.MAX_LOGPROBS)
+    )
 
 
-def whole_number(setting: Setting, low: int, high: int = MAX_INTEGER) -> int:
-    """The value as a whole number from `low` to `high`. Raises ConfigurationError."""
-    digits = setting.value.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(high))):
-        value = None
-    else:
-        value = int(setting.value)
-    if value is None or not low <= value <= high:
-        raise invalid_setting(setting, f"a whole number of at least {low} and at most {high}")
-    return value
+def lora_modules(
+    options: Options, read: OptionReader, *, enable_lora: bool
+) -> tuple[LoraModule, ...]:
+    """The adapters of the start that an option names."""
+    modules = read.parsed("lora_modules", parse_modules) or ()
+    if modules and not enable_lora:
+        raise invalid_setting(options.settings["lora_modules"], "left out without enable_lora=true")
+    return modules
 
 
 def artifact_folders(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -346,27 +328,51 @@ def max_request_bytes(env: Mapping[str, str], read: OptionReader) -> int:
     return read.integer("/max_request_size", DEFAULT_MAX_REQUEST_BYTES, 1)
 
 
-def option_warnings(options: Options, listing: Collection[str]) -> list[str]:
+def option_warnings(
+    options: Options, env: Mapping[str, str], image: ImageKind, read: OptionReader
+) -> list[str]:
     """Warnings for options without effect; raises where ignoring one would change answers."""
-    found: list[str] = []
-    for name, setting in options.settings.items():
-        if name in REFUSED and setting.value.lower() not in REFUSED[name].harmless:
-            raise invalid_setting(setting, REFUSED[name].allowed)
-        if not is_known(name):
-            kind = "property" if name.startswith("/") else "option"
-            found.append(f"{setting.given_as} is not a known {kind}; it is not used")
-        elif why := effect_missing(name, setting.value):
-            found.append(f"{setting.given_as}={setting.value} has no effect: {why}")
+    strict = read.flag("strict_options", False)
+    found = [judged(name, it, row_of(name), strict) for name, it in options.settings.items()]
+    if image is ImageKind.TGI:
+        found += [
+            judged(name, Setting(env[name], name), row, strict)
+            for name, row in TGI_VARIABLES.items()
+            if env.get(name)
+        ]
     if options.settings.get("rolling_batch", Setting("", "")).value.lower() == "lmi-dist":
         found.append("rolling_batch=lmi-dist was removed from LMI; vllm is used in its place")
+    return [it for it in found if it is not None]
+
+
+def judged(name: str, setting: Setting, row: OptionRow | None, strict: bool) -> str | None:
+    """The warning of one setting, if any; raises ConfigurationError for one that is refused."""
+    if row is None:
+        kind = "property" if name.startswith("/") else "option"
+        close = " or ".join(it.removeprefix("/") for it in close_names(name))
+        hint = f"; did you mean {close}?" if close else ""
+        message = f"{setting.given_as[:SHOWN_CHARACTERS]} is not a known {kind}{hint}"
+        if strict:
+            raise ConfigurationError(f"{message} (strict_options refuses what is not known)")
+        return f"{message}; it is not used"
+    if row.fate is OptionFate.DONE or row.asks_nothing(setting.value):
+        return None
+    if row.fate is OptionFate.REFUSED:
+        raise invalid_setting(setting, row.text)
+    value = shown(setting).strip("'\"")
+    return f"{setting.given_as}={value} has no effect: {row.text}"
+
+
+def refuse_custom_code(options: Options, listing: Collection[str]) -> None:
+    """Raise ConfigurationError where a handler of the model's author would have to run."""
     entry = options.settings.get("entryPoint")
-    if entry and not entry.value.startswith("djl_python"):
+    if entry and entry.value not in OWN_HANDLERS:
         raise invalid_setting(
-            entry, "one of LMI's own djl_python handlers; custom code is not run here"
+            entry,
+            f"one of LMI's own handlers ({', '.join(OWN_HANDLERS)}); custom code is not run here",
         )
     if "model.py" in listing:
         raise ConfigurationError(
             "the model folder holds model.py; custom inference code is not run by this server. "
             "Remove it, or bring an image of your own"
         )
-    return found

@@ -1,6 +1,7 @@
 """Location of the model's files: the model folder, another local folder, or a hub download."""
 
 import logging
+import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -8,9 +9,14 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from hostelry.containers.lmi.artifact_path import path_inside
-from hostelry.containers.lmi.settings.config import SHOWN_CHARACTERS, ConfigurationError, LmiConfig
+from hostelry.containers.lmi.settings.config import LmiConfig
+from hostelry.containers.lmi.settings.option_reader import SHOWN_CHARACTERS, ConfigurationError
 
 MODEL_FILES = ("*.json", "*.jinja", "*.safetensors")
+
+# A folder with one of these is a model.
+MODEL_MARKS = ("serving.properties", "config.json", "model.py")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w.-]+)?")
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +29,7 @@ def model_folder(config: LmiConfig) -> Path:
     model_id = config.model_id
     folder = config.model_dir if model_id is None else local_model(config, model_id)
     if folder is None:
-        folder = download(model_id or "", config.revision, config.adapters)
+        folder = download(model_id or "", config)
     if not (folder / "config.json").is_file():
         raise ConfigurationError(
             f"{folder} holds no config.json; put a Hugging Face model there, or name one in "
@@ -55,20 +61,58 @@ def local_model(config: LmiConfig, model_id: str) -> Path | None:
     return None
 
 
-def download(model_id: str, revision: str | None, adapters: PurePosixPath) -> Path:
+def download(model_id: str, config: LmiConfig) -> Path:
     """Download the snapshot of a hub model, including its adapters; its folder.
 
-    Uses the operator's HF_HOME, HF_TOKEN and HF_HUB_OFFLINE.
+    Uses the operator's HF_HOME and HF_HUB_OFFLINE, and the configured token before HF_TOKEN.
     """
-    log.info("fetching %s (revision %s) from the hub", model_id, revision or "main")
+    log.info("fetching %s (revision %s) from the hub", model_id, config.revision or "main")
     try:
-        patterns = [*MODEL_FILES, f"{adapters}/*"]
-        return Path(snapshot_download(model_id, revision=revision, allow_patterns=patterns))
+        return Path(
+            snapshot_download(
+                model_id,
+                revision=config.revision,
+                allow_patterns=[*MODEL_FILES, f"{config.adapters}/*"],
+                token=config.hf_token,
+            )
+        )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ConfigurationError(
             f"model_id is {model_id}, which is no local folder and cannot be fetched from the "
             f"hub: {error}"
         ) from error
+
+
+def nested_model(model_dir: Path) -> Path:
+    """The one folder in `model_dir` if it holds a model, else `model_dir`, as DJL Serving has it.
+
+    Archives are often made of a folder, which then lies in them beside nothing but hidden files.
+    """
+    inside = [it for it in model_dir.iterdir() if not it.name.startswith(".")]
+    if len(inside) != 1 or inside[0].is_symlink() or not inside[0].is_dir():
+        return model_dir
+    return inside[0] if any((inside[0] / it).is_file() for it in MODEL_MARKS) else model_dir
+
+
+def module_adapters(config: LmiConfig) -> tuple[list[tuple[str, Path]], list[tuple[str, str]]]:
+    """The adapters of option lora_modules: name and folder, and name and URI of the hub's.
+
+    Raises ConfigurationError for a path out of the model folder.
+    """
+    local: list[tuple[str, Path]] = []
+    remote: list[tuple[str, str]] = []
+    for module in config.lora_modules:
+        path = path_inside(module.path, config.model_dir)
+        if path is not None and path.is_dir():
+            local.append((module.name, path))
+        elif HUB_ID.fullmatch(module.path):
+            remote.append((module.name, f"hf://{module.path}"))
+        else:
+            raise ConfigurationError(
+                f"lora_modules names {module.path[:SHOWN_CHARACTERS]!r} for {module.name}; it must "
+                "be a folder inside the model folder, or an id of the hub (ORGANISATION/NAME)"
+            )
+    return local, remote
 
 
 def adapter_folders(folders: Iterable[Path], adapters: PurePosixPath) -> list[tuple[str, Path]]:

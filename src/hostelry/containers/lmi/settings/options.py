@@ -1,11 +1,11 @@
 """Merge of LMI's configuration sources into one mapping of option names to values. Pure.
 
-The first wins: serving.properties, OPTION_*, HF_* and the other plain names, names of older
-servers. SageMaker's own variables overwrite all of them.
-Source: DJL Serving's LMI configuration guide.
+The first wins: serving.properties, OPTION_*, SERVING_*, SM_VLLM_*, HF_* and the other plain names,
+names of older servers. SageMaker's own variables overwrite all of them.
+Source: DJL Serving's LMI configuration guide; the entry point of AWS's vLLM images.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 PREFIX = "option."
@@ -14,13 +14,19 @@ PREFIX = "option."
 SPELLINGS: Mapping[str, str] = {"entrypoint": "entryPoint"}
 
 # Keys of serving.properties that are options without the prefix.
-UNPREFIXED = frozenset({"engine", "job_queue_size", "batch_size", "max_batch_delay"})
+UNPREFIXED = frozenset(
+    {"engine", "job_queue_size", "batch_size", "max_dynamic_batch_size", "max_batch_delay"}
+)
 
 ALIASES: Mapping[str, str] = {
     "max_num_batched_tokens": "max_rolling_batch_prefill_tokens",
     "max_num_seqs": "max_rolling_batch_size",
     "quantization": "quantize",
     "cpu_offload_gb": "cpu_offload_gb_per_gpu",
+    "model": "model_id",
+    "tensor_parallel_size": "tensor_parallel_degree",
+    "pipeline_parallel_size": "pipeline_parallel_degree",
+    "entry_point": "entryPoint",
 }
 
 # Environment variables that are read when no source of higher precedence set the option.
@@ -29,10 +35,9 @@ PLAIN_NAMES: Mapping[str, str] = {
     "HF_REVISION": "revision",
     "HF_MODEL_TRUST_REMOTE_CODE": "trust_remote_code",
     "TENSOR_PARALLEL_DEGREE": "tensor_parallel_degree",
+    "PIPELINE_PARALLEL_DEGREE": "pipeline_parallel_degree",
     "MODEL_LOADING_TIMEOUT": "model_loading_timeout",
     "PREDICT_TIMEOUT": "predict_timeout",
-    "SERVING_JOB_QUEUE_SIZE": "job_queue_size",
-    "SERVING_BATCH_SIZE": "batch_size",
     "HF_MODEL_QUANTIZE": "quantize",
     "SM_NUM_GPUS": "tensor_parallel_degree",
     "MAX_CONCURRENT_REQUESTS": "job_queue_size",
@@ -40,8 +45,9 @@ PLAIN_NAMES: Mapping[str, str] = {
     "MAX_BATCH_SIZE": "max_rolling_batch_size",
 }
 
-# Environment variables that overwrite the option.
+# Environment variables that overwrite the option, or the property with a slash.
 OVERWRITING: Mapping[str, str] = {
+    "SAGEMAKER_NUM_MODEL_WORKERS": "/maxWorkers",
     "SAGEMAKER_STARTUP_TIMEOUT": "model_loading_timeout",
     "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "predict_timeout",
 }
@@ -72,11 +78,11 @@ def merge_options(env: Mapping[str, str], properties_text: str) -> Options:
     """Every option that is set, from all sources in LMI's order."""
     options = Options()
     for key, value in parse_properties(properties_text, options.warnings).items():
-        take_property(options, key, value)
-    for variable, value in sorted(env.items()):
-        if variable.startswith("OPTION_"):
-            name = variable.removeprefix("OPTION_").lower()
-            options.put_if_absent(SPELLINGS.get(name, name), value, variable)
+        take_property(options, key, key, value)
+    for prefix, take in PREFIXES.items():
+        for variable, value in sorted(env.items()):
+            if variable.startswith(prefix):
+                take(options, variable, variable.removeprefix(prefix).lower(), value)
     for variable, name in PLAIN_NAMES.items():
         options.put_if_absent(name, env.get(variable, ""), variable)
     graphs = env.get("ENABLE_CUDA_GRAPHS", "").lower()
@@ -89,15 +95,37 @@ def merge_options(env: Mapping[str, str], properties_text: str) -> Options:
     return options
 
 
-def take_property(options: Options, key: str, value: str) -> None:
-    """Enter one pair of serving.properties."""
+def take_property(options: Options, given_as: str, key: str, value: str) -> None:
+    """Enter one pair of serving.properties, or one that a SERVING_* variable names."""
     if key.startswith(PREFIX):
-        name = key.removeprefix(PREFIX)
-        options.put_if_absent(SPELLINGS.get(name.lower(), name), value, key)
-    elif key in UNPREFIXED:
-        options.put_if_absent(key, value, key)
+        take_option(options, given_as, key.removeprefix(PREFIX), value)
     else:
-        options.put_if_absent("/" + key, value, key)
+        options.put_if_absent(key if key in UNPREFIXED else "/" + key, value, given_as)
+
+
+def take_option(options: Options, given_as: str, name: str, value: str) -> None:
+    """Enter one option of LMI."""
+    options.put_if_absent(SPELLINGS.get(name.lower(), name), value, given_as)
+
+
+def take_argument(options: Options, given_as: str, name: str, value: str) -> None:
+    """Enter one variable of a vLLM image, whose entry point makes it an argument of vLLM.
+
+    An empty value is the bare argument, which is true; false leaves the argument out.
+    """
+    if value.strip().lower() == "false":
+        return
+    if name.startswith("no_"):
+        name, value = name.removeprefix("no_"), "false"
+    options.put_if_absent(name, value or "true", given_as)
+
+
+# Prefix of variables -> the function that enters one; earlier ones win.
+PREFIXES: Mapping[str, Callable[[Options, str, str, str], None]] = {
+    "OPTION_": take_option,
+    "SERVING_": take_property,
+    "SM_VLLM_": take_argument,
+}
 
 
 def parse_properties(text: str, warnings: list[str]) -> dict[str, str]:

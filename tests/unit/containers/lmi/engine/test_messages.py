@@ -17,8 +17,9 @@ from hostelry.containers.lmi.engine.messages import (
     Unframer,
     frame,
 )
-from hostelry.containers.lmi.settings.config import ConfigurationError, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.model_source import adapter_folders, local_model, model_folder
+from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, TokenLogprob
 
 REQUEST = Request(

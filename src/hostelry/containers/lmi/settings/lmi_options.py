@@ -1,0 +1,181 @@
+"""Options of LMI and of DJL Serving under it, and this server's own.
+
+Source: DJL Serving's LMI configuration guide and its properties of Python engines, vLLM, TRT-LLM.
+"""
+
+from hostelry.containers.lmi.settings.option_row import Rows, done, each, refused, without_effect
+
+ONE_PROCESS = "the model runs in one process; answers are the same"
+OWN_MEMORY = "this engine plans its own memory; answers are the same"
+NO_SPECULATION = "speculative decoding is not done; answers are the same"
+TENSOR_RT = "it builds or tunes a TensorRT-LLM engine, and none is built here"
+NEURON = "it compiles for Neuron devices, and none is used here"
+ONE_WORKER = "a model server has one worker, started with it"
+NO_TIMEOUT = "predict_timeout bounds the time between two tokens"
+NO_SESSIONS = "sessions are refused"
+NO_CACHE_SERVER = "no other server's KV cache is used; answers are the same"
+OTHER_MODELS = "it is for models that are no language models"
+
+# Names of `entryPoint` that are handlers of LMI for generating language models.
+OWN_HANDLERS = (
+    "djl_python.huggingface",
+    "djl_python.lmi_vllm.vllm_async_service",
+    "djl_python.lmi_trtllm.trtllm_async_service",
+    "djl_python.tensorrt_llm",
+    "djl_python.lmi_dist",
+    "djl_python.transformers_neuronx",
+    "djl_python.deepspeed",
+)
+
+LMI_OPTIONS: Rows = {
+    "engine": done("Python or MPI, which are the same here"),
+    "model_id": done("the model: an id of the hub, or a folder inside the model folder"),
+    "revision": done("the revision of a model of the hub"),
+    "rolling_batch": done("vllm, trtllm and lmi-dist select the legacy dialect"),
+    "async_mode": done("true contradicts a named rolling batch"),
+    "entryPoint": done("one of LMI's own handlers for language models"),
+    "task": done("auto, generate or text-generation"),
+    "max_rolling_batch_size": done("requests in one step"),
+    "max_rolling_batch_prefill_tokens": done("tokens in one step"),
+    "dtype": done("the computing type: auto, fp32, bf16, fp16"),
+    "quantize": done("int8, which needs native kernels on CPU; any other kind is refused"),
+    "output_formatter": done("the form of answers to inputs"),
+    "tgi_compat": done("answers to inputs in the form of TGI"),
+    "enable_lora": done("adapters, and the routes that change them"),
+    "max_loras": done("distinct adapters in one step; no bound unless set"),
+    "max_cpu_loras": done("adapters that may be pinned"),
+    "max_lora_rank": done("the largest rank of an adapter"),
+    "adapters": done("the folder of the model's own adapters, inside the model folder"),
+    "model_loading_timeout": done("seconds until a start has failed"),
+    "predict_timeout": done("seconds that an answer, or a stream's next token, may take"),
+    "job_queue_size": done("requests that may wait beside a full batch"),
+    "strict_options": done("true refuses an option that is not known; else it gives a warning"),
+    "pool_bytes": done("the pool of pages for KV cache and adapters"),
+    "adapter_host_bytes": done("host memory of adapters"),
+    "adapter_cache_bytes": done("disk for copies of remote adapters"),
+    "tenants": done("policies of tenants"),
+    "default_tenant": done("the policy of all other tenants"),
+    "first_token_deadline_s": done("seconds until a request without a first token ends"),
+    "bedrock_compat": refused("false; the Bedrock form is not written by this server"),
+    "pipeline_parallel_degree": refused("1", "1"),
+    "enable_venv": refused("false; requirements of the model folder are not installed"),
+    "adapter_cache_dir": without_effect(
+        "the operator names that folder: HOSTELRY_ADAPTER_CACHE_DIR"
+    ),
+    "trust_remote_code": without_effect("code from the model's repository is never run"),
+    "max_output_size": without_effect("an answer is bounded by its tokens, and by the gateway"),
+    "enable_streaming": without_effect(
+        "a request's body or operation decides whether its answer is streamed"
+    ),
+    "chunked_read_timeout": without_effect(NO_TIMEOUT),
+    "long_lora_scaling_factors": without_effect(
+        "adapters are scaled as their own configuration says"
+    ),
+    "lora_extra_vocab_size": without_effect(
+        "an adapter that adds tokens is refused when it is loaded"
+    ),
+    "tensor_parallel_degree": without_effect(ONE_PROCESS, "1", "max"),
+    "cluster_size": without_effect(ONE_PROCESS, "1"),
+    **each("batch_size max_dynamic_batch_size", without_effect("batching is continuous", "1")),
+    **each("max_batch_delay max_rolling_batch", without_effect("batching is continuous")),
+    "cpu_offload_gb_per_gpu": without_effect(OWN_MEMORY, "0"),
+    **each(
+        "mpi_mode parallel_loading record_acceptance_rate waiting_steps use_passive_workers device "
+        "device_map low_cpu_mem_usage pythonExecutable is_peft_model modelName",
+        without_effect("this server loads and runs the model itself; answers are the same"),
+    ),
+    **each("lmcache_config_file lmcache_auto_config", without_effect(NO_CACHE_SERVER)),
+    **each(
+        "enable_stateful_sessions sessions_path sessions_expiration", without_effect(NO_SESSIONS)
+    ),
+    **each("draft_model_tp_size spec_length speculative_length", without_effect(
+        NO_SPECULATION, "0", "1"
+    )),
+    **each(
+        "draft_model_id speculative_draft_model draft_model_compiled_path",
+        without_effect(NO_SPECULATION),
+    ),
+    **each(
+        "max_input_len max_output_len max_num_tokens max_num_sequences max_draft_len "
+        "tokens_per_block kv_cache_free_gpu_mem_fraction batch_scheduler_policy "
+        "enable_kv_cache_reuse enable_trt_overlap multi_block_mode use_custom_all_reduce "
+        "use_fused_mlp use_fp num_engine_workers num_checkpoint_workers load_by_shard "
+        "trtllm_checkpoint_path save_mp_checkpoint_path backend gpt_model_version "
+        "baichuan_model_version chatglm_model_version logits_dtype multi_query_mode",
+        without_effect(TENSOR_RT),
+    ),
+    **each(
+        "rotary_base rotary_dim rotary_scaling_factor rotary_scaling_type q_format calib_size "
+        "calib_batch_size awq_block_size awq_calib_size awq_format smoothquant_alpha "
+        "smoothquant_per_channel smoothquant_per_token",
+        refused("left out: " + TENSOR_RT + ", and the model would answer otherwise"),
+    ),
+    **each(
+        "n_positions context_length_estimate compiled_graph_path optLevel unroll "
+        "neuron_optimize_level group_query_attention collectives_layout attention_layout "
+        "paged_attention enable_mixed_precision_accumulation enable_saturate_infinity "
+        "load_split_model split fuse_qkv on_device_embedding",
+        without_effect(NEURON),
+    ),
+    **each("load_in_8bit load_in_4bit", refused("false; weights are computed as they are stored")),
+    **each("normalize default_accept", without_effect(OTHER_MODELS, "true")),
+    **each(
+        "trust_insecure_model_files skops_trusted_types model_format handler extraFiles "
+        "customOpLibrary mapLocation ortDevice",
+        without_effect(OTHER_MODELS),
+    ),
+}  # fmt: skip
+
+# Properties without the prefix `option.`, SERVING_* as variables.
+PROPERTIES: Rows = {
+    "bad_request_http_code": done("the status of a bad request in the legacy dialect"),
+    "throttle_error_http_code": done("the status when the queue is full"),
+    "wlm_error_http_code": done("the status while the model is not ready"),
+    "timeout_http_code": done("the status of an answer that took too long"),
+    "server_error_http_code": done("the status of a failure of the engine"),
+    "max_request_size": done("bytes of the largest body"),
+    **each("minWorkers maxWorkers", without_effect(ONE_WORKER, "1")),
+    **each("min_workers max_workers", without_effect(ONE_WORKER, "1")),
+    **each(
+        "gpu.minWorkers gpu.maxWorkers cpu.minWorkers cpu.maxWorkers load_on_devices "
+        "max_idle_time max_idle_seconds",
+        without_effect(ONE_WORKER),
+    ),
+    **each("required_memory_mb reserved_memory_mb gpu.required_memory_mb gpu.reserved_memory_mb",
+           without_effect(OWN_MEMORY)),
+    "retry_threshold": without_effect("a request is never computed a second time"),
+    **each(
+        "log_request_metric metrics_aggregation prometheus",
+        without_effect("metrics of single requests are not logged"),
+    ),
+    "chunked_read_timeout": without_effect(NO_TIMEOUT),
+    **each(
+        "inference_address management_address cluster_address",
+        without_effect("the process that starts the server chooses its address"),
+    ),
+    **each(
+        "load_models load_model model_store model_url_pattern wait_model_loading fail_fast",
+        without_effect("the one model is loaded at the start, and a failure ends the server"),
+    ),
+    **each(
+        "allow_multi_status health_check_override error_rate_wlm error_rate_server "
+        "error_rate_model error_rate_any",
+        without_effect("/ping answers by the state of model and engine"),
+    ),
+    **each(
+        "number_of_netty_threads use_native_io io_ratio opts features version plugin_folder "
+        "workflow_loader",
+        without_effect("no Java front end runs here"),
+    ),
+    **each(
+        "cors_allowed_origin cors_allowed_methods cors_allowed_headers keystore keystore_pass "
+        "keystore_type certificate_file private_key_file",
+        without_effect("clients and their browsers meet the gateway, not this server"),
+    ),
+    **each(
+        "cache_batch cache_multitenant ddb_cache ddb_table_name memory_cache_capacity",
+        without_effect("answers are not polled for; each is sent when it is there"),
+    ),
+    "download_dir": without_effect("the operator's HF_HOME keeps what is fetched"),
+    "request_id_header_key": done("the header with a request's id, in answers and logs"),
+}  # fmt: skip

@@ -1,0 +1,116 @@
+"""docs/llm-options.md: every option and what the server makes of it, made from the tables.
+
+``python -m hostelry.containers.lmi.settings.option_page docs/llm-options.md`` writes the page.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from hostelry.containers.lmi.settings.lmi_options import LMI_OPTIONS, PROPERTIES
+from hostelry.containers.lmi.settings.option_row import NOTHING_ASKED, OptionFate, Rows
+from hostelry.containers.lmi.settings.options import ALIASES, OVERWRITING, PLAIN_NAMES
+from hostelry.containers.lmi.settings.tgi import NAMES
+from hostelry.containers.lmi.settings.tgi_options import TGI_VARIABLES
+from hostelry.containers.lmi.settings.vllm_options import VLLM_OPTIONS
+
+PAGE = "llm-options.md"
+OPENING = """# Options of the LLM server
+
+This page is made from the server's own tables by
+`python -m hostelry.containers.lmi.settings.option_page docs/llm-options.md`.
+[lmi.md](lmi.md) has what the options that are done do.
+
+An option may be written as `option.NAME` in `serving.properties`, as `OPTION_NAME` and, as in
+AWS's vLLM images, as `SM_VLLM_NAME`; a property as its plain name in `serving.properties` or as
+`SERVING_NAME`.
+
+- **done**: it has an effect, or must have a value that is done.
+- **refused**: it must be as its row says, or the server does not start; the error names it.
+- **without effect**: accepted with a warning, as it cannot change an answer, for the row's reason.
+
+The values false, none, null, auto, `{}`, `[]` and those under "asks for nothing" give neither
+warning nor error. An option outside these tables gives a warning that names the closest known
+ones; with `option.strict_options=true` the server does not start.
+"""
+FATES = (OptionFate.DONE, OptionFate.REFUSED, OptionFate.NO_EFFECT)
+TITLES: Mapping[OptionFate, str] = {
+    OptionFate.DONE: "Done",
+    OptionFate.REFUSED: "Refused",
+    OptionFate.NO_EFFECT: "Without effect",
+}
+
+
+def page() -> str:
+    """The page's text."""
+    parts = [
+        OPENING,
+        *section("LMI, DJL Serving and this server", LMI_OPTIONS),
+        *section("Properties without the prefix", PROPERTIES),
+        *section("vLLM", VLLM_OPTIONS),
+        *section("Variables of a TGI image", TGI_VARIABLES),
+        "## Other names\n",
+        table(("name", "counts as"), other_names()),
+    ]
+    return "\n".join(parts)
+
+
+def section(title: str, rows: Rows) -> list[str]:
+    """A heading, and a table of each fate."""
+    parts = [f"## {title}\n"]
+    for fate in FATES:
+        named = grouped({name: row for name, row in rows.items() if row.fate is fate})
+        if named:
+            parts += [f"### {title}: {TITLES[fate].lower()}\n", table(HEADS[fate], named)]
+    return parts
+
+
+HEADS: Mapping[OptionFate, tuple[str, ...]] = {
+    OptionFate.DONE: ("option", "effect", "asks for nothing"),
+    OptionFate.REFUSED: ("option", "must be", "asks for nothing"),
+    OptionFate.NO_EFFECT: ("option", "why it cannot change an answer", "asks for nothing"),
+}
+
+
+def grouped(rows: Rows) -> list[tuple[str, ...]]:
+    """Cells of the rows; options that share a row stand together."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, row in rows.items():
+        same = ", ".join(sorted(row.same - NOTHING_ASKED))
+        names.setdefault((row.text, same), []).append(f"`{name}`")
+    return [(", ".join(each), *cells) for cells, each in names.items()]
+
+
+def other_names() -> list[tuple[str, ...]]:
+    """Names that count as an option of another name."""
+    given = {
+        **{f"option.{name}": f"option.{theirs}" for name, theirs in ALIASES.items()},
+        **{name: f"option.{theirs}" for name, theirs in PLAIN_NAMES.items()},
+        **{
+            name: theirs.removeprefix("/") if theirs.startswith("/") else f"option.{theirs}"
+            for name, theirs in OVERWRITING.items()
+        },
+        "ENABLE_CUDA_GRAPHS": "the opposite of option.enforce_eager",
+        "SAGEMAKER_MAX_REQUEST_SIZE": "max_request_size, before all others",
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "max_request_size, in MiB",
+        **{f"{name} (TGI image)": theirs for name, theirs in NAMES.items()},
+    }
+    return [(f"`{name}`", f"`{theirs}`") for name, theirs in given.items()]
+
+
+def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def main() -> None:
+    """Write the page to the path that is given."""
+    path = Path(sys.argv[1])
+    if path.name != PAGE:
+        raise SystemExit(f"{path} is another file: the page is docs/{PAGE}")
+    path.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

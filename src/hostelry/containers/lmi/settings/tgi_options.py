@@ -1,0 +1,52 @@
+"""Variables of a Text Generation Inference image.
+
+Those that are LMI's options under another name are in `tgi.NAMES`; `option_table.py` has the rest
+of their rows.
+Source: TGI's launcher arguments, and what SageMaker's entry point of those images sets.
+"""
+
+from hostelry.containers.lmi.settings.lmi_options import NO_SPECULATION, OWN_MEMORY
+from hostelry.containers.lmi.settings.option_row import Rows, each, refused, without_effect
+from hostelry.containers.lmi.settings.vllm_options import GATEWAY, KERNELS, WATCHING
+
+TGI_VARIABLES: Rows = {
+    **each(
+        "MAX_INPUT_TOKENS MAX_INPUT_LENGTH",
+        without_effect("MAX_TOTAL_TOKENS bounds prompt and answer together"),
+    ),
+    **each(
+        "MAX_BEST_OF MAX_STOP_SEQUENCES MAX_TOP_N_TOKENS MAX_CLIENT_BATCH_SIZE",
+        without_effect("requests have this server's own limits"),
+    ),
+    **each(
+        "MAX_BATCH_TOTAL_TOKENS MAX_WAITING_TOKENS WAITING_SERVED_RATIO CUDA_MEMORY_FRACTION",
+        without_effect(OWN_MEMORY),
+    ),
+    "MESSAGES_API_ENABLED": without_effect(
+        "a body's members decide its schema: messages is always a chat", "true"
+    ),
+    "SPECULATE": without_effect(NO_SPECULATION, "0"),
+    **each("CUDA_GRAPHS DISABLE_CUSTOM_KERNELS ATTENTION PREFIX_CACHING PREFILL_CHUNKING",
+           without_effect(KERNELS, "0", "1", "true")),
+    **each("VALIDATION_WORKERS SHARDED SHARD_UDS_PATH MASTER_ADDR MASTER_PORT "
+           "GRACEFUL_TERMINATION_TIMEOUT",
+           without_effect("the model runs in one process; answers are the same", "true")),
+    **each("WEIGHTS_CACHE_OVERRIDE HUGGINGFACE_HUB_CACHE",
+           without_effect("the operator's HF_HOME keeps what is fetched")),
+    **each("JSON_OUTPUT OTLP_ENDPOINT OTLP_SERVICE_NAME USAGE_STATS PROMETHEUS_PORT",
+           without_effect(WATCHING, "true", "on", "off", "no-stack")),
+    **each("CORS_ALLOW_ORIGIN NGROK NGROK_AUTHTOKEN NGROK_EDGE", without_effect(GATEWAY)),
+    "API_KEY": refused("left out; keys of clients are the gateway's"),
+    **each("WATERMARK_GAMMA WATERMARK_DELTA",
+           without_effect("a request that asks for a watermark is refused")),
+    "ROPE_FACTOR": refused("left out; give ROPE_SCALING as a JSON object, with its factor"),
+    "TOKENIZER_CONFIG_PATH": refused("left out: the tokenizer is that of the model folder"),
+    "DISABLE_GRAMMAR_SUPPORT": without_effect("structured output is by request"),
+    "ENABLE_PREFILL_LOGPROBS": without_effect(
+        "log-probabilities of a prompt are by request", "true"
+    ),
+    **each("HF_TASK MODEL_CACHE_ROOT ENDPOINT_SERVER_TIMEOUT MODEL_SERVER_TIMEOUT "
+           "MODEL_SERVER_WORKERS",
+           without_effect("this server reads no such variable; PREDICT_TIMEOUT bounds answers",
+                          "1", "text-generation")),
+}  # fmt: skip

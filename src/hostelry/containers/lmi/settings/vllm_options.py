@@ -1,0 +1,258 @@
+"""Arguments of vLLM's engine and of `vllm serve`, under their own names.
+
+Those that LMI has under another name are in `options.ALIASES`.
+Source: vLLM 0.32, EngineArgs, AsyncEngineArgs and FrontendArgs; some names of older versions.
+"""
+
+from hostelry.containers.lmi.settings.lmi_options import (
+    NO_CACHE_SERVER,
+    NO_SPECULATION,
+    ONE_PROCESS,
+    OWN_MEMORY,
+)
+from hostelry.containers.lmi.settings.option_row import (
+    Rows,
+    always_on,
+    done,
+    each,
+    refused,
+    without_effect,
+)
+
+TEXT_ONLY = "models read text only; parts of other kinds are refused"
+DENSE_ONLY = "it is for mixtures of experts, which this engine refuses; answers are the same"
+NO_STATE_SPACE = "it is for state-space models, which this engine refuses"
+KERNELS = "this engine chooses its own kernels; answers are the same"
+LOADING = "weights are read from the model's safetensors files; answers are the same"
+WATCHING = "it is for logs, metrics and traces; answers are the same"
+GATEWAY = "clients meet the gateway, not this server"
+NO_CODE = "code of the model's author is not run in this server"
+NO_TOOLS = "tool calls are refused"
+NO_REASONING = "reasoning is not split from the answer"
+
+MODEL_ARGUMENTS: Rows = {
+    "max_model_len": done("the most tokens of a request, prompt and answer together"),
+    "served_model_name": done("the model's names, by commas, spaces or as a JSON list; the first "
+                              "is in answers"),
+    "enable_prefix_caching": done("pages of prompts that begin alike are kept"),
+    "seed": done("seeds of requests that give none are drawn from it, in order of arrival"),
+    "max_logprobs": done("the most alternatives of a token that a request may ask for"),
+    "hf_overrides": done("a JSON object; its members replace those of config.json"),
+    "rope_scaling": done("a JSON object in the place of config.json's"),
+    "rope_theta": done("a number in the place of config.json's"),
+    "hf_token": done("the token to fetch the model with"),
+    "generation_config": done("where defaults of sampling come from: auto, vllm, or a folder "
+                              "inside the model folder"),
+    "override_generation_config": done("a JSON object of defaults of sampling"),
+    "kv_cache_dtype": done("auto, or the computing type; any other is refused"),
+    "load_format": without_effect(LOADING, "safetensors"),
+    "config_format": without_effect("the model folder's config.json is read", "hf"),
+    "model_impl": without_effect("this engine has one implementation of each model", "vllm"),
+    "enforce_eager": always_on(
+        "this engine decides what is captured as a graph; answers are the same"
+    ),
+    "code_revision": without_effect("code of a model's repository is never run"),
+    "runner": refused("auto or generate", "generate"),
+    "convert": refused("auto or none; this server generates text"),
+    "pooler_config": refused("left out; this server generates text"),
+    "tokenizer": refused(
+        "left out: the tokenizer is that of the model folder; put its files there"
+    ),
+    "tokenizer_mode": refused("auto or hf: the model folder's tokenizer.json is read", "hf",
+                              "fast"),
+    "tokenizer_revision": refused("left out: the tokenizer is of the model's own revision"),
+    "skip_tokenizer_init": refused("false; answers are text"),
+    "hf_config_path": refused("left out: config.json is that of the model folder; hf_overrides "
+                              "replaces its members"),
+    "model_class_overrides": refused("left out; " + NO_CODE),
+    "logits_processors": refused("left out; " + NO_CODE),
+    "logprobs_mode": refused("raw_logprobs: of the model's own distribution, before penalties and "
+                             "temperature", "raw_logprobs"),
+    "disable_sliding_window": refused(
+        "false; a max_model_len of the window's size gives the answers that it would"
+    ),
+    "quantization_config": refused("left out; weights are computed as they are stored"),
+    "allow_deprecated_quantization": refused("false; weights are computed as they are stored"),
+    "kv_cache_dtype_skip_layers": without_effect("keys and values are kept in the computing type"),
+    "enable_return_routed_experts": refused("false; answers carry no routes of experts"),
+    "return_sampling_mask": refused("false; answers carry no mask of tokens"),
+    "watermark_config": refused("left out; answers are not watermarked"),
+    "diffusion_config": refused("left out; no diffusion model is served"),
+    "aux_output_config": refused("left out; answers carry nothing else"),
+    "attention_config": without_effect(KERNELS),
+    "engram_config": refused("left out; no model with such tables is served"),
+    "additional_config": refused("left out; this engine has no other settings"),
+    "use_fp64_gumbel": without_effect("draws come from the same distribution"),
+    "enable_prompt_embeds": without_effect("prompts as embeddings are refused by request"),
+    "enable_trace_replay": without_effect("a request with such tokens is refused"),
+    "structured_outputs_config": without_effect(
+        "one backend compiles structures; every answer matches its own"
+    ),
+    **each(
+        "worker_cls worker_extension_cls scheduler_cls io_processor_plugin "
+        "reasoning_parser_plugin tool_parser_plugin middleware",
+        refused("left out; " + NO_CODE),
+    ),
+}  # fmt: skip
+
+ADAPTER_ARGUMENTS: Rows = {
+    "lora_modules": done("adapters of the start: NAME=PATH by spaces, or JSON objects with name "
+                         "and path; a path inside the model folder, or an id of the hub"),
+    "fully_sharded_loras": without_effect(ONE_PROCESS),
+    "lora_dtype": without_effect("adapters are computed in the computing type"),
+    "lora_target_modules": refused("left out; every module that an adapter names is applied"),
+    "default_mm_loras": without_effect(TEXT_ONLY),
+    "enable_tower_connector_lora": without_effect(TEXT_ONLY),
+    "max_lora_cls_labels": without_effect("no classifying adapter is loaded"),
+    **each("enable_mixed_moe_lora_format enable_moe_shared_loras", without_effect(DENSE_ONLY)),
+    "specialize_active_lora": without_effect(KERNELS),
+}  # fmt: skip
+
+MACHINE_ARGUMENTS: Rows = {
+    **each(
+        "tensor_parallel_size_local distributed_executor_backend worker_use_ray nnodes node_rank "
+        "master_addr master_port distributed_timeout_seconds cpu_distributed_timeout_seconds "
+        "numa_bind numa_bind_nodes numa_bind_cpus device_ids ray_workers_use_nsight "
+        "disable_custom_all_reduce enable_shm_tensor_arena max_parallel_loading_workers "
+        "prefill_context_parallel_size decode_context_parallel_size dcp_comm_backend "
+        "dcp_q_replicate dcp_kv_cache_interleave_size cp_kv_cache_interleave_size "
+        "data_parallel_size data_parallel_rank data_parallel_start_rank data_parallel_size_local "
+        "data_parallel_address data_parallel_rpc_port data_parallel_hybrid_lb "
+        "data_parallel_external_lb data_parallel_multi_port_external_lb data_parallel_backend "
+        "enable_hc_sp enable_batch_sharded_sampling enable_elastic_ep elastic_ep_max_dp_size "
+        "enable_dbo ubatch_size dbo_decode_token_threshold dp_sync_interval "
+        "dbo_prefill_token_threshold disable_nccl_for_dp_synchronization enable_nccl_comm_suspend "
+        "fault_tolerance_config enable_fault_tolerance api_server_count headless "
+        "data_parallel_supervisor_port dp_supervisor_probe_interval_s "
+        "dp_supervisor_probe_timeout_s dp_supervisor_probe_failure_threshold",
+        without_effect(ONE_PROCESS, "1", "0", "mp"),
+    ),
+    **each(
+        "enable_expert_parallel enable_ep_weight_filter moe_backend all2all_backend eplb_config "
+        "enable_eplb expert_placement_strategy num_redundant_experts eplb_window_size "
+        "eplb_step_interval eplb_log_balancedness",
+        without_effect(DENSE_ONLY),
+    ),
+    **each(
+        "gpu_memory_utilization device_memory_utilization kv_cache_memory_bytes block_size "
+        "num_gpu_blocks_override offload_backend cpu_offload_params offload_group_size "
+        "offload_num_in_group offload_prefetch_step offload_params kv_offloading_size "
+        "kv_offloading_backend enable_sleep_mode sleep_mode_offload_cudagraph "
+        "sleep_preserve_parameter_names enable_cumem_allocator prefix_caching_hash_algo "
+        "prefix_cache_retention_interval prefix_match_unit swa_bounded_replay "
+        "disable_hybrid_kv_cache_manager kv_sharing_fast_prefill calculate_kv_scales "
+        "num_lookahead_slots preemption_mode",
+        without_effect(OWN_MEMORY),
+    ),
+    "swap_space": without_effect(OWN_MEMORY, "0"),
+    **each("kv_transfer_config kv_events_config ec_transfer_config ec_manager_config",
+           without_effect(NO_CACHE_SERVER)),
+    **each(
+        "cudagraph_capture_sizes max_cudagraph_capture_size max_seq_len_to_capture ir_op_priority "
+        "linear_backend sparse_indexer_topk_backend attention_backend disable_cascade_attn "
+        "compilation_config kernel_config enable_flashinfer_autotune optimization_level "
+        "performance_mode gdn_prefill_backend kda_prefill_backend kda_decode_backend",
+        without_effect(KERNELS),
+    ),
+    **each(
+        "mamba_config mamba_cache_dtype mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode "
+        "enable_mamba_shared_prefix_checkpoint replayssm_buffer_len use_replayssm mamba_backend "
+        "mamba_ssu_algorithm enable_mamba_cache_stochastic_rounding mamba_cache_philox_rounds",
+        without_effect(NO_STATE_SPACE),
+    ),
+    **each(
+        "max_num_scheduled_tokens long_prefill_token_threshold max_num_partial_prefills "
+        "max_long_partial_prefills long_prefill_token_threshold_adaptive max_num_active_seqs "
+        "scheduler_reserve_full_isl prefill_schedule_interval watermark scheduling_policy "
+        "async_scheduling stream_interval scheduler_delay_factor num_scheduler_steps",
+        without_effect("this engine plans its own steps; answers are the same", "1", "fcfs"),
+    ),
+    "enable_chunked_prefill": always_on(
+        "long prompts are always computed in chunks; answers are the same"
+    ),
+    **each("max_num_queued_reqs max_num_queued_tokens",
+           without_effect("job_queue_size bounds the requests that wait")),
+    **each("speculative_config spec_method spec_model spec_tokens speculative_model "
+           "num_speculative_tokens per_request_spec_decode_metrics",
+           without_effect(NO_SPECULATION)),
+    **each(
+        "download_dir safetensors_load_strategy safetensors_prefetch_num_threads "
+        "safetensors_prefetch_block_size model_loader_extra_config ignore_patterns "
+        "use_tqdm_on_load pt_load_map_location model_weights weight_transfer_config",
+        without_effect(LOADING),
+    ),
+}  # fmt: skip
+
+MEDIA_ARGUMENTS: Rows = each(
+    "limit_mm_per_prompt language_model_only enable_mm_embeds interleave_mm_strings "
+    "media_io_kwargs mm_processor_kwargs mm_processor_cache_gb mm_processor_cache_type "
+    "mm_hasher_algorithm mm_shm_cache_max_object_size_mb mm_encoder_only mm_encoder_tp_mode "
+    "mm_encoder_attn_backend mm_encoder_attn_dtype mm_encoder_fp8_scale_path "
+    "mm_encoder_fp8_scale_save_path mm_encoder_fp8_scale_save_margin renderer_num_workers "
+    "skip_mm_profiling video_pruning_rate video_pruning_method mm_tensor_ipc mm_processor_device "
+    "mm_ipc_gpu_memory_gb mm_device_do_normalize disable_chunked_mm_input "
+    "allowed_local_media_path allowed_media_domains trust_request_mm_kwargs "
+    "disable_mm_preprocessor_cache",
+    without_effect(TEXT_ONLY),
+)
+
+FRONTEND_ARGUMENTS: Rows = {
+    "chat_template": done("the template's text, or its file inside the model folder"),
+    "chat_template_content_format": refused(
+        "auto or string; the template is given each content as one text", "string"
+    ),
+    "default_chat_template_kwargs": refused("left out; give chat_template_kwargs in each request"),
+    "trust_request_chat_template": refused("false; the template is the model's"),
+    "response_role": refused("assistant, the role of every answer", "assistant"),
+    "return_tokens_as_token_ids": refused("false; tokens in log-probabilities are texts"),
+    "enable_force_include_usage": refused(
+        "false; a request asks for it with stream_options.include_usage"
+    ),
+    "enable_prompt_tokens_details": refused("false; usage counts tokens without details"),
+    "enable_per_request_metrics": refused("false; answers carry no times"),
+    "fingerprint_mode": refused("none; answers carry no system_fingerprint", "full", "hash"),
+    "fingerprint_value": refused("left out; answers carry no system_fingerprint"),
+    "api_key": refused("left out; keys of clients are the gateway's"),
+    "tool_server": refused("left out; no tools are run here"),
+    "tokens_only": refused("false; requests and answers are text"),
+    "config": refused("left out; give each argument as a variable of its own"),
+    **each("enable_auto_tool_choice tool_call_parser exclude_tools_when_tool_choice_none "
+           "tool_strict_level", without_effect(NO_TOOLS)),
+    **each("enable_reasoning reasoning_parser reasoning_config", without_effect(NO_REASONING)),
+    **each("cohere_is_reasoning_model cohere_format anthropic_disabled_thinking_effort",
+           without_effect("routes of Cohere and Anthropic are not served", "true", "cmd4")),
+    **each("enable_scale_out enable_tokenizer_info_endpoint enable_server_load_tracking "
+           "enable_offline_docs disable_fastapi_docs enable_flash_late_interaction",
+           without_effect("that route is not served")),
+    "sse_keep_alive_interval": without_effect("streams carry tokens only", "0"),
+    "enable_request_id_headers": without_effect("the gateway names requests"),
+    "shutdown_timeout": without_effect("requests in flight have 8 s to finish", "0"),
+    "fail_on_environ_validation": without_effect("strict_options refuses unknown options"),
+    **each("host port grpc_port uds",
+           without_effect("the process that starts the server chooses its address")),
+    **each(
+        "allow_credentials allowed_origins allowed_methods allowed_headers ssl_keyfile "
+        "ssl_certfile ssl_ca_certs enable_ssl_refresh ssl_cert_reqs ssl_ciphers root_path "
+        "h11_max_incomplete_event_size h11_max_header_count",
+        without_effect(GATEWAY),
+    ),
+    **each(
+        "disable_log_stats disable_log_requests enable_log_requests aggregate_engine_logging "
+        "show_hidden_metrics_for_version otlp_traces_endpoint collect_detailed_traces "
+        "kv_cache_metrics kv_cache_metrics_sample custom_histogram_buckets cudagraph_metrics "
+        "enable_layerwise_nvtx_tracing enable_mfu_metrics enable_logging_iteration_details "
+        "jit_monitor_mode jit_monitor_verbose enable_mm_processor_stats profiler_config "
+        "logging_config log_level log_config_file max_log_len enable_log_outputs "
+        "enable_log_deltas log_error_stack uvicorn_log_level disable_uvicorn_access_log "
+        "disable_access_log_for_endpoints",
+        without_effect(WATCHING, "true"),
+    ),
+}  # fmt: skip
+
+VLLM_OPTIONS: Rows = {
+    **MODEL_ARGUMENTS,
+    **ADAPTER_ARGUMENTS,
+    **MACHINE_ARGUMENTS,
+    **MEDIA_ARGUMENTS,
+    **FRONTEND_ARGUMENTS,
+}

@@ -1,0 +1,196 @@
+"""Defaults of sampling by generation_config.json and options."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.containers.lmi.tiny import ask, config, fake, server
+from transformers import GenerationConfig
+
+from hostelry.containers.lmi.http.server import LmiServer
+from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
+from hostelry.containers.lmi.settings.generation_defaults import model_defaults, sampling_defaults
+from hostelry.containers.lmi.settings.option_reader import ConfigurationError
+from hostelry.engine.request import Request
+
+QWEN3 = {
+    "bos_token_id": 151643, "do_sample": True, "eos_token_id": [151645, 151643],
+    "pad_token_id": 151643, "temperature": 0.6, "top_k": 20, "top_p": 0.95,
+    "transformers_version": "4.51.0",
+}  # fmt: skip
+NAMES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens")
+
+
+def written(folder: Path, values: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "generation_config.json").write_text(json.dumps(values))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(QWEN3, id="Qwen3's own file"),
+        pytest.param({"temperature": 0.1, "max_new_tokens": 64}, id="few members"),
+        pytest.param({"top_k": None, "min_p": 0.05, "repetition_penalty": 1.1}, id="a null"),
+        pytest.param({"eos_token_id": 2}, id="nothing of sampling"),
+    ],
+)
+def test_the_defaults_are_what_transformers_reads_and_vllm_takes(
+    values: dict[str, Any], tmp_path: Path
+) -> None:
+    oracle = GenerationConfig.from_pretrained(written(tmp_path, values)).to_diff_dict()
+    taken = {name: oracle[name] for name in NAMES if oracle.get(name) is not None}
+    found = sampling_defaults(values, {}, "generation_config.json", bounds_all=False)
+    assert found == SamplingDefaults(**taken)
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        pytest.param("", SamplingDefaults(temperature=0.6, top_k=20, top_p=0.95), id="auto"),
+        pytest.param("option.generation_config=vllm", NEUTRAL, id="vLLM's own"),
+        pytest.param("option.rolling_batch=vllm", NEUTRAL, id="a rolling batch reads none"),
+        pytest.param(
+            "option.rolling_batch=vllm\noption.generation_config=auto",
+            SamplingDefaults(temperature=0.6, top_k=20, top_p=0.95),
+            id="unless it is asked for",
+        ),
+        pytest.param(
+            'option.override_generation_config={"temperature": 0.2, "max_new_tokens": 9}',
+            SamplingDefaults(
+                temperature=0.2, top_k=20, top_p=0.95, max_new_tokens=9, most_new_tokens=9
+            ),
+            id="overrides win, and bound every answer",
+        ),
+        pytest.param(
+            "option.generation_config=other",
+            SamplingDefaults(max_new_tokens=7, most_new_tokens=7, top_k=0),
+            id="a folder's file bounds every answer",
+        ),
+    ],
+)
+def test_sources(properties: str, expected: SamplingDefaults, tmp_path: Path) -> None:
+    written(tmp_path, QWEN3)
+    written(tmp_path / "other", {"max_new_tokens": 7, "top_k": -1})
+    settings = replace(config(properties), model_dir=tmp_path)
+    assert model_defaults(settings, tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        pytest.param(
+            {"temperature": -1}, "temperature in generation_config.json is '-1'", id="sign"
+        ),
+        pytest.param({"top_p": 0}, "top_p", id="no mass"),
+        pytest.param({"top_k": 1.5}, "a whole number", id="a fraction"),
+        pytest.param({"top_k": True}, "top_k", id="a flag"),
+        pytest.param({"temperature": float("nan")}, "temperature", id="no number"),
+        pytest.param({"max_new_tokens": 0}, "max_new_tokens", id="no tokens"),
+        pytest.param({"top_p": "a" * 9000}, "option.generation_config=vllm", id="a long text"),
+        pytest.param([1], "no JSON object", id="a list"),
+    ],
+)
+def test_a_file_out_of_range_ends_the_start(values: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        model_defaults(config(), written(tmp_path, values))
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("value", ["../x", "/etc", "missing"])
+def test_a_generation_config_lies_in_the_model_folder(value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="inside the model folder"):
+        model_defaults(config(f"option.generation_config={value}"), tmp_path)
+
+
+DEFAULTS = SamplingDefaults(
+    temperature=0.6, top_k=20, top_p=0.95, min_p=0.1, repetition_penalty=1.1, max_new_tokens=5
+)
+
+
+def with_defaults(defaults: SamplingDefaults, properties: str = "") -> LmiServer:
+    served = server(settings=config(properties))
+    assert served.model is not None
+    served.model = replace(served.model, defaults=defaults)
+    return served
+
+
+def asked(served: LmiServer, body: dict[str, Any]) -> Request:
+    assert ask(served, "/invocations", body).status == 200
+    return fake(served).seen[-1]
+
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    "body", [CHAT, {"prompt": "hi"}, {"inputs": "hi"}], ids=["messages", "prompt", "inputs"]
+)
+def test_a_request_that_does_not_say_gets_the_defaults(body: dict[str, Any]) -> None:
+    sampling = asked(with_defaults(DEFAULTS), body).sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.6, 20, 0.95)
+    assert (sampling.min_p, sampling.repetition_penalty) == (0.1, 1.1)
+
+
+def test_a_request_that_does_say_wins() -> None:
+    given = {"temperature": 0, "top_k": -1, "top_p": 1, "min_p": 0, "repetition_penalty": 1}
+    sampling = asked(with_defaults(DEFAULTS), {"prompt": "hi", **given}).sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0, 0, 1)
+    assert (sampling.min_p, sampling.repetition_penalty) == (0, 1)
+
+
+def test_inputs_that_do_not_sample_are_greedy_whatever_the_defaults() -> None:
+    body = {"inputs": "hi", "parameters": {"do_sample": False}}
+    assert asked(with_defaults(DEFAULTS), body).sampling.temperature == 0
+
+
+@pytest.mark.parametrize(
+    ("defaults", "body", "tokens"),
+    [
+        pytest.param(DEFAULTS, CHAT, 5, id="a chat without a number"),
+        pytest.param(DEFAULTS, {**CHAT, "max_tokens": 8}, 8, id="a chat with one"),
+        pytest.param(DEFAULTS, {"prompt": "hi"}, 16, id="a completion keeps its own default"),
+        pytest.param(DEFAULTS, {"inputs": "hi"}, 30, id="and so does LMI's schema"),
+        *(
+            pytest.param(SamplingDefaults(most_new_tokens=3), body, 3, id=f"a bound of {kind}")
+            for kind, body in (
+                ("chats", {**CHAT, "max_tokens": 8}), ("open chats", CHAT),
+                ("completions", {"prompt": "hi"}), ("inputs", {"inputs": "hi"}),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_how_many_tokens_an_answer_has(
+    defaults: SamplingDefaults, body: dict[str, Any], tokens: int
+) -> None:
+    assert asked(with_defaults(defaults), body).sampling.max_new_tokens == tokens
+
+
+def test_seeds_of_requests_that_give_none_are_drawn_from_the_option() -> None:
+    def seeds(properties: str) -> list[int | None]:
+        served = server(settings=config(properties))
+        for _ in range(3):
+            ask(served, "/invocations", {"inputs": "hi"})
+        return [it.sampling.seed for it in fake(served).seen]
+
+    first = seeds("option.seed=7")
+    assert first == seeds("option.seed=7")
+    assert len(set(first)) == 3
+    assert first != seeds("option.seed=8")
+    assert first != seeds("")
+
+
+def test_the_most_alternatives_are_the_options() -> None:
+    served = server(settings=config("option.max_logprobs=2"))
+    for body in (
+        {"prompt": "a", "logprobs": 3},
+        {**CHAT, "logprobs": True, "top_logprobs": 3},
+        {"inputs": "a", "parameters": {"details": True, "top_n_tokens": 3}},
+    ):
+        answer = ask(served, "/invocations", body)
+        assert answer.status == 424
+        assert "at most 2" in answer.text
