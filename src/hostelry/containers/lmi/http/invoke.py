@@ -32,6 +32,7 @@ from hostelry.containers.lmi.request.body import parse_as, parse_invocation
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.invocation import Formatter, Invocation, Schema
 from hostelry.containers.lmi.request.terms import terms_of
+from hostelry.containers.lmi.response.beam_run import run_beams
 from hostelry.containers.lmi.response.error_form import error_answer
 from hostelry.containers.lmi.response.formatter_form import TEXT, OneTextStream, third_party
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
@@ -118,16 +119,32 @@ class InvocationHandler:
         sequences = await prepare(invocation, model.codec, model.backend.facts, terms)
         generated = [each.generated for each in sequences]
         with self.server.measured.running(sequences, arrived_at) as measure:
-            async with aclosing(run(sequences, model.backend, measure.take)) as steps:
+            async with aclosing(self._steps(model, invocation, sequences, measure)) as steps:
                 if invocation.stream:
                     form = self._stream_form(model, invocation)
                     await self._stream(send, form, steps, generated, measure)
                     return
                 await self._collect(steps)
-        body = self._whole(model, invocation, generated)
+        if invocation.form.scores.num_top is None:
+            body = self._whole(model, invocation, generated)
+        else:  # long prompts have many scores
+            body = await asyncio.to_thread(self._whole, model, invocation, generated)
         kind = TEXT if invocation.form.formatter is Formatter.TEXT else JSON
         headers = {"content-type": kind, **version_header(generated)}
         await send_whole(send, 200, headers, body)
+
+    def _steps(
+        self,
+        model: LoadedModel,
+        invocation: Invocation,
+        sequences: Sequence[RunningSequence],
+        measure: RequestMeasure,
+    ) -> Steps:
+        backend = model.backend
+        if invocation.beams is None:
+            return run(sequences, backend, measure.take)
+        ends = backend.facts.eos_token_ids
+        return run_beams(sequences, invocation.beams, ends, backend, measure.take)
 
     async def _collect(self, steps: Steps) -> None:
         limit_s = self.server.config.predict_timeout_s

@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable, Mapping
 
 from hostelry.containers.lmi.refusal import Surface, bad_request
+from hostelry.containers.lmi.request.beams import with_beams
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.fields import BodyFields, parse_json
 from hostelry.containers.lmi.request.inputs import parse_inputs
@@ -32,7 +33,7 @@ def parse_invocation(content_type: str, body: bytes, context: ParseContext) -> I
         raise bad_request("stateful sessions are not supported by this version", "requestType")
     for schema in ORDER[context.dialect]:
         if schema.value in fields:
-            return PARSERS[schema](fields, context)
+            return parse_fields(schema, fields, context)
     raise bad_request("invalid payload. must contain prompt, inputs, or messages")
 
 
@@ -43,7 +44,13 @@ def parse_as(schema: Schema, body: bytes, context: ParseContext) -> Invocation:
 
 def parse_members(schema: Schema, members: object, context: ParseContext) -> Invocation:
     """The invocation of a JSON object of an OpenAI route. Raises Refusal."""
-    return PARSERS[schema](BodyFields(members, "the body"), context)
+    return parse_fields(schema, BodyFields(members, "the body"), context)
+
+
+def parse_fields(schema: Schema, fields: BodyFields, context: ParseContext) -> Invocation:
+    """The invocation of a body of this schema. Raises Refusal."""
+    asked = fields.members("parameters") if schema is Schema.INPUTS else fields
+    return with_beams(PARSERS[schema](fields, context), asked)
 
 
 def body_fields(content_type: str, body: bytes) -> BodyFields:

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from hostelry.engine.request import SamplingParams
+from hostelry.engine.sampling.beams import BeamParams
 
 
 class Schema(Enum):
@@ -125,7 +126,8 @@ class Invocation:
     """One request: prompts, and the adapter of each (None: the base model).
 
     `max_new_tokens` None allows the rest of the model's length. `truncate` is the number of last
-    tokens kept of each prompt. `sampling.max_new_tokens` is not read.
+    tokens kept of each prompt. `sampling.max_new_tokens` is not read. With `beams` the sequences
+    are the best beams of each prompt.
     """
 
     prompts: tuple[Prompt, ...]
@@ -136,4 +138,5 @@ class Invocation:
     stream: bool
     truncate: int | None = None
     sequences: SequenceCounts = SequenceCounts()
+    beams: BeamParams | None = None
     form: AnswerForm

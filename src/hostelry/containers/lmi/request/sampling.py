@@ -26,14 +26,11 @@ MAX_BIAS = 100
 MAX_SEQUENCES = 128  # of one input
 MAX_ALL_SEQUENCES = 1024
 
-NO_BEAMS = "beams are not searched; n and best_of make several sequences"
 NOT_IN_THIS_VERSION = "not supported by this version; leave it out"
 
 
 def refuse_unsupported(fields: BodyFields) -> None:
     """Raise Refusal for parameters that would change the response and are not supported."""
-    fields.refuse("num_beams", (1,), NO_BEAMS)
-    fields.refuse("use_beam_search", (False,), NO_BEAMS)
     fields.refuse("bad_words", ([],), NOT_IN_THIS_VERSION)
     fields.refuse("suffix", ("",), NOT_IN_THIS_VERSION)
 

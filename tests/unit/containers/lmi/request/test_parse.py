@@ -356,7 +356,7 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
             {"prompt": "a", "best_of": 2, "stream": True}, "known at the end only",
             id="a stream of the best",
         ),
-        pytest.param(inputs(num_beams=4), "beams are not searched", id="beams"),
+        pytest.param(inputs(num_beams=33), "at most 32", id="beams"),
         pytest.param(inputs(prompt_logprobs=True), "must be a number", id="prompt logprobs"),
         pytest.param(inputs(logit_bias={"5": 101}), "at most 100", id="too much of a bias"),
         pytest.param(inputs(logit_bias={"5": "1"}), "must be a number", id="a bias as text"),

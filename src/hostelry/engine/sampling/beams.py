@@ -1,0 +1,145 @@
+"""Beam search over the likeliest next tokens of each beam; pure, without a model.
+
+The search is that of transformers 5 (`generate` with `num_beams`, without sampling), step by step:
+
+    1. the candidates are the likeliest continuations of all beams, by the sum of their logprobs:
+       (1 + end tokens) for each beam, at least two, so that enough of them continue
+    2. a candidate is complete when its token is an end token, or its last
+    3. the best `num_beams` that are not complete continue
+    4. complete ones among the best `num_beams` candidates are kept where they are among the best
+       `num_beams` ever kept, by sum / length ** length_penalty; the length is of generated tokens
+    5. the search ends when no candidate continues; once `num_beams` are kept, if `early_stopping`
+       is true, or if the best beam, scored at its present length, is no better than the worst
+       kept one; with "never" a positive penalty scores it at the greatest length
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hostelry.engine.request import MAX_LOGPROBS, TokenLogprob
+
+EarlyStopping = bool | Literal["never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamParams:
+    """Parameters of a search, with transformers' names and meanings."""
+
+    num_beams: int
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """A sequence: the sum of its logprobs, its last token, and the beam before that."""
+
+    logprob: float = 0.0
+    token: TokenLogprob | None = None
+    alternatives: tuple[TokenLogprob, ...] = ()
+    before: "Beam | None" = None
+
+    @property
+    def steps(self) -> list["Beam"]:
+        """The beams with one token, two, and so on, up to this one."""
+        found: list[Beam] = []
+        beam: Beam | None = self
+        while beam is not None and beam.token is not None:
+            found.append(beam)
+            beam = beam.before
+        return found[::-1]
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The generated tokens."""
+        return tuple(step.token.token_id for step in self.steps if step.token is not None)
+
+
+class BeamSearch:
+    """One search: ask for the likeliest tokens after each of `running`, then `advance`.
+
+    Raises ValueError for fewer than one beam or token, and where one step would need more
+    alternatives than the engine reports.
+    """
+
+    def __init__(
+        self, params: BeamParams, *, max_new_tokens: int, end_token_ids: Collection[int]
+    ) -> None:
+        if params.num_beams < 1 or max_new_tokens < 1:
+            raise ValueError(
+                f"num_beams is {params.num_beams} and max_new_tokens {max_new_tokens}; both must "
+                "be at least 1"
+            )
+        self.num_candidates = max(2, 1 + len(end_token_ids)) * params.num_beams
+        if self.num_candidates > MAX_LOGPROBS:
+            raise ValueError(
+                f"{params.num_beams} beams with {len(end_token_ids)} end tokens need "
+                f"{self.num_candidates} alternatives a step; at most {MAX_LOGPROBS}: ask for "
+                "fewer beams or stop_token_ids"
+            )
+        self.running = [Beam()]
+        self._params = params
+        self._max_new_tokens = max_new_tokens
+        self._ends = frozenset(end_token_ids)
+        self._num_tokens = 0
+        self._complete: list[tuple[float, Beam]] = []  # best first
+
+    @property
+    def complete(self) -> list[Beam]:
+        """The best complete sequences so far, best first."""
+        return [beam for _, beam in self._complete]
+
+    def advance(self, likeliest: Sequence[Sequence[TokenLogprob]]) -> None:
+        """Take a step by the `num_candidates` likeliest tokens after each running beam.
+
+        `running` is empty once the search has ended.
+        """
+        candidates = [
+            Beam(beam.logprob + token.logprob, token, tuple(tokens), beam)
+            for beam, tokens in zip(self.running, likeliest, strict=True)
+            for token in tokens
+        ]
+        candidates.sort(key=_by_logprob)
+        del candidates[self.num_candidates :]
+        self._num_tokens += 1
+        num_beams = self._params.num_beams
+        self.running = [beam for beam in candidates if not self._is_complete(beam)][:num_beams]
+        self._keep([beam for beam in candidates[:num_beams] if self._is_complete(beam)])
+        if self.running and not self._may_improve():
+            self.running = []
+
+    def ends_by_token(self, beam: Beam) -> bool:
+        """Whether the beam's last token is an end token."""
+        return beam.token is not None and beam.token.token_id in self._ends
+
+    def _is_complete(self, beam: Beam) -> bool:
+        return self._num_tokens >= self._max_new_tokens or self.ends_by_token(beam)
+
+    def _keep(self, beams: Sequence[Beam]) -> None:
+        self._complete += [(self._score(beam.logprob, self._num_tokens), beam) for beam in beams]
+        self._complete.sort(key=_by_score)
+        del self._complete[self._params.num_beams :]
+
+    def _may_improve(self) -> bool:
+        """Whether a running beam can still become one of those kept."""
+        params = self._params
+        if len(self._complete) < params.num_beams:
+            return True
+        if params.early_stopping is True:
+            return False
+        is_longest = params.early_stopping == "never" and params.length_penalty > 0
+        length = self._max_new_tokens if is_longest else self._num_tokens
+        return self._score(self.running[0].logprob, length) > self._complete[-1][0]
+
+    def _score(self, logprob: float, length: int) -> float:
+        return logprob / math.pow(length, self._params.length_penalty)
+
+
+def _by_logprob(beam: Beam) -> float:
+    return -beam.logprob
+
+
+def _by_score(kept: tuple[float, Beam]) -> float:
+    return -kept[0]
