@@ -47,8 +47,10 @@ def vllm(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield server
 
 
-def client(server: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+@pytest.fixture
+def client(vllm: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{vllm.url}/v1", api_key="none") as opened:
+        yield opened
 
 
 def transformers_text(folder: Path, prompt: list[int], theta: float) -> str:
@@ -63,19 +65,19 @@ def transformers_text(folder: Path, prompt: list[int], theta: float) -> str:
 
 
 def test_overrides_of_the_configuration_are_what_transformers_computes(
-    vllm: Server, archive: Path
+    client: openai.OpenAI, archive: Path
 ) -> None:
     prompt = list(ids("a prompt that is long enough for its positions to count"))
-    answer = client(vllm).completions.create(
+    answer = client.completions.create(
         model=NAME, prompt=prompt, max_tokens=12, extra_body={"ignore_eos": True}
     )
     assert answer.choices[0].text == transformers_text(archive / "top", prompt, THETA)
     assert answer.choices[0].text != transformers_text(archive / "top", prompt, 10_000.0)
 
 
-def test_a_chat_takes_the_defaults_of_the_model(vllm: Server) -> None:
+def test_a_chat_takes_the_defaults_of_the_model(client: openai.OpenAI) -> None:
     answers = [
-        client(vllm).chat.completions.create(
+        client.chat.completions.create(
             model=NAME,
             messages=[{"role": "user", "content": "hello"}],
             extra_body={"ignore_eos": True, **given},
@@ -94,12 +96,12 @@ def test_a_stream_of_invocations_is_events(vllm: Server) -> None:
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
-def test_the_adapters_of_the_options_are_served(vllm: Server) -> None:
-    names = [it.id for it in client(vllm).models.list()]
+def test_the_adapters_of_the_options_are_served(client: openai.OpenAI) -> None:
+    names = [it.id for it in client.models.list()]
     assert names[0] == NAME
     assert "es" in names
     base, adapted = (
-        client(vllm).completions.create(model=name, prompt="hello", max_tokens=12).choices[0].text
+        client.completions.create(model=name, prompt="hello", max_tokens=12).choices[0].text
         for name in (NAME, "es")
     )
     assert base != adapted

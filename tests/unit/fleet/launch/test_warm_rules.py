@@ -4,10 +4,11 @@ from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.warm_rules import (
     MARKER_ROOM,
     WARM_MODULES,
+    arguments_of,
     cold_cause,
     parent_environment,
 )
-from hostelry.fleet.rules.images import LMI_COMMAND
+from hostelry.fleet.rules.images import LMI_COMMAND, TGI_COMMAND, VLLM_COMMAND
 from hostelry.fleet.rules.limits import thread_variables
 
 OPERATOR = {"PATH": "/bin", "HF_HOME": "/cache", "HF_TOKEN": "secret", "OMP_NUM_THREADS": "8"}
@@ -32,6 +33,7 @@ def test_the_interpreter_of_all_copies_holds_no_secret_and_computes_on_one_threa
     [
         pytest.param({}, None, id="threads, devices and tokens are read late"),
         pytest.param({"OPTION_MODEL_ID": "m", "SERVING_X": "1"}, None, id="the server's options"),
+        pytest.param({"SM_VLLM_MODEL": "m"}, None, id="arguments of vLLM"),
         pytest.param({"HF_MODEL_ID": "m", "SAGEMAKER_X": "1"}, None, id="the container contract"),
         pytest.param({"PYTHONSAFEPATH": "1"}, None, id="what its options say already"),
         pytest.param({"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED", id="what Python reads first"),
@@ -57,3 +59,9 @@ def test_a_variable_that_the_copy_lacks_counts_too() -> None:
 def test_the_built_in_server_is_warm_and_an_operators_is_not() -> None:
     assert WARM_MODULES[LMI_COMMAND]
     assert ("python3", "/srv/lengths.py") not in WARM_MODULES
+
+
+def test_every_kind_of_llm_image_is_forked_from_one_interpreter_with_its_own_flags() -> None:
+    assert WARM_MODULES[VLLM_COMMAND] == WARM_MODULES[TGI_COMMAND] == WARM_MODULES[LMI_COMMAND]
+    flags = [arguments_of(it) for it in (LMI_COMMAND, VLLM_COMMAND, TGI_COMMAND, ("a", "b"))]
+    assert flags == [(), ("--vllm",), ("--tgi",), ()]
