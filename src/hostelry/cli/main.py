@@ -16,6 +16,7 @@ from hostelry.cli.explain import explain
 from hostelry.cli.kernel import kernel
 from hostelry.cli.logs import logs
 from hostelry.cli.replay import replay
+from hostelry.cli.runtimes import runtimes
 from hostelry.cli.scaling import scaling
 from hostelry.cli.status import status
 from hostelry.cli.up import down, up
@@ -46,6 +47,9 @@ app.command(short_help="Start a platform, serve three adapters of one base, stop
 app.command("demo-model", short_help="Write the demo's base model as a folder.")(demo_model_command)
 app.add_typer(chaos, name="chaos", short_help="Break the platform and measure how it recovers.")
 app.add_typer(kernel, name="kernel", short_help="Jupyter kernels that use this hostelry.")
+app.add_typer(
+    runtimes, name="runtimes", short_help="Other engines for the LLM server: install, list, remove."
+)
 app.add_typer(scaling, name="scaling", short_help="Show what is scaled and why; choose a policy.")
 
 

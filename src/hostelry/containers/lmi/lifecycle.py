@@ -17,7 +17,6 @@ from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.containers.lmi.engine.backend import EngineFailedError
 from hostelry.containers.lmi.engine.child import ForkedEngine
 from hostelry.containers.lmi.engine.messages import EngineSettings, StartEngine
-from hostelry.containers.lmi.engine.process_backend import ProcessBackend
 from hostelry.containers.lmi.http.adapter_registry import (
     AdapterRecord,
     AdapterRegistry,
@@ -41,6 +40,7 @@ from hostelry.containers.lmi.settings.model_source import (
 )
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.text_codec import TextCodec
+from hostelry.containers.lmi.vllm.choice import ChosenEngine
 
 DRAIN_S = 8.0
 KEEP_ALIVE_S = 300  # longer than the gateway's idle timeout, so that the gateway closes first
@@ -105,25 +105,25 @@ async def run_server(
     server: LmiServer, stop: asyncio.Event, engine: ForkedEngine | None
 ) -> str | None:
     """Load, serve, and drain or fail; the reason of a failure, None after `stop`."""
-    backend = ProcessBackend(engine)
+    chosen = ChosenEngine(server.config, engine)
     with TemporaryDirectory(prefix="hostelry-lmi-") as scratch:
         try:
-            reason = await load_and_serve(stop, server, backend, Path(scratch))
+            reason = await load_and_serve(stop, server, chosen, Path(scratch))
             if reason is None:
                 await drain(server)
             else:
                 await fail(server, reason)
             return reason
         finally:
-            await backend.close()
+            await chosen.close()
 
 
 async def load_and_serve(
-    stop: asyncio.Event, server: LmiServer, backend: ProcessBackend, scratch: Path
+    stop: asyncio.Event, server: LmiServer, chosen: ChosenEngine, scratch: Path
 ) -> str | None:
     """Load and serve until a failure; its reason, None once `stop` is set."""
     async with ended_by(stop) as stopping:
-        loading = asyncio.ensure_future(load(server, backend, scratch))
+        loading = asyncio.ensure_future(load(server, chosen, scratch))
         await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             loading.cancel()
@@ -133,7 +133,7 @@ async def load_and_serve(
         except (ConfigurationError, EngineFailedError, ValueError, OSError) as error:
             return str(error)
         server.phase, server.ready_at = ServerPhase.READY, server.clock.now()
-        died = asyncio.ensure_future(backend.died.wait())
+        died = asyncio.ensure_future(chosen.backend.died.wait())
         await asyncio.wait((died, stopping), return_when=asyncio.FIRST_COMPLETED)
         died.cancel()
     return None if stop.is_set() else "Inference Engine Failure: the engine process died"
@@ -149,7 +149,7 @@ async def ended_by(stop: asyncio.Event) -> AsyncIterator[asyncio.Task[bool]]:
         task.cancel()
 
 
-async def load(server: LmiServer, backend: ProcessBackend, scratch: Path) -> LoadedModel:
+async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> LoadedModel:
     """Fetch and load model, tokenizer, template and first adapters.
 
     `scratch` is an empty folder that lives as long as the model. Raises ConfigurationError,
@@ -163,12 +163,12 @@ async def load(server: LmiServer, backend: ProcessBackend, scratch: Path) -> Loa
         log.info("defaults of sampling by the model or its options: %s", defaults)
     log.info("loading %s with %d adapters", folder, len(adapters))
     read_folder = await asyncio.to_thread(overlay, folder, config.config_overrides, scratch)
-    await backend.start(StartEngine(engine_settings(config, read_folder), adapter_pairs(adapters)))
+    await chosen.start(StartEngine(engine_settings(config, read_folder), adapter_pairs(adapters)))
     codec = await asyncio.to_thread(TextCodec.load, folder)
     chat = load_chat_template(folder, config.chat_template, server.clock, config.model_dir)
     try:
         async with asyncio.timeout(config.loading_timeout_s):
-            facts = await backend.wait_ready()
+            facts = await chosen.wait_ready()
     except TimeoutError:
         raise EngineFailedError(
             f"the model did not load within {config.loading_timeout_s:g} s (model_loading_timeout)"
@@ -176,7 +176,7 @@ async def load(server: LmiServer, backend: ProcessBackend, scratch: Path) -> Loa
     for warning in facts.warnings:
         log.warning("%s", warning)
     registry = AdapterRegistry(
-        backend,
+        chosen.backend,
         enabled=config.enable_lora,
         max_pinned=config.max_cpu_loras,
         limit_s=config.loading_timeout_s,
@@ -185,7 +185,7 @@ async def load(server: LmiServer, backend: ProcessBackend, scratch: Path) -> Loa
     await register_remote(registry, remote_adapters)
     log.info("ready: %s, at most %d tokens a request", facts.dtype, facts.max_model_len)
     return LoadedModel(
-        backend=backend, codec=codec, chat=chat, registry=registry, defaults=defaults
+        backend=chosen.backend, codec=codec, chat=chat, registry=registry, defaults=defaults
     )
 
 
@@ -250,6 +250,7 @@ def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
         num_threads=config.num_threads,
         max_lora_rank=config.max_lora_rank,
         max_loras=config.max_loras,
+        enable_lora=config.enable_lora,
         max_waiting=max(config.job_queue_size + config.max_batch_size, MAX_ALL_SEQUENCES),
         pool_bytes=config.pool_bytes,
         prefix_cache=config.prefix_cache,

@@ -90,6 +90,11 @@ class FairQueue:
         sequence.flow.requests.appendleft(sequence)
         sequence.flow.tenant.num_departed -= 1
 
+    def first(self) -> Flow | None:
+        """The flow whose turn it is, whatever pool or slots have room for; None without any."""
+        tenant = self._waiting.first()
+        return None if tenant is None else tenant.waiting.first()
+
     def pop(self, flow: Flow) -> Sequence:
         """Take the next request of a flow that has one."""
         sequence = flow.requests.popleft()

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
+from hostelry.base.runtimes import VARIABLE as RUNTIMES_VARIABLE
+from hostelry.base.runtimes import runtimes_folder
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.host.processes import MARKER_VARIABLE
@@ -106,6 +108,7 @@ def program_environment(
         "PYTHONUNBUFFERED": "1",
         **contract_variables(spec, place, substitutes, given),
         **(PINNED if rule.is_built_in else {}),
+        **({RUNTIMES_VARIABLE: str(runtimes_folder(operator))} if rule.is_built_in else {}),
         "SAGEMAKER_BIND_HOST": BIND_HOST,
     }
 

@@ -51,7 +51,9 @@ def spec(
 
 def test_a_copy_gets_what_the_architecture_promises() -> None:
     reserved = Requirements(min_memory_bytes=512, cpus=0.5, accelerators=1)
-    made = made_of({}, spec({"OPTION_MODEL_ID": "hub/id"}, reserved))
+    made = made_of(
+        {"HOSTELRY_RUNTIMES_DIR": "/op/runtimes"}, spec({"OPTION_MODEL_ID": "hub/id"}, reserved)
+    )
     assert made == {
         "PYTHONUNBUFFERED": "1",
         "PYTHONSAFEPATH": "1",
@@ -65,6 +67,7 @@ def test_a_copy_gets_what_the_architecture_promises() -> None:
         "AWS_REGION": "eu-west-1",
         "AWS_DEFAULT_REGION": "eu-west-1",
         "HOSTELRY_MODEL_DIR": "/i/copies/c-1/model",
+        "HOSTELRY_RUNTIMES_DIR": "/op/runtimes",
         "HOSTELRY_CPUS": "0.5",
         "HOSTELRY_ACCELERATORS": "1",
         "HOSTELRY_MEMORY_BYTES": "512",

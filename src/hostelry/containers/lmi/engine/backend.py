@@ -127,6 +127,10 @@ class EngineFailedError(BackendError):
     """The engine died or never started; this process cannot serve the request."""
 
 
+class ModelUnsupportedError(EngineFailedError):
+    """The engine cannot run a model of this kind; another engine might."""
+
+
 class EngineBackend(Protocol):
     """Generates tokens and holds adapters. Every call may raise EngineFailedError."""
 

@@ -31,6 +31,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int | None = None
     pool_bytes: int | None = None
     prefix_cache: bool = True
+    enable_lora: bool = False
     adapter_host_bytes: int | None = None
     adapter_cache_dir: str | None = None
     adapter_cache_bytes: int | None = None
@@ -144,9 +145,10 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The engine process exits, for the reason `message`."""
+    """The engine process exits, for the reason `message`; `is_unsupported`: this model's kind."""
 
     message: str
+    is_unsupported: bool = False
 
 
 EngineCall = RegisterAdapter | UnloadAdapter | PinAdapter | AskAdapter | AskStats

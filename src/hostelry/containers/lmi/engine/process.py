@@ -28,6 +28,7 @@ from hostelry.containers.lmi.engine.messages import (
 )
 from hostelry.containers.lmi.engine.view import facts
 from hostelry.engine.engine import AdapterError, Engine, EngineConfig, TenantPolicies
+from hostelry.engine.models.spec import UnsupportedModelError
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.xgrammar_binding import load_xgrammar
 
@@ -107,7 +108,8 @@ def serve(channel: EngineChannel) -> int:
     except Exception as error:
         log.exception("the engine failed")
         with suppress(ParentGoneError):
-            channel.send(Failed(f"{type(error).__name__}: {error}"))
+            is_unsupported = isinstance(error, UnsupportedModelError)
+            channel.send(Failed(f"{type(error).__name__}: {error}", is_unsupported))
         return 1
     return 0
 

@@ -5,7 +5,8 @@ Only the event loop's thread touches this object.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from hostelry.base.clock import monotonic_s
 from hostelry.containers.lmi.engine.backend import (
@@ -21,14 +22,10 @@ from hostelry.containers.lmi.engine.backend import (
     EngineFullError,
     GenerationRefusedError,
     ModelFacts,
+    ModelUnsupportedError,
     QuotaReachedError,
 )
-from hostelry.containers.lmi.engine.child import (
-    EngineChild,
-    ForkedEngine,
-    reap,
-    spawn_engine,
-)
+from hostelry.containers.lmi.engine.child import EngineChild, reap
 from hostelry.containers.lmi.engine.messages import (
     FROM_ENGINE,
     Abort,
@@ -38,6 +35,7 @@ from hostelry.containers.lmi.engine.messages import (
     CancelRegistration,
     Done,
     EngineCall,
+    EngineSettings,
     Failed,
     Fault,
     FromEngine,
@@ -53,6 +51,8 @@ from hostelry.containers.lmi.engine.messages import (
     frame,
 )
 from hostelry.engine.request import Output, Request
+
+Spawn = Callable[[EngineSettings], tuple[EngineChild, socket.socket]]
 
 STALL_LIMIT_S = 120.0  # an engine with work that sends nothing for so long counts as dead
 
@@ -81,11 +81,11 @@ class RequestGroup:
 class ProcessBackend:
     """One engine process: `start`, `wait_ready`, use, `close`.
 
-    `forked` is a process that exists already.
+    `spawn` starts the process, and gives this end of its socket.
     """
 
-    def __init__(self, forked: ForkedEngine | None = None) -> None:
-        self._forked = forked
+    def __init__(self, spawn: Spawn) -> None:
+        self._spawn = spawn
         self._process: EngineChild | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -101,11 +101,7 @@ class ProcessBackend:
 
     async def start(self, start: StartEngine) -> None:
         """Start the process and send `start`; does not wait for the load."""
-        forked = self._forked
-        if forked is not None:
-            self._process, ours = forked, forked.stream
-        else:
-            self._process, ours = spawn_engine(start.settings)
+        self._process, ours = self._spawn(start.settings)
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         self._received_at = monotonic_s()
@@ -256,8 +252,8 @@ class ProcessBackend:
                     future.set_result(message)
             case ModelLoaded(facts):
                 self._facts.set_result(facts)
-            case Failed(text):
-                self._fail(text)
+            case Failed(text, is_unsupported):
+                self._fail(text, ModelUnsupportedError if is_unsupported else EngineFailedError)
 
     def _deliver(self, outputs: Sequence[Output]) -> None:
         by_group: dict[int, tuple[RequestGroup, list[Output]]] = {}
@@ -276,13 +272,13 @@ class ProcessBackend:
         for group in {id(group): group for group in groups}.values():
             group.inbox.put_nowait(error)
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, kind: type[EngineFailedError] = EngineFailedError) -> None:
         if self._failure:
             return
         self._failure = reason
         log.log(logging.INFO if self._closing else logging.ERROR, "engine: %s", reason)
         if not self._facts.done():
-            self._facts.set_exception(EngineFailedError(reason))
+            self._facts.set_exception(kind(reason))
         for future in self._calls.values():
             if not future.done():
                 future.set_exception(EngineFailedError(reason))

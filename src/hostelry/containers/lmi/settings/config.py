@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from hostelry.base.runtimes import runtimes_folder
 from hostelry.containers.lmi.artifact_path import CONTAINER_MODEL_DIR
 from hostelry.containers.lmi.refusal import StatusCodes, Surface
 from hostelry.containers.lmi.request.inputs import FORMATTERS
@@ -83,6 +84,14 @@ class ImageKind(Enum):
     TGI = "tgi"
 
 
+class Backend(Enum):
+    """Which engine is to serve the model; AUTO: ours where it reads the model, else vLLM."""
+
+    AUTO = "auto"
+    HOSTELRY = "hostelry"
+    VLLM = "vllm"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LmiConfig:
     """Configuration of the server.
@@ -98,7 +107,7 @@ class LmiConfig:
     With `seed` the seeds of requests that give none are drawn from it. `pool_bytes`,
     `adapter_host_bytes` and `adapter_cache_bytes` None are the engine's defaults; without
     `adapter_cache_dir` nothing is cached on disk. `default_tenant` is the policy of tenants that
-    are not in `tenants`.
+    are not in `tenants`. `runtimes_dir` holds the interpreters of other engines.
     """
 
     model_dir: Path
@@ -110,6 +119,9 @@ class LmiConfig:
     model_name: str = "lmi"
     served: tuple[str, ...] = ("lmi",)
     dialect: Surface = Surface.ASYNC
+    backend: Backend = Backend.AUTO
+    rolling_batch_is_vllm: bool = False
+    runtimes_dir: Path = Path("/nonexistent")
     dtype: str = "auto"
     weight_dtype: str = "auto"
     max_batch_size: int = 32
@@ -183,6 +195,9 @@ def resolve_config(
         model_name=names[0],
         served=tuple(dict.fromkeys([*names, *([model_id] if model_id else [])])),
         dialect=dialect,
+        backend=Backend(read.choice("backend", "auto", tuple(it.value for it in Backend))),
+        rolling_batch_is_vllm=(read.text("rolling_batch") or "").lower() == "vllm",
+        runtimes_dir=runtimes_folder(env),
         dtype=dtype,
         max_batch_size=read.integer("max_rolling_batch_size", MAX_BATCH_SIZES[dialect], 1),
         max_batched_tokens=read.optional_integer("max_rolling_batch_prefill_tokens", 1),

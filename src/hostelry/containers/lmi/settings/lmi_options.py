@@ -31,7 +31,10 @@ LMI_OPTIONS: Rows = {
     "engine": done("Python or MPI, which are the same here"),
     "model_id": done("the model: an id of the hub, or a folder inside the model folder"),
     "revision": done("the revision of a model of the hub"),
-    "rolling_batch": done("vllm, trtllm and lmi-dist select the legacy dialect"),
+    "backend": done("the engine: auto, hostelry or vllm"),
+    "rolling_batch": done(
+        "vllm, trtllm and lmi-dist select the legacy dialect, vllm its engine where it is installed"
+    ),
     "async_mode": done("true contradicts a named rolling batch"),
     "entryPoint": done("one of LMI's own handlers for language models"),
     "task": done("auto, generate or text-generation"),
@@ -100,7 +103,7 @@ LMI_OPTIONS: Rows = {
         "tokens_per_block kv_cache_free_gpu_mem_fraction batch_scheduler_policy "
         "enable_kv_cache_reuse enable_trt_overlap multi_block_mode use_custom_all_reduce "
         "use_fused_mlp use_fp num_engine_workers num_checkpoint_workers load_by_shard "
-        "trtllm_checkpoint_path save_mp_checkpoint_path backend gpt_model_version "
+        "trtllm_checkpoint_path save_mp_checkpoint_path gpt_model_version "
         "baichuan_model_version chatglm_model_version logits_dtype multi_query_mode",
         without_effect(TENSOR_RT),
     ),

@@ -1,0 +1,60 @@
+"""Runtime environments: interpreters of their own with other engines' packages, beside ours.
+
+    RUNTIMES/NAME/bin/python      the interpreter; packages lie in its own site-packages
+    RUNTIMES/NAME/hostelry.json   the record of what was installed, written last
+
+A folder without a record is no runtime.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+VARIABLE = "HOSTELRY_RUNTIMES_DIR"
+RECORD = "hostelry.json"
+SHARED_PLACE = Path("/var/lib/hostelry/runtimes")  # root's home is closed to copies' users
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a runtime: its `packages` by version, and the `device` they are built for."""
+
+    name: str
+    device: str
+    python: str
+    packages: dict[str, str]
+    installed_at: str
+    install_s: float
+    num_bytes: int
+
+
+def runtimes_folder(env: Mapping[str, str], uid: int | None = None) -> Path:
+    """Where runtimes are: HOSTELRY_RUNTIMES_DIR, else below the user's data folder.
+
+    Root's are in SHARED_PLACE, since copies that it starts run as other users.
+    """
+    named = env.get(VARIABLE)
+    if named:
+        return Path(os.path.abspath(Path(named).expanduser()))
+    data = env.get("XDG_DATA_HOME", "")
+    if data.startswith("/"):
+        return Path(data) / "hostelry" / "runtimes"
+    if (os.geteuid() if uid is None else uid) == 0:
+        return SHARED_PLACE
+    home = env.get("HOME") or os.path.expanduser("~")
+    return Path(home) / ".local" / "share" / "hostelry" / "runtimes"
+
+
+def runtime_python(folder: Path, name: str) -> Path:
+    """The interpreter of the runtime `name`."""
+    return folder / name / "bin" / "python"
+
+
+def installed(folder: Path, name: str) -> Runtime | None:
+    """The runtime `name`; None where it is not installed, unreadable, or its record damaged."""
+    try:
+        record = msgspec.json.decode((folder / name / RECORD).read_bytes(), type=Runtime)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return record if os.access(runtime_python(folder, name), os.X_OK) else None

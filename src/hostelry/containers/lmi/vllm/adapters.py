@@ -1,0 +1,256 @@
+"""PEFT adapters for vLLM: checked as our own engine checks them, then written in a plainer form.
+
+vLLM reads less of PEFT's configuration than it accepts; of this form it computes the same.
+
+    an adapter's file                            what vLLM is given
+    -------------------------------------------  ------------------------------------------------
+    modules of different ranks (rank_pattern)    one rank, the largest; the rest is zeros
+    alpha, alpha_pattern, rsLoRA                 the scale multiplied into B, in fp32; alpha = r
+    a field that changes the result otherwise    refused, by name
+    embedding, lm_head                           refused
+    a tensor that no module of the base has      refused
+    a targeted module without tensors            refused
+    nan, infinity; no effect at all              refused
+
+# I in-features, O out-features, R rank
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from hostelry.engine.lora.base_identity import BaseIdentity, check_base
+from hostelry.engine.lora.config import AdapterConfig, load_config
+from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.sources import (
+    Fetcher,
+    LocalSource,
+    check_fetched,
+    fetcher_of,
+    parse_source,
+)
+from hostelry.engine.lora.weights_file import check_tensor, read_tensors
+
+MAX_FILE_BYTES = 8 << 30
+TENSOR = re.compile(r"base_model\.model\.(?P<path>.+)\.lora_(?P<half>[AB])\.weight")
+VOCABULARY = ("embed_tokens", "lm_head", "wte", "word_embeddings", "embed_out")
+# The suffixes of a linear module's stored weight; of the packed ones the shape says nothing.
+PLAIN, PACKED = "weight", ("qweight", "weight_packed", "weight_scale", "scales")
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedAdapter:
+    """A checked adapter, written to `folder` in vLLM's form."""
+
+    folder: Path
+    content_id: str
+    rank: int
+    num_bytes: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterPreparer:
+    """Reads adapters for one base model; `prepare` may run in several threads at once.
+
+    `linears` are the base's linear modules by path, with the shape (O, I) of those whose weight is
+    stored plainly.
+    """
+
+    linears: Mapping[str, Shape | None]
+    identity: BaseIdentity
+    max_rank: int
+    place: Path
+    fetchers: Mapping[str, Fetcher]
+
+    def prepare(self, src: str) -> PreparedAdapter:
+        """The adapter at a path or URI. Raises AdapterError or OSError with the reason."""
+        with fetched(src, self.fetchers) as folder:
+            config = load_config(folder)
+            warnings = check_base(config, self.identity, strict=False)
+            name, tensors = read_tensors(folder, max_bytes=MAX_FILE_BYTES)
+        halves = by_module(name, tensors, config, self.linears)
+        ranks = self._ranks(config, halves)
+        check_complete(config, halves, self.linears)
+        check_values(config, halves)
+        content = canonical(config, halves, max(ranks.values()))
+        into = Path(tempfile.mkdtemp(prefix="adapter-", dir=self.place))
+        try:
+            write(into, content, max(ranks.values()), sorted(halves))
+        except BaseException:
+            shutil.rmtree(into, ignore_errors=True)
+            raise
+        return PreparedAdapter(
+            folder=into,
+            content_id=content_id(config, halves),
+            rank=max(ranks.values()),
+            num_bytes=sum(it.numel() * it.element_size() for it in content.values()),
+            warnings=warnings,
+        )
+
+    def _ranks(self, config: AdapterConfig, halves: "Halves") -> dict[str, int]:
+        """Each module's rank, once its tensors have the shapes that it asks for."""
+        ranks: dict[str, int] = {}
+        for path, (a, b) in halves.items():
+            rank = ranks[path] = config.rank_of(path)
+            if rank > self.max_rank:
+                raise AdapterError(f"r is {rank} at {path}; max_lora_rank is {self.max_rank}")
+            outs, ins = self.linears[path] or (b.shape[0], a.shape[-1])
+            check_tensor(tensor_name(path, "A"), a, (rank, ins))
+            check_tensor(tensor_name(path, "B"), b, (outs, rank))
+        return ranks
+
+
+Halves = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
+
+
+@contextmanager
+def fetched(src: str, fetchers: Mapping[str, Fetcher]) -> Iterator[Path]:
+    """The folder with the adapter's files."""
+    source = parse_source(src)
+    if isinstance(source, LocalSource):
+        yield source.folder
+        return
+    fetcher = fetcher_of(source, fetchers)
+    with tempfile.TemporaryDirectory(prefix="fetched-") as name:
+        fetcher.fetch(source.uri, Path(name))
+        check_fetched(Path(name), max_bytes=MAX_FILE_BYTES)
+        yield Path(name)
+
+
+def by_module(
+    file_name: str,
+    tensors: Mapping[str, torch.Tensor],
+    config: AdapterConfig,
+    linears: Mapping[str, Shape | None],
+) -> Halves:
+    """A and B by module. Raises AdapterError for a tensor that would be ignored."""
+    found: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in sorted(tensors.items()):
+        match = TENSOR.fullmatch(name)
+        path = match["path"] if match else name
+        if any(part in VOCABULARY for part in path.split(".")):
+            raise AdapterError(
+                f"tensor {name} changes the vocabulary; with vLLM adapters may change linear "
+                "modules of the layers only"
+            )
+        if match is None:
+            raise AdapterError(f"{file_name} holds {name}, which is no A or B of a linear module")
+        if path not in linears:
+            raise AdapterError(f"tensor {name}: the base model has no linear module {path}")
+        if not config.targets(path):
+            raise AdapterError(f"{file_name} holds {name}, which no targeted module uses")
+        found.setdefault(path, {})[match["half"]] = tensor
+    for path, halves in found.items():
+        for half in "AB":
+            if half not in halves:
+                raise AdapterError(f"tensor {tensor_name(path, half)} is missing")
+    if not found:
+        raise AdapterError(f"{file_name} holds no tensor")
+    return {path: (halves["A"], halves["B"]) for path, halves in found.items()}
+
+
+def check_complete(
+    config: AdapterConfig, halves: Halves, linears: Mapping[str, Shape | None]
+) -> None:
+    """Raise AdapterError where a targeted module of the base has no tensors.
+
+    Of "all-linear", whose modules only the model's code knows, those with the last name of one
+    that has tensors.
+    """
+    names = {path.rsplit(".", 1)[-1] for path in halves}
+    for path in linears:
+        if path in halves or not config.targets(path):
+            continue
+        last = path.rsplit(".", 1)[-1]
+        if last in VOCABULARY or (config.targets_all_linear and last not in names):
+            continue
+        raise AdapterError(
+            f"tensor {tensor_name(path, 'A')} is missing; target_modules includes {path}"
+        )
+
+
+def check_values(config: AdapterConfig, halves: Halves) -> None:
+    """Raise AdapterError for a number that is none, and for an adapter without effect."""
+    for path, pair in halves.items():
+        for half, tensor in zip("AB", pair, strict=True):
+            if not torch.isfinite(tensor).all():
+                raise AdapterError(f"tensor {tensor_name(path, half)} holds nan or inf")
+    if not any(config.scale_of(path) and a.any() and b.any() for path, (a, b) in halves.items()):
+        raise AdapterError("the adapter has no effect: A or B of every module is all zeros")
+
+
+def canonical(config: AdapterConfig, halves: Halves, rank: int) -> dict[str, torch.Tensor]:
+    """Tensors of one rank and scale 1 that compute the same, in fp32."""
+    content: dict[str, torch.Tensor] = {}
+    for path, (a_RI, b_OR) in halves.items():
+        own = a_RI.shape[0]
+        a, b = torch.zeros(rank, a_RI.shape[1]), torch.zeros(b_OR.shape[0], rank)
+        a[:own] = a_RI
+        b[:, :own] = b_OR.float() * config.scale_of(path)
+        if not (torch.isfinite(a).all() and torch.isfinite(b).all()):
+            raise AdapterError(f"{path}: the scaled weights exceed fp32")
+        content[tensor_name(path, "A")], content[tensor_name(path, "B")] = a, b
+    return content
+
+
+def write(folder: Path, content: dict[str, torch.Tensor], rank: int, paths: list[str]) -> None:
+    """Write PEFT's two files."""
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": rank,
+        "lora_alpha": rank,
+        "bias": "none",
+        "target_modules": sorted({path.rsplit(".", 1)[-1] for path in paths}),
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    save_file(content, folder / "adapter_model.safetensors")
+
+
+def content_id(config: AdapterConfig, halves: Halves) -> str:
+    """A hash of what decides the result: paths, scales and numbers."""
+    digest = hashlib.sha256(b"adapter for vLLM\n")
+    for path, pair in sorted(halves.items()):
+        for tensor in pair:
+            line = f"{path} {tuple(tensor.shape)} {tensor.dtype} {config.scale_of(path).hex()}\n"
+            digest.update(line.encode())
+            digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def tensor_name(path: str, half: str) -> str:
+    """The tensor's name in an adapter's file."""
+    return f"base_model.model.{path}.lora_{half}.weight"
+
+
+def base_linears(folder: Path) -> dict[str, Shape | None]:
+    """The linear modules of the base model in `folder`, with (O, I) where it is stored plainly.
+
+    Whatever has a matrix as its weight: what is no linear module is caught when vLLM loads an
+    adapter for it.
+    """
+    found: dict[str, Shape | None] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as reader:
+            names = list(reader.keys())
+            packed = {it.rpartition(".")[0] for it in names if it.rpartition(".")[2] in PACKED}
+            found.update(dict.fromkeys(packed, None))
+            for name in names:
+                path, _, last = name.rpartition(".")
+                shape = tuple(reader.get_slice(name).get_shape()) if last == PLAIN else ()
+                if len(shape) == 2 and path not in packed:
+                    found[path] = (shape[0], shape[1])
+    return found

@@ -1,0 +1,69 @@
+"""Interface of the engine process to vLLM: `async_llm.py` has it, tests have a fake."""
+
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from hostelry.containers.lmi.engine.backend import ModelFacts
+from hostelry.containers.lmi.vllm.outputs import Generated
+from hostelry.engine.request import Request
+
+
+class EngineLostError(Exception):
+    """vLLM's engine died; no request can be computed any more."""
+
+
+class Vllm(Protocol):
+    """vLLM's asynchronous engine over token ids."""
+
+    num_steps: int  # so far
+    cached_tokens: int
+    preemptions: int
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The loaded model."""
+        ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be computed any more; None while it can."""
+        ...
+
+    @property
+    def num_pages(self) -> int:
+        """Blocks of the KV cache."""
+        ...
+
+    @property
+    def num_used_pages(self) -> int:
+        """Blocks in use at the last step."""
+        ...
+
+    def generate(
+        self, request: Request, arguments: Mapping[str, Any], adapter: "LoadedAdapter | None"
+    ) -> AsyncGenerator[Generated]:
+        """The request's outputs; closing the generator ends the request.
+
+        Raises ValueError for a request that vLLM refuses, EngineLostError.
+        """
+        ...
+
+    async def add_adapter(self, adapter: "LoadedAdapter") -> list[str]:
+        """Load the adapter; the modules of it that no layer takes. Raises ValueError."""
+        ...
+
+    async def remove_adapter(self, adapter: "LoadedAdapter") -> None:
+        """Forget the adapter; no effect where it is not in memory."""
+        ...
+
+
+class LoadedAdapter(Protocol):
+    """An adapter as vLLM knows it: `number` and `key` are of this version of it alone."""
+
+    @property
+    def number(self) -> int: ...  # noqa: D102
+    @property
+    def key(self) -> str: ...  # noqa: D102
+    @property
+    def folder(self) -> Path: ...  # noqa: D102

@@ -1,0 +1,141 @@
+"""vLLM's outputs as the engine's: one `Output` a token. Pure, over the members that are read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from hostelry.engine.request import (
+    FinishReason,
+    Output,
+    PromptLogprobs,
+    Request,
+    TokenLogprob,
+)
+
+
+class TokenScore(Protocol):
+    """vLLM's Logprob; `rank` is 1 for the likeliest token."""
+
+    @property
+    def logprob(self) -> float: ...  # noqa: D102
+    @property
+    def rank(self) -> int | None: ...  # noqa: D102
+
+
+Scores = Mapping[int, TokenScore]
+
+
+class Completion(Protocol):
+    """vLLM's CompletionOutput: the tokens since the last one."""
+
+    @property
+    def token_ids(self) -> Sequence[int]: ...  # noqa: D102
+    @property
+    def logprobs(self) -> Sequence[Scores] | None: ...  # noqa: D102
+    @property
+    def finish_reason(self) -> str | None: ...  # noqa: D102
+
+
+class Generated(Protocol):
+    """vLLM's RequestOutput."""
+
+    @property
+    def outputs(self) -> Sequence[Completion]: ...  # noqa: D102
+    @property
+    def num_cached_tokens(self) -> int | None: ...  # noqa: D102
+    @property
+    def prompt_logprobs(self) -> Sequence[Scores | None] | None: ...  # noqa: D102
+
+
+# "stop" is always a token here: stop strings are found by the server.
+REASONS: Mapping[str, FinishReason] = {
+    "stop": FinishReason.EOS,
+    "length": FinishReason.LENGTH,
+    "abort": FinishReason.ABORT,
+    "error": FinishReason.ERROR,
+}
+ERROR_TEXT = "vLLM could not compute this request; its log has the reason"
+
+
+def outputs_of(
+    request: Request, generated: Generated, *, queued_s: float | None, content_id: str | None
+) -> list[Output]:
+    """The outputs in `generated`, in order.
+
+    `queued_s` is of the first ones alone, which the prompt's scores precede; None later.
+    """
+    is_first = queued_s is not None
+    prompt = prompt_scores(request, generated.prompt_logprobs) if is_first else None
+    completion = generated.outputs[0]
+    found = [] if request.sampling.max_new_tokens == 0 else tokens_of(request, completion)
+    if prompt is not None:
+        found.insert(0, Output(request_id=request.id, token_id=None, prompt_logprobs=prompt))
+    if completion.finish_reason is None:
+        return began(found, generated, queued_s)
+    reason = REASONS[completion.finish_reason]
+    if not found or found[-1].token_id is None:
+        found.append(Output(request_id=request.id, token_id=None))
+    found[-1] = replace(
+        found[-1],
+        finish_reason=reason,
+        error=ERROR_TEXT if reason is FinishReason.ERROR else None,
+        adapter_content_id=content_id,
+    )
+    return began(found, generated, queued_s)
+
+
+def began(found: list[Output], generated: Generated, queued_s: float | None) -> list[Output]:
+    """`found`, the first one with what is reported once."""
+    if queued_s is not None and found:
+        cached = generated.num_cached_tokens
+        found[0] = replace(found[0], queued_s=queued_s, num_cached_tokens=cached)
+    return found
+
+
+def tokens_of(request: Request, completion: Completion) -> list[Output]:
+    """The tokens, with their scores where they were asked for."""
+    found = []
+    for place, token_id in enumerate(completion.token_ids):
+        output = Output(request_id=request.id, token_id=token_id)
+        if completion.logprobs is not None:
+            logprob, top = token_scores(request, token_id, completion.logprobs[place])
+            output = replace(output, logprob=logprob, top_logprobs=top)
+        found.append(output)
+    return found
+
+
+def token_scores(
+    request: Request, token_id: int, scores: Scores
+) -> tuple[float, tuple[TokenLogprob, ...]]:
+    """The token's logarithm of probability, and the likeliest tokens', likeliest first."""
+    num_top = request.sampling.num_logprobs or 0
+    return scores[token_id].logprob, tuple(
+        TokenLogprob(token_id=each, logprob=score.logprob)
+        for each, score in likeliest(scores, num_top)
+    )
+
+
+def prompt_scores(
+    request: Request, scores: Sequence[Scores | None] | None
+) -> PromptLogprobs | None:
+    """The scores of the prompt's tokens after the first; None where none were asked for."""
+    num_top = request.num_prompt_logprobs
+    tokens = request.prompt_token_ids[1:]
+    if num_top is None or scores is None or not tokens:
+        return None
+    rows = [it for it in scores[1:] if it is not None]
+    own = [row[token] for token, row in zip(tokens, rows, strict=True)]
+    top = [pair for row in rows for pair in likeliest(row, num_top)]
+    return PromptLogprobs(
+        start=1,
+        logprobs=tuple(it.logprob for it in own),
+        ranks=tuple(it.rank or 1 for it in own),
+        top_ids=tuple(token for token, _ in top),
+        top_logprobs=tuple(score.logprob for _, score in top),
+    )
+
+
+def likeliest(scores: Scores, num_top: int) -> list[tuple[int, TokenScore]]:
+    """The first `num_top` tokens by rank; vLLM adds the token itself, of whatever rank."""
+    ranked = sorted(scores.items(), key=lambda it: -it[1].logprob)
+    return ranked[:num_top]

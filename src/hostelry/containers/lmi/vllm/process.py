@@ -1,0 +1,210 @@
+"""The engine process with vLLM, run by the Python of its runtime environment.
+
+It and vLLM's own processes are one process group, which never outlives the server: a thread kills
+the group when the server is gone, and the server does when this process is.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hostelry.base.clock import MonotonicClock
+from hostelry.base.json import decode
+from hostelry.base.logging import configure_logging
+from hostelry.containers.lmi.adapters.fetchers import adapter_fetchers
+from hostelry.containers.lmi.engine.messages import (
+    TO_ENGINE,
+    EngineSettings,
+    Failed,
+    FromEngine,
+    ModelLoaded,
+    StartEngine,
+    Unframer,
+    frame,
+)
+from hostelry.containers.lmi.vllm.adapters import AdapterPreparer, base_linears
+from hostelry.containers.lmi.vllm.async_llm import AsyncVllm
+from hostelry.containers.lmi.vllm.engine_seam import Vllm
+from hostelry.containers.lmi.vllm.loop import VllmLoop
+from hostelry.containers.lmi.vllm.sampling import sampling_arguments
+from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.request import Request, SamplingParams
+from hostelry.engine.sampling.structure_compiler import StructureCompiler
+
+RECEIVE_BYTES = 1 << 18
+MEMORY_VARIABLE = "HOSTELRY_MEMORY_BYTES"
+READY_WAIT_S = 0.1
+
+log = logging.getLogger(__name__)
+
+
+def end_token_ids(folder: Path) -> tuple[int, ...]:
+    """The tokens that end an answer: generation_config.json's, else config.json's."""
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        if not path.is_file():
+            continue
+        fields = decode(path.read_bytes(), dict[str, Any])
+        for part in (fields, fields.get("text_config") or {}):
+            value = part.get("eos_token_id")
+            if value is not None:
+                return tuple(value) if isinstance(value, list) else (value,)
+    return ()
+
+
+def memory_bytes(env: Mapping[str, str]) -> int:
+    """What this server may use: its reservation, else what is available on the machine."""
+    reserved = env.get(MEMORY_VARIABLE, "")
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(int(reserved), available) if reserved.isdecimal() else available
+
+
+def preparer(settings: EngineSettings, place: Path) -> AdapterPreparer | None:
+    """The reader of adapters; None where LoRA is off."""
+    if not settings.enable_lora:
+        return None
+    folder = Path(settings.folder)
+    return AdapterPreparer(
+        linears=base_linears(folder),
+        identity=BaseIdentity(names=(*settings.base_names, folder.name)),
+        max_rank=settings.max_lora_rank,
+        place=place,
+        fetchers=adapter_fetchers(),
+    )
+
+
+async def serve(stream: socket.socket, place: Path) -> int:
+    """Load on the first message and run until the server closes the socket; the exit status."""
+    stream.setblocking(False)
+    reader, writer = await asyncio.open_unix_connection(sock=stream)
+
+    def send(message: FromEngine) -> None:
+        if not writer.is_closing():
+            writer.write(frame(message))
+
+    try:
+        return await run(reader, send, place)
+    except ConnectionError:
+        return 0
+    except Exception as error:
+        log.exception("the engine failed")
+        send(Failed(f"vLLM: {type(error).__name__}: {error}"))
+        await writer.drain()
+        return 1
+
+
+async def run(reader: asyncio.StreamReader, send: Callable[[FromEngine], None], place: Path) -> int:
+    """Load, then handle messages until the end of `reader`, or vLLM's."""
+    unframer = Unframer()
+    bodies: list[bytes] = []
+    while not bodies:
+        data = await reader.read(RECEIVE_BYTES)
+        if not data:
+            return 0
+        bodies = unframer.feed(data)
+    start = TO_ENGINE.decode(bodies.pop(0))
+    if not isinstance(start, StartEngine):
+        raise TypeError(f"the first message is {type(start).__name__}, not StartEngine")
+    settings = start.settings
+    folder = Path(settings.folder)
+    ends = end_token_ids(folder)
+    llm = AsyncVllm(settings, end_token_ids=ends, memory_bytes=memory_bytes(os.environ))
+    await prove(llm)
+    structures = StructureCompiler(
+        folder, vocab_size=llm.facts.vocab_size, end_token_ids=llm.facts.eos_token_ids
+    )
+    prepare = preparer(settings, place)
+    loop = VllmLoop(
+        llm,
+        settings,
+        prepare=None if prepare is None else prepare.prepare,
+        compile_structure=structures.submit,
+        send=send,
+        clock=MonotonicClock(),
+    )
+    for name, source in start.adapters:
+        await loop.load_first(name, source)
+        log.info("Registered adapter %s from %s successfully", name, source)
+    send(ModelLoaded(llm.facts))
+    receiving = asyncio.ensure_future(receive(reader, unframer, bodies, loop))
+    beating = asyncio.ensure_future(loop.beat())
+    await asyncio.wait((receiving, beating), return_when=asyncio.FIRST_COMPLETED)
+    if beating.done():
+        send(Failed(beating.result()))
+        await asyncio.sleep(READY_WAIT_S)
+        return 1
+    loop.close()
+    receiving.result()
+    llm.shutdown()
+    return 0
+
+
+async def prove(llm: Vllm) -> None:
+    """Compute one token: a model that loads may have no kernel on this device.
+
+    Raises EngineLostError or ValueError.
+    """
+    request = Request(
+        id="first", prompt_token_ids=(0, 0), sampling=SamplingParams(max_new_tokens=1)
+    )
+    async for _ in llm.generate(request, sampling_arguments(request, ()), None):
+        pass
+
+
+async def receive(
+    reader: asyncio.StreamReader, unframer: Unframer, bodies: list[bytes], loop: VllmLoop
+) -> None:
+    """Handle messages until the server closes the socket; `bodies` came with the first one."""
+    for body in bodies:
+        loop.take(TO_ENGINE.decode(body))
+    while data := await reader.read(RECEIVE_BYTES):
+        for body in unframer.feed(data):
+            loop.take(TO_ENGINE.decode(body))
+
+
+def end_with(parent: int, place: Path) -> None:
+    """Delete `place` and kill this process group once the process `parent` is gone."""
+    try:
+        descriptor = os.pidfd_open(parent)
+    except ProcessLookupError:
+        os.killpg(0, signal.SIGKILL)
+        return
+
+    def watch() -> None:
+        select.select([descriptor], [], [])
+        shutil.rmtree(place, ignore_errors=True)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def main() -> int:
+    """Run as `python -m MODULE --socket-fd N --parent PID --place DIR`; the exit status."""
+    parser = argparse.ArgumentParser(description="The LLM model server's engine process with vLLM.")
+    parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--place", type=Path, required=True, help="folder for adapters")
+    arguments = parser.parse_args()
+    stream = socket.socket(fileno=arguments.socket_fd)
+    end_with(arguments.parent, arguments.place)
+    if os.getppid() != arguments.parent:
+        return 0
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    configure_logging("lmi-vllm")
+    return asyncio.run(serve(stream, arguments.place))
+
+
+if __name__ == "__main__":
+    status = main()
+    logging.shutdown()
+    os._exit(status)  # vLLM's threads do not end by themselves

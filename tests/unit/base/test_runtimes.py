@@ -1,0 +1,43 @@
+"""Place and record of runtimes."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hostelry.base.runtimes import RECORD, SHARED_PLACE, Runtime, installed, runtimes_folder
+
+RECORDED = Runtime(
+    name="vllm", device="cpu", python="3.11", packages={"vllm": "1"},
+    installed_at="2026-01-01T00:00:00+00:00", install_s=1.0, num_bytes=1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("env", "uid", "folder"),
+    [
+        pytest.param({"HOSTELRY_RUNTIMES_DIR": "/r", "HOME": "/h"}, 5, Path("/r"), id="named"),
+        pytest.param(
+            {"XDG_DATA_HOME": "/d", "HOME": "/h"}, 0, Path("/d/hostelry/runtimes"), id="data folder"
+        ),
+        pytest.param(
+            {"HOME": "/h"}, 5, Path("/h/.local/share/hostelry/runtimes"), id="a user's home"
+        ),
+        pytest.param({"HOME": "/root"}, 0, SHARED_PLACE, id="root's, for copies of other users"),
+    ],
+)
+def test_folder(env: dict[str, str], uid: int, folder: Path) -> None:
+    assert runtimes_folder(env, uid) == folder
+
+
+def test_a_folder_with_a_record_and_an_interpreter_is_a_runtime(tmp_path: Path) -> None:
+    there = tmp_path / "vllm"
+    assert installed(tmp_path, "vllm") is None
+    (there / "bin").mkdir(parents=True)
+    (there / RECORD).write_bytes(msgspec.json.encode(RECORDED))
+    assert installed(tmp_path, "vllm") is None
+    (there / "bin" / "python").write_text("#!/bin/sh\n")
+    (there / "bin" / "python").chmod(0o755)
+    assert installed(tmp_path, "vllm") == RECORDED
+    (there / RECORD).write_text("{")
+    assert installed(tmp_path, "vllm") is None

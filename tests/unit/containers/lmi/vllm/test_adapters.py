@@ -1,0 +1,132 @@
+"""Adapters for vLLM: exact in its form, or refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.models import random_adapter, tiny_llama
+
+from hostelry.containers.lmi.vllm.adapters import AdapterPreparer, base_linears
+from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.lora.errors import AdapterError
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("base") / "model")
+
+
+def preparer(base: Path, place: Path) -> AdapterPreparer:
+    return AdapterPreparer(
+        linears=base_linears(base),
+        identity=BaseIdentity(names=("model",)),
+        max_rank=16,
+        place=place,
+        fetchers={},
+    )
+
+
+def updates(folder: Path, scale_of: Any) -> dict[str, torch.Tensor]:
+    """B A times its scale, by module, in double precision."""
+    tensors = load_file(folder / "adapter_model.safetensors")
+    paths = {it.rsplit(".lora_", 1)[0] for it in tensors}
+    return {
+        path: scale_of(path, tensors[f"{path}.lora_A.weight"].shape[0])
+        * (tensors[f"{path}.lora_B.weight"].double() @ tensors[f"{path}.lora_A.weight"].double())
+        for path in paths
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "scale"),
+    [
+        pytest.param({"lora_alpha": 32}, lambda _, rank: 32 / rank, id="alpha over rank"),
+        pytest.param(
+            {"lora_alpha": 32, "use_rslora": True}, lambda _, rank: 32 / rank**0.5, id="rsLoRA"
+        ),
+        pytest.param(
+            {"lora_alpha": 8, "alpha_pattern": {"q_proj": 24}},
+            lambda path, rank: (24 if path.endswith("q_proj") else 8) / rank,
+            id="alpha by module",
+        ),
+    ],
+)
+def test_vllms_form_computes_the_same(
+    base: Path, tmp_path: Path, fields: dict[str, Any], scale: Any
+) -> None:
+    source = random_adapter(tmp_path / "given", base, 8, ("q_proj", "down_proj"), **fields)
+    prepared = preparer(base, tmp_path).prepare(str(source))
+    config = json.loads((prepared.folder / "adapter_config.json").read_text())
+    assert config["r"] == config["lora_alpha"] == prepared.rank == 8
+    assert not config.keys() & {"use_rslora", "rank_pattern", "alpha_pattern"}
+    found, expected = updates(prepared.folder, lambda *_: 1), updates(source, scale)
+    assert found.keys() == expected.keys()
+    for path, update in found.items():
+        torch.testing.assert_close(update, expected[path], rtol=1e-4, atol=1e-6)
+
+
+def test_modules_of_other_ranks_are_padded_with_zeros(base: Path, tmp_path: Path) -> None:
+    wide = random_adapter(tmp_path / "wide", base, 8, ("q_proj",), rank_pattern={"v_proj": 4})
+    narrow = random_adapter(tmp_path / "narrow", base, 4, ("v_proj",))
+    tensors = {**load_file(wide / "adapter_model.safetensors")}
+    tensors |= load_file(narrow / "adapter_model.safetensors")
+    save_file(tensors, wide / "adapter_model.safetensors")
+    config = json.loads((wide / "adapter_config.json").read_text())
+    config["target_modules"] = ["q_proj", "v_proj"]
+    (wide / "adapter_config.json").write_text(json.dumps(config))
+    prepared = preparer(base, tmp_path).prepare(str(wide))
+    found = updates(prepared.folder, lambda *_: 1)
+    expected = updates(wide, lambda _, rank: 16 / rank)
+    for path, update in found.items():
+        torch.testing.assert_close(update, expected[path], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rank", "targets", "fields", "text"),
+    [
+        pytest.param(8, ["q_proj"], {"use_dora": True}, "use_dora", id="a field not applied"),
+        pytest.param(32, ["q_proj"], {}, "max_lora_rank is 16", id="a rank too large"),
+        pytest.param(
+            8, ["q_proj"], {"target_modules": ["q_proj", "k_proj"]}, "k_proj", id="one is missing"
+        ),
+        pytest.param(
+            8, ["q_proj", "k_proj"], {"target_modules": ["q_proj"]}, "no targeted", id="one more"
+        ),
+        pytest.param(8, ["q_proj"], {"r": 4}, "shape", id="another rank than it says"),
+        pytest.param(8, ["q_proj"], {"std": 0.0}, "no effect", id="zeros"),
+        pytest.param(8, ["q_proj"], {"std": float("nan")}, "nan", id="no numbers"),
+    ],
+)
+def test_refused(
+    base: Path, tmp_path: Path, rank: int, targets: list[str], fields: dict[str, Any], text: str
+) -> None:
+    source = random_adapter(tmp_path / "given", base, rank, targets, **fields)
+    with pytest.raises(AdapterError, match=text):
+        preparer(base, tmp_path).prepare(str(source))
+    assert [it.name for it in tmp_path.iterdir()] == ["given"]
+
+
+def test_an_adapter_of_another_model_class_is_refused_by_its_paths(
+    base: Path, tmp_path: Path
+) -> None:
+    source = random_adapter(tmp_path / "given", base, 8, ["q_proj"])
+    linears = {f"language_model.{path}": it for path, it in base_linears(base).items()}
+    reader = preparer(base, tmp_path)
+    other = AdapterPreparer(
+        linears=linears, identity=reader.identity, max_rank=16, place=tmp_path, fetchers={}
+    )
+    with pytest.raises(AdapterError, match="no linear module model"):
+        other.prepare(str(source))
+
+
+def test_the_same_content_has_the_same_version(base: Path, tmp_path: Path) -> None:
+    one, same, other = (
+        preparer(base, tmp_path).prepare(
+            str(random_adapter(tmp_path / name, base, 8, ["q_proj"], seed=seed))
+        )
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert one.content_id == same.content_id != other.content_id

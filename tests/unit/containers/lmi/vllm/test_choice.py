@@ -1,0 +1,72 @@
+"""The choice of the engine, and the environment that vLLM's process gets."""
+
+from pathlib import Path
+
+import pytest
+
+from hostelry.containers.lmi.engine.messages import EngineSettings
+from hostelry.containers.lmi.settings.config import Backend, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.option_reader import ConfigurationError
+from hostelry.containers.lmi.vllm.choice import backends_to_try
+from hostelry.containers.lmi.vllm.launch import vllm_environment, why_not
+
+OURS, VLLM = Backend.HOSTELRY, Backend.VLLM
+MISSING = "vLLM is not installed in /runtimes: hostelry runtimes install vllm"
+
+
+def config(**options: str) -> LmiConfig:
+    env = {f"OPTION_{name.upper()}": it for name, it in options.items()}
+    return resolve_config(
+        {**env, "HOSTELRY_RUNTIMES_DIR": "/runtimes"}, "", ["config.json"], Path("/model"), 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "missing", "tried"),
+    [
+        pytest.param({}, None, (OURS, VLLM), id="by default ours, then vLLM"),
+        pytest.param({}, MISSING, (OURS,), id="without vLLM ours alone"),
+        pytest.param({"backend": "hostelry"}, None, (OURS,), id="ours"),
+        pytest.param({"backend": "vllm"}, None, (VLLM,), id="vLLM"),
+        pytest.param({"rolling_batch": "vllm"}, None, (VLLM,), id="LMI's way to ask for vLLM"),
+        pytest.param({"rolling_batch": "vllm"}, MISSING, (OURS,), id="which is not there"),
+        pytest.param(
+            {"rolling_batch": "vllm", "backend": "hostelry"}, None, (OURS,), id="backend is before"
+        ),
+        pytest.param({"rolling_batch": "lmi-dist"}, None, (OURS, VLLM), id="another batch"),
+    ],
+)
+def test_choice(options: dict[str, str], missing: str | None, tried: tuple[Backend, ...]) -> None:
+    assert backends_to_try(config(**options), missing) == tried
+
+
+def test_vllm_that_is_not_there_is_refused_with_what_would_help() -> None:
+    with pytest.raises(ConfigurationError, match="hostelry runtimes install vllm"):
+        backends_to_try(config(backend="vllm"), MISSING)
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="one of auto, hostelry, vllm"):
+        config(backend="sglang")
+
+
+def test_what_is_not_installed_is_named_with_its_place(tmp_path: Path) -> None:
+    reason = why_not(tmp_path, use_accelerators=True)
+    assert reason == f"vLLM is not installed in {tmp_path}: hostelry runtimes install vllm"
+
+
+def test_vllm_finds_our_package_and_nothing_else_of_ours() -> None:
+    inherited = {"PATH": "/bin", "PYTHONPATH": "/ours", "VIRTUAL_ENV": "/ours", "HF_TOKEN": "t"}
+    made = vllm_environment(
+        inherited, EngineSettings(folder="/m", num_threads=3), Path("/r/vllm"), Path("/tmp/place")
+    )
+    assert made["PYTHONPATH"] == "/tmp/place/path"
+    assert "VIRTUAL_ENV" not in made
+    assert (made["HF_TOKEN"], made["OMP_NUM_THREADS"]) == ("t", "3")
+    assert made["VLLM_PLUGINS"] == ""
+
+
+def test_sockets_have_a_path_short_enough() -> None:
+    place = Path("/" + "long/" * 30 + "place")
+    made = vllm_environment({}, EngineSettings(folder="/m"), Path("/r/vllm"), place)
+    assert made["VLLM_RPC_BASE_PATH"] == "/tmp"

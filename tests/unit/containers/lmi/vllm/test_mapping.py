@@ -1,0 +1,215 @@
+"""The mapping of requests and outputs between our engine's values and vLLM's."""
+
+from typing import Any
+
+import pytest
+from tests.unit.containers.lmi.vllm.fake_vllm import FakeCompletion, FakeGenerated, FakeScore
+
+from hostelry.containers.lmi.engine.messages import EngineSettings
+from hostelry.containers.lmi.vllm.arguments import engine_arguments
+from hostelry.containers.lmi.vllm.outputs import outputs_of
+from hostelry.containers.lmi.vllm.sampling import SAME, check_given, sampling_arguments
+from hostelry.engine.request import FinishReason, Request, SamplingParams, Structure, TokenLogprob
+
+PROMPT = (5, 6, 7)
+
+
+def request(num_prompt_logprobs: int | None = None, **sampling: Any) -> Request:
+    return Request(
+        id="r",
+        prompt_token_ids=PROMPT,
+        sampling=SamplingParams(**sampling),
+        num_prompt_logprobs=num_prompt_logprobs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        pytest.param({}, {"temperature": 0.0, "max_tokens": 30, "seed": None}, id="defaults"),
+        pytest.param({"max_new_tokens": 0}, {"max_tokens": 1}, id="no token is one, dropped"),
+        pytest.param({"seed": -1}, {"seed": 2**63 - 1}, id="a seed of -1 is a seed"),
+        pytest.param({"seed": 7}, {"seed": 7}, id="a seed"),
+        pytest.param(
+            {"stop_token_ids": (9, 2)}, {"stop_token_ids": [9, 2]}, id="end tokens are stop tokens"
+        ),
+        pytest.param(
+            {"ignore_eos": True, "stop_token_ids": (9,)},
+            {"stop_token_ids": [9], "ignore_eos": True},
+            id="ignored end tokens are none",
+        ),
+        pytest.param(
+            {"structure": Structure("json_object")},
+            {"ignore_eos": False, "structured_outputs": {"json_object": True}},
+            id="a structure ends with the tokenizer's end token",
+        ),
+        pytest.param(
+            {"structure": Structure("choice", '["a", "b"]')},
+            {"structured_outputs": {"choice": ["a", "b"]}},
+            id="choices",
+        ),
+        pytest.param(
+            {"structure": Structure("regex", "a+")},
+            {"structured_outputs": {"regex": "a+"}},
+            id="a pattern",
+        ),
+        pytest.param(
+            {"min_new_tokens": 50, "max_new_tokens": 4},
+            {"min_tokens": 4},
+            id="no more tokens at least than at most",
+        ),
+        pytest.param(
+            {"logit_bias": ((3, -100.0),)}, {"logit_bias": {3: -100.0}}, id="a token's bias"
+        ),
+        pytest.param(
+            {
+                "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1,
+                "repetition_penalty": 1.2, "presence_penalty": 1.0, "frequency_penalty": -1.0,
+            },
+            {
+                "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1,
+                "repetition_penalty": 1.2, "presence_penalty": 1.0, "frequency_penalty": -1.0,
+            },
+            id="what has the same name and meaning",
+        ),
+    ],
+)  # fmt: skip
+def test_parameters(sampling: dict[str, Any], expected: dict[str, Any]) -> None:
+    arguments = sampling_arguments(request(**sampling), (2,))
+    assert {name: arguments[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("sampling", "text"),
+    [
+        pytest.param({"temperature": 0.001}, "temperature is 0.001", id="vLLM would raise it"),
+        pytest.param(
+            {"structure": Structure("json_schema", '{"type": "object", "if": {"type": "null"}}')},
+            "if",
+            id="a keyword that is not kept",
+        ),
+        pytest.param({"structure": Structure("choice", "1")}, "choice", id="choices that are none"),
+    ],
+)
+def test_refused_parameters(sampling: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        sampling_arguments(request(**sampling), (2,))
+
+
+def test_a_field_that_vllm_is_not_given_is_refused_once_it_is_set() -> None:
+    asked = Request(
+        id="r", prompt_token_ids=PROMPT, sampling=SamplingParams(), token_types=(0, 1, 0)
+    )
+    with pytest.raises(ValueError, match="token_types is not done with vLLM"):
+        sampling_arguments(asked, ())
+    with pytest.raises(ValueError, match="top_k is not done with vLLM"):
+        check_given(SamplingParams(top_k=3), SAME - {"top_k"})
+
+
+def generated(**completion: Any) -> FakeGenerated:
+    return FakeGenerated([FakeCompletion(**completion)])
+
+
+def test_each_token_is_an_output_and_the_last_has_the_reason() -> None:
+    both = outputs_of(
+        request(),
+        generated(token_ids=[4, 2], finish_reason="stop"),
+        queued_s=0.5,
+        content_id="version",
+    )
+    assert [it.token_id for it in both] == [4, 2]
+    assert [it.finish_reason for it in both] == [None, FinishReason.EOS]
+    assert [(it.queued_s, it.num_cached_tokens) for it in both] == [(0.5, 1), (None, None)]
+    assert [it.adapter_content_id for it in both] == [None, "version"]
+
+
+def test_the_token_of_a_request_for_none_is_dropped() -> None:
+    (only,) = outputs_of(
+        request(max_new_tokens=0),
+        generated(token_ids=[4], finish_reason="length"),
+        queued_s=0.5,
+        content_id=None,
+    )
+    assert (only.token_id, only.finish_reason) == (None, FinishReason.LENGTH)
+
+
+def test_a_failed_request_points_to_the_log() -> None:
+    (only,) = outputs_of(
+        request(), generated(token_ids=[], finish_reason="error"), queued_s=0.5, content_id=None
+    )
+    assert only.finish_reason is FinishReason.ERROR
+    assert "log" in (only.error or "")
+
+
+def test_alternatives_come_by_rank_without_the_token_itself_beyond_them() -> None:
+    scores = {9: FakeScore(-5.0, 40), 1: FakeScore(-0.1, 1), 2: FakeScore(-2.0, 2)}
+    (only,) = outputs_of(
+        request(num_logprobs=2),
+        generated(token_ids=[9], logprobs=[scores]),
+        queued_s=0.5,
+        content_id=None,
+    )
+    assert only.logprob == -5.0
+    assert only.top_logprobs == (
+        TokenLogprob(token_id=1, logprob=-0.1),
+        TokenLogprob(token_id=2, logprob=-2.0),
+    )
+
+
+def test_scores_of_the_prompt_come_first_and_once() -> None:
+    rows = [None, {6: FakeScore(-1.0, 3), 8: FakeScore(-0.5, 1)}, {7: FakeScore(-0.2, 1)}]
+    answer = FakeGenerated([FakeCompletion([4])], rows)
+    asked = request(num_prompt_logprobs=1)
+    scored, token = outputs_of(asked, answer, queued_s=0.5, content_id=None)
+    assert scored.token_id is None
+    assert token.token_id == 4
+    prompt = scored.prompt_logprobs
+    assert prompt is not None
+    assert (prompt.start, prompt.logprobs, prompt.ranks) == (1, (-1.0, -0.2), (3, 1))
+    assert (prompt.top_ids, prompt.top_logprobs) == ((8, 7), (-0.5, -0.2))
+    assert len(outputs_of(asked, answer, queued_s=None, content_id=None)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param({}, {"max_model_len": -1, "trust_remote_code": False}, id="defaults"),
+        pytest.param({"dtype": "bf16"}, {"dtype": "bfloat16"}, id="names of dtypes"),
+        pytest.param(
+            {"enable_lora": True, "max_lora_rank": 20},
+            {"enable_lora": True, "max_lora_rank": 32, "max_loras": 4},
+            id="adapters, with buffers of a rank that vLLM has",
+        ),
+        pytest.param(
+            {"pool_bytes": 1000}, {"kv_cache_memory_bytes": 1000}, id="the pool is the cache"
+        ),
+        pytest.param(
+            {}, {"kv_cache_memory_bytes": 128 << 20}, id="else an eighth of the reservation"
+        ),
+    ],
+)
+def test_engine_arguments(settings: dict[str, Any], expected: dict[str, Any]) -> None:
+    given = EngineSettings(folder="/model", **settings)
+    arguments = engine_arguments(given, on_cpu=True, memory_bytes=1 << 30)
+    assert {name: arguments[name] for name in expected} == expected
+
+
+def test_without_lora_there_are_no_buffers_for_it() -> None:
+    given = EngineSettings(folder="/model")
+    assert "enable_lora" not in engine_arguments(given, on_cpu=True, memory_bytes=1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        pytest.param({"weight_dtype": "int8"}, "quantize is int8", id="our own quantization"),
+        pytest.param(
+            {"enable_lora": True, "max_lora_rank": 1024}, "at most 512", id="a rank beyond vLLM's"
+        ),
+    ],
+)
+def test_refused_settings(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        engine_arguments(
+            EngineSettings(folder="/model", **settings), on_cpu=True, memory_bytes=1 << 30
+        )
