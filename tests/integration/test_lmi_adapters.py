@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.integration.agent_rig import ObjectStore, object_store
-from tests.integration.lmi_rig import Server, byte_model, eventually, serving
+from tests.integration.lmi_rig import Server, byte_model, engine_load, eventually, serving
 from tests.models import random_adapter
 from tests.unit.base.tars import Member, targz
 
@@ -252,12 +252,12 @@ def test_pins_come_and_go_and_report_the_tier(shared: Server) -> None:
         described = client.get("/adapters/fr").json()
         assert (described["pin"], described["tier"]) == (True, "pool")
         assert sum(described["hits"].values()) == described["requests"] > 0
-        model = client.get("/models/lmi").json()
+        model = client.get("/models/lmi").json()[0]["models"][0]
         assert model["engine"]["pinnedPages"] == described["poolPages"]
         tiers = model["adapterTiers"]
         assert 0 < tiers["host"]["bytes"] <= tiers["host"]["maxBytes"]
         assert client.post("/adapters/fr/update?pin=false").status_code == 200
-        assert client.get("/models/lmi").json()["engine"]["pinnedPages"] == 0
+        assert engine_load(client)["pinnedPages"] == 0
 
 
 def test_a_lazy_adapter_is_read_by_its_first_request(shared: Server, root: Path) -> None:
