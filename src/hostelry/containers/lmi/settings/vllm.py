@@ -12,5 +12,5 @@ def as_vllm(env: Mapping[str, str], listing: Collection[str]) -> dict[str, str]:
     `listing` are the names in the model folder.
     """
     is_named = env.get("SM_VLLM_MODEL") or env.get("OPTION_MODEL_ID") or env.get("OPTION_MODEL")
-    unread = "HF_MODEL_ID" if listing and not is_named else ""
+    unread = "HF_MODEL_ID" if "config.json" in listing and not is_named else ""
     return {name: value for name, value in env.items() if name != unread}

@@ -76,6 +76,7 @@ def test_arguments_of_vllm(env: dict[str, str], field: str, expected: Any) -> No
     [
         pytest.param({"HF_MODEL_ID": "a/b"}, (), "a/b", id="an id without a folder"),
         pytest.param({"HF_MODEL_ID": "a/b"}, ("config.json",), None, id="a folder comes first"),
+        pytest.param({"HF_MODEL_ID": "a/b"}, ("code",), "a/b", id="where it holds a model"),
         pytest.param(
             {"HF_MODEL_ID": "a/b", "SM_VLLM_MODEL": "c/d"}, ("config.json",), "c/d",
             id="the argument before both",
