@@ -6,7 +6,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "hostelry"
 # A name that stands in more than one file, and why it does.
-SHARED: dict[str, str] = {}
+OF_AUTHORS = "the name that an author's model.py imports from djl_python"
+SHARED: dict[str, str] = dict.fromkeys(("Output", "Sequence", "Session"), OF_AUTHORS)
 
 
 def places_by_name() -> dict[str, list[str]]:

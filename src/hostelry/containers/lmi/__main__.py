@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_CONFIGURATION
     for warning in config.warnings:
         log.warning("%s", warning)
-    server = LmiServer(config=config, clock=SystemClock())
+    server = LmiServer(config=config, clock=SystemClock(), environment=dict(os.environ))
     failure = uvloop.run(serve(server, listener, engine, key))
     if failure:
         log.info("the server ends")

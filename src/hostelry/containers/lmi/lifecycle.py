@@ -13,7 +13,9 @@ from tempfile import TemporaryDirectory
 import uvicorn
 from starlette.types import ASGIApp
 
+from hostelry.base.errors import HostelryError
 from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.containers.lmi.code.author_code import AuthorCode, CodeTerms
 from hostelry.containers.lmi.engine.backend import EngineFailedError
 from hostelry.containers.lmi.engine.child import ForkedEngine
 from hostelry.containers.lmi.engine.messages import EngineSettings, StartEngine
@@ -26,7 +28,7 @@ from hostelry.containers.lmi.http.app import build_app
 from hostelry.containers.lmi.http.keyed import keyed
 from hostelry.containers.lmi.http.protocol import BoundedHeadProtocol
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
-from hostelry.containers.lmi.refusal import Refusal
+from hostelry.containers.lmi.refusal import Refusal, Surface
 from hostelry.containers.lmi.request.chat_template import load_chat_template
 from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
 from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL
@@ -116,6 +118,8 @@ async def run_server(
             return reason
         finally:
             await chosen.close()
+            if server.code is not None:
+                await server.code.close()
 
 
 async def load_and_serve(
@@ -130,7 +134,7 @@ async def load_and_serve(
             return None
         try:
             server.model = loading.result()
-        except (ConfigurationError, EngineFailedError, ValueError, OSError) as error:
+        except (HostelryError, ValueError, OSError) as error:
             return str(error)
         server.phase, server.ready_at = ServerPhase.READY, server.clock.now()
         died = asyncio.ensure_future(chosen.backend.died.wait())
@@ -153,11 +157,12 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     """Fetch and load model, tokenizer, template and first adapters.
 
     `scratch` is an empty folder that lives as long as the model. Raises ConfigurationError,
-    ValueError or EngineFailedError with the reason.
+    ValueError, EngineFailedError or Refusal with the reason.
     """
     config = server.config
     folder = await asyncio.to_thread(model_folder, config)
     adapters, remote_adapters = first_adapters(config, folder)
+    code = server.code = await load_code(server, folder, adapters)
     defaults = model_defaults(config, folder)
     if defaults != NEUTRAL:
         log.info("defaults of sampling by the model or its options: %s", defaults)
@@ -180,6 +185,8 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
         enabled=config.enable_lora,
         max_pinned=config.max_cpu_loras,
         limit_s=config.loading_timeout_s,
+        code=code,
+        secure=config.code.secure,
     )
     registry.adopt(adapters)
     await register_remote(registry, remote_adapters)
@@ -187,6 +194,35 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     return LoadedModel(
         backend=chosen.backend, codec=codec, chat=chat, registry=registry, defaults=defaults
     )
+
+
+async def load_code(
+    server: LmiServer, folder: Path, adapters: list[tuple[str, Path]]
+) -> AuthorCode:
+    """Check what the author brought, and load the code of the model and its first adapters.
+
+    Raises SecureModeError, Refusal.
+    """
+    config = server.config
+    secure = config.code.secure
+    if secure is not None:
+        await asyncio.to_thread(secure.check_model, config.model_dir, folder)
+        for _, path in adapters:
+            await asyncio.to_thread(secure.check_adapter, str(path))
+    terms = CodeTerms(
+        policy=config.code.policy,
+        model_dir=config.model_dir,
+        tokenizer_folder=folder,
+        environment=server.environment,
+        options=config.code.options,
+        load_limit_s=config.loading_timeout_s,
+        is_rolling_batch=config.dialect is Surface.LEGACY,
+    )
+    code = server.code = AuthorCode(terms)
+    await code.load_base()
+    for name, path in adapters:
+        code.adopt(name, await code.load_adapter(name, str(path)))
+    return code
 
 
 async def register_remote(registry: AdapterRegistry, adapters: list[tuple[str, str]]) -> None:

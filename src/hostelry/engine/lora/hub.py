@@ -9,6 +9,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from hostelry.engine.lora.errors import AdapterError
 
 _FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+_CODE = "model.py"
 
 
 class HubFetcher:
@@ -30,12 +31,16 @@ class HubFetcher:
             snapshot = snapshot_download(
                 repository,
                 revision=revision,
-                allow_patterns=[f"{prefix}{it}" for it in _FILES],
+                allow_patterns=[f"{prefix}{it}" for it in (*_FILES, _CODE)],
                 cache_dir=self._cache_folder,
                 local_files_only=self._is_offline,
             )
         except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
             raise AdapterError(f"the hub does not give it: {error}") from error
+        if (Path(snapshot) / folder / _CODE).exists():
+            raise AdapterError(
+                f"it holds {_CODE}; an adapter's code runs from a folder of this machine only"
+            )
         for name in _FILES:
             path = Path(snapshot) / folder / name
             if path.is_file():

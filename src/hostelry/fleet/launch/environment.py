@@ -33,10 +33,12 @@ from hostelry.fleet.rules.limits import (
 PASSED_ON = frozenset(
     {
         "CUDA_HOME", "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_TOKEN",
-        "HF_TOKEN_PATH", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LC_ALL", "LC_CTYPE",
-        "LD_LIBRARY_PATH", "LOGNAME", "NO_PROXY", "PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR",
-        "SSL_CERT_FILE", "TMPDIR", "TZ", "USER", "XDG_CACHE_HOME", "http_proxy", "https_proxy",
-        "no_proxy",
+        "HF_TOKEN_PATH", "HOME", "HOSTELRY_CUSTOM_CODE", "HOSTELRY_CUSTOM_CODE_REQUIREMENTS",
+        "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LC_ALL", "LC_CTYPE",
+        "LD_LIBRARY_PATH", "LOGNAME", "NO_PROXY", "PATH", "REQUESTS_CA_BUNDLE",
+        "SAGEMAKER_SECURE_MODE", "SAGEMAKER_SECURITY_CONTROLS", "SAGEMAKER_UNTRUSTED_CHANNELS",
+        "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "TZ", "USER", "XDG_CACHE_HOME",
+        "http_proxy", "https_proxy", "no_proxy",
     }
 )  # fmt: skip
 

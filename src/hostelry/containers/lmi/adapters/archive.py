@@ -8,6 +8,7 @@ from hostelry.base.file_tree import UnsafeFilesError
 from hostelry.engine.lora.errors import AdapterError
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+CODE_FILE = "model.py"
 MAX_MEMBERS = 10_000
 
 
@@ -25,8 +26,14 @@ def unpack_adapter(archive: Path, into: Path, *, max_bytes: int) -> None:
         gzip_only=True,
     )
     unpacked = into / ".unpacked"
+
+    def takes(name: str) -> bool:
+        if PurePosixPath(name).name == CODE_FILE:
+            raise remote_code("the archive")
+        return PurePosixPath(name).name in ADAPTER_FILES
+
     try:
-        unpack(archive, unpacked, limits, takes=lambda it: PurePosixPath(it).name in ADAPTER_FILES)
+        unpack(archive, unpacked, limits, takes=takes)
         files = [it for it in unpacked.rglob("*") if it.is_file()]
         folders = {it.parent.relative_to(unpacked) for it in files}
         if len(folders) != 1:
@@ -40,3 +47,11 @@ def unpack_adapter(archive: Path, into: Path, *, max_bytes: int) -> None:
         raise AdapterError(str(error)) from error
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def remote_code(place: str) -> AdapterError:
+    """The error of a remote adapter that brings code of its own."""
+    return AdapterError(
+        f"{place} holds {CODE_FILE}; an adapter's code runs from a folder of this machine only. "
+        "Register the folder, or remove the file"
+    )

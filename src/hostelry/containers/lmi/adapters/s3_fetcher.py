@@ -9,7 +9,12 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from hostelry.containers.lmi.adapters.archive import ADAPTER_FILES, unpack_adapter
+from hostelry.containers.lmi.adapters.archive import (
+    ADAPTER_FILES,
+    CODE_FILE,
+    remote_code,
+    unpack_adapter,
+)
 from hostelry.engine.lora.errors import AdapterError
 
 MAX_BYTES = 8 << 30
@@ -18,6 +23,7 @@ ARCHIVES = (".tar.gz", ".tgz")
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 20
 ATTEMPTS = 3
+ABSENT = ("404", "NoSuchKey", "AccessDenied")  # denied where the listing is, too
 
 
 def new_client() -> Any:
@@ -60,6 +66,8 @@ class S3Fetcher:
     def _fetch_prefix(self, bucket: str, key: str, into: Path) -> None:
         prefix = f"{key.rstrip('/')}/" if key else ""
         left = self._max_bytes
+        if self._exists(bucket, prefix + CODE_FILE):
+            raise remote_code(f"the prefix {prefix!r}")
         found = []
         for name in ADAPTER_FILES:
             try:
@@ -71,6 +79,15 @@ class S3Fetcher:
                 found.append(name)
         if not found:
             raise AdapterError(f"there is none of {', '.join(ADAPTER_FILES)} under {prefix!r}")
+
+    def _exists(self, bucket: str, key: str) -> bool:
+        try:
+            self._client.get_object(Bucket=bucket, Key=key)["Body"].close()
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") not in ABSENT:
+                raise
+            return False
+        return True
 
     def _download(self, bucket: str, key: str, path: Path, most: int) -> int:
         """Copy one object; its size in bytes. Raises AdapterError above `most` bytes."""

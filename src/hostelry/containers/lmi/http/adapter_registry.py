@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from hostelry.containers.lmi.adapters.fetchers import SCHEMES
+from hostelry.containers.lmi.code.author_code import AuthorCode, CodeHost
 from hostelry.containers.lmi.engine.backend import (
     AdapterCapacityError,
     AdapterExistsError,
@@ -21,6 +22,7 @@ from hostelry.containers.lmi.engine.backend import (
     EngineBackend,
 )
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
+from hostelry.containers.lmi.settings.secure_mode import SecureMode, SecureModeError
 
 MAX_NAME_CHARACTERS = 256
 MAX_SRC_CHARACTERS = 4096
@@ -55,8 +57,8 @@ class AdapterRecord:
 class AdapterRegistry:
     """Registered adapters by name; changes of one name are serialized, of different names not.
 
-    At most `max_pinned` adapters may be pinned; reading one takes at most `limit_s`. A change that
-    fails leaves everything as it was.
+    At most `max_pinned` adapters may be pinned; reading one takes at most `limit_s`. An adapter's
+    own code is loaded before its weights. A change that fails leaves everything as it was.
     """
 
     def __init__(
@@ -66,8 +68,12 @@ class AdapterRegistry:
         enabled: bool,
         max_pinned: int,
         limit_s: float = DEFAULT_LIMIT_S,
+        code: AuthorCode | None = None,
+        secure: SecureMode | None = None,
     ) -> None:
         self._backend = backend
+        self._code = code
+        self._secure = secure
         self._max_pinned = max_pinned
         self._limit_s = limit_s
         self._records: dict[str, AdapterRecord] = {}
@@ -100,11 +106,12 @@ class AdapterRegistry:
                     f"Adapter {record.alias} already exists. If you want to register again, "
                     "please unregister it first.",
                 )
-            await check_exists(src)
+            await self._check_src(src)
             with_src = replace(record, src=src, loaded=record.preload)
-            if record.preload:
-                await self._load(with_src)
-            self._records[record.name] = with_src
+            async with self._with_code(record.name, src):
+                if record.preload:
+                    await self._load(with_src)
+                self._records[record.name] = with_src
         log.info("Registered adapter %s from %s successfully", record.alias, src)
 
     async def update(
@@ -124,17 +131,28 @@ class AdapterRegistry:
                 pin=record.pin if pin is None else pin,
                 preload=record.preload if preload is None else preload,
             )
-            if src is not None:
-                await check_exists(updated.src)
-            should_load = record.loaded or preload or updated.pin
-            if should_load and (src is not None or not record.loaded):
-                updated = replace(updated, loaded=True)
-                await self._load(updated, old=record)
-            elif updated.pin and not record.pin:
-                await self._pin(updated)
-            if record.pin and not updated.pin and record.loaded:
-                await self._set_pin(name, False)
-            self._records[name] = updated
+            if src is None:
+                return await self._changed(record, updated, preload)
+            await self._check_src(updated.src)
+            async with self._with_code(name, updated.src):
+                return await self._changed(record, updated, preload, is_new=True)
+
+    async def _changed(
+        self,
+        record: AdapterRecord,
+        updated: AdapterRecord,
+        preload: bool | None,
+        is_new: bool = False,
+    ) -> AdapterRecord:
+        should_load = record.loaded or preload or updated.pin
+        if should_load and (is_new or not record.loaded):
+            updated = replace(updated, loaded=True)
+            await self._load(updated, old=record)
+        elif updated.pin and not record.pin:
+            await self._pin(updated)
+        if record.pin and not updated.pin and record.loaded:
+            await self._set_pin(record.name, False)
+        self._records[record.name] = updated
         return updated
 
     async def unregister(self, name: str) -> AdapterRecord:
@@ -150,6 +168,7 @@ class AdapterRegistry:
                 except BackendError as error:
                     raise Refusal(Cause.ENGINE, str(error)) from error
             del self._records[name]
+            await self._adopt(name, None)
         log.info("Unregistered adapter %s", record.alias)
         return record
 
@@ -182,6 +201,31 @@ class AdapterRegistry:
             return self._records[name]
         except KeyError:
             raise Refusal(Cause.NOT_FOUND, f"Adapter {name} is not registered") from None
+
+    async def _check_src(self, src: str) -> None:
+        """Raise Refusal for a folder that is not there, or that secure mode forbids."""
+        if self._secure is not None:
+            try:
+                await asyncio.to_thread(self._secure.check_adapter, src)
+            except SecureModeError as error:
+                raise Refusal(Cause.BAD_REQUEST, str(error), "src") from error
+        await check_exists(src)
+
+    @asynccontextmanager
+    async def _with_code(self, name: str, src: str) -> AsyncIterator[None]:
+        """Load the adapter's own code; it is used once the block ends well. Raises Refusal."""
+        host = await self._code.load_adapter(name, src) if self._code else None
+        try:
+            yield
+        except BaseException:
+            if self._code:
+                await self._code.discard(host)
+            raise
+        await self._adopt(name, host)
+
+    async def _adopt(self, name: str, host: CodeHost | None) -> None:
+        if self._code is not None:
+            await self._code.discard(self._code.adopt(name, host))
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[None]:

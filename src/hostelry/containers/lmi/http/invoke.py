@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from hostelry.containers.lmi.engine.backend import (
     QuotaReachedError,
 )
 from hostelry.containers.lmi.http.body import read_body
+from hostelry.containers.lmi.http.custom import CustomRequest, OutputFormatter
 from hostelry.containers.lmi.http.model_name import check_asked_model
 from hostelry.containers.lmi.http.responses import UntilDisconnect, send_chunks, send_whole
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
@@ -46,6 +48,7 @@ from hostelry.containers.lmi.response.lmi_form import LmiForm
 from hostelry.containers.lmi.response.openai_form import OpenAIForm
 from hostelry.containers.lmi.response.responses_form import ResponsesForm, ResponsesStream
 from hostelry.containers.lmi.response.stream_form import JSON, LmiStream, OpenAIStream, StreamForm
+from hostelry.containers.lmi.sessions.open_sessions import SESSION_HEADER, SessionRequest
 from hostelry.containers.lmi.settings.config import ImageKind
 
 ADAPTER_HEADER = "x-amzn-sagemaker-adapter-identifier"
@@ -92,9 +95,56 @@ class InvocationHandler:
         try:
             model = self.server.loaded()
             with self.server.admission():
-                await self._generate(send, model, self._parse(model, body), arrived_at)
+                custom = self._custom()
+                if custom is None or not await custom.is_handled(send, body):
+                    await self._served(send, model, custom, body, arrived_at)
         except Refusal as refusal:
             await self._refuse(send, refusal)
+
+    def _custom(self) -> CustomRequest | None:
+        code = self.server.code
+        if code is None or code.is_empty:
+            return None
+        return CustomRequest(
+            code=code,
+            request=self.request,
+            surface=self.route.surface,
+            predict_timeout_s=self.server.config.predict_timeout_s,
+        )
+
+    async def _served(
+        self,
+        send: Send,
+        model: LoadedModel,
+        custom: CustomRequest | None,
+        body: bytes,
+        arrived_at: float,
+    ) -> None:
+        session_id = self.request.headers.get(SESSION_HEADER)
+        self.server.sessions.check(session_id, self.server.clock.now())
+        content_type = self.request.headers.get("content-type", "")
+        if custom is not None:
+            caller = caller_of(self.request)
+            formatted = await custom.formatted_body(body, caller, model.registry.records)
+            body, content_type = (body, content_type) if formatted is None else (formatted, JSON)
+        parsed = self._parse(model, content_type, body)
+        if isinstance(parsed, SessionRequest):
+            await self._respond_to_session(send, parsed, session_id)
+        else:
+            formatter = custom.output_formatter(parsed.adapters) if custom else None
+            if formatter is not None and parsed.form.schema is Schema.RESPONSES:
+                raise bad_request(
+                    "model.py has an output formatter, which has no form of Responses"
+                )
+            await self._generate(send, model, parsed, arrived_at, formatter)
+
+    async def _respond_to_session(
+        self, send: Send, asked: SessionRequest, session_id: str | None
+    ) -> None:
+        now = self.server.clock.now()
+        answer = self.server.sessions.carry_out(asked, session_id, str(uuid.uuid4()), now)
+        body = msgspec.json.encode({"result": answer.text}) + b"\n"
+        await send_whole(send, 200, {"content-type": JSON, answer.header: answer.value}, body)
 
     async def _refuse(self, send: Send, refusal: Refusal) -> None:
         status, content = error_answer(refusal, self.route.surface, self.server.config.codes)
@@ -104,15 +154,22 @@ class InvocationHandler:
         body = msgspec.json.encode(content)
         await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
 
-    def _parse(self, model: LoadedModel, body: bytes) -> Invocation:
+    def _parse(
+        self, model: LoadedModel, content_type: str, body: bytes
+    ) -> Invocation | SessionRequest:
         check_asked_model(self.server.config, self.request)
         context = parse_context(self.server, self.request, model)
         if self.route.schema:
             return parse_as(self.route.schema, body, context)
-        return parse_invocation(self.request.headers.get("content-type", ""), body, context)
+        return parse_invocation(content_type, body, context)
 
     async def _generate(
-        self, send: Send, model: LoadedModel, invocation: Invocation, arrived_at: float
+        self,
+        send: Send,
+        model: LoadedModel,
+        invocation: Invocation,
+        arrived_at: float,
+        formatter: OutputFormatter | None,
     ) -> None:
         terms = terms_of(self.request.headers, self.server.config.first_token_deadline_s)
         await model.registry.ensure_loaded(invocation.adapters)
@@ -121,16 +178,18 @@ class InvocationHandler:
         with self.server.measured.running(sequences, arrived_at) as measure:
             async with aclosing(self._steps(model, invocation, sequences, measure)) as steps:
                 if invocation.stream:
-                    form = self._stream_form(model, invocation)
-                    await self._stream(send, form, steps, generated, measure)
+                    form = self._stream_form(model, invocation, formatter)
+                    await self._stream(send, form, steps, generated, measure, formatter)
                     return
                 await self._collect(steps)
-        if invocation.form.scores.num_top is None:
+        if formatter is not None:
+            body = await self._formatted(model, invocation, generated, formatter)
+        elif invocation.form.scores.num_top is None:
             body = self._whole(model, invocation, generated)
         else:  # long prompts have many scores
             body = await asyncio.to_thread(self._whole, model, invocation, generated)
-        kind = TEXT if invocation.form.formatter is Formatter.TEXT else JSON
-        headers = {"content-type": kind, **version_header(generated)}
+        is_text = formatter is None and invocation.form.formatter is Formatter.TEXT
+        headers = {"content-type": TEXT if is_text else JSON, **version_header(generated)}
         await send_whole(send, 200, headers, body)
 
     def _steps(
@@ -162,11 +221,15 @@ class InvocationHandler:
         steps: Steps,
         generated: Sequence[GeneratedSequence],
         measure: RequestMeasure,
+        formatter: OutputFormatter | None,
     ) -> None:
         first = await self._next(steps) or []
         opening = form.opening(generated) + form.step(generated, first)
-        headers = {"content-type": form.content_type}
-        await send_chunks(send, headers, opening, self._rest(form, steps, generated, measure))
+        content_type, rest = form.content_type, self._rest(form, steps, generated, measure)
+        if formatter is not None:
+            content_type = formatter.stream_type
+            opening, rest = await formatter.events(opening), formatter.stream(rest)
+        await send_chunks(send, {"content-type": content_type}, opening, rest)
 
     async def _rest(
         self,
@@ -222,7 +285,24 @@ class InvocationHandler:
         end = b"\n" if self.route.surface is Surface.ASYNC else b""
         return msgspec.json.encode(content) + end
 
-    def _stream_form(self, model: LoadedModel, invocation: Invocation) -> StreamForm:
+    async def _formatted(
+        self,
+        model: LoadedModel,
+        invocation: Invocation,
+        generated: Sequence[GeneratedSequence],
+        code: OutputFormatter,
+    ) -> bytes:
+        chosen = returned_sequences(invocation, generated)
+        response = self._openai_form(model, invocation).whole(chosen, generated)
+        is_lmi = invocation.form.schema is Schema.INPUTS
+        lmi = self._lmi_form(model, invocation).whole(chosen) if is_lmi else None
+        return await code.whole(response, lmi)
+
+    def _stream_form(
+        self, model: LoadedModel, invocation: Invocation, code: OutputFormatter | None
+    ) -> StreamForm:
+        if code is not None:
+            return OpenAIStream(self._openai_form(model, invocation), sse=True)
         formatter, full_text = invocation.form.formatter, invocation.form.full_text
         if formatter.is_one_text:
             return OneTextStream(formatter is Formatter.THIRD_PARTY_STREAM, full_text)

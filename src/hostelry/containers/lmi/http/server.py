@@ -1,19 +1,21 @@
 """State of the server: its model, phase and requests in flight."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random, SystemRandom
 
 from hostelry.base.clock import Clock
+from hostelry.containers.lmi.code.author_code import AuthorCode
 from hostelry.containers.lmi.engine.backend import EngineBackend
 from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
 from hostelry.containers.lmi.metrics.measurements import Measurements
 from hostelry.containers.lmi.refusal import Cause, Refusal
 from hostelry.containers.lmi.request.chat_template import ChatTemplate
 from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
+from hostelry.containers.lmi.sessions.open_sessions import OpenSessions
 from hostelry.containers.lmi.settings.config import LmiConfig
 from hostelry.containers.lmi.text_codec import TextCodec
 
@@ -51,21 +53,26 @@ def idle_event() -> asyncio.Event:
 class LmiServer:
     """The LLM server's state; `idle` is set while no request is in flight.
 
-    `ready_at` is the time, since the epoch, at which the model was loaded.
+    `ready_at` is the time, since the epoch, at which the model was loaded. `code` is the
+    author's, `environment` the server's own.
     """
 
     config: LmiConfig
     clock: Clock
+    environment: Mapping[str, str] = field(default_factory=dict)
     model: LoadedModel | None = None
+    code: AuthorCode | None = None
     phase: ServerPhase = ServerPhase.LOADING
     ready_at: float | None = None
     measured: Measurements = field(default_factory=Measurements)
     in_flight: int = field(default=0, init=False)
     seeds: Random = field(init=False, repr=False)
     idle: asyncio.Event = field(default_factory=idle_event, init=False)
+    sessions: OpenSessions = field(init=False)
 
     def __post_init__(self) -> None:
         """Draw seeds from the configured one, else from the system's."""
+        self.sessions = OpenSessions(self.config.code.sessions_expiration_s)
         seed = self.config.seed
         self.seeds = SystemRandom() if seed is None else Random(seed)
 

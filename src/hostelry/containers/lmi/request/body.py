@@ -12,6 +12,7 @@ from hostelry.containers.lmi.request.inputs import parse_inputs
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
 from hostelry.containers.lmi.request.openai import parse_chat, parse_completion
 from hostelry.containers.lmi.request.responses_api import parse_responses
+from hostelry.containers.lmi.sessions.open_sessions import SessionRequest, parse_session_request
 
 PARSERS: Mapping[Schema, Callable[[BodyFields, ParseContext], Invocation]] = {
     Schema.COMPLETION: parse_completion,
@@ -26,14 +27,20 @@ ORDER: Mapping[Surface, tuple[Schema, ...]] = {
 }
 
 
-def parse_invocation(content_type: str, body: bytes, context: ParseContext) -> Invocation:
-    """The invocation of a body of `/invocations`; its members decide the schema. Raises Refusal."""
+def parse_invocation(
+    content_type: str, body: bytes, context: ParseContext
+) -> Invocation | SessionRequest:
+    """The invocation, or the session request, of a body of `/invocations`. Raises Refusal.
+
+    The body's members decide the schema.
+    """
     fields = body_fields(content_type, body)
-    if "requestType" in fields:
-        raise bad_request("stateful sessions are not supported by this version", "requestType")
     for schema in ORDER[context.dialect]:
         if schema.value in fields:
+            fields.refuse("requestType", (), f"it goes without {schema.value}")
             return parse_fields(schema, fields, context)
+    if "requestType" in fields:
+        return parse_session_request(fields.raw("requestType"))
     raise bad_request("invalid payload. must contain prompt, inputs, or messages")
 
 

@@ -61,6 +61,10 @@ class BodyFields:
         """The names of the members that are not null."""
         return tuple(name for name, value in self._members.items() if value is not None)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Every member."""
+        return dict(self._members)
+
     def raw(self, name: str) -> Any:
         """The value as parsed; None when absent."""
         return self._members.get(name)

@@ -21,7 +21,11 @@ from hostelry.containers.lmi.artifact_path import CONTAINER_MODEL_DIR
 from hostelry.containers.lmi.refusal import StatusCodes, Surface
 from hostelry.containers.lmi.request.inputs import FORMATTERS
 from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS
-from hostelry.containers.lmi.settings.lmi_options import OWN_HANDLERS
+from hostelry.containers.lmi.settings.code_settings import (
+    CodeSettings,
+    CodeSettingsError,
+    code_settings,
+)
 from hostelry.containers.lmi.settings.lora_modules import LoraModule, parse_modules
 from hostelry.containers.lmi.settings.option_reader import (
     MAX_INTEGER,
@@ -36,6 +40,7 @@ from hostelry.containers.lmi.settings.option_reader import (
 from hostelry.containers.lmi.settings.option_row import OptionFate, OptionRow
 from hostelry.containers.lmi.settings.option_table import close_names, row_of
 from hostelry.containers.lmi.settings.options import Options, Setting, merge_options
+from hostelry.containers.lmi.settings.secure_mode import SecureModeError
 from hostelry.containers.lmi.settings.tenant_options import parse_policies, parse_policy
 from hostelry.containers.lmi.settings.tgi_options import TGI_VARIABLES
 from hostelry.engine import request as engine_request
@@ -157,6 +162,7 @@ class LmiConfig:
     loading_timeout_s: float = 1800.0
     codes: StatusCodes = field(default_factory=StatusCodes)
     request_id_header: str = "x-request-id"
+    code: CodeSettings = field(default_factory=CodeSettings)
     warnings: tuple[str, ...] = ()
 
 
@@ -176,7 +182,10 @@ def resolve_config(
     options = merge_options(env, properties_text)
     read = OptionReader(options)
     warnings = [*options.warnings, *option_warnings(options, env, image, read)]
-    refuse_custom_code(options, listing)
+    try:
+        code = code_settings(env, options, listing)
+    except (CodeSettingsError, SecureModeError) as error:
+        raise ConfigurationError(str(error)) from error
     dialect = chosen_dialect(options, read, image)
     max_loras = read.optional_integer("max_loras", 1)
     model_id = read.text("model_id")
@@ -233,6 +242,7 @@ def resolve_config(
         loading_timeout_s=read.integer("model_loading_timeout", 1800, 1),
         codes=read.codes(),
         request_id_header=read.parsed("/request_id_header_key", header_name) or "x-request-id",
+        code=code,
         warnings=tuple(warnings),
     )
 
@@ -376,18 +386,3 @@ def judged(name: str, setting: Setting, row: OptionRow | None, strict: bool) -> 
         raise invalid_setting(setting, row.text)
     value = shown(setting).strip("'\"")
     return f"{setting.given_as}={value} has no effect: {row.text}"
-
-
-def refuse_custom_code(options: Options, listing: Collection[str]) -> None:
-    """Raise ConfigurationError where a handler of the model's author would have to run."""
-    entry = options.settings.get("entryPoint")
-    if entry and entry.value not in OWN_HANDLERS:
-        raise invalid_setting(
-            entry,
-            f"one of LMI's own handlers ({', '.join(OWN_HANDLERS)}); custom code is not run here",
-        )
-    if "model.py" in listing:
-        raise ConfigurationError(
-            "the model folder holds model.py; custom inference code is not run by this server. "
-            "Remove it, or bring an image of your own"
-        )

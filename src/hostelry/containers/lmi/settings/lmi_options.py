@@ -12,7 +12,6 @@ TENSOR_RT = "it builds or tunes a TensorRT-LLM engine, and none is built here"
 NEURON = "it compiles for Neuron devices, and none is used here"
 ONE_WORKER = "a model server has one worker, started with it"
 NO_TIMEOUT = "predict_timeout bounds the time between two tokens"
-NO_SESSIONS = "sessions are refused"
 NO_CACHE_SERVER = "no other server's KV cache is used; answers are the same"
 OTHER_MODELS = "it is for models that are no language models"
 
@@ -36,7 +35,7 @@ LMI_OPTIONS: Rows = {
         "vllm, trtllm and lmi-dist select the legacy dialect, vllm its engine where it is installed"
     ),
     "async_mode": done("true contradicts a named rolling batch"),
-    "entryPoint": done("one of LMI's own handlers for language models"),
+    "entryPoint": done("one of LMI's own handlers for language models, or model.py"),
     "task": done("auto, generate or text-generation"),
     "max_rolling_batch_size": done("requests in one step"),
     "max_rolling_batch_prefill_tokens": done("tokens in one step"),
@@ -88,8 +87,10 @@ LMI_OPTIONS: Rows = {
         without_effect("this server loads and runs the model itself; answers are the same"),
     ),
     **each("lmcache_config_file lmcache_auto_config", without_effect(NO_CACHE_SERVER)),
-    **each(
-        "enable_stateful_sessions sessions_path sessions_expiration", without_effect(NO_SESSIONS)
+    "enable_stateful_sessions": done("false refuses session requests and ids"),
+    "sessions_expiration": done("seconds for which a session is open"),
+    "sessions_path": without_effect(
+        "sessions are kept in memory; those of model.py in a folder of its process"
     ),
     **each("draft_model_tp_size spec_length speculative_length", without_effect(
         NO_SPECULATION, "0", "1"

@@ -56,6 +56,9 @@ def test_an_adapter_is_found_anywhere_in_its_archive(folder: str, tmp_path: Path
         pytest.param(lambda: b"no archive", "no .tar.gz", id="no archive"),
         pytest.param(lambda: b"\x1f\x8b\x08", "cut off", id="a header that is cut off"),
         pytest.param(lambda: b"", "no .tar.gz", id="nothing"),
+        pytest.param(
+            lambda: targz([CONFIG, Member(name="model.py", body=b"x")]), "holds model.py", id="code"
+        ),
         pytest.param(lambda: targz([CONFIG])[:-20], "cut off|one adapter", id="cut off"),
         pytest.param(lambda: targz([Member(name="x")]), "one adapter", id="no adapter"),
         pytest.param(lambda: targz([CONFIG, under("b", CONFIG)]), "files of one", id="two of them"),

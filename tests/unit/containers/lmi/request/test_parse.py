@@ -27,7 +27,9 @@ LEGACY = replace(CONTEXT, dialect=Surface.LEGACY)
 
 def parse(body: Any, context: ParseContext = CONTEXT, kind: str = "application/json") -> Invocation:
     raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    return parse_invocation(kind, raw, context)
+    found = parse_invocation(kind, raw, context)
+    assert isinstance(found, Invocation)
+    return found
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -428,7 +430,10 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
             {"messages": [{"role": "user", "content": "a", "more": nested(300)}]},
             "deeper than 200", id="a nested message",
         ),
-        pytest.param({"requestType": "NEW_SESSION"}, "sessions", id="a session"),
+        pytest.param({"requestType": "OPEN"}, "NEW_SESSION, CLOSE", id="another session request"),
+        pytest.param(
+            {"inputs": "a", "requestType": "CLOSE"}, "goes without inputs", id="a session with text"
+        ),
     ],
 )  # fmt: skip
 def test_refusals_name_the_field(body: Any, message: str) -> None:

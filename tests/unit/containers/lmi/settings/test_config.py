@@ -214,7 +214,7 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
                 "option.enable_streaming=true", "option.mpi_mode=true",
                 "option.parallel_loading=true",
                 "option.record_acceptance_rate=true",
-                "option.sessions_expiration=1",
+                "option.sessions_path=/x",
                 "minWorkers=2", "gpu.maxWorkers=1", "required_memory_mb=1", "retry_threshold=1",
             )
         ),

@@ -1,0 +1,265 @@
+"""One process of an author's code, as the server sees it: calls, time limits, death."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hostelry.base.errors import HostelryError
+from hostelry.containers.lmi.code.code_output import CodeOutput
+from hostelry.containers.lmi.code.messages import (
+    FROM_CODE,
+    LENGTH,
+    MAX_REPLY_BYTES,
+    At,
+    Broken,
+    Cancel,
+    CodeCall,
+    FromCode,
+    LoadCode,
+    Loaded,
+    Raised,
+    Replied,
+    ToCode,
+    Where,
+    framed_message,
+)
+
+PROGRAM = "hostelry.containers.lmi.code.program"
+PLACE_S = 1.0  # how long a process has for saying where it hangs
+EXIT_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class CodeError(HostelryError):
+    """The author's code failed; the message names the hook, the cause and the line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeLaunch:
+    """A process of code: `author` names it in messages; see LoadCode for the rest."""
+
+    author: str
+    load: LoadCode
+    environment: Mapping[str, str]
+    load_limit_s: float
+
+
+class CodeProcess:
+    """A running process; made by `start_code`."""
+
+    def __init__(
+        self, launch: CodeLaunch, process: subprocess.Popen[bytes], output: CodeOutput
+    ) -> None:
+        self._launch = launch
+        self._process = process
+        self._output = output
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._waiting: dict[int, asyncio.Future[FromCode]] = {}
+        self._running: dict[int, str] = {}
+        self._places: dict[int, asyncio.Future[str | None]] = {}
+        self._last_id = 0
+        self._fault: str | None = None
+        self._is_closing = False
+        self.hooks: frozenset[str] = frozenset()
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it takes calls."""
+        return self._fault is None
+
+    async def connect(self, ours: socket.socket) -> None:
+        """Send the first message and wait for the hooks. Raises CodeError."""
+        ours.setblocking(False)
+        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        loaded = self._expect(0)
+        self._reading = asyncio.create_task(self._read(reader))
+        self._send(self._launch.load)
+        answer = await self._answer_of(0, loaded, "its load", self._launch.load_limit_s)
+        if isinstance(answer, Broken):
+            await self.close()
+            raise CodeError(f"{self._launch.author} cannot be loaded: {answer.error}")
+        if isinstance(answer, Loaded):
+            self.hooks = frozenset(answer.hooks)
+
+    async def call(self, make: Callable[[int], CodeCall], hook: str, limit_s: float) -> Replied:
+        """The reply to the call that `make` gives a number. Raises CodeError.
+
+        A call that takes longer than `limit_s` ends the process, and with it the other calls.
+        """
+        self._last_id += 1
+        call = self._last_id
+        answered = self._expect(call)
+        try:
+            self._send(make(call))
+            answer = await self._answer_of(call, answered, hook, limit_s)
+        except asyncio.CancelledError:
+            self.cancel(call)
+            raise
+        finally:
+            self._waiting.pop(call, None)
+        if isinstance(answer, Raised):
+            raise CodeError(f"{hook} of {self._launch.author}: {answer.error}")
+        if not isinstance(answer, Replied):
+            raise CodeError(f"{hook} of {self._launch.author}: no reply but {answer}")
+        return answer
+
+    def cancel(self, call: int) -> None:
+        """End a call, or its stream, whose result no client waits for."""
+        if self.is_alive:
+            self._send(Cancel(call))
+
+    async def close(self) -> None:
+        """End the process."""
+        self._is_closing = True
+        self._process.kill()
+        if self._reading is not None:
+            with suppress(asyncio.CancelledError):
+                await self._reading
+        if self._writer is not None:
+            self._writer.close()
+        await asyncio.to_thread(self._process.wait, EXIT_S)
+
+    def _expect(self, call: int) -> asyncio.Future[FromCode]:
+        if self._fault is not None:
+            raise CodeError(self._fault)
+        self._waiting[call] = asyncio.get_running_loop().create_future()
+        return self._waiting[call]
+
+    async def _answer_of(
+        self, call: int, answered: asyncio.Future[FromCode], hook: str, limit_s: float
+    ) -> FromCode:
+        self._running[call] = hook
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asyncio.shield(answered)
+        except TimeoutError:
+            place = await self._place(call)
+            at = f"; it was at {place}" if place else ""
+            error = f"{hook} of {self._launch.author} did not end within {limit_s:g} s{at}"
+            self._end(f"{error}, so its process was ended")
+            raise CodeError(error) from None
+        finally:
+            self._running.pop(call, None)
+
+    async def _place(self, call: int) -> str | None:
+        """Where a call is: by the process itself, or by its stacks where it holds Python's lock."""
+        asked: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._places[call] = asked
+        try:
+            self._send(Where(call))
+            async with asyncio.timeout(PLACE_S):
+                return await asked
+        except (TimeoutError, CodeError):
+            return await self._place_by_signal()
+        finally:
+            del self._places[call]
+
+    async def _place_by_signal(self) -> str | None:
+        self._output.frames.clear()
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGUSR1)
+        for _ in range(20):
+            await asyncio.sleep(PLACE_S / 20)
+            for file, line, function in self._output.frames:
+                folder = Path(self._launch.load.folder)
+                if Path(file).is_relative_to(folder):
+                    return f"{Path(file).relative_to(folder)} line {line} in {function}"
+        return None
+
+    def _send(self, message: ToCode) -> None:
+        if self._fault is not None or self._writer is None:
+            raise CodeError(self._fault or "the process has not started")
+        self._writer.write(framed_message(message))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                if size > MAX_REPLY_BYTES:
+                    self._end(f"{self._launch.author} sent a message of {size} bytes")
+                    break
+                self._take(FROM_CODE.decode(await reader.readexactly(size)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await self._note_death()
+        except msgspec.MsgspecError as error:
+            self._end(f"{self._launch.author} sent a message that is none: {error}")
+        finally:
+            for answered in self._waiting.values():
+                if not answered.done():
+                    answered.set_exception(CodeError(self._fault or "the process ended"))
+                    answered.exception()  # seen, also where no call waits for it any more
+
+    def _take(self, message: FromCode) -> None:
+        if isinstance(message, At):
+            asked = self._places.get(message.id)
+            if asked is not None and not asked.done():
+                asked.set_result(message.place)
+            return
+        answered = self._waiting.get(0 if isinstance(message, Loaded | Broken) else message.id)
+        if answered is not None and not answered.done():
+            answered.set_result(message)
+
+    async def _note_death(self) -> None:
+        code = await asyncio.to_thread(reaped, self._process)
+        during = ", ".join(sorted(set(self._running.values()))) or "no call"
+        cause = f"by signal {-code}" if code < 0 else f"with status {code}"
+        self._fault = self._fault or f"{self._launch.author} ended {cause} during {during}"
+        if not self._is_closing:
+            log.warning("%s", self._fault)
+
+    def _end(self, fault: str) -> None:
+        if self._fault is None:
+            self._fault = fault
+            log.warning("%s", fault)
+        self._process.kill()
+
+
+def reaped(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of a process whose connection ended; it is killed if it is alive."""
+    try:
+        return process.wait(PLACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait(EXIT_S)
+
+
+async def start_code(launch: CodeLaunch) -> CodeProcess:
+    """Start a process and load its code. Raises CodeError with the reason why it cannot run."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe()
+    # Not asyncio's: the kernel's parent-death signal is tied to the thread that starts it.
+    process = subprocess.Popen(  # noqa: ASYNC220 - see above
+        [sys.executable, "-P", "-m", PROGRAM,
+         "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid())],
+        pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=writing, stderr=writing,
+        env=dict(launch.environment),
+    )  # fmt: skip
+    theirs.close()
+    os.close(writing)
+    pipe = os.fdopen(reading, "rb", buffering=0)
+    _, output = await loop.connect_read_pipe(lambda: CodeOutput(launch.author, loop.time()), pipe)
+    started = CodeProcess(launch, process, output)
+    try:
+        await started.connect(ours)
+    except (CodeError, asyncio.CancelledError):
+        await started.close()
+        raise
+    return started

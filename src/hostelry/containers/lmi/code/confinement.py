@@ -1,0 +1,166 @@
+"""Confinement of this process by the kernel, for the rest of its life.
+
+files     Landlock: it reads the given places, writes the given ones, and sees no other file's
+          content, /proc and other processes' memory included
+calls     seccomp: `system_calls.py`
+sizes     resource limits: memory, files, open files, no core
+"""
+
+import ctypes
+import os
+import platform
+import resource
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.base.errors import HostelryError
+from hostelry.containers.lmi.code.system_calls import MACHINES, seccomp_program
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on every kind of machine
+MIN_LANDLOCK = 3  # Linux 6.2: the first in which truncating a file is restricted
+SCOPES_SINCE = 6
+IOCTL_SINCE = 5
+NET_SINCE = 4
+VERSION_FLAG = 1
+BENEATH = 1
+READ_FILE, READ_FOLDER, WRITE_FILE, TRUNCATE = 1 << 2, 1 << 3, 1 << 1, 1 << 14
+ALL_FILE_RIGHTS = (1 << 15) - 1
+IOCTL_RIGHT = 1 << 15
+TCP_RIGHTS = 3
+SCOPES = 3  # abstract sockets, signals
+EXECUTE, MAKE_DEVICES = 1, (1 << 6) | (1 << 11)
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_FILTER = 38, 22, 2
+
+MEMORY_BYTES = 2 << 30
+FILE_BYTES = 256 << 20
+OPEN_FILES = 256
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ConfinementError(HostelryError):
+    """This machine cannot confine a process; the message says what is missing."""
+
+
+class RulesetAttributes(ctypes.Structure):
+    """The rights that a ruleset handles."""
+
+    _fields_ = (
+        ("files", ctypes.c_uint64),
+        ("network", ctypes.c_uint64),
+        ("scopes", ctypes.c_uint64),
+    )
+
+
+class BeneathAttributes(ctypes.Structure):
+    """Rights below an open folder."""
+
+    _pack_ = 1
+    _fields_ = (("rights", ctypes.c_uint64), ("folder", ctypes.c_int32))
+
+
+class FilterProgram(ctypes.Structure):
+    """A seccomp filter: its length in steps, and the steps."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """Files and folders that a confined process reads, and folders that it writes."""
+
+    readable: tuple[str, ...]
+    writable: tuple[str, ...] = ()
+
+
+def landlock_version() -> int:
+    """The version of the kernel's Landlock; 0 where it is off."""
+    found = _libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG))
+    return max(0, int(found))
+
+
+def check_possible() -> None:
+    """Raise ConfinementError where this machine cannot confine a process."""
+    if platform.machine() not in MACHINES:
+        raise ConfinementError(
+            f"the machine is {platform.machine()}; processes are confined on "
+            f"{' and '.join(MACHINES)} only"
+        )
+    version = landlock_version()
+    if version < MIN_LANDLOCK:
+        raise ConfinementError(
+            f"the kernel's Landlock has version {version}; {MIN_LANDLOCK} is needed (Linux 6.2 "
+            "with landlock in its list of security modules)"
+        )
+
+
+def confine(places: Confinement) -> None:
+    """Confine this process, which must have one thread. Raises ConfinementError."""
+    check_possible()
+    limit_sizes()
+    if _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise failed("prctl(PR_SET_NO_NEW_PRIVS)")
+    restrict_files(places, landlock_version())
+    filter_calls()
+
+
+def limit_sizes() -> None:
+    """Set the limits of memory and files."""
+    for kind, most in (
+        (resource.RLIMIT_DATA, MEMORY_BYTES),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def restrict_files(places: Confinement, version: int) -> None:
+    """Apply a Landlock ruleset."""
+    all_rights = ALL_FILE_RIGHTS | (IOCTL_RIGHT if version >= IOCTL_SINCE else 0)
+    attributes = RulesetAttributes(all_rights, TCP_RIGHTS, SCOPES)
+    size = 24 if version >= SCOPES_SINCE else 16 if version >= NET_SINCE else 8
+    ruleset = _libc.syscall(
+        CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint32(0)
+    )
+    if ruleset < 0:
+        raise failed("landlock_create_ruleset")
+    try:
+        add_places(ruleset, places.readable, READ_FILE | READ_FOLDER)
+        add_places(ruleset, places.writable, all_rights & ~EXECUTE & ~MAKE_DEVICES & ~IOCTL_RIGHT)
+        if _libc.syscall(RESTRICT_SELF, ruleset, ctypes.c_uint32(0)):
+            raise failed("landlock_restrict_self")
+    finally:
+        os.close(ruleset)
+
+
+def add_places(ruleset: int, places: Sequence[str], rights: int) -> None:
+    """Allow `rights` below each of `places` that exists."""
+    for place in dict.fromkeys(places):
+        try:
+            folder = os.open(place, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            given = rights if Path(place).is_dir() else rights & (READ_FILE | WRITE_FILE | TRUNCATE)
+            rule = BeneathAttributes(given, folder)
+            if _libc.syscall(ADD_RULE, ruleset, BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)):
+                raise failed(f"landlock_add_rule of {place}")
+        finally:
+            os.close(folder)
+
+
+def filter_calls() -> None:
+    """Apply the seccomp filter."""
+    steps = seccomp_program(MACHINES[platform.machine()], os.getpid())
+    program = FilterProgram(len(steps) // 8, steps)
+    if _libc.prctl(PR_SET_SECCOMP, SECCOMP_FILTER, ctypes.byref(program), 0, 0):
+        raise failed("prctl(PR_SET_SECCOMP)")
+
+
+def failed(call: str) -> ConfinementError:
+    """The error of a system call that failed."""
+    return ConfinementError(f"{call}: {os.strerror(ctypes.get_errno())}")

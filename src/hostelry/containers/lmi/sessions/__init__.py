@@ -1,0 +1,1 @@
+"""Stateful sessions: opened, named by requests, closed, expired."""
