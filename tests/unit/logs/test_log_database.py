@@ -33,6 +33,7 @@ def test_what_was_stored_survives_a_kill(tmp_path: Path) -> None:
     process = context.Process(target=put_until_killed, args=(tmp_path / "logs.db", num_put))
     process.start()
     while num_put.value < 50:
+        process.join(0.01)  # leaves the processor to it
         assert process.is_alive()
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)

@@ -150,6 +150,8 @@ def checked(name: str, value: str) -> tuple[str, str] | None:
         except DeliveryPolicyError as error:
             raise invalid(f"Attributes Reason: {error}") from None
     elif name.endswith(("FeedbackRoleArn", "FeedbackSampleRate")):
+        if value in ("", "0"):  # nothing is to be logged; Terraform says so of each protocol
+            return None
         raise unserved(f"The topic attribute {name}", "Metrics of AWS/SNS count deliveries.")
     else:
         raise invalid("AttributeName")

@@ -60,6 +60,10 @@ def test_a_topic_has_what_terraform_reads(sns: Any) -> None:
     assert (effective["numRetries"], effective["minDelayTarget"]) == (3, 20)
     sns.set_topic_attributes(TopicArn=arn, AttributeName="DisplayName", AttributeValue="")
     assert sns.get_topic_attributes(TopicArn=arn)["Attributes"]["DisplayName"] == ""
+    rate = "LambdaSuccessFeedbackSampleRate"
+    sns.set_topic_attributes(TopicArn=arn, AttributeName=rate, AttributeValue="0")
+    with pytest.raises(sns.exceptions.InvalidParameterException, match=rate):
+        sns.set_topic_attributes(TopicArn=arn, AttributeName=rate, AttributeValue="100")
     sns.tag_resource(ResourceArn=arn, Tags=[{"Key": "b", "Value": "2"}])
     sns.untag_resource(ResourceArn=arn, TagKeys=["a"])
     assert sns.list_tags_for_resource(ResourceArn=arn)["Tags"] == [{"Key": "b", "Value": "2"}]
