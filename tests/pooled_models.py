@@ -9,6 +9,11 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from tests import models
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import Lowercase
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import BertProcessing
 
 FAMILIES = ("Bert", "Roberta", "XLMRoberta", "DistilBert", "MPNet")
 DECODERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma3")
@@ -145,3 +150,19 @@ def reference_pooled(hidden_LH: torch.Tensor, mode: str) -> torch.Tensor:
         "weightedmean_tokens": (hidden_LH * positions).sum(0) / positions.sum(),
     }
     return by_mode[mode]
+
+
+WORDS = (
+    "[PAD]", "[CLS]", "[SEP]", "[UNK]", "the", "sea", "is", "blue", "and", "deep", "cats", "sleep",
+    "all", "day",
+)  # fmt: skip
+
+
+def write_word_tokenizer(folder: Path) -> Tokenizer:
+    """tokenizer.json of a lower-case word tokenizer with BERT's special tokens and types."""
+    tokenizer = Tokenizer(WordLevel({it: number for number, it in enumerate(WORDS)}, "[UNK]"))
+    tokenizer.normalizer = Lowercase()
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.post_processor = BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer

@@ -15,12 +15,14 @@ TASKS = ("auto", "generate", "embed", "classify")
 class PooledTask:
     """What the model is for; `pooling` and `normalize` None are as its files say.
 
-    `task` auto: as the model's files say, see `models.pooling_files`. Raises ValueError.
+    `task` auto: as the model's files say, see `models.pooling_files`. Of a pooled model at least
+    `max_waiting` texts may queue, as one request has many. Raises ValueError.
     """
 
     task: str = "auto"
     pooling: str | None = None
     normalize: bool | None = None
+    max_waiting: int = 1
 
     def __post_init__(self) -> None:
         """Check both names."""

@@ -63,6 +63,7 @@ def encoder_deps(
         config,
         max_batch_size=max(config.max_batch_size, ENCODER_BATCH_SIZE),
         max_batched_tokens=max(config.max_batched_tokens, ENCODER_BATCH_TOKENS, longest),
+        max_waiting=max(config.max_waiting, config.pooled.max_waiting),
         prefix_cache=False,
     )
     dtype = TORCH_DTYPES[dtype_name]
@@ -123,6 +124,7 @@ def pooled_decoder_config(pooling: PoolingSpec, config: EngineConfig) -> EngineC
     return replace(
         config,
         kernels="torch",
+        max_waiting=max(config.max_waiting, config.pooled.max_waiting),
         prefix_cache=config.prefix_cache and not is_mean,
         pooled=PooledTask(task=pooling.facts.kind),
     )

@@ -1,6 +1,7 @@
 """Deterministic backend for tests: known answers, no tensors."""
 
 import asyncio
+import struct
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -106,6 +107,15 @@ class FakeBackend:
         if (request.first_token_deadline_s or 1.0) < 1.0:
             self._running.discard(request.id)
             return Output(request_id=request.id, token_id=None, finish_reason=FinishReason.DEADLINE)
+        if self.facts.pooling is not None:
+            self._running.discard(request.id)
+            return Output(
+                request_id=request.id,
+                token_id=None,
+                vector=fake_vector(request, self.facts.pooling.dimension),
+                finish_reason=FinishReason.POOLED,
+                adapter_content_id=self.versions.get(request.adapter or ""),
+            )
         if not request.sampling.max_new_tokens:
             self._running.discard(request.id)
             return Output(request_id=request.id, token_id=None, finish_reason=FinishReason.LENGTH)
@@ -207,3 +217,11 @@ def scores_of(request: Request) -> list[Output]:
         for start, end in ((1, cut), (cut, len(prompt)))
         if start < end
     ]
+
+
+def fake_vector(request: Request, dimension: int) -> bytes:
+    """A vector by the token ids, their types and the adapter's name alone."""
+    ids = request.prompt_token_ids
+    seed = sum(place * it for place, it in enumerate(ids, 1)) + len(request.adapter or "")
+    seed += 1000 * sum(request.token_types)
+    return struct.pack(f"<{dimension}f", *(((seed + 7 * it) % 31) - 15 for it in range(dimension)))

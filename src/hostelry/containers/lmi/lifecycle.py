@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from hostelry.base.errors import HostelryError
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.containers.lmi.code.author_code import AuthorCode, CodeTerms
-from hostelry.containers.lmi.engine.backend import EngineFailedError
+from hostelry.containers.lmi.engine.backend import EngineBackend, EngineFailedError
 from hostelry.containers.lmi.engine.child import ForkedEngine
 from hostelry.containers.lmi.engine.messages import EngineSettings, StartEngine
 from hostelry.containers.lmi.http.adapter_registry import (
@@ -28,6 +28,7 @@ from hostelry.containers.lmi.http.app import build_app
 from hostelry.containers.lmi.http.keyed import keyed
 from hostelry.containers.lmi.http.protocol import BoundedHeadProtocol
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
+from hostelry.containers.lmi.pooling.run import first_vector
 from hostelry.containers.lmi.refusal import Refusal, Surface
 from hostelry.containers.lmi.request.chat_template import load_chat_template
 from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
@@ -190,10 +191,30 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     )
     registry.adopt(adapters)
     await register_remote(registry, remote_adapters)
+    await check_vectors(config, code, codec, chosen.backend)
     log.info("ready: %s, at most %d tokens a request", facts.dtype, facts.max_model_len)
     return LoadedModel(
         backend=chosen.backend, codec=codec, chat=chat, registry=registry, defaults=defaults
     )
+
+
+async def check_vectors(
+    config: LmiConfig, code: AuthorCode, codec: TextCodec, backend: EngineBackend
+) -> None:
+    """Compute a vector where the model gives vectors.
+
+    Raises ConfigurationError where the engine or the model folder asks for something else, and
+    EngineFailedError.
+    """
+    if backend.facts.pooling is not None:
+        if not code.is_empty:
+            raise ConfigurationError("model.py is not run for a model with vectors; remove it")
+        await first_vector(codec, backend)
+    elif config.pooled.task in ("embed", "classify"):
+        raise ConfigurationError(
+            f"option.task asks to {config.pooled.task}, which the vLLM engine does not do here; "
+            "set option.backend=hostelry, or leave out option.rolling_batch"
+        )
 
 
 async def load_code(
@@ -297,6 +318,9 @@ def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
         tenants=dict(config.tenants),
         default_tenant=config.default_tenant,
         use_accelerators=config.use_accelerators,
+        task=config.pooled.task,
+        pooling=config.pooled.pooling,
+        normalize=config.pooled.normalize,
     )
 
 

@@ -82,7 +82,9 @@ class ModelServer:
         if probe.any_answer and answer.status is not None and proves_the_route(answer.status):
             return Answer(status=answer.status)
         if answer.fault is None and probe.json_field is not None:
-            return Answer(status=answer.status, fault=_field_fault(body, probe.json_field))
+            is_vector = probe.or_vector and _is_vector(body)
+            fault = None if is_vector else _field_fault(body, probe.json_field)
+            return Answer(status=answer.status, fault=fault)
         return answer
 
     async def register(
@@ -195,6 +197,19 @@ def _name_taken(adapter_id: str, answer: Answer) -> Answer:
         f"rename one of the two ({answer.fault})"
     )
     return Answer(status=409, fault=fault, name_taken=True)
+
+
+def _is_vector(body: bytes) -> bool:
+    """Whether `body` is a vector of numbers, or of labels with scores, or a list of these."""
+    try:
+        answer = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return False
+    while isinstance(answer, list) and answer:
+        answer = answer[0]
+    return isinstance(answer, float) or (
+        isinstance(answer, dict) and {"label", "score"} <= {*answer}
+    )
 
 
 def _field_fault(body: bytes, field: str) -> str | None:

@@ -60,13 +60,15 @@ class Probe:
     """A real request to /invocations that proves readiness.
 
     The answer must be 200. With `json_field` it must be JSON that has this field, at the top or in
-    the first element of a list. With `any_answer` a refusal that shows the route to exist is
+    the first element of a list; with `or_vector` a list of numbers, or labels with scores, will do.
+    With `any_answer` a refusal that shows the route to exist is
     enough: no request is known that the server answers with 200.
     """
 
     content_type: str
     body: bytes
     json_field: str | None = None
+    or_vector: bool = False
     any_answer: bool = False
 
 
@@ -105,7 +107,12 @@ class ImageRule:
 LMI_RULE = ImageRule(
     kind="lmi",
     argv=LMI_COMMAND,
-    probe=Probe(content_type="application/json", body=LMI_PROBE_BODY, json_field="generated_text"),
+    probe=Probe(
+        content_type="application/json",
+        body=LMI_PROBE_BODY,
+        json_field="generated_text",
+        or_vector=True,
+    ),
     environment=BUILT_IN_NAMES,
 )
 VLLM_RULE = replace(LMI_RULE, argv=VLLM_COMMAND)

@@ -32,7 +32,10 @@ from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
 
-COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+COMPLETION_PATHS = (
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank",
+    "/v1/score",
+)  # fmt: skip
 EVENT_STREAM = "text/event-stream"
 
 
@@ -43,7 +46,7 @@ class _Asked(msgspec.Struct):
 
 
 class OpenAiHandler:
-    """Serves ``/v1/models``, ``/v1/chat/completions``, ``/v1/completions``, ``/v1/responses``."""
+    """Serves ``/v1/models``, the generating routes and those for vectors."""
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hostelry.base.errors import HostelryError
+from hostelry.engine.pooled import PoolingFacts
 from hostelry.engine.request import Output, Request
 
 
@@ -12,7 +13,8 @@ from hostelry.engine.request import Output, Request
 class ModelFacts:
     """Facts of the loaded model for the HTTP process; `warnings` are the engine's.
 
-    `max_model_len` is the most tokens one request can have, prompt and answer together.
+    `max_model_len` is the most tokens one request can have, prompt and answer together. `pooling`
+    is set for a model that gives vectors: its requests end with one output, `Output.vector`.
     """
 
     vocab_size: int
@@ -20,6 +22,7 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...]
     dtype: str
     warnings: tuple[str, ...] = ()
+    pooling: PoolingFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenants: dict[str, TenantPolicy] = {}
     default_tenant: TenantPolicy = TenantPolicy()
     use_accelerators: bool = True
+    task: str = "auto"
+    pooling: str | None = None
+    normalize: bool | None = None
 
 
 class StartEngine(msgspec.Struct, frozen=True, tag=True):

@@ -27,6 +27,7 @@ from hostelry.containers.lmi.engine.messages import (
     ToEngine,
 )
 from hostelry.containers.lmi.engine.view import facts
+from hostelry.engine.config import PooledTask
 from hostelry.engine.engine import AdapterError, Engine, EngineConfig, TenantPolicies
 from hostelry.engine.models.spec import UnsupportedModelError
 from hostelry.engine.sampling.grammar import GrammarError
@@ -38,6 +39,7 @@ with suppress(GrammarError):
     load_xgrammar()
 
 PR_SET_PDEATHSIG = 1
+MAX_WAITING_TEXTS = 8192  # of a pooled model: four of the largest requests
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,12 @@ def engine_config(settings: EngineSettings) -> EngineConfig:
         adapter_cache_folder=Path(cache_dir) if cache_dir else None,
         adapter_cache_bytes=settings.adapter_cache_bytes or defaults.adapter_cache_bytes,
         base_names=settings.base_names,
+        pooled=PooledTask(
+            task=settings.task,
+            pooling=settings.pooling,
+            normalize=settings.normalize,
+            max_waiting=MAX_WAITING_TEXTS,
+        ),
     )
 
 

@@ -62,17 +62,19 @@ def adapter_view(engine: Engine, name: str) -> AdapterView:
 def facts(engine: Engine, page_tokens: int) -> ModelFacts:
     """Facts of the loaded model; a page holds `page_tokens`."""
     model = engine.model
+    longest = model.max_model_len - (engine.pooling is not None)  # an answer of no token
     cached_tokens = engine.stats.pages.num_pages * page_tokens
     warnings = list(engine.warnings)
-    if cached_tokens < model.max_model_len:
+    if cached_tokens < longest:
         warnings.append(
             f"the KV cache holds {cached_tokens} tokens, so a request has at most as many, not "
-            f"the model's {model.max_model_len}"
+            f"the model's {longest}"
         )
     return ModelFacts(
         vocab_size=model.vocab_size,
-        max_model_len=min(model.max_model_len, cached_tokens),
+        max_model_len=min(longest, cached_tokens),
         eos_token_ids=tuple(model.eos_token_ids),
         dtype=model.dtype,
         warnings=tuple(warnings),
+        pooling=engine.pooling,
     )

@@ -18,9 +18,15 @@ from hostelry.containers.lmi.http.lora_routes import lora_paths
 from hostelry.containers.lmi.http.metrics_routes import metrics_paths
 from hostelry.containers.lmi.http.model_routes import model_paths
 from hostelry.containers.lmi.http.openapi import openapi_paths
+from hostelry.containers.lmi.http.pooling_routes import (
+    POOLED_PATHS,
+    PooledHandler,
+    pooling_facts,
+)
 from hostelry.containers.lmi.http.request_id import RequestIds
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.http.token_routes import token_paths
+from hostelry.containers.lmi.pooling.parse import PooledRoute
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.request.invocation import Schema
 from hostelry.containers.lmi.response.error_form import front_end_error, openai_error
@@ -48,6 +54,10 @@ def build_app(server: LmiServer) -> Starlette:
             Route(path, generating(server, route), methods=["POST"])
             for path, route in generating_paths.items()
         ),
+        *(
+            Route(path, pooling(server, route), methods=["POST"])
+            for path, route in POOLED_PATHS.items()
+        ),
         *token_paths(server),
         *lora_paths(server),
         *metrics_paths(server),
@@ -63,10 +73,23 @@ def build_app(server: LmiServer) -> Starlette:
 
 
 def generating(server: LmiServer, route: InvocationRoute) -> Endpoint:
-    """A route that generates."""
+    """A route that generates; a pooled model answers it with vectors, or refuses it."""
 
     async def answer(request: Request) -> ASGIApp:
+        if pooling_facts(server) is not None:
+            surface, generates = route.surface, route.schema is not None
+            handler = PooledHandler(server, request, None, surface, generates)
+            return await handler.respond()
         return await InvocationHandler(server, request, route).respond()
+
+    return answer
+
+
+def pooling(server: LmiServer, route: PooledRoute) -> Endpoint:
+    """A route for vectors."""
+
+    async def answer(request: Request) -> ASGIApp:
+        return await PooledHandler(server, request, route).respond()
 
     return answer
 

@@ -36,12 +36,21 @@ SAMPLING: Mapping[str, Mapping[str, Any]] = {
 INPUTS = body("inputs", inputs={"oneOf": [TEXT, TEXTS]}, parameters=OBJECT, stream=FLAG)
 CHAT = body("messages", messages=MESSAGES, max_tokens=COUNT, **SAMPLING)
 COMPLETION = body("prompt", prompt={}, max_tokens=COUNT, **SAMPLING)
+VECTORS = body("input", input={}, encoding_format=TEXT, dimensions=COUNT)
 BODIES: Mapping[str, Mapping[str, Any]] = {
     "/invocations": {"oneOf": [INPUTS, CHAT, COMPLETION]},
     "/v1/chat/completions": CHAT,
     "/v1/completions": COMPLETION,
     "/v1/responses": body(
         "input", input={}, instructions=TEXT, max_output_tokens=COUNT, text=OBJECT, **SAMPLING
+    ),
+    "/v1/embeddings": VECTORS,
+    "/pooling": VECTORS,
+    "/classify": VECTORS,
+    **dict.fromkeys(("/score", "/v1/score"), body(text_1={}, text_2={}, queries={}, documents={})),
+    **dict.fromkeys(
+        ("/rerank", "/v1/rerank", "/v2/rerank"),
+        body("query", "documents", query=TEXT, documents={}, top_n={"type": "integer"}),
     ),
     "/tokenize": body(prompt=TEXT, messages=MESSAGES, add_special_tokens=FLAG),
     "/detokenize": body("tokens", tokens={"type": "array", "items": {"type": "integer"}}),

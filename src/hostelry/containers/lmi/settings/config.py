@@ -40,6 +40,7 @@ from hostelry.containers.lmi.settings.option_reader import (
 from hostelry.containers.lmi.settings.option_row import OptionFate, OptionRow
 from hostelry.containers.lmi.settings.option_table import close_names, row_of
 from hostelry.containers.lmi.settings.options import Options, Setting, merge_options
+from hostelry.containers.lmi.settings.pooled_options import PooledOptions, read_pooled
 from hostelry.containers.lmi.settings.secure_mode import SecureModeError
 from hostelry.containers.lmi.settings.tenant_options import parse_policies, parse_policy
 from hostelry.containers.lmi.settings.tgi_options import TGI_VARIABLES
@@ -73,8 +74,8 @@ DIALECTS: Mapping[str, Surface] = {
     "trtllm": Surface.LEGACY,
     "lmi-dist": Surface.LEGACY,
 }
-TASKS = ("auto", "generate", "text-generation")
 ENGINES = ("Python", "MPI")
+AS_THE_FILES_HAVE_IT = PooledOptions()
 DEFAULT_ADAPTERS = PurePosixPath("adapters")
 # Set by the operator who starts the server, not by the model's author.
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
@@ -163,6 +164,7 @@ class LmiConfig:
     codes: StatusCodes = field(default_factory=StatusCodes)
     request_id_header: str = "x-request-id"
     code: CodeSettings = field(default_factory=CodeSettings)
+    pooled: PooledOptions = AS_THE_FILES_HAVE_IT
     warnings: tuple[str, ...] = ()
 
 
@@ -243,6 +245,7 @@ def resolve_config(
         codes=read.codes(),
         request_id_header=read.parsed("/request_id_header_key", header_name) or "x-request-id",
         code=code,
+        pooled=read_pooled(read),
         warnings=tuple(warnings),
     )
 
@@ -252,7 +255,6 @@ def chosen_dialect(options: Options, read: OptionReader, image: ImageKind) -> Su
     name = read.choice("rolling_batch", "auto", tuple(DIALECTS))
     if read.flag("async_mode", False) and DIALECTS[name] is Surface.LEGACY:
         raise invalid_setting(options.settings["async_mode"], f"false with rolling_batch={name}")
-    read.choice("task", "auto", TASKS)
     read.choice("engine", "Python", ENGINES, str)
     return Surface.OPENAI if image is ImageKind.VLLM else DIALECTS[name]
 

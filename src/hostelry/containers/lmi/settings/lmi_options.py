@@ -36,7 +36,12 @@ LMI_OPTIONS: Rows = {
     ),
     "async_mode": done("true contradicts a named rolling batch"),
     "entryPoint": done("one of LMI's own handlers for language models, or model.py"),
-    "task": done("auto, generate or text-generation"),
+    "task": done(
+        "auto; generate, text-generation; text-embedding, feature-extraction, embed; classify, "
+        "text-classification, score, rerank"
+    ),
+    "pooling": done("a pooling mode in place of the model files' own"),
+    "normalize": done("whether embeddings are divided by their length"),
     "max_rolling_batch_size": done("requests in one step"),
     "max_rolling_batch_prefill_tokens": done("tokens in one step"),
     "dtype": done("the computing type: auto, fp32, bf16, fp16"),
@@ -122,7 +127,7 @@ LMI_OPTIONS: Rows = {
         without_effect(NEURON),
     ),
     **each("load_in_8bit load_in_4bit", refused("false; weights are computed as they are stored")),
-    **each("normalize default_accept", without_effect(OTHER_MODELS, "true")),
+    **each("default_accept", without_effect(OTHER_MODELS, "true")),
     **each(
         "trust_insecure_model_files skops_trusted_types model_format handler extraFiles "
         "customOpLibrary mapLocation ortDevice",

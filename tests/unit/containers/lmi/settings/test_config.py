@@ -275,7 +275,7 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
         pytest.param({}, "option.max_loras=²", (), "whole number", id="a digit that is no number"),
         pytest.param({}, "option.enable_lora=yes", (), "true, false", id="neither true nor false"),
         pytest.param({}, "option.rolling_batch=fast", (), "lmi-dist", id="unknown rolling batch"),
-        pytest.param({}, "option.task=classify", (), "generate", id="a task that is not served"),
+        pytest.param({}, "option.task=translate", (), "generate", id="a task that is not served"),
         pytest.param({}, "engine=MXNet", (), "engine is 'MXNet'", id="an engine that is gone"),
         pytest.param(
             {}, "option.rolling_batch=vllm\noption.async_mode=true", (), "async_mode",

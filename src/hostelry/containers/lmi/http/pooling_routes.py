@@ -1,0 +1,171 @@
+"""The routes for vectors: OpenAI's embeddings, vLLM's pooling, classify, score and rerank.
+
+A pooled model's /invocations and OpenAI's generating routes are answered here, too.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Send
+
+from hostelry.base.ids import new_request_id
+from hostelry.containers.lmi.code.author_module import HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER
+from hostelry.containers.lmi.engine.backend import BackendError, EngineBackend
+from hostelry.containers.lmi.http.body import read_body
+from hostelry.containers.lmi.http.invoke import (
+    VERSION_HEADER,
+    parse_context,
+    refusal_of,
+    timed_out,
+)
+from hostelry.containers.lmi.http.model_name import check_asked_model
+from hostelry.containers.lmi.http.responses import UntilDisconnect, send_whole
+from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
+from hostelry.containers.lmi.pooling.call import AnswerHead, PooledCall
+from hostelry.containers.lmi.pooling.inputs import generates_nothing, parse_invoked
+from hostelry.containers.lmi.pooling.parse import PooledRequest, PooledRoute, parse_pooled
+from hostelry.containers.lmi.pooling.run import PooledResult, run_pooled
+from hostelry.containers.lmi.refusal import Refusal, Surface, bad_request
+from hostelry.containers.lmi.request.body import body_fields
+from hostelry.containers.lmi.request.fields import BodyFields, parse_json, shown
+from hostelry.containers.lmi.request.terms import terms_of
+from hostelry.containers.lmi.response.error_form import error_answer
+from hostelry.containers.lmi.response.stream_form import JSON
+from hostelry.engine.pooled import PoolingFacts
+
+POOLED_PATHS: Mapping[str, PooledRoute] = {
+    "/v1/embeddings": PooledRoute.EMBEDDINGS,
+    "/pooling": PooledRoute.POOLING,
+    "/classify": PooledRoute.CLASSIFY,
+    "/score": PooledRoute.SCORE,
+    "/v1/score": PooledRoute.SCORE,
+    "/rerank": PooledRoute.RERANK,
+    "/v1/rerank": PooledRoute.RERANK,
+    "/v2/rerank": PooledRoute.RERANK,
+}
+ID_PREFIXES: Mapping[PooledRoute | None, str] = {
+    PooledRoute.EMBEDDINGS: "embd-",
+    PooledRoute.POOLING: "pool-",
+    PooledRoute.CLASSIFY: "classify-",
+    PooledRoute.SCORE: "score-",
+    PooledRoute.RERANK: "rerank-",
+}
+HOOKS = (HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER)
+GENERATES = (
+    "this model generates text and gives no vectors; serve a model that embeds (an encoder, or "
+    "this one with option.task=text-embedding) or one that classifies"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PooledHandler:
+    """Handles one request for vectors, from its body to its last byte.
+
+    `route` None: /invocations, whose body decides; `generates`: a route that only generates.
+    """
+
+    server: LmiServer
+    request: Request
+    route: PooledRoute | None
+    surface: Surface = Surface.OPENAI
+    generates: bool = False
+
+    async def respond(self) -> UntilDisconnect:
+        """Read the body; the response then runs until it is sent or the client disconnects."""
+        try:
+            body = await read_body(self.request, self.server.config.max_request_bytes)
+        except Refusal as error:
+            refusal = error
+            return UntilDisconnect(lambda send: self._refuse(send, refusal))
+        return UntilDisconnect(lambda send: self._run(send, body))
+
+    async def _run(self, send: Send, body: bytes) -> None:
+        try:
+            model = self.server.loaded()
+            with self.server.admission():
+                await self._answer(send, model, body)
+        except Refusal as refusal:
+            await self._refuse(send, refusal)
+
+    async def _answer(self, send: Send, model: LoadedModel, body: bytes) -> None:
+        call = await asyncio.to_thread(self._parse, model, body)
+        await model.registry.ensure_loaded(call.adapters)
+        result = await self._computed(model, call)
+        head = AnswerHead(
+            id=ID_PREFIXES.get(self.route, "pool-") + new_request_id(),
+            created=int(self.server.clock.now()),
+            model=call.model,
+            num_tokens=result.num_tokens,
+        )
+        content = await asyncio.to_thread(written, call, result, head)
+        versions = {VERSION_HEADER: ",".join(result.versions)} if result.versions else {}
+        end = b"\n" if self.surface is Surface.ASYNC else b""
+        await send_whole(send, 200, {"content-type": JSON, **versions}, content + end)
+
+    async def _computed(self, model: LoadedModel, call: PooledCall) -> PooledResult:
+        limit_s = self.server.config.predict_timeout_s
+        terms = terms_of(self.request.headers, self.server.config.first_token_deadline_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await run_pooled(call, model.codec, model.backend, terms)
+        except TimeoutError:
+            raise timed_out(limit_s) from None
+        except BackendError as error:
+            raise refusal_of(error) from error
+
+    def _parse(self, model: LoadedModel, body: bytes) -> PooledCall:
+        check_asked_model(self.server.config, self.request)
+        facts = model.backend.facts.pooling
+        if facts is None:
+            raise bad_request(GENERATES)
+        asked = PooledRequest(
+            body=self._fields(body),
+            facts=facts,
+            context=parse_context(self.server, self.request, model),
+        )
+        if self.generates:
+            raise bad_request(generates_nothing(asked))
+        if self.route is not None:
+            call = parse_pooled(self.route, asked)
+        else:
+            call = parse_invoked(asked, lists=self.server.config.pooled.lists_vectors)
+        self._check_code(call)
+        return call
+
+    def _check_code(self, call: PooledCall) -> None:
+        """Raise Refusal for an adapter whose own code is to run."""
+        code = self.server.code
+        for adapter in dict.fromkeys(call.adapters):
+            if code is not None and any(code.host_of(adapter, it) for it in HOOKS):
+                raise bad_request(
+                    f"adapter {shown(adapter)} has a model.py, which is not run for a model with "
+                    "vectors; register the adapter without it",
+                    "adapters",
+                )
+
+    def _fields(self, body: bytes) -> BodyFields:
+        if self.route is None and not self.generates:
+            return body_fields(self.request.headers.get("content-type", ""), body)
+        return BodyFields(parse_json(body), "the body")
+
+    async def _refuse(self, send: Send, refusal: Refusal) -> None:
+        status, content = error_answer(refusal, self.surface, self.server.config.codes)
+        self.server.measured.refused[status] += 1
+        body = msgspec.json.encode(content)
+        await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
+
+
+def written(call: PooledCall, result: PooledResult, head: AnswerHead) -> bytes:
+    """The answer's JSON."""
+    content: Any = call.form.answer(result.vectors_BP, head)
+    return msgspec.json.encode(content)
+
+
+def pooling_facts(server: LmiServer) -> PoolingFacts | None:
+    """The facts of a pooled model; None for one that generates or is not loaded yet."""
+    backend: EngineBackend | None = server.model.backend if server.model else None
+    return backend.facts.pooling if backend else None

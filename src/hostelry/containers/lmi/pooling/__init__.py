@@ -1,0 +1,1 @@
+"""Embeddings, scores and classes: bodies to texts, texts to vectors, vectors to answers."""
