@@ -415,9 +415,7 @@ class Engine:
         self._counts.generated_tokens += 1
         reason = state.finish_reason(self.model.eos_token_ids)
         if reason is not None:
-            self._release(
-                state, keys=self._validator.page_keys(state.tokens[:-1], state.content_id)
-            )
+            self._release(state, keys=self._validator.page_keys(state, state.tokens[:-1]))
         return Output(
             request_id=request_id,
             token_id=sampled.token_id,
@@ -431,7 +429,7 @@ class Engine:
 
     def _computed(self, state: RequestState, vector: bytes | None = None) -> Output:
         """End a request whose prompt is computed and that asked for no token, or for a vector."""
-        self._release(state, keys=self._validator.page_keys(state.tokens, state.content_id))
+        self._release(state, keys=self._validator.page_keys(state, state.tokens))
         return Output(
             request_id=state.request.id,
             token_id=None,

@@ -12,6 +12,7 @@ class FinishReason(Enum):
     LENGTH = "length"  # max_new_tokens or the model's length reached
     EOS = "eos_token"  # the model ended it, or a stop token id was sampled
     STOP = "stop_sequence"  # a stop string was found
+    REPETITION = "repetition"  # the answer repeats itself
     ABORT = "abort"  # cancelled
     DEADLINE = "deadline"  # without a first token in time, or predicted to be
     POOLED = "pooled"  # its vector is computed
@@ -19,6 +20,7 @@ class FinishReason(Enum):
 
 
 MAX_TOKEN_ID = 2**31 - 1  # the engine's arrays of token ids have 32 bits
+MAX_NGRAM = 32  # tokens of the sequences that may not come twice
 MAX_COUNT = 2**63 - 1
 MAX_LOGPROBS = 256  # alternatives beside a token
 # Beyond these a logit may overflow or vanish in single precision.
@@ -50,7 +52,9 @@ class SamplingParams:
     `logit_bias` adds to the logits of tokens: pairs of token id and value. Before
     `min_new_tokens` no token that would end the request is chosen. `num_logprobs` alternatives are
     reported beside each token (None: no logprobs). `structure` bounds the text to a form; the
-    tokens that end the request may come once it is complete.
+    tokens that end the request may come once it is complete. With `allowed_token_ids` no other is
+    chosen; no word of `bad_words`, each the ids of its tokens, is completed; and no sequence of
+    `no_repeat_ngram_size` tokens, prompt included, comes twice (0: any may).
     Raises ValueError where a value is out of range.
     """
 
@@ -69,6 +73,9 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     min_new_tokens: int = 0
     structure: Structure | None = None
+    allowed_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    no_repeat_ngram_size: int = 0
 
     def __post_init__(self) -> None:
         """Check every range."""
@@ -90,12 +97,15 @@ class SamplingParams:
             ("seed", self.seed or 0, -MAX_COUNT, 2 * MAX_COUNT + 1),
             ("the least of stop_token_ids", min(self.stop_token_ids, default=0), 0, MAX_TOKEN_ID),
             ("the largest of stop_token_ids", max(self.stop_token_ids, default=0), 0, MAX_TOKEN_ID),
+            ("no_repeat_ngram_size", self.no_repeat_ngram_size, 0, MAX_NGRAM),
             *(("logit_bias", value, -100, 100) for _, value in self.logit_bias),
             *(("logit_bias' token id", token, 0, MAX_TOKEN_ID) for token, _ in self.logit_bias),
         )
         for name, value, low, high in limits:
             if not low <= value <= high:
                 raise ValueError(f"{name} is {value}; it must be between {low} and {high}")
+        if not all(self.bad_words):
+            raise ValueError("a word of bad_words has no token")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be greater than 0 and at most 1")
         if self.structure is not None and (self.ignore_eos or self.min_new_tokens):
@@ -111,9 +121,10 @@ class Request:
 
     It counts against the fair share and quotas of `tenant`; None is the adapter's name, or the
     empty name for the base model. Without a first token within `first_token_deadline_s` of its
-    arrival it ends with FinishReason.DEADLINE. With `num_prompt_logprobs` the tokens of its prompt
-    are scored, each with so many alternatives (None: they are not). `token_types`, of
-    encoders, is the type of each token; empty: all 0.
+    arrival it ends with FinishReason.DEADLINE. It shares cached prefixes with requests of the same
+    `cache_salt` only. With `num_prompt_logprobs` the tokens of its prompt are scored, each with so
+    many alternatives (None: they are not). `token_types`, of encoders, is the type of each token;
+    empty: all 0.
     """
 
     id: str
@@ -122,6 +133,7 @@ class Request:
     adapter: str | None = None
     tenant: str | None = None
     first_token_deadline_s: float | None = None
+    cache_salt: str = ""
     num_prompt_logprobs: int | None = None
     token_types: tuple[int, ...] = ()
 

@@ -61,18 +61,17 @@ class RequestValidator:
             adapter=content_id,
             adapter_pages=pages,
             reload_cost_s=cost_s,
-            prefix_keys=self.page_keys(state.tokens, content_id),
+            prefix_keys=self.page_keys(state, state.tokens),
             is_scored=request.num_prompt_logprobs is not None,
             deadline_at=None if deadline_s is None else self._clock.now() + deadline_s,
         )
 
-    def page_keys(self, tokens: Sequence[int], content_id: str | None) -> tuple[bytes, ...]:
+    def page_keys(self, state: RequestState, tokens: Sequence[int]) -> tuple[bytes, ...]:
         """The content keys of the complete pages of `tokens`; none without a prefix cache."""
         if not self._config.prefix_cache:
             return ()
-        return tuple(
-            page_keys(content_salt(_BASE_ID, content_id), tokens, self._config.page_tokens)
-        )
+        salt = content_salt(_BASE_ID, state.content_id, state.request.cache_salt)
+        return tuple(page_keys(salt, tokens, self._config.page_tokens))
 
     def _check(self, request: Request) -> int:
         """The most tokens the request can have, prompt included. Raises ValueError."""

@@ -93,8 +93,9 @@ class StopStrings:
 
     def feed(self, delta: str) -> StopResult:
         """Add text and return what may be shown; not to be called after a result with `stop`."""
-        text = self._held + delta
-        found = [(text.find(stop) + len(stop), -len(stop), stop) for stop in self._stops]
+        text, held = self._held + delta, len(self._held)
+        starts = [(text.find(it, max(0, held - len(it) + 1)), it) for it in self._stops]
+        found = [(start + len(stop), -len(stop), stop) for start, stop in starts]
         found = [match for match in found if match[0] + match[1] >= 0]
         if found:
             end, negative_length, stop = min(found)
@@ -102,9 +103,15 @@ class StopStrings:
             return StopResult(
                 text[:end] if self._include_stop else text[: end + negative_length], stop
             )
+        self._held = ""
+        return StopResult(self.passed(text))
+
+    def passed(self, delta: str) -> str:
+        """Add text that no stop string ends in, and return what may be shown."""
+        text = self._held + delta
         num_held = self._num_held(text)
         self._held = text[len(text) - num_held :]
-        return StopResult(text[: len(text) - num_held])
+        return text[: len(text) - num_held]
 
     def flush(self) -> str:
         """The text held back, at the end of all text."""

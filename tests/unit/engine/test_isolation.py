@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,4 +237,33 @@ def test_extremes_within_the_ranges_give_tokens_and_harm_no_other_request(
     outputs = by_request(run(engine, [poison, *neighbours()]))
     assert len(outputs.pop("poison")) == COUNT
     assert outputs == expected
+    assert_nothing_is_held(engine)
+
+
+def test_a_salt_keeps_cached_prefixes_apart(folder: Path) -> None:
+    engine = Engine.load(folder, CONFIG)
+    asked = greedy("first", tuple(range(3, 67)), 1)
+    cached = []
+    for number, salt in enumerate(("", "", "blue", "blue", "red", "")):
+        before = engine.stats.num_cached_tokens
+        run(engine, [replace(asked, id=str(number), cache_salt=salt)])
+        cached.append(engine.stats.num_cached_tokens > before)
+    assert cached == [False, True, False, True, False, True]
+
+
+def test_allowed_and_banned_tokens_hold_in_the_engine(folder: Path) -> None:
+    engine = Engine.load(folder, CONFIG)
+    (free,) = by_request(run(engine, [greedy("free", (5, 6, 7), COUNT)])).values()
+    first, second = free[0].token_id, free[1].token_id
+    assert first is not None
+    assert second is not None
+    base = greedy("banned", (5, 6, 7), COUNT)
+    params = replace(base.sampling, bad_words=((first, second), (first,) * 3))
+    (banned,) = by_request(run(engine, [replace(base, sampling=params)])).values()
+    tokens = [it.token_id for it in banned]
+    assert tokens[0] == first
+    assert tokens[1] != second
+    only = replace(base, id="only", sampling=replace(base.sampling, allowed_token_ids=(9, 11)))
+    (allowed,) = by_request(run(engine, [only])).values()
+    assert {it.token_id for it in allowed} <= {9, 11}
     assert_nothing_is_held(engine)

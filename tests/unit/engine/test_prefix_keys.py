@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hostelry.engine.pages.prefix import content_salt, first_parent, page_key, page_keys
 
-Ids = tuple[str, str | None]
+Ids = tuple[str, str | None] | tuple[str, str | None, str]
 
 TOKENS = st.lists(st.integers(0, 5), max_size=24)
 IDS = st.text(max_size=6)
@@ -65,6 +65,9 @@ def test_two_contents_have_one_salt_only_when_both_ids_are_equal(first: Ids, sec
         pytest.param(("base", "x1"), ("base", "x2"), id="two versions of an adapter"),
         pytest.param(("base1", "x"), ("base2", "x"), id="an adapter on two bases"),
         pytest.param(("base", None), ("base", ""), id="no adapter and one with an empty id"),
+        pytest.param(("base", None), ("base", None, "salt"), id="a request with a salt"),
+        pytest.param(("base", "x", "s"), ("base", "x", "t"), id="two salts"),
+        pytest.param(("base", "x", "+"), ("base", "+x", ""), id="a salt like an adapter's mark"),
         pytest.param(("ab", "c"), ("a", "bc"), id="ids that are equal when put together"),
         pytest.param(("a+b", None), ("a", "b-"), id="a base that is named like a pair"),
     ],

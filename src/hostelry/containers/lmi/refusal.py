@@ -31,6 +31,7 @@ class Cause(Enum):
     BAD_REQUEST = "bad_request"
     TOO_LONG = "too_long"
     UNKNOWN_ADAPTER = "unknown_adapter"
+    UNKNOWN_MODEL = "unknown_model"
     TOO_LARGE = "too_large"
     QUEUE_FULL = "queue_full"
     QUOTA = "quota"
@@ -57,6 +58,7 @@ class StatusCodes:
 
 FIXED: Mapping[Cause, int] = {
     Cause.UNKNOWN_ADAPTER: 424,
+    Cause.UNKNOWN_MODEL: 404,
     Cause.TOO_LARGE: 413,
     Cause.QUOTA: 429,
     Cause.DEADLINE: 503,

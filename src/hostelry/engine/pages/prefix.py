@@ -26,14 +26,17 @@ PrefixKey = bytes
 _KEY_BYTES = 32
 
 
-def content_salt(base_id: str, adapter_id: str | None) -> bytes:
+def content_salt(base_id: str, adapter_id: str | None, request_salt: str = "") -> bytes:
     """The salt of pages computed by adapter `adapter_id` (None: no adapter) on base `base_id`.
 
-    Both are content ids, never names. Different pairs give different salts.
+    Both are content ids, never names. `request_salt` keeps the pages of some requests apart.
+    Different arguments give different salts.
     """
     base = base_id.encode()
     adapter = b"-" if adapter_id is None else b"+" + adapter_id.encode()
-    return struct.pack("<Q", len(base)) + base + adapter
+    own = request_salt.encode()
+    lengths = struct.pack("<QQ", len(base), len(own)) if own else struct.pack("<Q", len(base))
+    return lengths + base + own + adapter
 
 
 def page_keys(salt: bytes, token_ids: Sequence[int], page_tokens: int) -> list[PrefixKey]:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hostelry.engine.request import SamplingParams
+from hostelry.engine.sampling.bans import TokenBans
 from hostelry.engine.sampling.grammar import Grammar
 
 _FIRST_CAPACITY = 64
@@ -69,6 +70,7 @@ class TokenHistory:
         has_count = params.presence_penalty != 0 or params.frequency_penalty != 0
         self.counts = TokenCounts() if has_count else None
         self.bias = _bias_arrays(params.logit_bias) if params.logit_bias else None
+        self.bans = TokenBans.of(params, prompt)
         ends = {*params.stop_token_ids, *(() if params.ignore_eos else eos_token_ids)}
         self.end_token_ids = np.array(sorted(ends), np.int64)
 
@@ -85,6 +87,7 @@ class TokenHistory:
             bool(self.seen or self.counts)
             or self.bias is not None
             or self.grammar is not None
+            or self.bans is not None
             or self.num_generated < self.params.min_new_tokens
         )
 
@@ -98,6 +101,8 @@ class TokenHistory:
             self.seen.add(token_id)
         if self.counts is not None:
             self.counts.add(token_id)
+        if self.bans is not None:
+            self.bans.append(token_id)
         if self.grammar is not None and not self.grammar.accept(token_id):
             raise RuntimeError(f"token {token_id} is not one that the request's grammar allows")
 
@@ -111,7 +116,13 @@ def _bias_arrays(
 
 def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
     """Raise ValueError for a token id outside the model's vocabulary."""
-    named = (("logit_bias", dict(params.logit_bias)), ("stop_token_ids", params.stop_token_ids))
+    words = [token_id for word in params.bad_words for token_id in word]
+    named = (
+        ("logit_bias", dict(params.logit_bias)),
+        ("stop_token_ids", params.stop_token_ids),
+        ("allowed_token_ids", params.allowed_token_ids),
+        ("bad_words", words),
+    )
     for name, token_ids in named:
         largest = max(token_ids, default=0)
         if largest >= vocab_size:

@@ -58,6 +58,9 @@ def change(x_RV: Floats, histories: Sequence[TokenHistory]) -> None:
     biases = [(row, *it.bias) for row, it in numbered if it.bias is not None]
     if biases:
         add(x_RV, LogitPositions.joined(biases))
+    for row, it in numbered:
+        if it.bans is not None:
+            it.bans.mask(x_RV[row])
     early = []
     for row, it in numbered:
         if it.num_generated < it.params.min_new_tokens:

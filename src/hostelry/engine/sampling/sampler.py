@@ -24,7 +24,10 @@ from hostelry.engine.sampling.truncate import TruncationLimits, keep, largest
 _ROWS_AT_ONCE = 8
 
 NOT_FINITE = "the model's logits are not finite"
-NONE_ALLOWED = "no token is left that may come next; loosen logit_bias, grammar or min_new_tokens"
+NONE_ALLOWED = (
+    "no token is left that may come next; loosen logit_bias, grammar, min_new_tokens, "
+    "allowed_token_ids, bad_words or no_repeat_ngram_size"
+)
 
 
 @dataclass(frozen=True, slots=True)

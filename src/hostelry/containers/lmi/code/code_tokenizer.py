@@ -55,13 +55,15 @@ class CodeTokenizer:
         add_generation_prompt: bool = False,
     ) -> str | list[int]:
         """A chat as a prompt, by the model's template; its token ids with `tokenize`."""
+        from hostelry.containers.lmi.request.chat_fields import ChatFields
         from hostelry.containers.lmi.request.chat_template import load_chat_template
 
         folder = Path(self.name_or_path)
         template = load_chat_template(folder, None, SystemClock(), folder)
         if template is None:
             raise ValueError("the model has no chat template")
-        text = template.render(conversation, add_generation_prompt=add_generation_prompt)
+        fields = ChatFields(add_generation_prompt=add_generation_prompt)
+        text = template.render(conversation, fields)
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
     @property

@@ -25,15 +25,22 @@ from hostelry.containers.lmi.engine.backend import (
 from hostelry.containers.lmi.http.body import read_body
 from hostelry.containers.lmi.http.custom import CustomRequest, OutputFormatter
 from hostelry.containers.lmi.http.model_name import check_asked_model
-from hostelry.containers.lmi.http.responses import UntilDisconnect, send_chunks, send_whole
+from hostelry.containers.lmi.http.responses import (
+    UntilDisconnect,
+    send_chunks,
+    send_whole,
+    with_headers,
+)
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
 from hostelry.containers.lmi.metrics.measurements import RequestMeasure
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request, status_of
 from hostelry.containers.lmi.request.adapter_choice import Caller, unknown_adapter
 from hostelry.containers.lmi.request.body import parse_as, parse_invocation
 from hostelry.containers.lmi.request.context import ParseContext
+from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS
 from hostelry.containers.lmi.request.invocation import Formatter, Invocation, Schema
 from hostelry.containers.lmi.request.terms import terms_of
+from hostelry.containers.lmi.request.undone_fields import ignored_header
 from hostelry.containers.lmi.response.beam_run import run_beams
 from hostelry.containers.lmi.response.error_form import error_answer
 from hostelry.containers.lmi.response.formatter_form import TEXT, OneTextStream, third_party
@@ -56,6 +63,8 @@ ALIAS_HEADER = "x-amzn-sagemaker-adapter-alias"
 API_HEADER = "x-amzn-sagemaker-forwarded-api"
 MODEL_HEADER = "x-hostelry-model"
 VERSION_HEADER = "x-hostelry-adapter-version"
+STRICT_HEADER = "x-hostelry-strict-fields"
+MAX_NOTED_FIELDS = 1000  # names of ignored fields that are logged
 STREAMING_API = "InvokeEndpointWithResponseStream"
 
 LOGGED = (Cause.ENGINE, Cause.TIMEOUT)  # the server's own failures, not the client's
@@ -127,7 +136,7 @@ class InvocationHandler:
             caller = caller_of(self.request)
             formatted = await custom.formatted_body(body, caller, model.registry.records)
             body, content_type = (body, content_type) if formatted is None else (formatted, JSON)
-        parsed = self._parse(model, content_type, body)
+        parsed = await self._parsed(model, content_type, body)
         if isinstance(parsed, SessionRequest):
             await self._respond_to_session(send, parsed, session_id)
         else:
@@ -154,6 +163,14 @@ class InvocationHandler:
         body = msgspec.json.encode(content)
         await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
 
+    async def _parsed(
+        self, model: LoadedModel, content_type: str, body: bytes
+    ) -> Invocation | SessionRequest:
+        """The parsed body; in a thread where rendering its own chat template may take long."""
+        if self.server.config.trust_request_chat_template and b"chat_template" in body:
+            return await asyncio.to_thread(self._parse, model, content_type, body)
+        return self._parse(model, content_type, body)
+
     def _parse(
         self, model: LoadedModel, content_type: str, body: bytes
     ) -> Invocation | SessionRequest:
@@ -171,6 +188,7 @@ class InvocationHandler:
         arrived_at: float,
         formatter: OutputFormatter | None,
     ) -> None:
+        send = with_headers(send, self._ignored(invocation))
         terms = terms_of(self.request.headers, self.server.config.first_token_deadline_s)
         await model.registry.ensure_loaded(invocation.adapters)
         sequences = await prepare(invocation, model.codec, model.backend.facts, terms)
@@ -213,6 +231,16 @@ class InvocationHandler:
                     pass
         except TimeoutError:
             raise timed_out(limit_s) from None
+
+    def _ignored(self, invocation: Invocation) -> dict[str, str]:
+        """The header with the fields outside the table, which are logged at their first time."""
+        noted = self.server.noted_fields
+        for name in invocation.ignored_fields:
+            cut = name[:SHOWN_CHARACTERS]
+            if cut not in noted and len(noted) < MAX_NOTED_FIELDS:
+                noted.add(cut)
+                log.warning("requests have a field %r, which is not known and ignored", cut)
+        return ignored_header(invocation.ignored_fields)
 
     async def _stream(
         self,
@@ -331,9 +359,9 @@ class InvocationHandler:
         prefix = "chatcmpl-" if form.schema is Schema.CHAT else "cmpl-"
         return OpenAIForm(
             form=form,
-            id=prefix + new_request_id(),
+            id=prefix + (form.request_id or new_request_id()),
             created=int(self.server.clock.now()),
-            token_text=model.codec.token_text,
+            token_text=token_name if form.tokens_as_ids else model.codec.token_text,
             lmi_names=self.route.surface is Surface.LEGACY and config.image is ImageKind.LMI,
         )
 
@@ -363,6 +391,8 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
         fresh_seed=server.seeds.randrange(2**31),
         defaults=model.defaults,
         max_logprobs=config.max_logprobs,
+        trust_chat_template=config.trust_request_chat_template,
+        strict_fields=config.strict_fields or asks_strictness(request),
     )
 
 
@@ -375,6 +405,16 @@ def caller_of(request: Request) -> Caller:
         model=request.headers.get(MODEL_HEADER),
         streaming_api=request.headers.get(API_HEADER) == STREAMING_API,
     )
+
+
+def token_name(token_id: int) -> str:
+    """A token as vLLM names it for clients that cannot read its text."""
+    return f"token_id:{token_id}"
+
+
+def asks_strictness(request: Request) -> bool:
+    """Whether the request's header asks to refuse fields that are not known."""
+    return request.headers.get(STRICT_HEADER, "").lower() == "true"
 
 
 def version_header(generated: Sequence[GeneratedSequence]) -> dict[str, str]:

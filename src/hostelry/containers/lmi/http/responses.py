@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 Answering = Callable[[Send], Awaitable[None]]
 
@@ -56,6 +56,20 @@ async def send_chunks(
             if chunk:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+
+
+def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """`send`, with `headers` in the response's head as well."""
+    if not headers:
+        return send
+    more = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *more]}
+        await send(message)
+
+    return sending
 
 
 async def send_head(send: Send, status: int, headers: Mapping[str, str]) -> None:

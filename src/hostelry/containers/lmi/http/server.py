@@ -54,7 +54,8 @@ class LmiServer:
     """The LLM server's state; `idle` is set while no request is in flight.
 
     `ready_at` is the time, since the epoch, at which the model was loaded. `code` is the
-    author's, `environment` the server's own.
+    author's, `environment` the server's own. `noted_fields` are the unknown fields of requests
+    that have been logged.
     """
 
     config: LmiConfig
@@ -67,6 +68,7 @@ class LmiServer:
     measured: Measurements = field(default_factory=Measurements)
     in_flight: int = field(default=0, init=False)
     seeds: Random = field(init=False, repr=False)
+    noted_fields: set[str] = field(default_factory=set, init=False)
     idle: asyncio.Event = field(default_factory=idle_event, init=False)
     sessions: OpenSessions = field(init=False)
 

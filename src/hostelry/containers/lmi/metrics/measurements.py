@@ -33,6 +33,7 @@ FINISHED = {
     FinishReason.LENGTH: "length",
     FinishReason.EOS: "stop",
     FinishReason.STOP: "stop",
+    FinishReason.REPETITION: "repetition",
     FinishReason.ABORT: "abort",
     FinishReason.DEADLINE: "abort",
     FinishReason.ERROR: "error",

@@ -5,7 +5,9 @@ The first that is there decides, for LMI's schema:
     header X-Amzn-SageMaker-Adapter-Identifier -> one name for all inputs
     query `adapter`                            -> one name for all inputs
     body `adapters` (or `adapter`)             -> one name, or one per input; "" is the base
-    none of them                               -> the base
+    parameters' `adapter_id`                   -> one name for all inputs
+    body `model`: the base's name or none      -> the base
+    body `model`: a registered adapter         -> that adapter; any other name is refused
 
 and for OpenAI's schemas, where a body that contradicts the adapter header is refused:
 
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields, shown
+
+MODEL_PATH = "/opt/ml/model"  # the base model in bodies that are written for vLLM's images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,24 @@ def choose_adapters(
         if name and name not in registered:
             raise unknown_adapter((caller.alias if name == caller.adapter else None) or name)
     return tuple(name or None for name in names)
+
+
+def choose_for_inputs(
+    caller: Caller,
+    body: BodyFields,
+    count: int,
+    served: Collection[str],
+    registered: Collection[str],
+) -> tuple[str | None, ...]:
+    """The adapters of a request in LMI's schema; see the table above. Raises Refusal."""
+    named = body.members("parameters").text("adapter_id")
+    if caller.adapter is not None or caller.query_adapter is not None or names_adapter(body):
+        return choose_adapters(caller, body, count, registered)
+    if named is not None:
+        if named and named not in registered:
+            raise unknown_adapter(named)
+        return (named or None,) * count
+    return (named_model(caller, body, served, registered),) * count
 
 
 def body_adapters(body: BodyFields, count: int) -> tuple[str, ...]:
@@ -111,13 +133,20 @@ def choose_by_model(
         check_same(caller, body)
     if caller.adapter is not None or caller.query_adapter is not None or names_adapter(body):
         return choose_adapters(caller, body, 1, registered)[0]
+    return named_model(caller, body, served, registered)
+
+
+def named_model(
+    caller: Caller, body: BodyFields, served: Collection[str], registered: Collection[str]
+) -> str | None:
+    """The adapter that the body's `model` names, None for the base model. Raises Refusal."""
     model = body.text("model")
-    if caller.model is not None or not model or model in served:
+    if caller.model is not None or not model or model in served or model == MODEL_PATH:
         return None
     if model in registered:
         return model
     raise Refusal(
-        Cause.UNKNOWN_ADAPTER,
+        Cause.UNKNOWN_MODEL,
         f"The model {shown(model)} does not exist here: it is neither the base model "
         f"({', '.join(sorted(served))}) nor a registered adapter",
         "model",

@@ -104,6 +104,8 @@ def check_rest(invocation: Invocation, fields: BodyFields) -> None:
     refused = (
         ("stream", invocation.stream, "the best sequences are known at the end only"),
         ("stop", invocation.texts.stop, "beams end at tokens; use stop_token_ids"),
+        ("bad_words", invocation.bad_words, DETERMINISTIC),
+        ("repetition_detection", invocation.texts.repetition, DETERMINISTIC),
         ("max_tokens", invocation.max_new_tokens == 0, "a search makes at least one token"),
         (
             "prompt_logprobs",

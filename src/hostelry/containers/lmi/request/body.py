@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.beams import with_beams
@@ -12,6 +13,7 @@ from hostelry.containers.lmi.request.inputs import parse_inputs
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
 from hostelry.containers.lmi.request.openai import parse_chat, parse_completion
 from hostelry.containers.lmi.request.responses_api import parse_responses
+from hostelry.containers.lmi.request.undone_fields import ignored_fields
 from hostelry.containers.lmi.sessions.open_sessions import SessionRequest, parse_session_request
 
 PARSERS: Mapping[Schema, Callable[[BodyFields, ParseContext], Invocation]] = {
@@ -37,7 +39,6 @@ def parse_invocation(
     fields = body_fields(content_type, body)
     for schema in ORDER[context.dialect]:
         if schema.value in fields:
-            fields.refuse("requestType", (), f"it goes without {schema.value}")
             return parse_fields(schema, fields, context)
     if "requestType" in fields:
         return parse_session_request(fields.raw("requestType"))
@@ -56,8 +57,10 @@ def parse_members(schema: Schema, members: object, context: ParseContext) -> Inv
 
 def parse_fields(schema: Schema, fields: BodyFields, context: ParseContext) -> Invocation:
     """The invocation of a body of this schema. Raises Refusal."""
+    ignored = ignored_fields(schema, fields, strict=context.strict_fields)
     asked = fields.members("parameters") if schema is Schema.INPUTS else fields
-    return with_beams(PARSERS[schema](fields, context), asked)
+    invocation = with_beams(PARSERS[schema](fields, context), asked)
+    return replace(invocation, ignored_fields=ignored) if ignored else invocation
 
 
 def body_fields(content_type: str, body: bytes) -> BodyFields:

@@ -1,37 +1,25 @@
 """A model's chat template, rendered by the conventions of Hugging Face.
 
-Source: the conventions of transformers' chat templates (variables, raise_exception, strftime_now,
-tojson, trimmed blocks). Templates come with the model, so they run in jinja2's sandbox.
+The model's own runs in jinja2's sandbox in this process, one of a request in a process of its own.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Template, TemplateError, nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError
 
 from hostelry.base.clock import Clock
 from hostelry.containers.lmi.artifact_path import path_inside
 from hostelry.containers.lmi.refusal import bad_request
+from hostelry.containers.lmi.request.chat_fields import ChatFields
 from hostelry.containers.lmi.request.fields import parse_json
+from hostelry.containers.lmi.request.template_environment import compile_template
+from hostelry.containers.lmi.request.template_process import render_apart
 
+PLAIN = ChatFields()
+MARK = "HOSTELRY_CONTINUES_HERE "
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
-
-
-class GenerationBlock(Extension):
-    """`{% generation %}` marks the assistant's text for training; here its body is plain text."""
-
-    tags = {"generation"}  # noqa: RUF012 - jinja2's own protocol
-
-    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        """The nodes between the two tags."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class ChatTemplate:
@@ -40,62 +28,58 @@ class ChatTemplate:
     def __init__(self, source: str, special_tokens: Mapping[str, str], clock: Clock) -> None:
         """Compile `source`; raises ValueError with the line for invalid syntax."""
         self._special_tokens = dict(special_tokens)
+        self._clock = clock
         try:
             self._template = compile_template(source, clock)
         except TemplateError as error:
             raise ValueError(f"the chat template cannot be read: {error}") from error
 
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
-    ) -> str:
-        """The prompt's text; raises Refusal when the template rejects the messages."""
+    def render(self, messages: Sequence[Mapping[str, Any]], fields: ChatFields = PLAIN) -> str:
+        """The prompt's text; raises Refusal when the template rejects the messages.
+
+        Blocks for a while where `fields` has a template of its own.
+        """
+        variables = {
+            **self._special_tokens,
+            **fields.variables,
+            "messages": marked(messages) if fields.continue_final_message else messages,
+            "tools": fields.tools,
+            "documents": fields.documents,
+            "add_generation_prompt": fields.add_generation_prompt,
+        }
+        text = self._text(variables, fields.template)
+        return cut_at_mark(text) if fields.continue_final_message else text
+
+    def _text(self, variables: Mapping[str, Any], template: str | None) -> str:
+        if template is not None:
+            return render_apart(template, variables, self._clock)
         try:
-            return self._template.render(
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **self._special_tokens,
-            )
-        except (TemplateError, TypeError, ArithmeticError, LookupError, OverflowError) as error:
+            return self._template.render(variables)
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise bad_request(
                 f"the model's chat template refused the messages: {error}", "messages"
             ) from error
 
 
-def compile_template(source: str, clock: Clock) -> Template:
-    """The template in an environment with Hugging Face's functions and filters."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=["jinja2.ext.loopcontrols", GenerationBlock],
-    )
-
-    def strftime_now(form: str) -> str:
-        return datetime.fromtimestamp(clock.now()).strftime(form)  # noqa: DTZ006 - local time, as the convention has it
-
-    environment.filters["tojson"] = to_json
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = strftime_now
-    return environment.from_string(source)
+def marked(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages with a mark where the text of the last one ends."""
+    last = messages[-1]
+    return [*messages[:-1], {**last, "content": last["content"] + MARK}]
 
 
-def raise_exception(message: str) -> str:
-    """Function for templates that reject their input."""
-    raise TemplateError(message)
+def cut_at_mark(text: str) -> str:
+    """The beginning of a prompt up to the mark, as transformers cuts it.
 
-
-def to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """`value` as JSON, without jinja2's HTML escapes."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    Where the template has trimmed the mark's space, the message's last spaces go as well.
+    """
+    place = text.rfind(MARK.strip())
+    if place < 0:
+        raise bad_request(
+            "continue_final_message is true, but the chat template leaves out the last message",
+            "continue_final_message",
+        )
+    kept = text[:place]
+    return kept if text.startswith(MARK, place) else kept.rstrip()
 
 
 def load_chat_template(

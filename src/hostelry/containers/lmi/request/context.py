@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.request.adapter_choice import Caller
+from hostelry.containers.lmi.request.chat_fields import ChatFields
 from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS
 from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
 
@@ -13,9 +14,7 @@ from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingD
 class ChatRenderer(Protocol):
     """Renders messages as the prompt of a chat model."""
 
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
-    ) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], fields: ChatFields) -> str:
         """The prompt's text, special tokens included; raises Refusal for messages it rejects."""
         ...
 
@@ -25,7 +24,9 @@ class ParseContext:
     """Configuration, caller and registered adapters as plain values.
 
     `served` are the names of the base model, `model_name` the one in responses. `fresh_seed` is
-    the seed of a request that gives none, `defaults` its other sampling.
+    the seed of a request that gives none, `defaults` its other sampling. With `strict_fields` a
+    field outside the table of fields is refused; with `trust_chat_template` a request may have a
+    template of its own.
     """
 
     dialect: Surface
@@ -39,3 +40,5 @@ class ParseContext:
     fresh_seed: int = 0
     defaults: SamplingDefaults = NEUTRAL
     max_logprobs: int = MAX_LOGPROBS
+    strict_fields: bool = False
+    trust_chat_template: bool = False

@@ -1,7 +1,7 @@
 """Parser of LMI's own schema: inputs, parameters, stream, adapters."""
 
 from hostelry.containers.lmi.refusal import Surface, bad_request
-from hostelry.containers.lmi.request.adapter_choice import choose_adapters
+from hostelry.containers.lmi.request.adapter_choice import choose_for_inputs
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.fields import BodyFields, shown
 from hostelry.containers.lmi.request.invocation import (
@@ -13,11 +13,14 @@ from hostelry.containers.lmi.request.invocation import (
 )
 from hostelry.containers.lmi.request.prompt_scores import input_scores
 from hostelry.containers.lmi.request.sampling import (
+    check_lengths,
+    parse_bad_words,
+    parse_cache_salt,
     parse_sampling,
     parse_sequences,
     parse_temperature,
     parse_texts,
-    refuse_unsupported,
+    parse_truncation,
 )
 
 MAX_INPUTS = 1024
@@ -32,8 +35,7 @@ STREAMED = {
 def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
     """The invocation of a body with `inputs`; raises Refusal."""
     parameters = body.members("parameters")
-    refuse_unsupported(parameters)
-    prompts, listed = parse_prompts(body.raw("inputs"))
+    texts, listed = parse_prompts(body.raw("inputs"))
     formatter = choose_formatter(body, parameters, context)
     top_tokens = parameters.integer("top_n_tokens", 0, context.max_logprobs)
     logprobs = parameters.integer("logprobs", 0, context.max_logprobs)
@@ -46,12 +48,17 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
         seed=context.fresh_seed,
         defaults=context.defaults,
     )
-    sequences = parse_sequences(parameters, num_prompts=len(prompts), stream=formatter.streams)
+    sequences = parse_sequences(
+        parameters,
+        num_prompts=len(texts),
+        stream=formatter.streams,
+        greedy=not sampling.temperature,
+    )
     if sequences.returned > 1 and formatter.streams:
         raise bad_request(
             f"n is {sequences.returned}, which cannot be streamed; leave out stream", "n"
         )
-    if formatter.is_one_text and len(prompts) * sequences.returned > 1:
+    if formatter.is_one_text and len(texts) * sequences.returned > 1:
         raise bad_request(
             f"output_formatter is {formatter.value}, which has room for one text; send one of "
             "inputs, and n 1",
@@ -64,18 +71,25 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
         can_stream=context.dialect is Surface.LEGACY,
         stream=formatter.streams,
     )
+    max_new_tokens = context.defaults.bounded(
+        parameters.integer("max_new_tokens", 1)
+        or parameters.integer("max_tokens", 1)
+        or DEFAULT_MAX_NEW_TOKENS
+    )
+    check_lengths(sampling, max_new_tokens)
+    special = parameters.flag("add_special_tokens", True)
     return Invocation(
-        prompts=prompts,
-        adapters=choose_adapters(context.caller, body, len(prompts), context.registered),
-        max_new_tokens=context.defaults.bounded(
-            parameters.integer("max_new_tokens", 1)
-            or parameters.integer("max_tokens", 1)
-            or DEFAULT_MAX_NEW_TOKENS
+        prompts=tuple(PromptText(text, add_special_tokens=special) for text in texts),
+        adapters=choose_for_inputs(
+            context.caller, body, len(texts), context.served, context.registered
         ),
+        max_new_tokens=max_new_tokens,
         sampling=sampling,
         texts=parse_texts(parameters),
         stream=formatter.streams,
-        truncate=parameters.integer("truncate", 1),
+        truncation=parse_truncation(parameters),
+        bad_words=parse_bad_words(parameters),
+        cache_salt=parse_cache_salt(parameters),
         sequences=sequences,
         form=AnswerForm(
             schema=Schema.INPUTS,
@@ -93,8 +107,8 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
     )
 
 
-def parse_prompts(inputs: object) -> tuple[tuple[PromptText, ...], bool]:
-    """The prompts, and whether they are given as a list."""
+def parse_prompts(inputs: object) -> tuple[list[str], bool]:
+    """The prompts' texts, and whether they are given as a list."""
     texts = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(texts, list) or not texts or not all(isinstance(it, str) for it in texts):
         raise bad_request(
@@ -103,7 +117,7 @@ def parse_prompts(inputs: object) -> tuple[tuple[PromptText, ...], bool]:
         )
     if len(texts) > MAX_INPUTS:
         raise bad_request(f"inputs has {len(texts)} members; at most {MAX_INPUTS}", "inputs")
-    return tuple(PromptText(text) for text in texts), isinstance(inputs, list)
+    return texts, isinstance(inputs, list)
 
 
 def lmi_temperature(parameters: BodyFields, context: ParseContext) -> float:

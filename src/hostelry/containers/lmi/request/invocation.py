@@ -59,13 +59,35 @@ class PromptText:
 Prompt = PromptText | tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """An answer ends once its last `smallest` to `largest` tokens come `count` times in a row."""
+
+    largest: int
+    smallest: int
+    count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextOptions:
-    """Options of turning token ids into text."""
+    """Options of turning token ids into text.
+
+    Stop strings that end within the first `min_tokens` tokens are text like any other.
+    """
 
     stop: tuple[str, ...] = ()
     include_stop: bool = False
+    min_tokens: int = 0
+    repetition: Repetition | None = None
     skip_special_tokens: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """How many tokens are kept of a prompt, its first or its last; None: what leaves room."""
+
+    tokens: int | None
+    keep_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +123,12 @@ class AnswerForm:
     """Form of the response.
 
     `listed` is set when the prompts are given as a list. With `num_top_tokens` None the OpenAI
-    forms have no logprobs. `full_text` puts the prompt before the generated text. Each prompt has
-    `num_sequences` consecutive sequences. `repeated` are members of the request that a response of
-    the Responses schema repeats.
+    forms have no logprobs. `full_text` puts the prompt before the generated text, `echoed` is put
+    before that of a chat, whose messages have the role `role`. Each prompt has `num_sequences`
+    consecutive sequences. `token_ids` and `prompt_text` add the ids of all tokens and a chat's
+    rendered prompt, and `tokens_as_ids` writes `token_id:7` for a token's text in logprobs.
+    `continuous_usage` puts token counts into each chunk. `repeated` are members of the request that
+    a response of the Responses schema repeats.
     """
 
     schema: Schema
@@ -114,6 +139,13 @@ class AnswerForm:
     full_text: bool = False
     tgi_compat: bool = False
     include_usage: bool = False
+    continuous_usage: bool = False
+    role: str = "assistant"
+    echoed: str = ""
+    token_ids: bool = False
+    tokens_as_ids: bool = False
+    prompt_text: bool = False
+    request_id: str | None = None
     num_top_tokens: int | None = None
     seed: int | None = None
     num_sequences: int = 1
@@ -125,9 +157,9 @@ class AnswerForm:
 class Invocation:
     """One request: prompts, and the adapter of each (None: the base model).
 
-    `max_new_tokens` None allows the rest of the model's length. `truncate` is the number of last
-    tokens kept of each prompt. `sampling.max_new_tokens` is not read. With `beams` the sequences
-    are the best beams of each prompt.
+    `max_new_tokens` None allows the rest of the model's length. `sampling.max_new_tokens` is not
+    read. No text of `bad_words` is completed. `ignored_fields` are the names in the body that are
+    outside the table of fields. With `beams` the sequences are the best beams of each prompt.
     """
 
     prompts: tuple[Prompt, ...]
@@ -136,7 +168,10 @@ class Invocation:
     sampling: SamplingParams
     texts: TextOptions
     stream: bool
-    truncate: int | None = None
+    truncation: Truncation | None = None
     sequences: SequenceCounts = SequenceCounts()
     beams: BeamParams | None = None
     form: AnswerForm
+    bad_words: tuple[str, ...] = ()
+    cache_salt: str = ""
+    ignored_fields: tuple[str, ...] = ()

@@ -1,10 +1,13 @@
 """Parsers of OpenAI's completion and chat completion requests."""
 
+from dataclasses import replace
 from typing import Any
 
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_by_model
+from hostelry.containers.lmi.request.chat_fields import parse_chat_fields
 from hostelry.containers.lmi.request.context import ParseContext
+from hostelry.containers.lmi.request.field_table import NO_TOOLS
 from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, shown
 from hostelry.containers.lmi.request.inputs import MAX_INPUTS
 from hostelry.containers.lmi.request.invocation import (
@@ -21,22 +24,25 @@ from hostelry.containers.lmi.request.prompt_scores import (
     prompt_logprobs,
 )
 from hostelry.containers.lmi.request.sampling import (
-    NOT_IN_THIS_VERSION,
+    check_lengths,
+    parse_bad_words,
+    parse_cache_salt,
     parse_sampling,
     parse_sequences,
     parse_temperature,
     parse_texts,
-    refuse_unsupported,
+    parse_truncation,
 )
 
 DEFAULT_COMPLETION_TOKENS = 16
 MAX_OPENAI_TEMPERATURE = 2
 MAX_MESSAGES = 10_000
+MAX_ID_CHARACTERS = 256
 
 
 def parse_completion(body: BodyFields, context: ParseContext) -> Invocation:
     """The invocation of a body with `prompt`; raises Refusal."""
-    prompts = parse_prompt(body.raw("prompt"))
+    prompts = parse_prompt(body.raw("prompt"), body.flag("add_special_tokens", True))
     return openai_invocation(
         body,
         context,
@@ -49,29 +55,34 @@ def parse_completion(body: BodyFields, context: ParseContext) -> Invocation:
 
 def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
     """The invocation of a body with `messages`; raises Refusal."""
-    for name in ("tools", "functions"):
-        body.refuse(name, ([],), "tool calls are " + NOT_IN_THIS_VERSION)
-    body.refuse("tool_choice", ("none", "auto"), "tool calls are " + NOT_IN_THIS_VERSION)
-    body.refuse("continue_final_message", (False,), NOT_IN_THIS_VERSION)
     if context.chat is None:
         raise bad_request(
             "the model has no chat template; set option.chat_template or send inputs or a prompt",
             "messages",
         )
     messages = parse_messages(body.raw("messages"))
-    text = context.chat.render(
-        messages, add_generation_prompt=body.flag("add_generation_prompt", True)
-    )
+    fields = parse_chat_fields(body, trust_template=context.trust_chat_template)
+    text = context.chat.render(messages, fields)
     max_tokens = body.integer("max_completion_tokens", 1) or body.integer("max_tokens", 1)
     max_tokens = max_tokens or context.defaults.max_new_tokens
-    return openai_invocation(
+    invocation = openai_invocation(
         body,
         context,
         schema=Schema.CHAT,
-        prompts=(PromptText(text, add_special_tokens=False),),
+        prompts=(PromptText(text, body.flag("add_special_tokens")),),
         max_tokens=max_tokens,
         top=chat_logprobs(body, context.max_logprobs),
     )
+    last = messages[-1]
+    role = "assistant" if fields.add_generation_prompt else last["role"]
+    echoes = body.flag("echo") and last["role"] == role
+    form = replace(
+        invocation.form,
+        role=role,
+        echoed=last["content"] if echoes else "",
+        prompt_text=body.flag("return_prompt_text"),
+    )
+    return replace(invocation, form=form)
 
 
 def openai_invocation(
@@ -84,9 +95,7 @@ def openai_invocation(
     top: int | None,
 ) -> Invocation:
     """The invocation, by the members that both OpenAI schemas have."""
-    refuse_unsupported(body)
     adapter = choose_by_model(context.caller, body, context.served, context.registered)
-    options = body.members("stream_options")
     sampling = parse_sampling(
         body,
         temperature=parse_temperature(body, context.defaults.temperature, MAX_OPENAI_TEMPERATURE),
@@ -95,7 +104,9 @@ def openai_invocation(
         defaults=context.defaults,
     )
     stream = body.flag("stream", context.caller.streaming_api)
-    sequences = parse_sequences(body, num_prompts=len(prompts), stream=stream)
+    sequences = parse_sequences(
+        body, num_prompts=len(prompts), stream=stream, greedy=not sampling.temperature
+    )
     if schema is Schema.COMPLETION:
         scores = completion_scores(
             body,
@@ -109,6 +120,9 @@ def openai_invocation(
         scores = PromptScores(
             reported=prompt_logprobs(body, most=context.max_logprobs, stream=stream)
         )
+    check_lengths(sampling, max_tokens)
+    options = stream_options(body, stream)
+    include_usage = options.flag("include_usage")
     return Invocation(
         prompts=prompts,
         adapters=(adapter,) * len(prompts),
@@ -116,18 +130,45 @@ def openai_invocation(
         sampling=sampling,
         texts=parse_texts(body),
         stream=stream,
-        truncate=body.integer("truncate_prompt_tokens", 1),
+        truncation=parse_truncation(body),
+        bad_words=parse_bad_words(body),
+        cache_salt=parse_cache_salt(body),
         sequences=sequences,
         form=AnswerForm(
             schema=schema,
             model=context.caller.model or answered_model(adapter, context),
             full_text=body.flag("echo"),
-            include_usage=options.flag("include_usage"),
+            include_usage=include_usage,
+            continuous_usage=options.flag("continuous_usage_stats") and include_usage,
+            token_ids=body.flag("return_token_ids"),
+            tokens_as_ids=body.flag("return_tokens_as_token_ids"),
+            request_id=request_id(body),
             num_top_tokens=top,
             num_sequences=sequences.returned,
             scores=scores,
         ),
     )
+
+
+def stream_options(body: BodyFields, stream: bool) -> BodyFields:
+    """The members of `stream_options`, which only a stream has. Raises Refusal."""
+    if not stream and "stream_options" in body:
+        raise bad_request(
+            "stream_options can only be given with stream true; leave it out", "stream_options"
+        )
+    return body.members("stream_options")
+
+
+def request_id(body: BodyFields) -> str | None:
+    """The request's own id; printable, as it comes back in the response's."""
+    given = body.text("request_id")
+    if given is not None and not (0 < len(given) <= MAX_ID_CHARACTERS and given.isprintable()):
+        raise bad_request(
+            f"request_id is {shown(given)}; it must be 1 to {MAX_ID_CHARACTERS} printable "
+            "characters",
+            "request_id",
+        )
+    return given
 
 
 def answered_model(adapter: str | None, context: ParseContext) -> str:
@@ -147,10 +188,10 @@ def chat_logprobs(body: BodyFields, most: int) -> int | None:
     return None
 
 
-def parse_prompt(value: object) -> tuple[Prompt, ...]:
-    """A text, token ids, or a list of either."""
+def parse_prompt(value: object, add_special_tokens: bool) -> tuple[Prompt, ...]:
+    """A text, token ids, or a list of either; texts with the tokenizer's own tokens or without."""
     if isinstance(value, str):
-        return (PromptText(value),)
+        return (PromptText(value, add_special_tokens),)
     if not isinstance(value, list) or not len(value) > 0:
         raise bad_request(
             f"prompt is {shown(value)}; it must be a string, a list of strings, or token ids",
@@ -160,13 +201,13 @@ def parse_prompt(value: object) -> tuple[Prompt, ...]:
         return (tuple(value),)
     if len(value) > MAX_INPUTS:
         raise bad_request(f"prompt has {len(value)} members; at most {MAX_INPUTS}", "prompt")
-    return tuple(one_prompt(each) for each in value)
+    return tuple(one_prompt(each, add_special_tokens) for each in value)
 
 
-def one_prompt(value: object) -> Prompt:
+def one_prompt(value: object, add_special_tokens: bool) -> Prompt:
     """A member of a list of prompts."""
     if isinstance(value, str):
-        return PromptText(value)
+        return PromptText(value, add_special_tokens)
     if isinstance(value, list) and value and all(is_token_id(each) for each in value):
         return tuple(value)
     raise bad_request(
@@ -190,7 +231,7 @@ def parse_message(value: object, where: str) -> dict[str, Any]:
     role = message.text("role")
     if not role:
         raise bad_request(f"{where} has no role", where)
-    message.refuse("tool_calls", ([],), "tool calls are " + NOT_IN_THIS_VERSION)
+    message.refuse("tool_calls", ([],), NO_TOOLS)
     content = message.raw("content")
     if isinstance(content, list):
         content = "".join(text_part(part, where) for part in content)

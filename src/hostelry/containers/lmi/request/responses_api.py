@@ -19,6 +19,7 @@ from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.fields import BodyFields, shown
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
 from hostelry.containers.lmi.request.openai import MAX_MESSAGES, parse_chat
+from hostelry.containers.lmi.request.undone_fields import ignored_fields
 
 PASSED_ON = (
     "model", "temperature", "top_p", "stream", "adapters", "adapter", "seed", "top_k", "min_p",
@@ -72,7 +73,9 @@ def parse_responses(body: BodyFields, context: ParseContext) -> Invocation:
         chat |= {"logprobs": True, "top_logprobs": top or 0}
     elif top:
         raise bad_request(f'top_logprobs is {top}, which needs include ["{LOGPROBS}"]', "include")
-    invocation = parse_chat(BodyFields(chat, "the body"), context)
+    fields = BodyFields(chat, "the body")
+    ignored_fields(Schema.CHAT, fields, strict=True)  # refuses what a chat's body may not have
+    invocation = parse_chat(fields, context)
     repeated = {
         "instructions": body.text("instructions"),
         "max_output_tokens": most,

@@ -3,12 +3,19 @@
 import math
 
 from hostelry.containers.lmi.refusal import bad_request
+from hostelry.containers.lmi.request.beams import is_beam_search
 from hostelry.containers.lmi.request.fields import MAX_INTEGER, BodyFields, shown
-from hostelry.containers.lmi.request.invocation import SequenceCounts, TextOptions
+from hostelry.containers.lmi.request.invocation import (
+    Repetition,
+    SequenceCounts,
+    TextOptions,
+    Truncation,
+)
 from hostelry.containers.lmi.request.sampling_defaults import SamplingDefaults
 from hostelry.containers.lmi.request.structure import parse_structure
 from hostelry.engine.request import (
     LEAST_REPETITION_PENALTY,
+    MAX_NGRAM,
     MAX_TOKEN_ID,
     MOST_REPETITION_PENALTY,
     SamplingParams,
@@ -23,16 +30,13 @@ SMALLEST = math.ulp(0.0)  # stands for "greater than zero"
 
 MAX_BIASED_TOKENS = 1024
 MAX_BIAS = 100
+MAX_ALLOWED_TOKENS = 100_000
+MAX_BAD_WORDS = 256
+MAX_SALT_CHARACTERS = 128
+MAX_PATTERN_TOKENS = 128  # of a repetition
+MAX_REPETITIONS = 128
 MAX_SEQUENCES = 128  # of one input
 MAX_ALL_SEQUENCES = 1024
-
-NOT_IN_THIS_VERSION = "not supported by this version; leave it out"
-
-
-def refuse_unsupported(fields: BodyFields) -> None:
-    """Raise Refusal for parameters that would change the response and are not supported."""
-    fields.refuse("bad_words", ([],), NOT_IN_THIS_VERSION)
-    fields.refuse("suffix", ("",), NOT_IN_THIS_VERSION)
 
 
 def parse_sampling(
@@ -76,6 +80,8 @@ def parse_sampling(
             logit_bias=parse_bias(fields),
             min_new_tokens=fewest,
             structure=parse_structure(fields),
+            allowed_token_ids=parse_allowed(fields),
+            no_repeat_ngram_size=fields.integer("no_repeat_ngram_size", 0, MAX_NGRAM) or 0,
         )
     except ValueError as error:
         raise bad_request(str(error)) from error
@@ -98,12 +104,20 @@ def parse_bias(fields: BodyFields) -> tuple[tuple[int, float], ...]:
     return tuple((int(name), float(value)) for name, value in values if value is not None)
 
 
-def parse_sequences(fields: BodyFields, *, num_prompts: int, stream: bool) -> SequenceCounts:
-    """`n` sequences of each prompt, the best of `best_of`."""
+def parse_sequences(
+    fields: BodyFields, *, num_prompts: int, stream: bool, greedy: bool
+) -> SequenceCounts:
+    """`n` sequences of each prompt, the best of `best_of`; one where they are all alike."""
     returned = fields.integer("n", 1, MAX_SEQUENCES) or 1
     generated = fields.integer("best_of", 1, MAX_SEQUENCES) or returned
     if generated < returned:
         raise bad_request(f"best_of is {generated}; it must be at least n, {returned}", "best_of")
+    if greedy and generated > 1 and not is_beam_search(fields):
+        raise bad_request(
+            f"n is {returned} and best_of {generated}, but temperature 0 makes all sequences "
+            "alike; leave them out, or set a temperature",
+            "n",
+        )
     if generated > returned and stream:
         raise bad_request(
             f"best_of is {generated} and n {returned}: the best are known at the end only; leave "
@@ -121,6 +135,7 @@ def parse_sequences(fields: BodyFields, *, num_prompts: int, stream: bool) -> Se
 
 def parse_texts(fields: BodyFields) -> TextOptions:
     """Stop strings under both of their names, and the treatment of special tokens."""
+    check_spaces(fields)
     stops = tuple(
         stop
         for name in ("stop_sequences", "stop")
@@ -129,8 +144,98 @@ def parse_texts(fields: BodyFields) -> TextOptions:
     return TextOptions(
         stop=tuple(dict.fromkeys(stops)),
         include_stop=fields.flag("include_stop_str_in_output"),
+        min_tokens=fields.integer("min_new_tokens", 0) or fields.integer("min_tokens", 0) or 0,
+        repetition=parse_repetition(fields),
         skip_special_tokens=fields.flag("skip_special_tokens", True),
     )
+
+
+def parse_allowed(fields: BodyFields) -> tuple[int, ...]:
+    """`allowed_token_ids`; none allowed is refused."""
+    allowed = fields.integers("allowed_token_ids", most=MAX_ALLOWED_TOKENS)
+    if not allowed and "allowed_token_ids" in fields:
+        raise bad_request(
+            "allowed_token_ids is empty, so no token may be chosen; name one or leave it out",
+            "allowed_token_ids",
+        )
+    return allowed
+
+
+def parse_bad_words(fields: BodyFields) -> tuple[str, ...]:
+    """Words that are never completed."""
+    return fields.texts("bad_words", most=MAX_BAD_WORDS, longest=MAX_STOP_CHARACTERS)
+
+
+def parse_cache_salt(fields: BodyFields) -> str:
+    """The salt of the prefix cache, in vLLM's limits; empty without one."""
+    salt = fields.text("cache_salt")
+    if salt is None:
+        return ""
+    if not 0 < len(salt) <= MAX_SALT_CHARACTERS or any(it in salt for it in "@/\\\0"):
+        raise bad_request(
+            f"cache_salt is {shown(salt)}; it must be 1 to {MAX_SALT_CHARACTERS} characters "
+            "without @, /, \\ and NUL",
+            "cache_salt",
+        )
+    return salt
+
+
+def parse_repetition(fields: BodyFields) -> Repetition | None:
+    """`repetition_detection`: when an answer that repeats itself ends; None for never."""
+    members = fields.members("repetition_detection")
+    for name in members.names():
+        if name not in ("max_pattern_size", "min_pattern_size", "min_count"):
+            raise bad_request(
+                f"repetition_detection has {shown(name)}; it knows max_pattern_size, "
+                "min_pattern_size and min_count",
+                "repetition_detection",
+            )
+    largest = members.integer("max_pattern_size", 0, MAX_PATTERN_TOKENS) or 0
+    smallest = members.integer("min_pattern_size", 0, MAX_PATTERN_TOKENS) or 0
+    count = members.integer("min_count", 0, MAX_REPETITIONS) or 0
+    if smallest > largest or (largest and count < 2):
+        raise bad_request(
+            f"repetition_detection has max_pattern_size {largest}, min_pattern_size {smallest} and "
+            f"min_count {count}; the pattern's sizes must be in order, and min_count at least 2",
+            "repetition_detection",
+        )
+    return Repetition(largest, max(1, smallest), count) if largest else None
+
+
+def check_spaces(fields: BodyFields) -> None:
+    """Raise Refusal where spaces between shown control tokens are to be left out."""
+    spaced = fields.flag("spaces_between_special_tokens", True)
+    if not spaced and not fields.flag("skip_special_tokens", True):
+        raise bad_request(
+            "spaces_between_special_tokens is false and skip_special_tokens too: the tokenizer "
+            "decides about spaces between control tokens; leave one of them out",
+            "spaces_between_special_tokens",
+        )
+
+
+def parse_truncation(fields: BodyFields) -> Truncation | None:
+    """`truncate`, or `truncate_prompt_tokens` with `truncation_side`; the last tokens are kept."""
+    name = "truncate_prompt_tokens" if "truncate_prompt_tokens" in fields else "truncate"
+    tokens = fields.integer(name, -1)
+    side = fields.text("truncation_side") or "left"
+    if side not in ("left", "right"):
+        raise bad_request(
+            f"truncation_side is {shown(side)}; it must be left or right", "truncation_side"
+        )
+    if tokens == 0:
+        raise bad_request(f"{name} is 0, which leaves no prompt; it must be -1 or at least 1", name)
+    if tokens is None:
+        return None
+    return Truncation(None if tokens < 0 else tokens, keep_first=side == "right")
+
+
+def check_lengths(sampling: SamplingParams, max_tokens: int | None) -> None:
+    """Raise Refusal where the fewest tokens are more than the most."""
+    if max_tokens is not None and sampling.min_new_tokens > max_tokens:
+        raise bad_request(
+            f"min_tokens is {sampling.min_new_tokens}; it must be at most max_tokens, {max_tokens}",
+            "min_tokens",
+        )
 
 
 def parse_temperature(fields: BodyFields, default: float, high: float = MAX_TEMPERATURE) -> float:

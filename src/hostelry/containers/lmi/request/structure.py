@@ -19,8 +19,6 @@ def parse_structure(fields: BodyFields) -> Structure | None:
     `response_format` is OpenAI's, `guided_*` and `structured_outputs` are vLLM's, `grammar` is
     TGI's.
     """
-    for name in ("guided_whitespace_pattern", "structural_tag"):
-        fields.refuse(name, (), "structured output knows no such setting; leave it out")
     found = {
         name: structure
         for name, read in READERS.items()
@@ -71,8 +69,6 @@ def structured_outputs(value: Any, name: str) -> Structure | None:
         "choice": choice,
         "grammar": grammar,
     }
-    for other in ("structural_tag", "whitespace_pattern"):
-        members.refuse(other, (), "structured output knows no such setting; leave it out")
     found = [
         structure
         for key, read in readers.items()

@@ -24,7 +24,7 @@ FRONT_END_CAUSES = frozenset(
 def error_answer(refusal: Refusal, surface: Surface, codes: StatusCodes) -> tuple[int, Any]:
     """Status and JSON body for `refusal`."""
     status = status_of(refusal.cause, surface, codes)
-    if surface is Surface.OPENAI:
+    if surface is Surface.OPENAI or refusal.cause is Cause.UNKNOWN_MODEL:
         return status, openai_error(status, refusal.message, refusal.param)
     if surface is Surface.FRONT_END or refusal.cause in FRONT_END_CAUSES:
         return status, front_end_error(status, refusal.message)

@@ -62,6 +62,11 @@ class GeneratedSequence:
         return [piece.logprob for piece in self.pieces if piece.logprob is not None]
 
     @property
+    def token_ids(self) -> list[int]:
+        """The generated tokens, including the one that ended the sequence."""
+        return [piece.token_id for piece in self.pieces if piece.token_id is not None]
+
+    @property
     def scored_prompt(self) -> Iterator[ScoredToken]:
         """The tokens of a prompt whose logprobs are all there, in order."""
         yield ScoredToken(token_id=self.prompt_token_ids[0])

@@ -14,7 +14,12 @@ from hostelry.containers.lmi.engine.backend import (
     ModelFacts,
 )
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
-from hostelry.containers.lmi.request.invocation import Invocation, Prompt, PromptText
+from hostelry.containers.lmi.request.invocation import (
+    Invocation,
+    Prompt,
+    PromptText,
+    Truncation,
+)
 from hostelry.containers.lmi.request.terms import Terms
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.sequence_text import SequenceText
@@ -61,6 +66,10 @@ def prepare_now(
     invocation: Invocation, codec: TextCodec, facts: ModelFacts
 ) -> list[RunningSequence]:
     """The sequences without terms, computed in the calling thread."""
+    words = bad_word_tokens(invocation.bad_words, codec)
+    if words:
+        sampling = replace(invocation.sampling, bad_words=words)
+        invocation = replace(invocation, sampling=sampling)
     return [
         sequence
         for number, prompt in enumerate(invocation.prompts)
@@ -73,9 +82,11 @@ def of_prompt(
 ) -> list[RunningSequence]:
     """The sequences of one prompt."""
     token_ids = prompt_token_ids(prompt, codec)
-    is_whole = not invocation.truncate or invocation.truncate >= len(token_ids)
-    if invocation.truncate:
-        token_ids = token_ids[-invocation.truncate :]
+    whole = token_ids
+    if invocation.truncation is not None:
+        fitting = facts.max_model_len - (invocation.max_new_tokens or 1)
+        token_ids = truncated(token_ids, invocation.truncation, max(fitting, 1))
+    is_whole = len(token_ids) == len(whole)
     check_prompt(token_ids, facts)
     room = facts.max_model_len - len(token_ids)
     most = invocation.max_new_tokens
@@ -94,6 +105,7 @@ def of_prompt(
         prompt_token_ids=token_ids,
         sampling=sampling,
         adapter=invocation.adapters[number],
+        cache_salt=invocation.cache_salt,
         num_prompt_logprobs=scores.num_top,
     )
     count = invocation.sequences.generated
@@ -113,6 +125,29 @@ def of_prompt(
         )
         for position, request in enumerate(fan_out(first, count))
     ]
+
+
+def bad_word_tokens(words: Sequence[str], codec: TextCodec) -> tuple[tuple[int, ...], ...]:
+    """The tokens of each word, and those after a space where that changes the first of them only.
+
+    As vLLM has it, so that a word is found at the beginning of a text and inside.
+    """
+    found: list[tuple[int, ...]] = []
+    for word in words:
+        plain = codec.encode(word.lstrip(), add_special_tokens=False)
+        spaced = codec.encode(" " + word.lstrip(), add_special_tokens=False)
+        if not plain:
+            raise bad_request(f"bad_words has {word[:80]!r}, which has no token", "bad_words")
+        found.append(plain)
+        if spaced and spaced[0] != plain[0] and len(spaced) == len(plain):
+            found.append(spaced)
+    return tuple(found)
+
+
+def truncated(token_ids: tuple[int, ...], by: Truncation, most: int) -> tuple[int, ...]:
+    """The tokens of a prompt that are kept; `most` leaves room for the answer."""
+    count = most if by.tokens is None else by.tokens
+    return token_ids[:count] if by.keep_first else token_ids[-count:]
 
 
 def prompt_offsets(

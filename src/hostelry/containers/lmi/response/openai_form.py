@@ -33,6 +33,11 @@ class OpenAIForm:
     def _chat(self) -> bool:
         return self.form.schema is Schema.CHAT
 
+    @property
+    def shows_tokens(self) -> bool:
+        """Whether a token without text has a chunk."""
+        return self.form.num_top_tokens is not None or self.form.token_ids
+
     def whole(
         self, sequences: Sequence[GeneratedSequence], generated: Sequence[GeneratedSequence] = ()
     ) -> dict[str, Any]:
@@ -40,17 +45,31 @@ class OpenAIForm:
         kind = "chat.completion" if self._chat else "text_completion"
         choices = [self._choice(index, each) for index, each in enumerate(sequences)]
         whole = {**self._head(kind), "choices": choices, "usage": usage(generated or sequences)}
-        return {**whole, **self._prompt_logprobs(sequences[0])} if self._chat else whole
+        first = sequences[0]
+        asked = {**self._of_prompt(first), **self._prompt_logprobs(first)} if self._chat else {}
+        return {**whole, **asked}
 
     def opening(self, sequences: Sequence[GeneratedSequence]) -> list[dict[str, Any]]:
         """The chunks before the first token."""
         if self._chat:
-            role = {"delta": {"role": "assistant", "content": ""}}
-            return [self._chunk(index, role, None) for index in range(len(sequences))]
-        if not self.form.full_text or self.form.scores.is_echoed:
+            role = {"delta": {"role": self.form.role, "content": self.form.echoed}}
+            return [
+                {**self._chunk(index, role, None, each, 0), **self._of_prompt(each)}
+                for index, each in enumerate(sequences)
+            ]
+        text = self.form.full_text and not self.form.scores.is_echoed
+        if not (text or self.form.token_ids):
             return []
-        texts = enumerate(each.prompt_text for each in sequences)
-        return [self._chunk(index, {"text": text}, None) for index, text in texts]
+        return [
+            self._chunk(
+                index,
+                {"text": each.prompt_text * text, **self._of_prompt(each)},
+                None,
+                each,
+                0,
+            )
+            for index, each in enumerate(sequences)
+        ]
 
     def chunk(self, index: int, piece: Piece, sequence: GeneratedSequence) -> dict[str, Any]:
         """One chunk of a stream."""
@@ -62,7 +81,9 @@ class OpenAIForm:
             content["logprobs"] = self._logprobs([piece], sequence, offset=offset)
         if self.form.scores.is_echoed and piece is sequence.pieces[0]:
             content["text"] = self._prefix(sequence) + piece.text
-        return self._chunk(index, content, self._finish(piece))
+        if self.form.token_ids:
+            content["token_ids"] = [] if piece.token_id is None else [piece.token_id]
+        return self._chunk(index, content, self._finish(piece), sequence, sequence.num_tokens)
 
     def closing(self, sequences: Sequence[GeneratedSequence]) -> list[dict[str, Any]]:
         """The chunks after the last token."""
@@ -77,18 +98,39 @@ class OpenAIForm:
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.form.model}
 
-    def _chunk(self, index: int, content: dict[str, Any], finish: str | None) -> dict[str, Any]:
+    def _chunk(
+        self,
+        index: int,
+        content: dict[str, Any],
+        finish: str | None,
+        sequence: GeneratedSequence,
+        num_tokens: int,
+    ) -> dict[str, Any]:
         choice = {"index": index, **content, "finish_reason": finish}
         chunk = {**self._head(self._chunk_kind), "choices": [choice]}
+        if self.form.continuous_usage:
+            return {**chunk, "usage": counts(len(sequence.prompt_token_ids), num_tokens)}
         return {**chunk, "usage": None} if self.form.include_usage else chunk
+
+    def _of_prompt(self, sequence: GeneratedSequence) -> dict[str, Any]:
+        """The prompt's tokens and text, where the request asks for them."""
+        asked: dict[str, Any] = {}
+        if self.form.token_ids:
+            asked["prompt_token_ids"] = sequence.prompt_token_ids
+        if self.form.prompt_text:
+            asked["prompt_text"] = sequence.prompt_text
+        return asked
 
     def _choice(self, index: int, sequence: GeneratedSequence) -> dict[str, Any]:
         content: dict[str, Any]
         if self._chat:
-            content = {"message": {"role": "assistant", "content": sequence.text}}
+            text = self.form.echoed + sequence.text
+            content = {"message": {"role": self.form.role, "content": text}}
         else:
             content = {"text": self._prefix(sequence) + sequence.text}
-            content.update(self._prompt_logprobs(sequence))
+            content |= {**self._prompt_logprobs(sequence), **self._of_prompt(sequence)}
+        if self.form.token_ids:
+            content["token_ids"] = sequence.token_ids
         finish = self._finish(sequence.pieces[-1]) if sequence.pieces else None
         logprobs = self._logprobs(sequence.pieces, sequence, offset=0)
         return {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
@@ -131,6 +173,11 @@ def usage(sequences: Sequence[GeneratedSequence]) -> dict[str, int]:
     """Token counts over all sequences of a response."""
     prompt = sum(len(each.prompt_token_ids) for each in sequences if not each.shares_prompt)
     completion = sum(each.num_tokens for each in sequences)
+    return counts(prompt, completion)
+
+
+def counts(prompt: int, completion: int) -> dict[str, int]:
+    """Token counts in OpenAI's form."""
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

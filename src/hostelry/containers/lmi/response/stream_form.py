@@ -104,7 +104,7 @@ class OpenAIStream:
         chunks = [
             self.form.chunk(running.index, piece, running.generated)
             for running, piece in pieces
-            if piece.text or piece.finish_reason or self.form.form.num_top_tokens is not None
+            if piece.text or piece.finish_reason or self.form.shows_tokens
         ]
         return framed(chunks, self.sse)
 

@@ -159,6 +159,8 @@ class LmiConfig:
     output_formatter: str | None = None
     tgi_compat: bool = False
     chat_template: str | None = None
+    strict_fields: bool = False
+    trust_request_chat_template: bool = False
     predict_timeout_s: float = 240.0
     loading_timeout_s: float = 1800.0
     codes: StatusCodes = field(default_factory=StatusCodes)
@@ -191,9 +193,7 @@ def resolve_config(
     dialect = chosen_dialect(options, read, image)
     max_loras = read.optional_integer("max_loras", 1)
     model_id = read.text("model_id")
-    base = model_id or (str(CONTAINER_MODEL_DIR) if image is ImageKind.VLLM else None)
-    names = read.names("served_model_name") or ((base,) if image is ImageKind.VLLM and base else ())
-    names = names or ("lmi",)
+    served = served_names(read, image, model_id)
     dtype = DTYPES[read.choice("dtype", "auto", tuple(DTYPES))]
     enable_lora = read.flag("enable_lora", False)
     return LmiConfig(
@@ -203,8 +203,8 @@ def resolve_config(
         revision=read.text("revision"),
         hf_token=read.text("hf_token"),
         image=image,
-        model_name=names[0],
-        served=tuple(dict.fromkeys([*names, *([model_id] if model_id else [])])),
+        model_name=served[0],
+        served=served,
         dialect=dialect,
         backend=Backend(read.choice("backend", "auto", tuple(it.value for it in Backend))),
         rolling_batch_is_vllm=(read.text("rolling_batch") or "").lower() == "vllm",
@@ -240,6 +240,8 @@ def resolve_config(
         output_formatter=read.choice("output_formatter", "", tuple(FORMATTERS)) or None,
         tgi_compat=read.flag("tgi_compat", False),
         chat_template=read.text("chat_template"),
+        strict_fields=read.flag("strict_fields", False),
+        trust_request_chat_template=read.flag("trust_request_chat_template", False),
         predict_timeout_s=read.integer("predict_timeout", 240, 1),
         loading_timeout_s=read.integer("model_loading_timeout", 1800, 1),
         codes=read.codes(),
@@ -248,6 +250,13 @@ def resolve_config(
         pooled=read_pooled(read),
         warnings=tuple(warnings),
     )
+
+
+def served_names(read: OptionReader, image: ImageKind, model_id: str | None) -> tuple[str, ...]:
+    """The names of the base model in requests; the first is the one in responses."""
+    own = model_id or str(CONTAINER_MODEL_DIR) if image is ImageKind.VLLM else "lmi"
+    names = read.names("served_model_name") or (own,)
+    return tuple(dict.fromkeys([*names, *([model_id] if model_id else [])]))
 
 
 def chosen_dialect(options: Options, read: OptionReader, image: ImageKind) -> Surface:

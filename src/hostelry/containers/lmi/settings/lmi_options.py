@@ -56,6 +56,7 @@ LMI_OPTIONS: Rows = {
     "model_loading_timeout": done("seconds until a start has failed"),
     "predict_timeout": done("seconds that an answer, or a stream's next token, may take"),
     "job_queue_size": done("requests that may wait beside a full batch"),
+    "strict_fields": done("true refuses a request's field that is not known"),
     "strict_options": done("true refuses an option that is not known; else it gives a warning"),
     "pool_bytes": done("the pool of pages for KV cache and adapters"),
     "adapter_host_bytes": done("host memory of adapters"),

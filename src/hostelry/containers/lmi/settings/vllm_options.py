@@ -202,7 +202,7 @@ FRONTEND_ARGUMENTS: Rows = {
         "auto or string; the template is given each content as one text", "string"
     ),
     "default_chat_template_kwargs": refused("left out; give chat_template_kwargs in each request"),
-    "trust_request_chat_template": refused("false; the template is the model's"),
+    "trust_request_chat_template": done("true allows requests to have templates of their own"),
     "response_role": refused("assistant, the role of every answer", "assistant"),
     "return_tokens_as_token_ids": refused("false; tokens in log-probabilities are texts"),
     "enable_force_include_usage": refused(

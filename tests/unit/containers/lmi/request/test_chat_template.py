@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from hostelry.base.clock import ManualClock
 from hostelry.containers.lmi.refusal import Refusal
+from hostelry.containers.lmi.request.chat_fields import ChatFields
 from hostelry.containers.lmi.request.chat_template import ChatTemplate, load_chat_template
 
 CLOCK = ManualClock()
@@ -38,6 +39,12 @@ BLOCKS = """{% for m in messages %}
 {% endfor %}"""
 
 
+def oracle(**tokens: str) -> Any:
+    """The byte tokenizer in transformers, which is untyped."""
+    made: Any = PreTrainedTokenizerFast
+    return made(tokenizer_object=byte_tokenizer(), **tokens)
+
+
 @pytest.mark.parametrize(
     "template",
     [
@@ -58,17 +65,14 @@ def test_text_is_the_one_transformers_renders(
     template: str, messages: Sequence[dict[str, str]], prompted: bool
 ) -> None:
     tokens = {"bos_token": SPECIAL[1], "eos_token": SPECIAL[2]}
-    oracle = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call] # transformers is untyped
-        tokenizer_object=byte_tokenizer(), **tokens
-    )
-    expected = oracle.apply_chat_template(
+    expected = oracle(**tokens).apply_chat_template(
         list(messages),
         chat_template=template,
         tokenize=False,
         add_generation_prompt=prompted,
     )
     ours = ChatTemplate(template, tokens, CLOCK)
-    assert ours.render(messages, add_generation_prompt=prompted) == expected
+    assert ours.render(messages, ChatFields(add_generation_prompt=prompted)) == expected
 
 
 def test_the_date_is_the_clocks() -> None:
@@ -146,3 +150,49 @@ def text(template: Any) -> str:
     rendered = template.render([USER])
     assert isinstance(rendered, str)
     return rendered
+
+
+RAG = "{{ documents }}{{ thinking }}{{ bos_token }}{{ messages[0].content | trim }}"
+
+
+def test_documents_and_variables_are_those_of_transformers() -> None:
+    documents = [{"title": "a", "text": "b"}]
+    variables: dict[str, Any] = {"thinking": False, "bos_token": "<own>"}
+    expected = oracle(bos_token=SPECIAL[1]).apply_chat_template(
+        [USER], chat_template=RAG, tokenize=False, documents=documents, **variables
+    )
+    ours = ChatTemplate(RAG, {"bos_token": SPECIAL[1]}, CLOCK)
+    fields = ChatFields(documents=documents, variables=variables, add_generation_prompt=False)
+    assert ours.render([USER], fields) == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("so it", id="a beginning"),
+        pytest.param("so it \n", id="one that ends with spaces"),
+        pytest.param("¿Qué tal?", id="the text of an earlier message"),
+    ],
+)
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param(TEMPLATE, id="a template that keeps spaces"),
+        pytest.param(LLAMA_LIKE, id="one that trims"),
+    ],
+)
+def test_a_final_message_is_continued_as_in_transformers(template: str, content: str) -> None:
+    messages = [USER, {"role": "assistant", "content": content}]
+    tokens = {"bos_token": SPECIAL[1], "eos_token": SPECIAL[2]}
+    expected = oracle(**tokens).apply_chat_template(
+        messages, chat_template=template, tokenize=False, continue_final_message=True
+    )
+    fields = ChatFields(add_generation_prompt=False, continue_final_message=True)
+    assert ChatTemplate(template, tokens, CLOCK).render(messages, fields) == expected
+    assert "HOSTELRY" not in messages[-1]["content"]
+
+
+def test_a_template_without_the_final_message_cannot_continue_it() -> None:
+    fields = ChatFields(add_generation_prompt=False, continue_final_message=True)
+    with pytest.raises(Refusal, match="leaves out the last message"):
+        ChatTemplate("always", {}, CLOCK).render([USER], fields)

@@ -350,10 +350,18 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         pytest.param(inputs(n=129), "at most 128", id="too many sequences"),
         pytest.param(inputs(n=3, best_of=2), "at least n, 3", id="the best three of two"),
         pytest.param(
-            {"inputs": ["a"] * 100, "parameters": {"n": 20}}, "are 2000; at most 1024",
+            {"inputs": ["a"] * 100, "parameters": {"n": 20, "do_sample": True}},
+            "are 2000; at most 1024",
             id="too many sequences of all inputs",
         ),
-        pytest.param({**inputs(n=2), "stream": True}, "cannot be streamed", id="streams of two"),
+        pytest.param(
+            {**inputs(n=2, do_sample=True), "stream": True}, "cannot be streamed",
+            id="streams of two",
+        ),
+        pytest.param(inputs(n=2, temperature=0), "sequences alike", id="two greedy sequences"),
+        pytest.param(
+            {"prompt": "a", "best_of": 2, "temperature": 0}, "sequences alike", id="a greedy best"
+        ),
         pytest.param(
             {"prompt": "a", "best_of": 2, "stream": True}, "known at the end only",
             id="a stream of the best",
@@ -432,7 +440,7 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         ),
         pytest.param({"requestType": "OPEN"}, "NEW_SESSION, CLOSE", id="another session request"),
         pytest.param(
-            {"inputs": "a", "requestType": "CLOSE"}, "goes without inputs", id="a session with text"
+            {"inputs": "a", "requestType": "CLOSE"}, "goes without prompt", id="a session with text"
         ),
     ],
 )  # fmt: skip

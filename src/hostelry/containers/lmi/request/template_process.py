@@ -1,0 +1,133 @@
+"""Templates of requests, rendered in a process of their own that can be killed.
+
+A hostile template can compute for hours or take all memory, and a sandbox may have holes. The
+process renders one template, within limits of time, memory and output, without environment.
+"""
+
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from jinja2 import TemplateError
+
+from hostelry.base.clock import Clock, ManualClock
+from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
+from hostelry.containers.lmi.request.template_environment import compile_template
+
+
+@dataclass(frozen=True, slots=True)
+class RenderLimits:
+    """Bounds on rendering one template of a request; `at_once` such processes run."""
+
+    render_s: float = 2.0
+    start_s: float = 10.0
+    memory_bytes: int = 256 << 20
+    output_bytes: int = 4 << 20
+    at_once: int = 2
+
+
+class _Task(msgspec.Struct, frozen=True):
+    """What the process renders; `now` is the time of `strftime_now`."""
+
+    template: str
+    variables: dict[str, Any]
+    now: float
+    limits: RenderLimits
+
+
+class _Rendered(msgspec.Struct, frozen=True):
+    """The text, or the reason why there is none."""
+
+    text: str = ""
+    error: str = ""
+
+
+LIMITS = RenderLimits()
+_running = threading.BoundedSemaphore(LIMITS.at_once)
+
+
+def render_apart(
+    template: str, variables: Mapping[str, Any], clock: Clock, limits: RenderLimits = LIMITS
+) -> str:
+    """The text of `template`; blocks, for a thread that may. Raises Refusal."""
+    task = _Task(template, dict(variables), clock.now(), limits)
+    if not _running.acquire(timeout=limits.start_s):
+        raise Refusal(
+            Cause.QUEUE_FULL,
+            f"{limits.at_once} templates of requests are being rendered; try again later",
+            "chat_template",
+            retry_after_s=limits.render_s,
+        )
+    try:
+        answer = _ask(msgspec.msgpack.encode(task), limits)
+    finally:
+        _running.release()
+    if answer.error:
+        raise bad_request(f"chat_template: {answer.error}", "chat_template")
+    return answer.text
+
+
+def _ask(task: bytes, limits: RenderLimits) -> _Rendered:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "hostelry.containers.lmi.request.template_process"],
+            input=task,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            cwd="/",
+            timeout=limits.start_s + limits.render_s,
+            check=False,
+        )
+        return msgspec.msgpack.decode(done.stdout, type=_Rendered)
+    except subprocess.TimeoutExpired:
+        return _Rendered(error=f"rendering took more than {limits.render_s:g} s")
+    except msgspec.DecodeError:
+        return _Rendered(
+            error=f"rendering took more than {limits.render_s:g} s, or more than "
+            f"{limits.memory_bytes >> 20} MiB of memory; make the template simpler"
+        )
+
+
+def _confine(limits: RenderLimits) -> None:
+    """Bound this process's time and memory; it cannot write files or start processes."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most_s = int(used.ru_utime + used.ru_stime + limits.render_s) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
+    resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _render(task: _Task) -> _Rendered:
+    clock = ManualClock(task.now)
+    with contextlib.suppress(TemplateError):  # has read every file that an error reads
+        compile_template("{{ strftime_now('%c') }}{{ raise_exception('') }}", clock).render()
+    _confine(task.limits)
+    try:
+        text = compile_template(task.template, clock).render(task.variables)
+    except MemoryError:
+        return _Rendered(error="it takes too much memory; make the template simpler")
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        return _Rendered(error=str(error)[:1000] or type(error).__name__)
+    if len(text.encode()) > task.limits.output_bytes:
+        return _Rendered(error=f"it writes more than {task.limits.output_bytes} bytes")
+    return _Rendered(text)
+
+
+def main() -> None:
+    """Render the task on the standard input."""
+    task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Task)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(_render(task)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Fields of requests beside the plainest: which values are refused, in both dialects."""
+
+from typing import Any
+
+import pytest
+from tests.unit.containers.lmi.request.test_parse import CONTEXT, LEGACY, MESSAGES, inputs, parse
+
+from hostelry.containers.lmi.refusal import Cause, Refusal
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(
+            inputs(min_tokens=9, max_new_tokens=8), "at most max_tokens, 8", id="a length beyond"
+        ),
+        pytest.param({"prompt": "a", "min_tokens": 17}, "max_tokens, 16", id="beyond the default"),
+        pytest.param(inputs(truncate=0), "leaves no prompt", id="no token of the prompt"),
+        pytest.param(
+            {"prompt": "a", "truncation_side": "middle"}, "left or right", id="a middle side"
+        ),
+        pytest.param(
+            {"prompt": "a", "stream_options": {"include_usage": True}}, "stream true",
+            id="options of no stream",
+        ),
+        pytest.param({"prompt": "a", "request_id": "a\nb"}, "printable", id="an id of two lines"),
+        pytest.param(
+            {"messages": MESSAGES, "chat_template": "x"}, "trust_request_chat_template",
+            id="a template of the request",
+        ),
+        pytest.param(
+            {"messages": MESSAGES, "chat_template_kwargs": {"messages": []}}, "cannot set",
+            id="messages as a variable",
+        ),
+        pytest.param(
+            {"messages": MESSAGES, "chat_template_kwargs": {"chat_template": "x"}}, "cannot set",
+            id="a template as a variable",
+        ),
+        pytest.param(
+            {"messages": MESSAGES, "chat_template_kwargs": dict.fromkeys(map(str, range(101)), 1)},
+            "at most 100", id="too many variables",
+        ),
+        pytest.param(inputs(allowed_token_ids=[]), "is empty", id="no token allowed"),
+        pytest.param(inputs(bad_words=[""]), "bad_words", id="an empty bad word"),
+        pytest.param(inputs(no_repeat_ngram_size=33), "at most 32", id="a long n-gram"),
+        pytest.param(inputs(cache_salt="a/b"), "without @", id="a salt with a slash"),
+        pytest.param(inputs(cache_salt="x" * 129), "128 characters", id="a long salt"),
+        pytest.param(
+            inputs(repetition_detection={"max_pattern_size": 2}), "at least 2", id="no count"
+        ),
+        pytest.param(
+            inputs(repetition_detection={"max_pattern_size": 2, "mode": "x"}), "it knows",
+            id="another way to detect",
+        ),
+        pytest.param({"messages": MESSAGES, "documents": ["a"]}, "documents", id="text documents"),
+        pytest.param(
+            {"messages": MESSAGES, "reasoning_effort": "huge"}, "one of none", id="a huge effort"
+        ),
+        pytest.param(
+            {"messages": MESSAGES, "continue_final_message": True, "add_generation_prompt": True},
+            "both true", id="an answer that continues and begins",
+        ),
+    ],
+)  # fmt: skip
+def test_refusals_name_field_and_limit(body: Any, message: str) -> None:
+    for context in (CONTEXT, LEGACY):
+        with pytest.raises(Refusal, match=message) as refused:
+            parse(body, context)
+        assert refused.value.cause is Cause.BAD_REQUEST

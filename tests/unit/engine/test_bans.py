@@ -1,0 +1,71 @@
+"""Tokens that may not come next: as in transformers, or in vLLM where that alone has them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import NoRepeatNGramLogitsProcessor
+
+from hostelry.engine.request import SamplingParams
+from hostelry.engine.sampling.bans import TokenBans
+from hostelry.engine.sampling.history import TokenHistory
+from hostelry.engine.sampling.processors import change
+
+VOCAB = 6
+TOKENS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=24)
+
+
+def banned(params: SamplingParams, prompt: list[int], generated: list[int]) -> set[int]:
+    """The tokens that may not follow, of a row of equal logits."""
+    history = TokenHistory(params, 0, prompt)
+    for token_id in generated:
+        history.append(token_id)
+    x_RV = np.zeros((1, VOCAB), np.float32)
+    change(x_RV, [history])
+    return set(np.flatnonzero(np.isneginf(x_RV[0])).tolist())
+
+
+@given(TOKENS, st.integers(0, 24), st.integers(1, 5))
+def test_repeated_n_grams_are_those_of_transformers(
+    tokens: list[int], num_prompt: int, size: int
+) -> None:
+    num_prompt = min(max(1, num_prompt), len(tokens))
+    params = SamplingParams(no_repeat_ngram_size=size)
+    ours = banned(params, tokens[:num_prompt], tokens[num_prompt:])
+    scores = NoRepeatNGramLogitsProcessor(size)(torch.tensor([tokens]), torch.zeros(1, VOCAB))
+    assert ours == set(torch.isneginf(scores[0]).nonzero().flatten().tolist())
+
+
+@pytest.mark.parametrize(
+    ("words", "prompt", "generated", "expected"),
+    [
+        pytest.param([(3,)], [1], [], {3}, id="one token is banned at once"),
+        pytest.param([(1, 2)], [0], [1], {2}, id="the last of two, after the first"),
+        pytest.param([(1, 2)], [0], [1, 0], set(), id="not after another token"),
+        pytest.param([(1, 2)], [1], [], set(), id="the prompt does not count"),
+        pytest.param([(1, 2, 3), (5,)], [0], [0, 1, 2], {3, 5}, id="several words"),
+        pytest.param([(1, 1)], [0], [1], {1}, id="the same token twice"),
+    ],
+)
+def test_a_bad_word_is_never_completed(
+    words: list[tuple[int, ...]], prompt: list[int], generated: list[int], expected: set[int]
+) -> None:
+    assert banned(SamplingParams(bad_words=tuple(words)), prompt, generated) == expected
+
+
+def test_only_allowed_tokens_may_come() -> None:
+    assert banned(SamplingParams(allowed_token_ids=(2, 4)), [0], [2]) == {0, 1, 3, 5}
+    both = SamplingParams(allowed_token_ids=(2, 4), bad_words=((4,),))
+    assert banned(both, [0], []) == {0, 1, 3, 4, 5}
+
+
+def test_a_request_without_bans_has_none() -> None:
+    assert TokenBans.of(SamplingParams(), [1, 2]) is None
+    assert TokenHistory(SamplingParams(), 0, [1]).is_plain
+    assert not TokenHistory(SamplingParams(bad_words=((1,),)), 0, [1]).is_plain
+
+
+def test_a_word_without_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="no token"):
+        SamplingParams(bad_words=((),))
