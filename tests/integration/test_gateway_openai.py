@@ -134,7 +134,7 @@ def test_models_that_cannot_answer(
         pytest.param(b"POST /v1/chat/completions", b"{}", 400, id="a body without a model"),
         pytest.param(b"GET /v1/chat/completions", b"", 405, id="the wrong method"),
         pytest.param(b"DELETE /v1/models/base", b"", 405, id="a method that is not offered"),
-        pytest.param(b"POST /v1/embeddings", b"{}", 404, id="a route that is not offered"),
+        pytest.param(b"POST /v1/audio/speech", b"{}", 404, id="a route that is not offered"),
     ],
 )
 def test_requests_that_make_no_sense(
