@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.json import decode
+
 VARIABLE = "HOSTELRY_RUNTIMES_DIR"
 RECORD = "hostelry.json"
 SHARED_PLACE = Path("/var/lib/hostelry/runtimes")  # root's home is closed to copies' users
@@ -54,7 +56,7 @@ def runtime_python(folder: Path, name: str) -> Path:
 def installed(folder: Path, name: str) -> Runtime | None:
     """The runtime `name`; None where it is not installed, unreadable, or its record damaged."""
     try:
-        record = msgspec.json.decode((folder / name / RECORD).read_bytes(), type=Runtime)
+        record = decode((folder / name / RECORD).read_bytes(), Runtime)
     except (OSError, msgspec.DecodeError):
         return None
     return record if os.access(runtime_python(folder, name), os.X_OK) else None

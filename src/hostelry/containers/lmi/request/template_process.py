@@ -18,6 +18,7 @@ import msgspec
 from jinja2 import TemplateError
 
 from hostelry.base.clock import Clock, ManualClock
+from hostelry.base.json import convert
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 from hostelry.containers.lmi.request.template_environment import compile_template
 
@@ -86,7 +87,7 @@ def _ask(task: bytes, limits: RenderLimits) -> _Rendered:
             timeout=limits.start_s + limits.render_s,
             check=False,
         )
-        return msgspec.msgpack.decode(done.stdout, type=_Rendered)
+        return convert(msgspec.msgpack.decode(done.stdout), _Rendered)
     except subprocess.TimeoutExpired:
         return _Rendered(error=f"rendering took more than {limits.render_s:g} s")
     except msgspec.DecodeError:
@@ -125,7 +126,7 @@ def _render(task: _Task) -> _Rendered:
 
 def main() -> None:
     """Render the task on the standard input."""
-    task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Task)
+    task = convert(msgspec.msgpack.decode(sys.stdin.buffer.read()), _Task)
     sys.stdout.buffer.write(msgspec.msgpack.encode(_render(task)))
 
 
