@@ -26,7 +26,9 @@ MAX_LOGPROBS = 256  # alternatives beside a token
 # Beyond these a logit may overflow or vanish in single precision.
 LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY = 0.01, 100.0
 
-StructureKind = Literal["json_object", "json_schema", "regex", "grammar", "choice"]
+StructureKind = Literal[
+    "json_object", "json_schema", "regex", "grammar", "choice", "structural_tag"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Structure:
 
     `text` is by `kind`: "json_object": nothing; "json_schema": the schema as JSON; "regex": a
     pattern for the whole text; "grammar": EBNF with a rule named root; "choice": a JSON list of
-    the texts to choose from.
+    the texts to choose from; "structural_tag": a format of xgrammar's structural tags as JSON.
     """
 
     kind: StructureKind

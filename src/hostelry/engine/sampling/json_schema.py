@@ -21,6 +21,7 @@ from hostelry.engine.sampling.grammar import GrammarError
 MAX_DEPTH = 64
 MAX_NESTING = 3 * MAX_DEPTH  # of lists and objects; a schema in a schema takes two at most
 MAX_SCHEMAS = 4096
+MAX_WHITESPACE = 8  # characters between two elements of a JSON text
 MAX_LENGTH = 2000  # compiling takes time with its square
 _SHOWN_CHARACTERS = 60
 

@@ -18,6 +18,7 @@ from hostelry.engine.sampling.compile_worker import (
 )
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.json_schema import kept_json_schema
+from hostelry.engine.sampling.structural_tag import kept_structural_tag
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure, check_installed
 
 MAX_CHOICES = 1024
@@ -27,10 +28,12 @@ MAX_CHOICES = 1024
 class StructureLimits:
     """Bounds on structures and on the cache of compiled ones.
 
-    `text_bytes` is of a structure in the request, `regex_bytes` of a pattern.
+    `text_bytes` is of a structure in the request, `tag_bytes` of one that joins several,
+    `regex_bytes` of a pattern.
     """
 
     text_bytes: int = 64 << 10
+    tag_bytes: int = 512 << 10
     regex_bytes: int = 4 << 10
     num_waiting: int = 16
     num_kept: int = 256
@@ -105,13 +108,16 @@ class StructureCompiler:
         """The structure in keywords that the library enforces. Raises GrammarError."""
         limits = self._limits
         size = len(structure.text.encode("utf-8", "replace"))
-        most = limits.regex_bytes if structure.kind == "regex" else limits.text_bytes
+        own = {"regex": limits.regex_bytes, "structural_tag": limits.tag_bytes}
+        most = own.get(structure.kind, limits.text_bytes)
         if size > most:
             raise GrammarError(f"the {structure.kind} has {size} bytes; at most {most}")
         if "\0" in structure.text:
             raise GrammarError(f"the {structure.kind} holds a null character")
         if structure.kind == "json_schema":
             return Structure("json_schema", kept_json_schema(structure.text))
+        if structure.kind == "structural_tag":
+            return Structure("structural_tag", kept_structural_tag(structure.text))
         if structure.kind == "choice":
             _check_choices(structure.text)
         elif structure.kind != "json_object" and not structure.text.strip():

@@ -14,8 +14,8 @@ from hostelry.engine.sampling.xgrammar_binding import Vocabulary
 def load_vocabulary(folder: Path, *, vocab_size: int, end_token_ids: Sequence[int]) -> Vocabulary:
     """The first `vocab_size` tokens of the tokenizer in `folder`.
 
-    Added tokens, control tokens included, have no text. Raises GrammarError for a model without
-    end tokens or without a tokenizer.
+    An added token has the text that it stands for, a control token none. Raises GrammarError for a
+    model without end tokens or without a tokenizer.
     """
     path = folder / "tokenizer.json"
     if not path.exists():
@@ -28,9 +28,14 @@ def load_vocabulary(folder: Path, *, vocab_size: int, end_token_ids: Sequence[in
     for text, token_id in tokenizer.get_vocab(with_added_tokens=True).items():
         if token_id < vocab_size:
             tokens[token_id] = text
-    for token_id in tokenizer.get_added_tokens_decoder():
-        if token_id < vocab_size:
-            tokens[token_id] = ""
+    added = {
+        token_id: token
+        for token_id, token in tokenizer.get_added_tokens_decoder().items()
+        if token_id < vocab_size
+    }
+    for token_id, token in added.items():
+        is_text = not token.special and token_id not in ends
+        tokens[token_id] = token.content if is_text else ""
     settings = msgspec.json.decode(tokenizer.to_str())
     parts = _parts(settings.get("decoder"))
     kind = "raw"
@@ -41,6 +46,8 @@ def load_vocabulary(folder: Path, *, vocab_size: int, end_token_ids: Sequence[in
     return Vocabulary(
         tokens=tuple(tokens),
         kind=kind,
+        added=tuple(token_id for token_id in added if tokens[token_id]),
+        control=tuple(it for it, token in added.items() if token.special and it not in ends),
         adds_prefix_space="Prepend" in _parts(settings.get("normalizer")),
         end_token_ids=ends,
     )

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from hostelry.base.json import decode
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
-from hostelry.engine.sampling.json_schema import patterns_of
+from hostelry.engine.sampling.json_schema import MAX_WHITESPACE, patterns_of
+from hostelry.engine.sampling.structural_tag import schemas_of
 
 _STOOD_IN = ("transformers", "torch")
 # Else tvm_ffi compiles a bridge to old versions of torch on import; arrays go through numpy here.
@@ -33,7 +34,17 @@ _WALKS = 3
 _WALK_TOKENS = 40
 _SLOWEST_STEP_S = 0.03
 
-MAX_WHITESPACE = 8  # characters between two elements of a JSON text
+_NO_TEXT = b"\xff"  # never part of a text
+_PRINTED = (*range(33, 127), *range(161, 173), *range(174, 256))
+# GPT-2's letters: of a byte that prints as itself that one, of the others those from 256 on.
+BYTE_LETTERS = {
+    **{byte: chr(byte) for byte in _PRINTED},
+    **{
+        byte: chr(256 + place)
+        for place, byte in enumerate(it for it in range(256) if it not in _PRINTED)
+    },
+}
+
 MISSING = "structured output needs the xgrammar library: pip install hostelry[structured]"
 
 
@@ -41,11 +52,14 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """A model's tokens as its tokenizer writes them; those that are no text are empty.
 
     `kind` says how text is written in `tokens`: "byte_level" (GPT-2's letters for bytes),
-    "byte_fallback" (SentencePiece's) or "raw".
+    "byte_fallback" (SentencePiece's) or "raw". `added` are tokens written as plain text, `control`
+    those that a structure has by their id only.
     """
 
     tokens: tuple[str, ...]
     kind: str
+    added: tuple[int, ...] = ()
+    control: tuple[int, ...] = ()
     adds_prefix_space: bool
     end_token_ids: tuple[int, ...]
 
@@ -136,9 +150,9 @@ class Compiler:
                     "the structure simpler"
                 )
 
-    def _check_patterns(self, schema: str) -> None:
+    def _check_patterns(self, schema: Any) -> None:
         """Raise GrammarError for patterns that only text with JSON escapes can match."""
-        for pattern in set(patterns_of(msgspec.json.decode(schema))):
+        for pattern in set(patterns_of(schema)):
             alone = msgspec.json.encode({"type": "string", "pattern": pattern}).decode()
             if "json_string=true" not in str(self._xgrammar.Grammar.from_json_schema(alone)):
                 raise GrammarError(
@@ -153,7 +167,7 @@ class Compiler:
                     '{"type": "object"}', strict_mode=False, max_whitespace_cnt=MAX_WHITESPACE
                 )
             case "json_schema":
-                self._check_patterns(structure.text)
+                self._check_patterns(msgspec.json.decode(structure.text))
                 return self._compiler.compile_json_schema(
                     structure.text, max_whitespace_cnt=MAX_WHITESPACE
                 )
@@ -163,6 +177,10 @@ class Compiler:
                 return self._compiler.compile_grammar(structure.text)
             case "choice":
                 return self._compiler.compile_grammar(choice_grammar(structure.text))
+            case "structural_tag":
+                for schema in schemas_of(msgspec.json.decode(structure.text)):
+                    self._check_patterns(schema)
+                return self._compiler.compile_structural_tag(structure.text)
 
 
 class XGrammar:
@@ -219,13 +237,26 @@ def tokenizer_info(vocabulary: Vocabulary) -> Any:
         "byte_fallback": xgrammar.VocabType.BYTE_FALLBACK,
         "raw": xgrammar.VocabType.RAW,
     }
+    tokens: list[str | bytes] = list(vocabulary.tokens)
+    for token_id in vocabulary.added:
+        tokens[token_id] = written(vocabulary.tokens[token_id], vocabulary.kind)
+    for token_id in vocabulary.control:
+        tokens[token_id] = written(_NO_TEXT, vocabulary.kind)
     return xgrammar.TokenizerInfo(
-        list(vocabulary.tokens),
+        tokens,
         vocab_type=kinds[vocabulary.kind],
         vocab_size=len(vocabulary.tokens),
         stop_token_ids=list(vocabulary.end_token_ids),
         add_prefix_space=vocabulary.adds_prefix_space,
     )
+
+
+def written(text: str | bytes, kind: str) -> str | bytes:
+    """A text as tokens of a vocabulary of this kind write it."""
+    data = text.encode() if isinstance(text, str) else text
+    if kind == "byte_level":
+        return "".join(BYTE_LETTERS[byte] for byte in data)
+    return data.replace(b" ", "\u2581".encode()) if kind == "byte_fallback" else data
 
 
 def choice_grammar(text: str) -> str:

@@ -1,0 +1,86 @@
+"""One model's way of writing calls and reasoning, configured or as its template shows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from hostelry.containers.lmi.tools.families import (
+    CALL_BEGIN,
+    MISTRAL_NAMED,
+    REASONING_FAMILIES,
+    TOOL_FAMILIES,
+    ReasoningFamily,
+    ToolFamily,
+)
+
+OFF: Final = "none"
+
+# A family and what a template of it holds; the first of which all is there counts.
+TOOL_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("openai", ("<|channel|>", "<|message|>")),
+    ("mistral", ("[TOOL_CALLS]",)),
+    ("deepseek_v3", (CALL_BEGIN, "```json")),
+    ("deepseek_v31", (CALL_BEGIN,)),
+    (OFF, ("<function=",)),  # calls in XML, which no parser here reads
+    ("granite", ("<|tool_call|>",)),
+    ("hermes", ("<tool_call>",)),
+    ("llama3_json", ('{"name": function name, "parameters":',)),
+    ("llama3_json", ("<|python_tag|>",)),
+    ("pythonic", ("[func_name1(",)),
+)
+REASONING_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("openai_gptoss", ("<|channel|>analysis", "<|message|>")),
+    ("mistral", ("[THINK]",)),
+    ("granite", ("Here is my thought process:",)),
+    ("deepseek_r1", ("<\uff5cAssistant\uff5c><think>",)),
+    ("deepseek_r1", ("<\uff5cAssistant\uff5c>", "</think>")),
+    ("qwen3", ("</think>", "<|im_start|>")),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conventions:
+    """A model's families; None where it is of none.
+
+    `auto_calls` is unset where the configuration says so: then calls are made only when a request
+    forces them. `special` are the markers that are control tokens, and their ids.
+    `takes_tools` is whether the template shows tools to the model.
+    """
+
+    tools: ToolFamily | None = None
+    reasoning: ReasoningFamily | None = None
+    auto_calls: bool = True
+    takes_tools: bool = False
+    special: Mapping[str, int] = field(default_factory=dict)
+
+
+def conventions_of(
+    template: str | None,
+    special: Mapping[str, int],
+    *,
+    tool_parser: str | None = None,
+    reasoning_parser: str | None = None,
+    auto_calls: bool = True,
+) -> Conventions:
+    """The conventions of a model with this template and these control tokens.
+
+    A parser's name is one of the families', `none` for no parser, or None to go by the template.
+    """
+    text = template or ""
+    tools = TOOL_FAMILIES.get(tool_parser or detected(text, TOOL_SIGNS))
+    reasoning = REASONING_FAMILIES.get(reasoning_parser or detected(text, REASONING_SIGNS))
+    if tools and tools.name == "mistral" and "[ARGS]" in text:
+        tools = replace(tools, form=MISTRAL_NAMED)
+    markers = (*(tools.markers if tools else ()), *(reasoning.markers if reasoning else ()))
+    return Conventions(
+        tools=tools,
+        reasoning=reasoning,
+        auto_calls=auto_calls,
+        takes_tools="tools" in text,
+        special={marker: special[marker] for marker in markers if marker in special},
+    )
+
+
+def detected(template: str, signs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
+    """The first family whose signs are all in the template."""
+    return next((name for name, held in signs if all(it in template for it in held)), OFF)

@@ -1,0 +1,165 @@
+"""The families of models by how they write calls and reasoning, under vLLM's names."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hostelry.containers.lmi.tools.deltas import TextParser
+from hostelry.containers.lmi.tools.harmony import MARKERS, Harmony
+from hostelry.containers.lmi.tools.json_calls import JsonCalls
+from hostelry.containers.lmi.tools.pythonic import PythonicCalls
+from hostelry.containers.lmi.tools.thinking import Thinking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallForm:
+    """How a family writes a group of calls: `{name}` stands for the function's name.
+
+    A call is `before`, the arguments, `after`. Calls of one group stand between `separator`; None:
+    each is a group of its own. With `bare` a group is the first of the answer and has no trigger.
+    """
+
+    begin: str = ""
+    before: str
+    after: str
+    separator: str | None
+    end: str = ""
+    bare: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFamily:
+    """One way of writing calls: its parser, its special tokens, and its form where it has one."""
+
+    name: str
+    parser: TextParser[Any]
+    markers: tuple[str, ...] = ()
+    form: CallForm | None = None
+    call_id_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningFamily:
+    """One way of writing reasoning: in marks, or (None) in channels of the harmony format."""
+
+    name: str
+    thinking: Thinking | None
+    markers: tuple[str, ...] = ()
+
+
+OBJECT = '{"name": "{name}", "arguments": '
+# Without a family's form a forced call is a list of JSON objects, as the first of the answer.
+JSON_FAMILY = ToolFamily(
+    name="json",
+    parser=JsonCalls(bare="["),
+    form=CallForm(begin="[", before=OBJECT, after="}", separator=", ", end="]", bare=True),
+)
+DEEPSEEK = tuple(
+    f"<\uff5ctool\u2581{word}\uff5c>"
+    for word in ("calls\u2581begin", "calls\u2581end", "call\u2581begin", "call\u2581end", "sep")
+)
+CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, SEPARATOR = DEEPSEEK
+MISTRAL_NAMED = CallForm(begin="[TOOL_CALLS]", before="{name}[ARGS]", after="", separator=None)
+
+
+def deepseek(name: str, head: str, before: str, after: str) -> ToolFamily:
+    """A version of DeepSeek's markers."""
+    return ToolFamily(
+        name=name,
+        parser=JsonCalls(
+            openings=(CALLS_BEGIN,),
+            closing=CALLS_END,
+            item=CALL_BEGIN,
+            head=re.compile(head),
+            item_end=CALL_END,
+        ),
+        markers=DEEPSEEK,
+        form=CallForm(
+            begin=CALLS_BEGIN,
+            before=CALL_BEGIN + before,
+            after=after + CALL_END,
+            separator="\n" if name == "deepseek_v3" else "",
+            end=CALLS_END,
+        ),
+    )
+
+
+TOOL_FAMILIES: Mapping[str, ToolFamily] = {
+    family.name: family
+    for family in (
+        ToolFamily(
+            name="hermes",
+            parser=JsonCalls(openings=("<tool_call>",), closing="</tool_call>"),
+            markers=("<tool_call>", "</tool_call>"),
+            form=CallForm(
+                begin="<tool_call>",
+                before="\n" + OBJECT,
+                after="}\n",
+                separator=None,
+                end="</tool_call>",
+            ),
+        ),
+        ToolFamily(
+            name="llama3_json",
+            parser=JsonCalls(openings=("<|python_tag|>",), bare="{"),
+            markers=("<|python_tag|>",),
+            form=CallForm(
+                before='{"name": "{name}", "parameters": ', after="}", separator="; ", bare=True
+            ),
+        ),
+        ToolFamily(
+            name="mistral",
+            parser=JsonCalls(
+                openings=("[TOOL_CALLS]",),
+                head=re.compile(r"([\w.:/-]+)\s*(?:\[CALL_ID\]\w+)?\s*(?:\[ARGS\])?\s*"),
+            ),
+            markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+            form=CallForm(begin="[TOOL_CALLS][", before=OBJECT, after="}", separator=", ", end="]"),
+            call_id_length=9,
+        ),
+        ToolFamily(name="pythonic", parser=PythonicCalls()),
+        ToolFamily(
+            name="granite",
+            parser=JsonCalls(openings=("<|tool_call|>", "<tool_call>"), bare="["),
+            markers=("<|tool_call|>", "<tool_call>"),
+            form=CallForm(
+                begin="<|tool_call|>[", before=OBJECT, after="}", separator=", ", end="]"
+            ),
+        ),
+        deepseek(
+            "deepseek_v3",
+            rf"\s*function{SEPARATOR}([^\n<`]+?)\s*```json\s*",
+            f"function{SEPARATOR}{{name}}\n```json\n",
+            "\n```",
+        ),
+        deepseek("deepseek_v31", rf"\s*([^\n<`]+?){SEPARATOR}\s*", f"{{name}}{SEPARATOR}", ""),
+        ToolFamily(name="openai", parser=Harmony(), markers=MARKERS),
+    )
+}
+
+THINK = Thinking(begins=("<think>",), ends=("</think>",))
+REASONING_FAMILIES: Mapping[str, ReasoningFamily] = {
+    family.name: family
+    for family in (
+        ReasoningFamily(name="qwen3", thinking=THINK, markers=("<think>", "</think>")),
+        ReasoningFamily(
+            name="deepseek_r1",
+            thinking=replace(THINK, assumed=True),
+            markers=("<think>", "</think>"),
+        ),
+        ReasoningFamily(
+            name="mistral",
+            thinking=Thinking(begins=("[THINK]",), ends=("[/THINK]",)),
+            markers=("[THINK]", "[/THINK]"),
+        ),
+        ReasoningFamily(
+            name="granite",
+            thinking=Thinking(
+                begins=("Here is my thought process:", "Here's my thought process:"),
+                ends=("Here is my response:", "Here's my response:"),
+            ),
+        ),
+        ReasoningFamily(name="openai_gptoss", thinking=None, markers=MARKERS),
+    )
+}

@@ -1,0 +1,139 @@
+"""Structures that guarantee calls: arguments satisfy their function's schema.
+
+They are values of xgrammar's structural tags, which join fixed text, control tokens, JSON schemas
+and free text. Source: xgrammar's documentation of structural tags.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.containers.lmi.tools.families import CallForm
+from hostelry.containers.lmi.tools.thinking import Thinking
+
+Format = dict[str, Any]
+ANY_OBJECT: Format = {"type": "object", "additionalProperties": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function that a request offers; `schema` is the JSON schema of its arguments."""
+
+    name: str
+    schema: Mapping[str, Any]
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallWriter:
+    """Formats of calls of `functions` in a family's form.
+
+    `special` are the ids of control tokens by their text. Unless `every` function's schema is
+    kept, only those of strict functions are, and others take any object.
+    """
+
+    form: CallForm
+    functions: Sequence[Function]
+    special: Mapping[str, int]
+    parallel: bool = True
+    every: bool = True
+
+    def forced(self) -> Format:
+        """At least one call, and nothing else."""
+        group = self._group(self.form.begin)
+        if self.form.separator is not None or not self.parallel:
+            return group
+        return sequence(group, star(sequence(self._optional_line(), group)))
+
+    def offered(self, otherwise: Format | None) -> Format:
+        """Free text (or `otherwise`) in which calls may come."""
+        if otherwise is not None:
+            return one_of(self.forced(), otherwise)
+        if self.form.bare:
+            opening = re.escape(self.form.begin or self.form.before[:1])
+            free = {"type": "regex", "pattern": rf"[^\s{opening}](.|\n)*"}
+            return one_of(self.forced(), free)
+        (trigger, *rest) = self._marked(self.form.begin)
+        after = sequence(*rest, self._group(""))
+        kind = "token_dispatch" if trigger["type"] == "token" else "dispatch"
+        key = trigger.get("token", trigger.get("value"))
+        return {"type": kind, "rules": [[key, after]], "loop": self.parallel}
+
+    def _group(self, begin: str) -> Format:
+        call = one_of(*(self._call(each) for each in self.functions))
+        more: list[Format] = []
+        if self.parallel and self.form.separator is not None:
+            more = [star(sequence(*self._marked(self.form.separator), call))]
+        return sequence(*self._marked(begin), call, *more, *self._marked(self.form.end))
+
+    def _call(self, function: Function) -> Format:
+        schema = function.schema if self.every or function.strict else ANY_OBJECT
+        before = self.form.before.replace("{name}", function.name)
+        arguments = {"type": "json_schema", "json_schema": dict(schema)}
+        return sequence(*self._marked(before), arguments, *self._marked(self.form.after))
+
+    def _optional_line(self) -> Format:
+        return {"type": "optional", "content": {"type": "const_string", "value": "\n"}}
+
+    def _marked(self, text: str) -> list[Format]:
+        return marked(text, self.special)
+
+
+def marked(text: str, special: Mapping[str, int]) -> list[Format]:
+    """Fixed text, its control tokens as tokens."""
+    if not special:
+        return [{"type": "const_string", "value": text}] if text else []
+    names = "|".join(re.escape(it) for it in sorted(special, key=len, reverse=True))
+    return [
+        {"type": "token", "token": special[part]}
+        if part in special
+        else {"type": "const_string", "value": part}
+        for part in re.split(f"({names})", text)
+        if part
+    ]
+
+
+def after_thinking(
+    thinking: Thinking, special: Mapping[str, int], answer: Format, budget_tokens: int | None
+) -> Format:
+    """Reasoning of at most `budget_tokens`, then `answer`.
+
+    The reasoning is there where the prompt begins it, may be there where it does not, and is not
+    there where the prompt ended it.
+    """
+    if thinking.closed:
+        return answer
+    thought: Format = {"type": "any_text"}
+    if budget_tokens is not None:
+        thought["max_tokens"] = budget_tokens
+    (end, *_) = marked(thinking.ends[0], special)
+    begins = [] if thinking.opened else [marked(it, special)[0] for it in thinking.begins]
+    tags = [
+        {"type": "tag", "begin": mark_of(begin), "content": thought, "end": mark_of(end)}
+        for begin in begins or [{"value": ""}]
+    ]
+    blank = {"type": "optional", "content": {"type": "const_string", "value": "\n\n"}}
+    both = sequence(one_of(*tags), blank)
+    first = both if thinking.opened else {"type": "optional", "content": both}
+    return sequence(first, answer)
+
+
+def mark_of(mark: Format) -> Any:
+    """A mark as a tag has it: a text, or a token."""
+    return mark if "token" in mark else mark["value"]
+
+
+def sequence(*elements: Format) -> Format:
+    """One after the other."""
+    return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": list(elements)}
+
+
+def one_of(*elements: Format) -> Format:
+    """Any of them."""
+    return elements[0] if len(elements) == 1 else {"type": "or", "elements": list(elements)}
+
+
+def star(content: Format) -> Format:
+    """Any number of them, none too."""
+    return {"type": "star", "content": content}
