@@ -30,7 +30,7 @@ from hostelry.containers.lmi.http.protocol import BoundedHeadProtocol
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
 from hostelry.containers.lmi.pooling.run import first_vector
 from hostelry.containers.lmi.refusal import Refusal, Surface
-from hostelry.containers.lmi.request.chat_template import load_chat_template
+from hostelry.containers.lmi.request.chat_template import ChatTemplate, load_chat_template
 from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
 from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL
 from hostelry.containers.lmi.settings.config import DEFAULT_ADAPTERS, LmiConfig
@@ -43,6 +43,7 @@ from hostelry.containers.lmi.settings.model_source import (
 )
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.text_codec import TextCodec
+from hostelry.containers.lmi.tools.conventions import OFF, Conventions, conventions_of
 from hostelry.containers.lmi.vllm.choice import ChosenEngine
 
 DRAIN_S = 8.0
@@ -194,8 +195,29 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     await check_vectors(config, code, codec, chosen.backend)
     log.info("ready: %s, at most %d tokens a request", facts.dtype, facts.max_model_len)
     return LoadedModel(
-        backend=chosen.backend, codec=codec, chat=chat, registry=registry, defaults=defaults
+        backend=chosen.backend,
+        codec=codec,
+        chat=chat,
+        registry=registry,
+        defaults=defaults,
+        conventions=model_conventions(config, chat, codec),
     )
+
+
+def model_conventions(
+    config: LmiConfig, chat: ChatTemplate | None, codec: TextCodec
+) -> Conventions:
+    """The model's ways of writing calls and reasoning, which are logged."""
+    conventions = conventions_of(
+        "\n".join(chat.sources) if chat else None,
+        codec.control_tokens,
+        tool_parser=config.tool_call_parser,
+        reasoning_parser=config.reasoning_parser,
+        auto_calls=config.auto_tool_choice,
+    )
+    names = [it.name if it else OFF for it in (conventions.tools, conventions.reasoning)]
+    log.info("tool calls are read as %s, reasoning as %s", *names)
+    return conventions
 
 
 async def check_vectors(

@@ -7,12 +7,13 @@ from tokenizers import Tokenizer
 
 
 class TextCodec:
-    """Text to token ids and back."""
+    """Text to token ids and back; `control_tokens` are their ids by their text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         added = tokenizer.get_added_tokens_decoder().items()
-        self._special = frozenset(token_id for token_id, token in added if token.special)
+        self.control_tokens = {token.content: id_ for id_, token in added if token.special}
+        self._special = frozenset(self.control_tokens.values())
 
     @classmethod
     def load(cls, folder: Path) -> "TextCodec":

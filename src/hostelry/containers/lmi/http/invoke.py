@@ -390,6 +390,7 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
         chat=model.chat,
         fresh_seed=server.seeds.randrange(2**31),
         defaults=model.defaults,
+        conventions=model.conventions,
         max_logprobs=config.max_logprobs,
         trust_chat_template=config.trust_request_chat_template,
         strict_fields=config.strict_fields or asks_strictness(request),

@@ -18,6 +18,7 @@ from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingD
 from hostelry.containers.lmi.sessions.open_sessions import OpenSessions
 from hostelry.containers.lmi.settings.config import LmiConfig
 from hostelry.containers.lmi.text_codec import TextCodec
+from hostelry.containers.lmi.tools.conventions import Conventions
 
 QUEUE_RETRY_S = 1.0
 
@@ -40,6 +41,7 @@ class LoadedModel:
     chat: ChatTemplate | None
     registry: AdapterRegistry
     defaults: SamplingDefaults = NEUTRAL
+    conventions: Conventions = field(default_factory=Conventions)
 
 
 def idle_event() -> asyncio.Event:

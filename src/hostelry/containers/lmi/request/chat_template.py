@@ -25,12 +25,23 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token
 class ChatTemplate:
     """A compiled template with the model's special tokens."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str], clock: Clock) -> None:
-        """Compile `source`; raises ValueError with the line for invalid syntax."""
+    def __init__(
+        self,
+        source: str,
+        special_tokens: Mapping[str, str],
+        clock: Clock,
+        tools_source: str | None = None,
+    ) -> None:
+        """Compile `source`, and the template for chats with tools where there is one of its own.
+
+        Raises ValueError with the line for invalid syntax.
+        """
+        self.sources = (source, *([tools_source] if tools_source else []))
         self._special_tokens = dict(special_tokens)
         self._clock = clock
         try:
-            self._template = compile_template(source, clock)
+            self._template, *rest = [compile_template(each, clock) for each in self.sources]
+            self._tools_template = rest[0] if rest else self._template
         except TemplateError as error:
             raise ValueError(f"the chat template cannot be read: {error}") from error
 
@@ -54,7 +65,8 @@ class ChatTemplate:
         if template is not None:
             return render_apart(template, variables, self._clock)
         try:
-            return self._template.render(variables)
+            template_used = self._tools_template if variables["tools"] else self._template
+            return template_used.render(variables)
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise bad_request(
                 f"the model's chat template refused the messages: {error}", "messages"
@@ -64,7 +76,7 @@ class ChatTemplate:
 def marked(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The messages with a mark where the text of the last one ends."""
     last = messages[-1]
-    return [*messages[:-1], {**last, "content": last["content"] + MARK}]
+    return [*messages[:-1], {**last, "content": (last["content"] or "") + MARK}]
 
 
 def cut_at_mark(text: str) -> str:
@@ -91,13 +103,14 @@ def load_chat_template(
     no template. Raises ValueError when it cannot be compiled.
     """
     settings = tokenizer_settings(folder)
-    source = configured_source(configured, folder, model_dir or folder) or model_source(
-        folder, settings
-    )
+    source, tools_source = configured_source(configured, folder, model_dir or folder), None
+    if source is None:
+        source, tools_source = model_sources(folder, settings)
     if source is None:
         return None
     tokens = {name: token_text(settings.get(name)) for name in SPECIAL_TOKENS}
-    return ChatTemplate(source, {name: text for name, text in tokens.items() if text}, clock)
+    special = {name: text for name, text in tokens.items() if text}
+    return ChatTemplate(source, special, clock, tools_source)
 
 
 def tokenizer_settings(folder: Path) -> Mapping[str, Any]:
@@ -123,16 +136,23 @@ def configured_source(configured: str | None, folder: Path, model_dir: Path) -> 
     )
 
 
-def model_source(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    """The model's template: chat_template.jinja, else the tokenizer's default template."""
+def model_sources(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The model's template, and the one for chats with tools where it is another.
+
+    They are in chat_template.jinja, else in the tokenizer's settings.
+    """
     path = folder / "chat_template.jinja"
     if path.exists():
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8"), None
     given = settings.get("chat_template")
-    if isinstance(given, list):
-        named = {each.get("name"): each.get("template") for each in given if isinstance(each, dict)}
-        given = named.get("default")
-    return given if isinstance(given, str) else None
+    if not isinstance(given, list):
+        return (given if isinstance(given, str) else None), None
+    named = {each.get("name"): each.get("template") for each in given if isinstance(each, dict)}
+    default, tools = (
+        text if isinstance(text, str) else None
+        for text in (named.get("default"), named.get("tool_use"))
+    )
+    return default or tools, tools
 
 
 def token_text(value: object) -> str | None:

@@ -9,6 +9,7 @@ from hostelry.containers.lmi.request.adapter_choice import Caller
 from hostelry.containers.lmi.request.chat_fields import ChatFields
 from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS
 from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
+from hostelry.containers.lmi.tools.conventions import Conventions
 
 
 class ChatRenderer(Protocol):
@@ -26,7 +27,7 @@ class ParseContext:
     `served` are the names of the base model, `model_name` the one in responses. `fresh_seed` is
     the seed of a request that gives none, `defaults` its other sampling. With `strict_fields` a
     field outside the table of fields is refused; with `trust_chat_template` a request may have a
-    template of its own.
+    template of its own. `conventions` say how the model writes calls and reasoning.
     """
 
     dialect: Surface
@@ -42,3 +43,4 @@ class ParseContext:
     max_logprobs: int = MAX_LOGPROBS
     strict_fields: bool = False
     trust_chat_template: bool = False
+    conventions: Conventions = field(default_factory=Conventions)

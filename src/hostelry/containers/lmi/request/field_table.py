@@ -42,6 +42,7 @@ class FieldRow:
 PROMPT, MESSAGES, INPUTS, PARAMETERS = "prompt", "messages", "inputs", "parameters"
 OPENAI = (PROMPT, MESSAGES)
 SAMPLED = (PROMPT, MESSAGES, PARAMETERS)
+NOT_CHATS = (PROMPT, PARAMETERS)
 EVERYWHERE = (PROMPT, MESSAGES, INPUTS)
 
 
@@ -80,8 +81,8 @@ def refused(
     )
 
 
-NO_TOOLS = "tool calls are not done by this version"
-NO_THINKING = "reasoning is not split from the answer by this version"
+NO_LEGACY_TOOLS = "the older form of tools and tool_choice, which take its place"
+ONLY_IN_CHATS = "only a chat's reasoning has a budget; send messages"
 TEXT_ONLY = "this server reads and writes text"
 ONE_ENGINE = "prefill and decoding are in one engine here; nothing is handed over"
 NOT_A_PROCESSOR = "this engine has no such processor of logits"
@@ -117,12 +118,15 @@ ROWS: tuple[FieldRow, ...] = (
     *done("chat_template", (MESSAGES,), "V", "with `option.trust_request_chat_template` alone"),
     *done("return_prompt_text", (MESSAGES,), "V", "`prompt_text` in the response"),
     *done("reasoning_effort", (MESSAGES,), "OV", "given to the chat template"),
-    *refused("thinking_token_budget", SAMPLED, "V", NO_THINKING, -1),
-    *refused("include_reasoning", (MESSAGES,), "V", NO_THINKING, True),
-    *refused("tools functions", (MESSAGES,), "OVLT", NO_TOOLS, []),
-    *refused("tool_choice function_call", (MESSAGES,), "OVLT", NO_TOOLS, "none", "auto"),
-    *accepted("parallel_tool_calls", (MESSAGES,), "OV", NO_TOOLS),
-    *refused("tool_prompt", (MESSAGES,), "T", NO_TOOLS),
+    *done("thinking_token_budget", (MESSAGES,), "V", "the most tokens of reasoning"),
+    *refused("thinking_token_budget", NOT_CHATS, "V", ONLY_IN_CHATS, -1),
+    *done("include_reasoning", (MESSAGES,), "V", "false leaves the reasoning out"),
+    *done("tools", (MESSAGES,), "OVLT", "functions that the answer may call"),
+    *done("tool_choice", (MESSAGES,), "OVLT", "none, auto, required or one function"),
+    *done("parallel_tool_calls", (MESSAGES,), "OV", "false: one call at most"),
+    *refused("functions", (MESSAGES,), "OVLT", NO_LEGACY_TOOLS, []),
+    *refused("function_call", (MESSAGES,), "OVLT", NO_LEGACY_TOOLS, "none", "auto"),
+    *refused("tool_prompt", (MESSAGES,), "T", "the chat template introduces the tools"),
     *refused("guideline", (MESSAGES,), "T", "put it into the messages"),
     # Length and ends
     *done("max_tokens", SAMPLED, "OVLT", "the most tokens of an answer"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from hostelry.containers.lmi.tools.reading import AnswerReading
 from hostelry.engine.request import SamplingParams
 from hostelry.engine.sampling.beams import BeamParams
 
@@ -72,7 +73,8 @@ class Repetition:
 class TextOptions:
     """Options of turning token ids into text.
 
-    Stop strings that end within the first `min_tokens` tokens are text like any other.
+    Stop strings that end within the first `min_tokens` tokens are text like any other;
+    `shown_tokens` are control tokens that are text.
     """
 
     stop: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class TextOptions:
     min_tokens: int = 0
     repetition: Repetition | None = None
     skip_special_tokens: bool = True
+    shown_tokens: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class AnswerForm:
     consecutive sequences. `token_ids` and `prompt_text` add the ids of all tokens and a chat's
     rendered prompt, and `tokens_as_ids` writes `token_id:7` for a token's text in logprobs.
     `continuous_usage` puts token counts into each chunk. `repeated` are members of the request that
-    a response of the Responses schema repeats.
+    a response of the Responses schema repeats. `reading` finds calls and reasoning.
     """
 
     schema: Schema
@@ -151,6 +154,7 @@ class AnswerForm:
     num_sequences: int = 1
     scores: PromptScores = PromptScores()
     repeated: Mapping[str, Any] = field(default_factory=dict)
+    reading: AnswerReading | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from typing import Any
 
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_by_model
+from hostelry.containers.lmi.request.answer_plan import plan_answer
 from hostelry.containers.lmi.request.chat_fields import parse_chat_fields
 from hostelry.containers.lmi.request.context import ParseContext
-from hostelry.containers.lmi.request.field_table import NO_TOOLS
 from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, shown
 from hostelry.containers.lmi.request.inputs import MAX_INPUTS
 from hostelry.containers.lmi.request.invocation import (
@@ -33,6 +33,7 @@ from hostelry.containers.lmi.request.sampling import (
     parse_texts,
     parse_truncation,
 )
+from hostelry.containers.lmi.request.tool_fields import parse_past_calls, parse_tool_use
 
 DEFAULT_COMPLETION_TOKENS = 16
 MAX_OPENAI_TEMPERATURE = 2
@@ -60,9 +61,12 @@ def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
             "the model has no chat template; set option.chat_template or send inputs or a prompt",
             "messages",
         )
-    messages = parse_messages(body.raw("messages"))
+    conventions = context.conventions
+    messages = parse_messages(body.raw("messages"), null_content=conventions.null_content)
+    tools = parse_tool_use(body)
     fields = parse_chat_fields(body, trust_template=context.trust_chat_template)
-    text = context.chat.render(messages, fields)
+    text = context.chat.render(messages, replace(fields, tools=tools.shown or None))
+    plan = plan_answer(body, tools, conventions, text, fields.template)
     max_tokens = body.integer("max_completion_tokens", 1) or body.integer("max_tokens", 1)
     max_tokens = max_tokens or context.defaults.max_new_tokens
     invocation = openai_invocation(
@@ -79,10 +83,16 @@ def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
     form = replace(
         invocation.form,
         role=role,
-        echoed=last["content"] if echoes else "",
+        echoed=(last["content"] or "") if echoes else "",
         prompt_text=body.flag("return_prompt_text"),
+        reading=plan.reading,
     )
-    return replace(invocation, form=form)
+    return replace(
+        invocation,
+        form=form,
+        texts=plan.texts(invocation.texts),
+        sampling=plan.sampling(invocation.sampling),
+    )
 
 
 def openai_invocation(
@@ -215,33 +225,44 @@ def one_prompt(value: object, add_special_tokens: bool) -> Prompt:
     )
 
 
-def parse_messages(value: object) -> list[dict[str, Any]]:
-    """Messages with plain text contents; other members are kept for the template."""
+def parse_messages(value: object, *, null_content: bool = False) -> list[dict[str, Any]]:
+    """Messages with plain text contents; other members are kept for the template.
+
+    With `null_content` a message with calls and no content has null, else an empty text.
+    """
     if not isinstance(value, list) or not 0 < len(value) <= MAX_MESSAGES:
         raise bad_request(
             f"messages is {shown(value)}; it must be a list of 1 to {MAX_MESSAGES} messages",
             "messages",
         )
-    return [parse_message(each, f"messages[{number}]") for number, each in enumerate(value)]
+    return [
+        parse_message(each, f"messages[{number}]", null_content)
+        for number, each in enumerate(value)
+    ]
 
 
-def parse_message(value: object, where: str) -> dict[str, Any]:
+def parse_message(value: object, where: str, null_content: bool) -> dict[str, Any]:
     """One message; text parts become one string, other parts are refused."""
     message = BodyFields(value, where)
     role = message.text("role")
     if not role:
         raise bad_request(f"{where} has no role", where)
-    message.refuse("tool_calls", ([],), NO_TOOLS)
+    message.refuse("function_call", (), "the history has calls in tool_calls")
+    members: dict[str, Any] = {name: message.raw(name) for name in message}
+    if message.raw("tool_calls"):
+        members["tool_calls"] = parse_past_calls(message.raw("tool_calls"), where)
+    if "reasoning" in message:
+        members.setdefault("reasoning_content", message.raw("reasoning"))
     content = message.raw("content")
     if isinstance(content, list):
         content = "".join(text_part(part, where) for part in content)
-    if content is None:
+    if content is None and not (null_content and message.raw("tool_calls")):
         content = ""
-    if not isinstance(content, str):
+    if not isinstance(content, str | None):
         raise bad_request(
             f"{where}.content is {shown(content)}; it must be a string or a list of parts", where
         )
-    return {**({} if not isinstance(value, dict) else value), "role": role, "content": content}
+    return {**members, "role": role, "content": content}
 
 
 def text_part(value: object, where: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hostelry.containers.lmi.request.invocation import AnswerForm, Schema
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
+from hostelry.containers.lmi.response.generation import RunningSequence
 from hostelry.containers.lmi.response.lmi_form import lmi_finish, openai_finish
 from hostelry.containers.lmi.response.logprobs_form import (
     chat_logprobs,
@@ -14,6 +15,10 @@ from hostelry.containers.lmi.response.logprobs_form import (
     prompt_logprobs,
     scored_piece,
 )
+from hostelry.containers.lmi.response.tool_form import call_ids, delta_members, message_members
+from hostelry.containers.lmi.tools.deltas import Delta
+from hostelry.containers.lmi.tools.reading import read_whole
+from hostelry.engine.request import FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,32 @@ class OpenAIForm:
             content["token_ids"] = [] if piece.token_id is None else [piece.token_id]
         return self._chunk(index, content, self._finish(piece), sequence, sequence.num_tokens)
 
+    def read_chunks(
+        self,
+        running: RunningSequence,
+        piece: Piece,
+        deltas: Sequence[Delta],
+        num_calls: int,
+        *,
+        has_calls: bool,
+    ) -> list[dict[str, Any]]:
+        """The chunks of one token's `deltas`, after `num_calls` calls; the last has the finish."""
+        reading, index, sequence = self.form.reading, running.index, running.generated
+        assert reading is not None
+        found = list(delta_members(deltas, num_calls, call_ids(reading, self.id, index)))
+        if piece.finish_reason or (not found and self.shows_tokens):
+            found.append({})
+        contents: list[dict[str, Any]] = [{"delta": each} for each in found]
+        if contents and self.form.num_top_tokens is not None:
+            contents[0]["logprobs"] = self._logprobs([piece], sequence, offset=0)
+        if contents and self.form.token_ids:
+            contents[0]["token_ids"] = [] if piece.token_id is None else [piece.token_id]
+        chunks = [self._chunk(index, each, None, sequence) for each in contents]
+        if piece.finish_reason:
+            finish = self._finish(piece, has_calls=has_calls)
+            chunks[-1]["choices"][0]["finish_reason"] = finish
+        return chunks
+
     def closing(self, sequences: Sequence[GeneratedSequence]) -> list[dict[str, Any]]:
         """The chunks after the last token."""
         if not self.form.include_usage:
@@ -123,7 +154,15 @@ class OpenAIForm:
 
     def _choice(self, index: int, sequence: GeneratedSequence) -> dict[str, Any]:
         content: dict[str, Any]
-        if self._chat:
+        has_calls = False
+        if self.form.reading is not None:
+            answer = read_whole(self.form.reading, sequence.text)
+            has_calls = bool(answer.calls)
+            if self.form.echoed:
+                answer.content = self.form.echoed + (answer.content or "")
+            members = message_members(answer, call_ids(self.form.reading, self.id, index))
+            content = {"message": {"role": self.form.role, **members}}
+        elif self._chat:
             text = self.form.echoed + sequence.text
             content = {"message": {"role": self.form.role, "content": text}}
         else:
@@ -131,7 +170,8 @@ class OpenAIForm:
             content |= {**self._prompt_logprobs(sequence), **self._of_prompt(sequence)}
         if self.form.token_ids:
             content["token_ids"] = sequence.token_ids
-        finish = self._finish(sequence.pieces[-1]) if sequence.pieces else None
+        last = sequence.pieces[-1] if sequence.pieces else None
+        finish = self._finish(last, has_calls=has_calls) if last else None
         logprobs = self._logprobs(sequence.pieces, sequence, offset=0)
         return {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
 
@@ -142,7 +182,12 @@ class OpenAIForm:
             return {}
         return {"prompt_logprobs": prompt_logprobs(sequence, num_top, self.token_text)}
 
-    def _finish(self, piece: Piece) -> str | None:
+    def _finish(self, piece: Piece, *, has_calls: bool = False) -> str | None:
+        """The finish reason; that of a call which the request named is OpenAI's: stop."""
+        reading = self.form.reading
+        ended = piece.finish_reason in (FinishReason.EOS, FinishReason.STOP)
+        if has_calls and ended and not (reading and reading.named_choice):
+            return "tool_calls"
         name = lmi_finish if self.lmi_names else openai_finish
         return name(piece.finish_reason)
 

@@ -16,7 +16,10 @@ class SequenceText:
         self, codec: TextCodec, prompt_token_ids: Sequence[int], texts: TextOptions
     ) -> None:
         def decode(token_ids: list[int]) -> str:
-            return codec.decode(token_ids, skip_special_tokens=texts.skip_special_tokens)
+            if not texts.shown_tokens or not texts.skip_special_tokens:
+                return codec.decode(token_ids, skip_special_tokens=texts.skip_special_tokens)
+            shown = [it for it in token_ids if it in texts.shown_tokens or not codec.is_special(it)]
+            return codec.decode(shown, skip_special_tokens=False)
 
         self._detokenizer = IncrementalDetokenizer(decode, prompt_token_ids)
         self._stops = StopStrings(texts.stop, include_stop=texts.include_stop)

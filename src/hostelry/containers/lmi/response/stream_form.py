@@ -1,7 +1,7 @@
 """Bytes of a streamed response, step by step, in each schema."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -11,6 +11,7 @@ from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.generation import RunningSequence
 from hostelry.containers.lmi.response.lmi_form import LmiForm
 from hostelry.containers.lmi.response.openai_form import OpenAIForm
+from hostelry.containers.lmi.tools.reading import AnswerReading, ReadingState
 
 JSON = "application/json"
 JSONLINES = "application/jsonlines"
@@ -85,10 +86,14 @@ class LmiStream:
 
 @dataclass(frozen=True, slots=True)
 class OpenAIStream:
-    """OpenAI's chunks: server-sent events on the /v1 routes, bare lines on /invocations."""
+    """OpenAI's chunks: server-sent events on the /v1 routes, bare lines on /invocations.
+
+    `states` are those of reading each choice for calls and reasoning.
+    """
 
     form: OpenAIForm
     sse: bool
+    states: dict[int, ReadingState] = field(default_factory=dict)
 
     @property
     def content_type(self) -> str:
@@ -101,12 +106,29 @@ class OpenAIStream:
 
     def step(self, sequences: Sequence[GeneratedSequence], pieces: Pieces) -> bytes:
         """A chunk per token; tokens without text yet are left out unless they carry more."""
+        reading = self.form.form.reading
+        if reading is not None:
+            return framed([chunk for it in pieces for chunk in self._read(reading, *it)], self.sse)
         chunks = [
             self.form.chunk(running.index, piece, running.generated)
             for running, piece in pieces
             if piece.text or piece.finish_reason or self.form.shows_tokens
         ]
         return framed(chunks, self.sse)
+
+    def _read(
+        self, reading: AnswerReading, running: RunningSequence, piece: Piece
+    ) -> list[dict[str, Any]]:
+        """The chunks of one token, by what is found in the text so far."""
+        state = self.states.get(running.index) or reading.start()
+        num_calls = state.num_calls
+        state, deltas = reading.feed(state, piece.text)
+        if piece.finish_reason:
+            state, last = reading.finish(state)
+            deltas += last
+        self.states[running.index] = state
+        has_calls = state.num_calls > 0
+        return self.form.read_chunks(running, piece, deltas, num_calls, has_calls=has_calls)
 
     def closing(self, sequences: Sequence[GeneratedSequence]) -> bytes:
         """Usage where requested, and the end mark of server-sent events."""

@@ -44,6 +44,8 @@ from hostelry.containers.lmi.settings.pooled_options import PooledOptions, read_
 from hostelry.containers.lmi.settings.secure_mode import SecureModeError
 from hostelry.containers.lmi.settings.tenant_options import parse_policies, parse_policy
 from hostelry.containers.lmi.settings.tgi_options import TGI_VARIABLES
+from hostelry.containers.lmi.tools.conventions import OFF
+from hostelry.containers.lmi.tools.families import REASONING_FAMILIES, TOOL_FAMILIES
 from hostelry.engine import request as engine_request
 from hostelry.engine.scheduler.tenants import TenantPolicy
 
@@ -107,6 +109,7 @@ class LmiConfig:
     leave the choice to the engine. `served` are the names of the base model in requests,
     `model_name` the one in responses. `max_loras` bounds the distinct adapters of one step (None:
     no bound), `max_cpu_loras` the pinned ones; the number of registered ones is not limited.
+    `tool_call_parser` and `reasoning_parser` None go by the chat template.
     `adapters` is the folder of the model's own adapters, inside the model folder; `lora_modules`
     are more of them. `config_overrides` are in the place of members of config.json. Defaults of
     sampling come from `generation_config` (auto, vllm, or a folder) and `generation_overrides`.
@@ -161,6 +164,9 @@ class LmiConfig:
     chat_template: str | None = None
     strict_fields: bool = False
     trust_request_chat_template: bool = False
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
+    auto_tool_choice: bool = True
     predict_timeout_s: float = 240.0
     loading_timeout_s: float = 1800.0
     codes: StatusCodes = field(default_factory=StatusCodes)
@@ -242,6 +248,9 @@ def resolve_config(
         chat_template=read.text("chat_template"),
         strict_fields=read.flag("strict_fields", False),
         trust_request_chat_template=read.flag("trust_request_chat_template", False),
+        tool_call_parser=read.choice("tool_call_parser", "", (*TOOL_FAMILIES, OFF)) or None,
+        reasoning_parser=reasoning_parser(read),
+        auto_tool_choice=read.flag("enable_auto_tool_choice", True),
         predict_timeout_s=read.integer("predict_timeout", 240, 1),
         loading_timeout_s=read.integer("model_loading_timeout", 1800, 1),
         codes=read.codes(),
@@ -304,6 +313,12 @@ def max_logprobs(options: Options) -> int:
     return (
         MAX_LOGPROBS if setting is None else whole_number(setting, 0, engine_request.MAX_LOGPROBS)
     )
+
+
+def reasoning_parser(read: OptionReader) -> str | None:
+    """The parser's name, `none` where reasoning is turned off, or None to go by the template."""
+    name = read.choice("reasoning_parser", "", (*REASONING_FAMILIES, OFF)) or None
+    return name or (None if read.flag("enable_reasoning", True) else OFF)
 
 
 def lora_modules(

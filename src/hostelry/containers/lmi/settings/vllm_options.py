@@ -27,8 +27,6 @@ LOADING = "weights are read from the model's safetensors files; answers are the 
 WATCHING = "it is for logs, metrics and traces; answers are the same"
 GATEWAY = "clients meet the gateway, not this server"
 NO_CODE = "code of the model's author is not run in this server"
-NO_TOOLS = "tool calls are refused"
-NO_REASONING = "reasoning is not split from the answer"
 
 MODEL_ARGUMENTS: Rows = {
     "max_model_len": done("the most tokens of a request, prompt and answer together"),
@@ -216,9 +214,13 @@ FRONTEND_ARGUMENTS: Rows = {
     "tool_server": refused("left out; no tools are run here"),
     "tokens_only": refused("false; requests and answers are text"),
     "config": refused("left out; give each argument as a variable of its own"),
-    **each("enable_auto_tool_choice tool_call_parser exclude_tools_when_tool_choice_none "
-           "tool_strict_level", without_effect(NO_TOOLS)),
-    **each("enable_reasoning reasoning_parser reasoning_config", without_effect(NO_REASONING)),
+    "enable_auto_tool_choice": done("false: calls only where a request forces them"),
+    "tool_call_parser": done("how the model writes calls; left out: as its template shows"),
+    "exclude_tools_when_tool_choice_none": refused("false; the template always gets the tools"),
+    "tool_strict_level": refused("left out; a tool's own strict is honoured"),
+    "enable_reasoning": done("false: reasoning stays in the content"),
+    "reasoning_parser": done("how the model writes reasoning; left out: as its template shows"),
+    "reasoning_config": refused("left out; reasoning_parser names the marks"),
     **each("cohere_is_reasoning_model cohere_format anthropic_disabled_thinking_effort",
            without_effect("routes of Cohere and Anthropic are not served", "true", "cmd4")),
     **each("enable_scale_out enable_tokenizer_info_endpoint enable_server_load_tracking "

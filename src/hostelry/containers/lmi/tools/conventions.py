@@ -1,5 +1,6 @@
 """One model's way of writing calls and reasoning, configured or as its template shows."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -14,6 +15,7 @@ from hostelry.containers.lmi.tools.families import (
 )
 
 OFF: Final = "none"
+_NULL_CONTENT = re.compile(r"content['\"\]]*\s+is\s+(not\s+)?none", re.IGNORECASE)
 
 # A family and what a template of it holds; the first of which all is there counts.
 TOOL_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -44,13 +46,15 @@ class Conventions:
 
     `auto_calls` is unset where the configuration says so: then calls are made only when a request
     forces them. `special` are the markers that are control tokens, and their ids.
-    `takes_tools` is whether the template shows tools to the model.
+    `takes_tools` is whether the template shows tools to the model, `null_content` whether it looks
+    for null in the content of a message with calls.
     """
 
     tools: ToolFamily | None = None
     reasoning: ReasoningFamily | None = None
     auto_calls: bool = True
     takes_tools: bool = False
+    null_content: bool = False
     special: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -76,7 +80,8 @@ def conventions_of(
         tools=tools,
         reasoning=reasoning,
         auto_calls=auto_calls,
-        takes_tools="tools" in text,
+        takes_tools=re.search(r"\btools\b", text) is not None,
+        null_content=_NULL_CONTENT.search(text) is not None,
         special={marker: special[marker] for marker in markers if marker in special},
     )
 

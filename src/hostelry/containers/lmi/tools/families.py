@@ -148,6 +148,7 @@ REASONING_FAMILIES: Mapping[str, ReasoningFamily] = {
             thinking=replace(THINK, assumed=True),
             markers=("<think>", "</think>"),
         ),
+        ReasoningFamily(name="deepseek_v3", thinking=THINK, markers=("<think>", "</think>")),
         ReasoningFamily(
             name="mistral",
             thinking=Thinking(begins=("[THINK]",), ends=("[/THINK]",)),

@@ -26,7 +26,7 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadState:
+class ReadingState:
     """The states of both parsers, the channel, and the number of calls so far."""
 
     thinking: Any = None
@@ -57,21 +57,21 @@ class AnswerReading:
             return self
         return replace(self, thinking=self.thinking.after_prompt(prompt))
 
-    def start(self) -> ReadState:
+    def start(self) -> ReadingState:
         """The state before the first character."""
-        return ReadState(
+        return ReadingState(
             thinking=self.thinking.start() if self.thinking else None,
             calls=self.calls.start() if self.calls else None,
         )
 
-    def feed(self, state: ReadState, text: str) -> tuple[ReadState, tuple[Delta, ...]]:
+    def feed(self, state: ReadingState, text: str) -> tuple[ReadingState, tuple[Delta, ...]]:
         """The state after more text, and the deltas that it made certain."""
         if self.thinking is None:
             return self._found(state, (ContentText(text),))
         thinking, deltas = self.thinking.feed(state.thinking, text)
         return self._found(replace(state, thinking=thinking), deltas)
 
-    def finish(self, state: ReadState) -> tuple[ReadState, tuple[Delta, ...]]:
+    def finish(self, state: ReadingState) -> tuple[ReadingState, tuple[Delta, ...]]:
         """The state and the last deltas at the end of all text."""
         found: list[Delta] = []
         if self.thinking is not None:
@@ -86,8 +86,8 @@ class AnswerReading:
         return state, tuple(found)
 
     def _found(
-        self, state: ReadState, deltas: tuple[Delta, ...]
-    ) -> tuple[ReadState, tuple[Delta, ...]]:
+        self, state: ReadingState, deltas: tuple[Delta, ...]
+    ) -> tuple[ReadingState, tuple[Delta, ...]]:
         """Calls in the content among `deltas`."""
         shown: list[Delta] = []
         for delta in deltas:
@@ -100,8 +100,8 @@ class AnswerReading:
         return state, tuple(shown)
 
     def _shown(
-        self, state: ReadState, deltas: tuple[Delta, ...]
-    ) -> tuple[ReadState, tuple[Delta, ...]]:
+        self, state: ReadingState, deltas: tuple[Delta, ...]
+    ) -> tuple[ReadingState, tuple[Delta, ...]]:
         """The deltas without blanks at the seams, further calls and unwanted reasoning."""
         shown: list[Delta] = []
         for delta in deltas:
@@ -119,7 +119,7 @@ class AnswerReading:
         return state, tuple(shown)
 
 
-def with_text(state: ReadState, delta: ContentText | ReasoningText) -> tuple[ReadState, str]:
+def with_text(state: ReadingState, delta: ContentText | ReasoningText) -> tuple[ReadingState, str]:
     """The state after a text, and the part of it that is shown now."""
     channel = state.channel
     kind = type(delta)
