@@ -15,6 +15,7 @@ from hostelry.containers.lmi.fake import FakeBackend
 from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
 from hostelry.containers.lmi.http.app import build_app
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
+from hostelry.containers.lmi.lifecycle import model_conventions
 from hostelry.containers.lmi.request.chat_template import ChatTemplate
 from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
 from hostelry.containers.lmi.text_codec import TextCodec
@@ -65,6 +66,7 @@ def server(
     *,
     settings: LmiConfig | None = None,
     backend: FakeBackend | None = None,
+    template: str = TEMPLATE,
 ) -> LmiServer:
     """A ready server over a fake backend that answers each adapter with its text."""
     settings = settings or config("option.enable_lora=true")
@@ -75,8 +77,14 @@ def server(
     )
     registry.adopt((name, Path("/model/adapters") / name) for name in sorted(backend.adapters))
     clock = ManualClock()
-    chat = ChatTemplate(TEMPLATE, {"bos_token": SPECIAL[1]}, clock)
-    model = LoadedModel(backend=backend, codec=CODEC, chat=chat, registry=registry)
+    chat = ChatTemplate(template, {"bos_token": SPECIAL[1]}, clock)
+    model = LoadedModel(
+        backend=backend,
+        codec=CODEC,
+        chat=chat,
+        registry=registry,
+        conventions=model_conventions(settings, chat, CODEC),
+    )
     return LmiServer(config=settings, clock=clock, model=model, phase=ServerPhase.READY)
 
 

@@ -36,8 +36,13 @@ class ChatFields:
     template: str | None = None
 
 
-def parse_chat_fields(body: BodyFields, *, trust_template: bool) -> ChatFields:
-    """The fields of a chat's body; `trust_template` allows one of its own. Raises Refusal."""
+def parse_chat_fields(
+    body: BodyFields, defaults: Mapping[str, Any], *, trust_template: bool
+) -> ChatFields:
+    """The fields of a chat's body, its variables before those of `defaults`.
+
+    `trust_template` allows a template of its own. Raises Refusal.
+    """
     continues = body.flag("continue_final_message")
     prompted = body.flag("add_generation_prompt", not continues)
     if continues and prompted:
@@ -46,7 +51,7 @@ def parse_chat_fields(body: BodyFields, *, trust_template: bool) -> ChatFields:
             "the last message or begins one",
             "continue_final_message",
         )
-    variables = parse_variables(body)
+    variables = {**defaults, **parse_variables(body)}
     given = body.raw("documents") if "documents" in body else variables.pop("documents", None)
     return ChatFields(
         add_generation_prompt=prompted,

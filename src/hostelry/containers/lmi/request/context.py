@@ -27,7 +27,8 @@ class ParseContext:
     `served` are the names of the base model, `model_name` the one in responses. `fresh_seed` is
     the seed of a request that gives none, `defaults` its other sampling. With `strict_fields` a
     field outside the table of fields is refused; with `trust_chat_template` a request may have a
-    template of its own. `conventions` say how the model writes calls and reasoning.
+    template of its own. `template_variables` are those of chat templates in requests that give
+    none. `conventions` say how the model writes calls and reasoning.
     """
 
     dialect: Surface
@@ -43,4 +44,5 @@ class ParseContext:
     max_logprobs: int = MAX_LOGPROBS
     strict_fields: bool = False
     trust_chat_template: bool = False
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
     conventions: Conventions = field(default_factory=Conventions)

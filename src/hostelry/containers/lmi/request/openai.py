@@ -64,7 +64,9 @@ def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
     conventions = context.conventions
     messages = parse_messages(body.raw("messages"), null_content=conventions.null_content)
     tools = parse_tool_use(body)
-    fields = parse_chat_fields(body, trust_template=context.trust_chat_template)
+    fields = parse_chat_fields(
+        body, context.template_variables, trust_template=context.trust_chat_template
+    )
     text = context.chat.render(messages, replace(fields, tools=tools.shown or None))
     plan = plan_answer(body, tools, conventions, text, fields.template)
     max_tokens = body.integer("max_completion_tokens", 1) or body.integer("max_tokens", 1)
@@ -248,7 +250,7 @@ def parse_message(value: object, where: str, null_content: bool) -> dict[str, An
     if not role:
         raise bad_request(f"{where} has no role", where)
     message.refuse("function_call", (), "the history has calls in tool_calls")
-    members: dict[str, Any] = {name: message.raw(name) for name in message}
+    members = message.as_dict()
     if message.raw("tool_calls"):
         members["tool_calls"] = parse_past_calls(message.raw("tool_calls"), where)
     if "reasoning" in message:

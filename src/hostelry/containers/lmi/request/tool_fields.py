@@ -35,7 +35,7 @@ class ToolUse:
 def parse_tool_use(body: BodyFields) -> ToolUse:
     """The tools of a chat's body; raises Refusal."""
     tools = body.raw("tools")
-    offered = parse_tools(tools) if tools else ()
+    offered = () if tools is None else parse_tools(tools)
     choice = body.raw("tool_choice") if "tool_choice" in body else "auto"
     is_parallel = body.flag("parallel_tool_calls", True)
     if not offered and choice not in ("none", "auto"):
@@ -138,11 +138,10 @@ def past_call(value: object, where: str) -> dict[str, Any]:
             "of one; mend it before you send the call back",
             where,
         )
-    members = {name: function.raw(name) for name in function}
     return {
-        **{name: call.raw(name) for name in call},
+        **call.as_dict(),
         "type": "function",
-        "function": {**members, "arguments": arguments},
+        "function": {**function.as_dict(), "arguments": arguments},
     }
 
 

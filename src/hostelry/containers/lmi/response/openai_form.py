@@ -110,7 +110,8 @@ class OpenAIForm:
             contents[0]["logprobs"] = self._logprobs([piece], sequence, offset=0)
         if contents and self.form.token_ids:
             contents[0]["token_ids"] = [] if piece.token_id is None else [piece.token_id]
-        chunks = [self._chunk(index, each, None, sequence) for each in contents]
+        num_tokens = sequence.num_tokens
+        chunks = [self._chunk(index, each, None, sequence, num_tokens) for each in contents]
         if piece.finish_reason:
             finish = self._finish(piece, has_calls=has_calls)
             chunks[-1]["choices"][0]["finish_reason"] = finish

@@ -19,6 +19,7 @@ from typing import Any
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.containers.lmi.artifact_path import CONTAINER_MODEL_DIR
 from hostelry.containers.lmi.refusal import StatusCodes, Surface
+from hostelry.containers.lmi.request.chat_fields import OWN_VARIABLES
 from hostelry.containers.lmi.request.inputs import FORMATTERS
 from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS
 from hostelry.containers.lmi.settings.code_settings import (
@@ -109,7 +110,8 @@ class LmiConfig:
     leave the choice to the engine. `served` are the names of the base model in requests,
     `model_name` the one in responses. `max_loras` bounds the distinct adapters of one step (None:
     no bound), `max_cpu_loras` the pinned ones; the number of registered ones is not limited.
-    `tool_call_parser` and `reasoning_parser` None go by the chat template.
+    `tool_call_parser` and `reasoning_parser` None go by the chat template, whose variables are
+    `template_variables` unless a request gives them.
     `adapters` is the folder of the model's own adapters, inside the model folder; `lora_modules`
     are more of them. `config_overrides` are in the place of members of config.json. Defaults of
     sampling come from `generation_config` (auto, vllm, or a folder) and `generation_overrides`.
@@ -167,6 +169,7 @@ class LmiConfig:
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
     auto_tool_choice: bool = True
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
     predict_timeout_s: float = 240.0
     loading_timeout_s: float = 1800.0
     codes: StatusCodes = field(default_factory=StatusCodes)
@@ -251,6 +254,7 @@ def resolve_config(
         tool_call_parser=read.choice("tool_call_parser", "", (*TOOL_FAMILIES, OFF)) or None,
         reasoning_parser=reasoning_parser(read),
         auto_tool_choice=read.flag("enable_auto_tool_choice", True),
+        template_variables=template_variables(read),
         predict_timeout_s=read.integer("predict_timeout", 240, 1),
         loading_timeout_s=read.integer("model_loading_timeout", 1800, 1),
         codes=read.codes(),
@@ -290,6 +294,16 @@ def config_overrides(read: OptionReader) -> dict[str, Any]:
         **({"rope_scaling": dict(scaling)} if scaling else {}),
         **({} if theta is None else {"rope_theta": theta}),
     }
+
+
+def template_variables(read: OptionReader) -> Mapping[str, Any]:
+    """Variables of the chat template. Raises ConfigurationError for those of a request."""
+    variables = read.members("default_chat_template_kwargs")
+    if taken := sorted(OWN_VARIABLES & variables.keys()):
+        raise ConfigurationError(
+            f"option.default_chat_template_kwargs has {taken[0]}, which only a request can set"
+        )
+    return variables
 
 
 def weight_dtype(options: Options, dtype: str) -> str:

@@ -199,7 +199,9 @@ FRONTEND_ARGUMENTS: Rows = {
     "chat_template_content_format": refused(
         "auto or string; the template is given each content as one text", "string"
     ),
-    "default_chat_template_kwargs": refused("left out; give chat_template_kwargs in each request"),
+    "default_chat_template_kwargs": done(
+        "a JSON object: variables of the chat template, below those of a request"
+    ),
     "trust_request_chat_template": done("true allows requests to have templates of their own"),
     "response_role": refused("assistant, the role of every answer", "assistant"),
     "return_tokens_as_token_ids": refused("false; tokens in log-probabilities are texts"),

@@ -90,8 +90,13 @@ class Harmony:
         self, state: HarmonyState, final: bool
     ) -> tuple[HarmonyState, tuple[Delta, ...]] | None:
         """Text without a header is content; of a cut header nothing is shown."""
-        is_cut = final and state.held.lstrip().startswith((START, CHANNEL))
-        return replace(state, kind="content", held="" if is_cut else state.held), ()
+        text = state.held.lstrip()
+        if final and text.startswith((START, CHANNEL)):
+            return replace(state, kind="content", held=""), ()
+        if text.startswith(START):  # of a header that is too long: no other message begins here
+            shown = state.held[: len(state.held) - len(text) + len(START)]
+            return replace(state, kind="content", held=text[len(START) :]), (ContentText(shown),)
+        return replace(state, kind="content"), ()
 
     def _body(
         self, state: HarmonyState, final: bool

@@ -23,6 +23,7 @@ import msgspec
 from hostelry.base.json import decode
 from hostelry.engine.request import Request, SamplingParams, Structure
 from hostelry.engine.sampling.json_schema import kept_json_schema
+from hostelry.engine.sampling.structural_tag import kept_structural_tag
 
 SAME = frozenset(
     {
@@ -111,3 +112,5 @@ def structure_arguments(structure: Structure | None) -> dict[str, Any] | None:
                 return {"choice": decode(structure.text, list[str])}
             except msgspec.MsgspecError as error:
                 raise ValueError(f"the choice is no JSON list of texts: {error}") from error
+        case "structural_tag":
+            return {"structural_tag": kept_structural_tag(structure.text)}

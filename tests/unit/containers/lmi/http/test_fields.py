@@ -22,7 +22,10 @@ from hostelry.containers.lmi.request.field_table import (
     by_place,
 )
 
-TRUSTING = config("option.enable_lora=true\noption.trust_request_chat_template=true")
+TRUSTING = config(
+    "option.enable_lora=true\noption.trust_request_chat_template=true\n"
+    "option.tool_call_parser=hermes\noption.reasoning_parser=qwen3"
+)
 PATHS = {PROMPT: "/v1/completions", MESSAGES: "/v1/chat/completions"}
 USER = {"role": "user", "content": "hi there"}
 BODIES: Mapping[str, dict[str, Any]] = {
@@ -31,6 +34,8 @@ BODIES: Mapping[str, dict[str, Any]] = {
     INPUTS: {"inputs": "hi there"},
     PARAMETERS: {"inputs": "hi there"},
 }
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+WITH_TOOLS = {"chat_template": "{{ tools }}a"}
 # A value that changes the answer or the engine's request, beside other fields where it needs them.
 EFFECTS: Mapping[str, Any] = {
     "prompt": "ho", "inputs": "ho", "messages": [{"role": "user", "content": "ho"}],
@@ -54,6 +59,11 @@ EFFECTS: Mapping[str, Any] = {
     "documents": ([{"text": "x"}], {"chat_template": "{{ documents }}a"}),
     "chat_template": "{{ messages[0].content }}!",
     "reasoning_effort": ("low", {"chat_template": "{{ enable_thinking }}{{ reasoning_effort }}a"}),
+    "thinking_token_budget": 5,
+    "include_reasoning": (False, {"chat_template": "a<think>"}),
+    "tools": (TOOLS, WITH_TOOLS),
+    "tool_choice": ("required", {"tools": TOOLS, **WITH_TOOLS}),
+    "parallel_tool_calls": (False, {"tools": TOOLS, "tool_choice": "required", **WITH_TOOLS}),
     "return_prompt_text": True, "return_token_ids": True,
     "return_tokens_as_token_ids": (True, {"logprobs": 1}),
     "request_id": "mine",

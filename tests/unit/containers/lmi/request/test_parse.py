@@ -411,7 +411,7 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text only",
             id="an image",
         ),
-        pytest.param({"messages": MESSAGES, "tools": [{}]}, "tool calls", id="tools"),
+        pytest.param({"messages": MESSAGES, "tools": [{}]}, "tools", id="a tool that is none"),
         pytest.param(
             {"messages": MESSAGES, "response_format": {"type": "xml"}}, "text, json_object or",
             id="an unknown format",
