@@ -211,9 +211,9 @@ def model_conventions(
     conventions = conventions_of(
         "\n".join(chat.sources) if chat else None,
         codec.control_tokens,
-        tool_parser=config.tool_call_parser,
-        reasoning_parser=config.reasoning_parser,
-        auto_calls=config.auto_tool_choice,
+        tool_parser=config.tools.call_parser,
+        reasoning_parser=config.tools.reasoning_parser,
+        auto_calls=config.tools.auto_choice,
     )
     names = [it.name if it else OFF for it in (conventions.tools, conventions.reasoning)]
     log.info("tool calls are read as %s, reasoning as %s", *names)

@@ -391,7 +391,7 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
         fresh_seed=server.seeds.randrange(2**31),
         defaults=model.defaults,
         conventions=model.conventions,
-        template_variables=config.template_variables,
+        template_variables=config.tools.template_variables,
         max_logprobs=config.max_logprobs,
         trust_chat_template=config.trust_request_chat_template,
         strict_fields=config.strict_fields or asks_strictness(request),

@@ -19,7 +19,6 @@ from typing import Any
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.containers.lmi.artifact_path import CONTAINER_MODEL_DIR
 from hostelry.containers.lmi.refusal import StatusCodes, Surface
-from hostelry.containers.lmi.request.chat_fields import OWN_VARIABLES
 from hostelry.containers.lmi.request.inputs import FORMATTERS
 from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS
 from hostelry.containers.lmi.settings.code_settings import (
@@ -45,8 +44,7 @@ from hostelry.containers.lmi.settings.pooled_options import PooledOptions, read_
 from hostelry.containers.lmi.settings.secure_mode import SecureModeError
 from hostelry.containers.lmi.settings.tenant_options import parse_policies, parse_policy
 from hostelry.containers.lmi.settings.tgi_options import TGI_VARIABLES
-from hostelry.containers.lmi.tools.conventions import OFF
-from hostelry.containers.lmi.tools.families import REASONING_FAMILIES, TOOL_FAMILIES
+from hostelry.containers.lmi.settings.tool_settings import ToolSettings, parse_tool_settings
 from hostelry.engine import request as engine_request
 from hostelry.engine.scheduler.tenants import TenantPolicy
 
@@ -110,8 +108,6 @@ class LmiConfig:
     leave the choice to the engine. `served` are the names of the base model in requests,
     `model_name` the one in responses. `max_loras` bounds the distinct adapters of one step (None:
     no bound), `max_cpu_loras` the pinned ones; the number of registered ones is not limited.
-    `tool_call_parser` and `reasoning_parser` None go by the chat template, whose variables are
-    `template_variables` unless a request gives them.
     `adapters` is the folder of the model's own adapters, inside the model folder; `lora_modules`
     are more of them. `config_overrides` are in the place of members of config.json. Defaults of
     sampling come from `generation_config` (auto, vllm, or a folder) and `generation_overrides`.
@@ -166,10 +162,7 @@ class LmiConfig:
     chat_template: str | None = None
     strict_fields: bool = False
     trust_request_chat_template: bool = False
-    tool_call_parser: str | None = None
-    reasoning_parser: str | None = None
-    auto_tool_choice: bool = True
-    template_variables: Mapping[str, Any] = field(default_factory=dict)
+    tools: ToolSettings = field(default_factory=ToolSettings)
     predict_timeout_s: float = 240.0
     loading_timeout_s: float = 1800.0
     codes: StatusCodes = field(default_factory=StatusCodes)
@@ -195,10 +188,6 @@ def resolve_config(
     options = merge_options(env, properties_text)
     read = OptionReader(options)
     warnings = [*options.warnings, *option_warnings(options, env, image, read)]
-    try:
-        code = code_settings(env, options, listing)
-    except (CodeSettingsError, SecureModeError) as error:
-        raise ConfigurationError(str(error)) from error
     dialect = chosen_dialect(options, read, image)
     max_loras = read.optional_integer("max_loras", 1)
     model_id = read.text("model_id")
@@ -251,18 +240,23 @@ def resolve_config(
         chat_template=read.text("chat_template"),
         strict_fields=read.flag("strict_fields", False),
         trust_request_chat_template=read.flag("trust_request_chat_template", False),
-        tool_call_parser=read.choice("tool_call_parser", "", (*TOOL_FAMILIES, OFF)) or None,
-        reasoning_parser=reasoning_parser(read),
-        auto_tool_choice=read.flag("enable_auto_tool_choice", True),
-        template_variables=template_variables(read),
+        tools=parse_tool_settings(read),
         predict_timeout_s=read.integer("predict_timeout", 240, 1),
         loading_timeout_s=read.integer("model_loading_timeout", 1800, 1),
         codes=read.codes(),
         request_id_header=read.parsed("/request_id_header_key", header_name) or "x-request-id",
-        code=code,
+        code=author_code(env, options, listing),
         pooled=read_pooled(read),
         warnings=tuple(warnings),
     )
+
+
+def author_code(env: Mapping[str, str], options: Options, listing: Collection[str]) -> CodeSettings:
+    """Settings of the author's code. Raises ConfigurationError."""
+    try:
+        return code_settings(env, options, listing)
+    except (CodeSettingsError, SecureModeError) as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def served_names(read: OptionReader, image: ImageKind, model_id: str | None) -> tuple[str, ...]:
@@ -296,16 +290,6 @@ def config_overrides(read: OptionReader) -> dict[str, Any]:
     }
 
 
-def template_variables(read: OptionReader) -> Mapping[str, Any]:
-    """Variables of the chat template. Raises ConfigurationError for those of a request."""
-    variables = read.members("default_chat_template_kwargs")
-    if taken := sorted(OWN_VARIABLES & variables.keys()):
-        raise ConfigurationError(
-            f"option.default_chat_template_kwargs has {taken[0]}, which only a request can set"
-        )
-    return variables
-
-
 def weight_dtype(options: Options, dtype: str) -> str:
     """The weights' type: int8, or as stored. Raises ConfigurationError for other kinds."""
     cache = options.settings.get("kv_cache_dtype")
@@ -327,12 +311,6 @@ def max_logprobs(options: Options) -> int:
     return (
         MAX_LOGPROBS if setting is None else whole_number(setting, 0, engine_request.MAX_LOGPROBS)
     )
-
-
-def reasoning_parser(read: OptionReader) -> str | None:
-    """The parser's name, `none` where reasoning is turned off, or None to go by the template."""
-    name = read.choice("reasoning_parser", "", (*REASONING_FAMILIES, OFF)) or None
-    return name or (None if read.flag("enable_reasoning", True) else OFF)
 
 
 def lora_modules(

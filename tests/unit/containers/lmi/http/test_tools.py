@@ -11,6 +11,7 @@ from tests.unit.containers.lmi.tiny import Answer, ask, config, fake, ids, serve
 from hostelry.containers.lmi.fake import FACTS, FakeBackend
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.request.tool_fields import MAX_TOOLS
+from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 
 CHAT = "/v1/chat/completions"
 ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -308,3 +309,23 @@ def test_reasoning_stays_in_the_content_where_it_is_turned_off() -> None:
     given = served("<think>a</think>b", options="option.reasoning_parser=none")
     answer = chat(given, tools=None, max_tokens=50)
     assert answer.json["choices"][0]["message"]["content"] == "<think>a</think>b"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param("option.tool_call_parser=qwen", "hermes", id="an unknown parser of calls"),
+        pytest.param("option.reasoning_parser=x", "deepseek_r1", id="an unknown one of reasoning"),
+        pytest.param(
+            'option.default_chat_template_kwargs={"tools": []}', "tools", id="a request's variable"
+        ),
+        pytest.param(
+            "option.default_chat_template_kwargs=[1]", "default_chat_template_kwargs",
+            id="variables that are no object",
+        ),
+        pytest.param("option.enable_auto_tool_choice=maybe", "maybe", id="a flag that is none"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_stops_the_server_by_name(options: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        config(options)
