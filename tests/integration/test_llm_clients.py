@@ -31,6 +31,11 @@ PACKAGES = {
         "llama-index-embeddings-openai-like==0.4.0",
     ),
 }
+TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}<tool_call>{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 MESSAGES: Any = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
 Way = dict[str, str]
 
@@ -42,8 +47,9 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
     encoder = tiny_encoder(root / "encoder", "Bert")
     write_modules(encoder, "mean_tokens", max_seq_length=32)
     write_word_tokenizer(encoder)
+    options = {"OPTION_ENABLE_LORA": "true", "OPTION_CHAT_TEMPLATE": TEMPLATE}
     with (
-        serving(byte_model(root), root / "log", OPTION_ENABLE_LORA="true") as server,
+        serving(byte_model(root), root / "log", **options) as server,
         serving(encoder, root / "encoder.log") as vectors,
     ):
         endpoint = components_endpoint(
@@ -71,20 +77,21 @@ def test_a_frameworks_classes_give_what_openais_client_gives(
         [python, program], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
     expected = plainly(ways[way])
-    assert said["chat"] == expected["chat"] != ""
-    assert said["stream"] == said["chat"]
-    assert said["several"] == [said["chat"]] * 3
-    assert said["usage"] == expected["usage"]
-    assert said["completion"] == expected["completion"]
-    first, second = said["vector"]
+    assert reported["chat"] == expected["chat"] != ""
+    assert reported["stream"] == reported["chat"]
+    assert reported["several"] == [reported["chat"]] * 3
+    assert reported["usage"] == expected["usage"]
+    assert reported["completion"] == expected["completion"]
+    assert reported["call"]["good"] in (True, False)
+    first, second = reported["vector"]
     assert first == pytest.approx(expected["vector"], abs=1e-6)
     assert first != second
     if name == "with_langchain":
-        assert said["tokens"] == [said["usage"]]
-        assert said["structured"] == "bool"
-        assert said["scores"] == 12
+        assert reported["tokens"] == [reported["usage"]]
+        assert reported["structured"] == "bool"
+        assert reported["scores"] == 12
 
 
 def plainly(way: Way) -> dict[str, Any]:

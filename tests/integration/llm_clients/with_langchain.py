@@ -33,6 +33,8 @@ whole = chat().invoke(MESSAGES)
 pieces = list(chat(stream_usage=True).stream(MESSAGES))
 scored = chat(logprobs=True, top_logprobs=2).invoke("hello")
 verdict = chat(max_tokens=200).with_structured_output(Verdict, method="json_schema").invoke("judge")
+judge = chat(max_tokens=200).bind_tools([Verdict], tool_choice="any", parallel_tool_calls=False)
+(call,) = judge.invoke("judge").tool_calls
 print(
     json.dumps(
         {
@@ -43,6 +45,7 @@ print(
             "several": asyncio.run(several()),
             "scores": len(scored.response_metadata["logprobs"]["content"]),
             "structured": type(verdict.good).__name__,
+            "call": call["args"],
             "completion": OpenAI(model=MODEL, max_tokens=12, temperature=0, **SERVER).invoke("hi"),
             "vector": OpenAIEmbeddings(
                 model=ENCODER,

@@ -5,6 +5,7 @@ import json
 import os
 
 from llama_index.core.llms import ChatMessage
+from llama_index.core.tools import FunctionTool
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
 
@@ -19,9 +20,13 @@ MESSAGES = [
 def llm(**more: object) -> OpenAILike:
     """A greedy model of at most 12 tokens."""
     return OpenAILike(
-        model=MODEL, temperature=0, context_window=256, max_tokens=12, is_chat_model=True,
-        **more, **SERVER,
-    )  # fmt: skip
+        model=MODEL,
+        temperature=0,
+        context_window=256,
+        is_chat_model=True,
+        **{"max_tokens": 12, **more},
+        **SERVER,
+    )
 
 
 async def several() -> list[str]:
@@ -32,6 +37,17 @@ async def several() -> list[str]:
 
 whole = llm().chat(MESSAGES)
 pieces = list(llm().stream_chat(MESSAGES))
+
+
+def judge(good: bool) -> str:
+    """Return whether it is good."""
+    return str(good)
+
+
+tools = [FunctionTool.from_defaults(judge)]
+able = llm(is_function_calling_model=True, max_tokens=200)
+asked = able.chat_with_tools(tools, "judge", tool_required=True, allow_parallel_tool_calls=False)
+(call,) = able.get_tool_calls_from_response(asked)
 plain = OpenAILike(model=MODEL, temperature=0, max_tokens=12, is_chat_model=False, **SERVER)
 print(
     json.dumps(
@@ -40,6 +56,7 @@ print(
             "stream": "".join(it.delta or "" for it in pieces),
             "usage": whole.raw.usage.completion_tokens,
             "several": asyncio.run(several()),
+            "call": call.tool_kwargs,
             "completion": plain.complete("hi").text,
             "vector": OpenAILikeEmbedding(
                 model_name=ENCODER,
