@@ -7,8 +7,10 @@ import sys
 
 NAMES = (
     "gateway_overhead",
+    "keys_and_objects",
     "kernels",
     "forward",
+    "llm_server",
     "multi_lora",
     "many_adapters",
     "fairness",

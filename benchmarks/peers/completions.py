@@ -5,8 +5,8 @@ time.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import httptools
@@ -24,16 +24,21 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBatches:
-    """A server on a loopback port; `body_of` is a request in that server's words."""
+    """A server on a loopback port; `body_of` is a request in that server's words.
+
+    `headers` go with each request.
+    """
 
     port: int
     body_of: Callable[[Ask], Body]
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, asks: Sequence[Ask], *, streamed: bool) -> Outcome:
         """Send all at once and wait for all."""
         options: Body = {"stream": True, "stream_options": {"include_usage": True}}
         bodies = [self.body_of(ask) | (options if streamed else {}) for ask in asks]
-        return uvloop.run(_exchange(self.port, [_message(body) for body in bodies], streamed))
+        messages = [_message(body, self.headers) for body in bodies]
+        return uvloop.run(_exchange(self.port, messages, streamed))
 
 
 def openai_body(ask: Ask, base: str) -> Body:
@@ -104,11 +109,12 @@ async def _exchange(port: int, messages: Sequence[bytes], streamed: bool) -> Out
     return Outcome(wall_s=wall_s, answers=tuple(read(it, start_s) for it in exchanges))
 
 
-def _message(body: Body) -> bytes:
+def _message(body: Body, headers: Mapping[str, str]) -> bytes:
     content = msgspec.json.encode(body)
+    more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = (
         f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(content)}\r\n\r\n"
+        f"{more}Content-Length: {len(content)}\r\n\r\n"
     )
     return head.encode() + content
 

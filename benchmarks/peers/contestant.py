@@ -78,6 +78,21 @@ class Contestant:
         self._process = process
         self._batches = batches
         self._paused = False
+        self._beside: tuple[int, ...] = ()
+
+    def through(self, name: str, batches: Batches, pids: Sequence[int]) -> "Contestant":
+        """The same engine reached another way, whose processes `pids` count as its own.
+
+        Only one of the two may be used from now on.
+        """
+        other = Contestant(name, self._process, batches, self.ready_s)
+        other._beside = tuple(pids)
+        return other
+
+    def named(self, name: str) -> "Contestant":
+        """Itself, under another name."""
+        self.name = name
+        return self
 
     def run(self, asks: Sequence[Ask], *, streamed: bool = False) -> Outcome:
         """Answer `asks` at once; raises RuntimeError where one fails."""
@@ -97,7 +112,7 @@ class Contestant:
 
     def _busy_s(self) -> tuple[float, float, float]:
         """Processor time so far of the machine, of this engine, and of who asks it."""
-        own_s = process_tree.cpu_s(self._process.pid)
+        own_s = sum(process_tree.cpu_s(pid) for pid in (self._process.pid, *self._beside))
         return process_tree.machine_busy_s(), own_s, time.process_time()
 
     def measure_memory(self) -> Memory:

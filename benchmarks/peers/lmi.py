@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,27 +13,36 @@ from benchmarks.peers.served import Launch, start_server
 from hostelry.base.ports import free_port
 
 BASE = "base"
+PORT = "SAGEMAKER_BIND_TO_PORT"
 CONFIGURATION = ("OPTION_", "HF_", "SERVING_", "SAGEMAKER_", "HOSTELRY_")
 
 
 def start_lmi(
-    name: str, model: Path, adapters: dict[str, Path], scratch: Path, num_threads: int, rank: int
+    name: str,
+    model: Path,
+    adapters: dict[str, Path],
+    scratch: Path,
+    num_threads: int,
+    rank: int,
+    options: Mapping[str, str] | None = None,
 ) -> Contestant:
-    """The server over a folder of links to `model` and `adapters`."""
+    """The server over a folder of links to `model` and `adapters`, with more `options`."""
     folder = scratch / f"{name.replace(' ', '-')}-model"
     link_folder(model, folder)
     (folder / "adapters").mkdir()
     for adapter, source in adapters.items():
         shutil.copytree(source, folder / "adapters" / adapter)
-    port = free_port()
+    options = options or {}
+    port = int(options.get(PORT, free_port()))
     clean = {key: it for key, it in os.environ.items() if not key.startswith(CONFIGURATION)}
     settings = {
-        "SAGEMAKER_BIND_TO_PORT": str(port),
+        PORT: str(port),
         "HOSTELRY_MODEL_DIR": str(folder),
         "HOSTELRY_CPUS": str(num_threads),
         "OPTION_SERVED_MODEL_NAME": BASE,
         "OPTION_ENABLE_LORA": "true" if adapters else "false",
         "OPTION_MAX_LORA_RANK": str(rank),
+        **options,
     }
     return start_server(
         Launch(

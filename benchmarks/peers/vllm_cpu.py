@@ -20,23 +20,26 @@ KV_CACHE_GIB = 2
 def start_vllm(
     model: Path, adapters: dict[str, Path], scratch: Path, num_threads: int, rank: int
 ) -> Contestant:
-    """The server with every adapter in a slot of its own; raises PeerMissingError."""
+    """The server, with every adapter in a slot of its own; raises PeerMissingError."""
     environment = vllm_environment()
     port = free_port()
     num_slots = len(adapters) + 1
-    command = [
-        str(environment / "bin/vllm"), "serve", str(model),
-        "--served-model-name", BASE,
-        "--host", "127.0.0.1", "--port", str(port),
-        "--dtype", "bfloat16",
-        "--max-model-len", str(MAX_MODEL_LEN),
-        "--max-num-seqs", "32",
+    lora = [
         "--enable-lora",
         # Fewer slots than adapters of a batch would make it run in waves; wider ones are slower.
         "--max-loras", str(num_slots),
         "--max-cpu-loras", str(2 * num_slots),
         "--max-lora-rank", str(rank),
         "--lora-modules", *(f"{name}={folder}" for name, folder in adapters.items()),
+    ]  # fmt: skip
+    command = [
+        str(environment / "bin/python"), str(environment / "bin/vllm"), "serve", str(model),
+        "--served-model-name", BASE,
+        "--host", "127.0.0.1", "--port", str(port),
+        "--dtype", "bfloat16",
+        "--max-model-len", str(MAX_MODEL_LEN),
+        "--max-num-seqs", "32",
+        *(lora if adapters else []),
     ]  # fmt: skip
     return start_server(
         Launch(

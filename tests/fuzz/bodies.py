@@ -21,6 +21,23 @@ STRUCTURES: tuple[dict[str, Any], ...] = (
     {"structured_outputs": {"choice": ["a", "b"]}},
     {"grammar": {"type": "regex", "value": "[a-c]+"}},
 )
+CITY = {"type": "object", "properties": {"city": {"enum": ["a", "b"]}}, "required": ["city"]}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY, "strict": True}}
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+TOOLS: tuple[list[dict[str, Any]], ...] = ([], [WEATHER], [CLOCK], [WEATHER, CLOCK])
+CHOICES: tuple[Any, ...] = ("none", "auto", "required", {**CLOCK})
+PAST: tuple[dict[str, Any], ...] = (
+    {"role": "assistant", "tool_calls": [
+        {"id": "c", "type": "function", "function": {"name": "clock", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "c", "content": "ten"},
+)  # fmt: skip
+# Shows tools, and reads calls and reasoning as Qwen's does.
+CHAT_TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool.function.name }}<tool_call>{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>{% if enable_thinking is defined %}</think>"
+    "{% endif %}{% endif %}"
+)
 FIELDS: dict[str, Callable[[Random], Any]] = {
     "max_new_tokens": lambda random: random.randrange(1, 6),
     "max_tokens": lambda random: random.randrange(1, 6),
@@ -53,6 +70,23 @@ FIELDS: dict[str, Callable[[Random], Any]] = {
     "output_formatter": lambda random: random.choice(
         ("json", "jsonlines", "sse", "3p", "3p_stream", "json_chat", "sse_chat", "none")
     ),
+    "use_beam_search": lambda random: random.random() < 0.3,
+    "num_beams": lambda random: random.randrange(1, 4),
+    "length_penalty": lambda random: random.uniform(-2, 2),
+    "early_stopping": lambda random: random.choice((True, False, "never")),
+    "prompt_logprobs": lambda random: random.randrange(3),
+    "no_repeat_ngram_size": lambda random: random.randrange(4),
+    "allowed_token_ids": lambda random: random.sample(range(259), 3),
+    "bad_words": lambda _: ["ab", "c"],
+    "repetition_detection": lambda _: {"max_pattern_size": 3, "min_count": 2},
+    "truncation_side": lambda random: random.choice(("left", "right")),
+    "tools": lambda random: random.choice(TOOLS),
+    "tool_choice": lambda random: random.choice(CHOICES),
+    "parallel_tool_calls": lambda random: random.random() < 0.5,
+    "thinking_token_budget": lambda random: random.randrange(-1, 5),
+    "include_reasoning": lambda random: random.random() < 0.5,
+    "chat_template_kwargs": lambda _: {"enable_thinking": False},
+    "documents": lambda _: [{"text": "a"}],
     "stream": lambda random: random.random() < 0.5,
     "stream_options": lambda _: {"include_usage": True},
     "adapters": lambda random: random.choice(("es", "fr", "nobody", ["es"])),
@@ -65,6 +99,24 @@ PATHS = {
     "input": "/v1/responses",
 }
 RESPONSES_FIELDS = ("temperature", "top_p", "top_k", "seed", "stop", "model", "stream")
+
+
+# Bodies of the other routes that take one.
+ELSEWHERE: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("/tokenize", {"prompt": "a b", "add_special_tokens": True, "return_token_strs": True}),
+    ("/tokenize", {"messages": [{"role": "user", "content": "a"}], "tools": [CLOCK]}),
+    ("/detokenize", {"tokens": [5, 6, 7], "model": "es"}),
+    ("/v1/embeddings", {"input": ["a", "b"], "model": "lmi", "dimensions": 2}),
+    ("/rerank", {"query": "a", "documents": ["a", {"text": "b"}], "top_n": 1}),
+    ("/score", {"text_1": "a", "text_2": ["a", "b"]}),
+    ("/classify", {"input": "a"}),
+    ("/pooling", {"input": "a", "encoding_format": "float"}),
+    ("/v1/load_lora_adapter", {"lora_name": "new", "lora_path": "/none", "load_inplace": True}),
+    ("/v1/unload_lora_adapter", {"lora_name": "nobody"}),
+    ("/predictions/lmi", {"inputs": "a", "parameters": {"max_new_tokens": 2}}),
+    ("/models/lmi/invoke", {"inputs": ["a"], "adapters": ["es"]}),
+    ("/adapters", {"name": "nobody", "src": "/none"}),
+)
 
 
 def sound(random: Random) -> tuple[str, dict[str, Any]]:
@@ -90,7 +142,8 @@ def sound(random: Random) -> tuple[str, dict[str, Any]]:
         asked = {"input": random.choice((text, items)), "max_output_tokens": 3}
         return PATHS[kind], {**asked, **more, **kept}
     content = random.choice((text, [{"type": "text", "text": text}]))
-    return path, {"messages": [{"role": "user", "content": content}], **fields}
+    past = PAST if random.random() < 0.2 else ()
+    return path, {"messages": [{"role": "user", "content": content}, *past], **fields}
 
 
 def poison(random: Random) -> Any:
@@ -142,9 +195,11 @@ def damaged(random: Random, body: bytes) -> bytes:
             return body[:at]
 
 
-def mutated(random: Random) -> tuple[str, bytes]:
-    """A route and a body, more often harmed than not."""
+def mutated(random: Random, *, everywhere: bool = False) -> tuple[str, bytes]:
+    """A route and a body, more often harmed than not; `everywhere`: of all routes."""
     path, body = sound(random)
+    if everywhere and random.random() < 0.25:
+        path, body = random.choice(ELSEWHERE)
     for _ in range(random.choice((0, 1, 1, 1, 2, 4))):
         body = poisoned(random, body)
     raw = json.dumps(body, ensure_ascii=random.random() < 0.5).encode("utf-8", "replace")

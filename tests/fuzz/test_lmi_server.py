@@ -6,7 +6,7 @@ from itertools import islice
 
 import httpx
 import pytest
-from tests.fuzz.bodies import mutated
+from tests.fuzz.bodies import CHAT_TEMPLATE, mutated
 from tests.fuzz.conftest import Cases
 from tests.integration.lmi_rig import Server, byte_model, eventually, is_idle, serving
 
@@ -25,7 +25,13 @@ DEFECTS = ("the step failed", "failed at this answer", "Error: ", "Engine Failur
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("fuzz")
-    options = {"OPTION_ENABLE_LORA": "true", "OPTION_MAX_MODEL_LEN": "64"}
+    options = {
+        "OPTION_ENABLE_LORA": "true",
+        "OPTION_MAX_MODEL_LEN": "128",
+        "OPTION_CHAT_TEMPLATE": CHAT_TEMPLATE,
+        "OPTION_TOOL_CALL_PARSER": "hermes",
+        "OPTION_REASONING_PARSER": "qwen3",
+    }
     with serving(byte_model(root), root / "log", **options) as server:
         yield server
 
@@ -35,7 +41,7 @@ def test_no_body_is_a_500_a_death_or_a_leaked_page(server: Server, cases: Cases)
     with server.client() as client, ThreadPoolExecutor(TOGETHER + 1) as pool:
         expected = control(client)
         source = cases(800)
-        while bodies := [mutated(random) for random in islice(source, TOGETHER)]:
+        while bodies := [mutated(random, everywhere=True) for random in islice(source, TOGETHER)]:
             beside = pool.submit(control, client)
             for sent, answer in zip(
                 bodies, pool.map(lambda body: send(client, *body), bodies), strict=True
