@@ -96,3 +96,15 @@ def test_copies_that_share_the_cpus_are_measured(model: Path, tmp_path: Path) ->
     measured = smoke("shared_cpus", model, tmp_path)
     assert len(measured["rows"]) == 16
     assert all(row["tokens/s"] > 0 for row in measured["rows"])
+
+
+def test_the_server_is_measured_over_its_engine_and_behind_the_gateway(
+    model: Path, tmp_path: Path
+) -> None:
+    measured = smoke("llm_server", model, tmp_path)
+    engines = {"engine", "server", "server behind gateway"}
+    assert {row["engine"] for row in measured["speeds"]} == engines
+    ratios = {row["what"]: row["value"] for row in measured["findings"]}
+    assert ratios["server / engine, 1 at once: tokens/s"] > 0
+    assert ratios["server behind gateway / server, 3 at once: first token"] > 0
+    assert ratios["server / vllm serve, 1 at once: tokens/s"] == "-"

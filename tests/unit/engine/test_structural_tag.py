@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import Grammar, GrammarError
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
+from hostelry.engine.sampling.xgrammar_binding import BYTE_LETTERS
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 ANY_TEXT = {"type": "any_text"}
@@ -123,3 +124,29 @@ def test_a_tag_that_nests_too_deep_is_refused(compiler: StructureCompiler) -> No
         tag = {"type": "optional", "content": tag}
     with pytest.raises(GrammarError, match="nests deeper"):
         compiler.compiled(Structure("structural_tag", json.dumps(tag)))
+
+
+SURROGATE, HANGUL = b"\xed\xa0\x80", "\ud55c".encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [
+        pytest.param(SURROGATE, False, id="half a surrogate pair"),
+        pytest.param(HANGUL, True, id="a letter that begins with the same byte"),
+        pytest.param("\u00ad".encode(), True, id="a second byte elsewhere"),
+    ],
+)
+def test_a_string_has_characters_only(
+    compiler: StructureCompiler, text: bytes, is_kept: bool
+) -> None:
+    structure = Structure("json_schema", json.dumps({"type": "string", "maxLength": 2}))
+    grammar: Grammar = compiler.compiled(structure).start()
+    letters = TOKENIZER.get_vocab()
+    ids = [letters[BYTE_LETTERS[byte]] for byte in b'"' + text]
+    kept = []
+    for token_id in ids:
+        kept.append(token_id in allowed(grammar))
+        assert grammar.accept(token_id)
+    assert all(kept) == is_kept
+    assert kept[:2] == [True, True]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
@@ -25,6 +25,7 @@ from hostelry.engine.sampling.vocabulary import load_vocabulary
 from hostelry.engine.sampling.xgrammar_binding import (
     CompiledStructure,
     Compiler,
+    ReadTokenizer,
     read_tokenizer,
 )
 
@@ -67,7 +68,7 @@ class CompileWorker:
     def __init__(self, model: "TokenizerSource", limits: CompileLimits) -> None:
         self._model = model
         self._limits = limits
-        self._tokenizer: Any = None
+        self._tokenizer: ReadTokenizer | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -101,6 +102,7 @@ class CompileWorker:
                 f"the structure compiles to {len(answer.compiled)} bytes; at most "
                 f"{self._limits.compiled_bytes}: shorten its repetitions"
             )
+        assert self._tokenizer is not None
         return CompiledStructure.read(answer.compiled, self._tokenizer)
 
     def close(self) -> None:

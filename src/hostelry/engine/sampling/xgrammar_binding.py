@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import process_time
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,11 @@ from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.json_schema import MAX_WHITESPACE, patterns_of
 from hostelry.engine.sampling.structural_tag import schemas_of
+from hostelry.engine.sampling.surrogates import (
+    SurrogateMask,
+    SurrogateTokens,
+    surrogate_tokens,
+)
 
 _STOOD_IN = ("transformers", "torch")
 # Else tvm_ffi compiles a bridge to old versions of torch on import; arrays go through numpy here.
@@ -114,7 +120,9 @@ class Compiler:
 
     def tokenizer_json(self) -> str:
         """The vocabulary for `read_tokenizer`."""
-        return str(self._tokenizer.serialize_json())
+        tokens = surrogate_tokens(self._tokenizer.decoded_vocab)
+        written = _WrittenTokenizer(str(self._tokenizer.serialize_json()), tokens)
+        return msgspec.json.encode(written).decode()
 
     def compile(self, structure: Structure) -> str:
         """The compiled structure as JSON. Raises GrammarError with the library's reason."""
@@ -186,8 +194,10 @@ class Compiler:
 class XGrammar:
     """A `Grammar` of the xgrammar library."""
 
-    def __init__(self, matcher: Any) -> None:
+    def __init__(self, matcher: Any, surrogates: SurrogateMask) -> None:
         self._matcher = matcher
+        self._surrogates = surrogates
+        self._last_token: int | None = None
 
     def fill(self, allowed_RW: npt.NDArray[np.int32], row: int) -> None:
         """Write which tokens may come next; see Grammar."""
@@ -195,9 +205,11 @@ class XGrammar:
             allowed_RW[row] = 0
             return
         self._matcher.fill_next_token_bitmask(allowed_RW, row)
+        self._surrogates.apply(self._last_token, allowed_RW[row])
 
     def accept(self, token_id: int) -> bool:
         """Advance by a token; see Grammar."""
+        self._last_token = token_id
         return bool(self._matcher.accept_token(token_id))
 
     @property
@@ -209,24 +221,40 @@ class XGrammar:
 class CompiledStructure:
     """A compiled structure; any number of texts may follow it at once."""
 
-    def __init__(self, compiled: Any, size_bytes: int) -> None:
+    def __init__(self, compiled: Any, surrogates: SurrogateMask, size_bytes: int) -> None:
         self._compiled = compiled
+        self._surrogates = surrogates
         self.size_bytes = size_bytes
 
     @classmethod
-    def read(cls, text: str, tokenizer: Any) -> "CompiledStructure":
+    def read(cls, text: str, tokenizer: "ReadTokenizer") -> "CompiledStructure":
         """Read the output of `Compiler.compile` for the same vocabulary."""
-        compiled = load_xgrammar().CompiledGrammar.deserialize_json(text, tokenizer)
-        return cls(compiled, len(text))
+        compiled = load_xgrammar().CompiledGrammar.deserialize_json(text, tokenizer.info)
+        return cls(compiled, tokenizer.surrogates, len(text))
 
     def start(self) -> XGrammar:
         """The state before the first token."""
-        return XGrammar(load_xgrammar().GrammarMatcher(self._compiled))
+        return XGrammar(load_xgrammar().GrammarMatcher(self._compiled), self._surrogates)
 
 
-def read_tokenizer(text: str) -> Any:
-    """The library's view of a `Compiler`'s vocabulary, made without the interpreter's lock."""
-    return load_xgrammar().TokenizerInfo.deserialize_json(text)
+class _WrittenTokenizer(msgspec.Struct, frozen=True):
+    info: str
+    surrogates: SurrogateTokens
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTokenizer:
+    """The library's view of a vocabulary, and the tokens that it takes for text and are none."""
+
+    info: Any
+    surrogates: SurrogateMask
+
+
+def read_tokenizer(text: str) -> ReadTokenizer:
+    """A `Compiler`'s vocabulary, made without the interpreter's lock."""
+    written = decode(text, _WrittenTokenizer)
+    info = load_xgrammar().TokenizerInfo.deserialize_json(written.info)
+    return ReadTokenizer(info, SurrogateMask(written.surrogates, -(-info.vocab_size // 32)))
 
 
 def tokenizer_info(vocabulary: Vocabulary) -> Any:
