@@ -189,6 +189,19 @@ def test_a_structured_answer(shared: Server) -> None:
     assert "'not', which cannot be kept exactly" in refused.text
 
 
+@pytest.mark.parametrize("path", ["/invocations", "/v1/completions"])
+def test_limits_that_leave_no_token_are_the_requests_fault(shared: Server, path: str) -> None:
+    limits = {"allowed_token_ids": [5], "no_repeat_ngram_size": 1}
+    body = {"inputs": "a", "parameters": limits} if path == "/invocations" else {"prompt": "a"}
+    with shared.client() as client:
+        answer = client.post(path, json=body if "inputs" in body else {**body, **limits})
+        assert answer.status_code in (400, 424)
+        assert "no token is left" in answer.text
+        streamed = client.post(path, json={"prompt": "a", "stream": True, **limits})
+        assert "no token is left" in streamed.text
+        assert client.get("/ping").status_code == 200
+
+
 def test_a_seed_decides_a_sampled_answer(shared: Server) -> None:
     with shared.client() as client:
         parameters = {"max_new_tokens": 20, "temperature": 1.0, "seed": 5, "ignore_eos_token": True}

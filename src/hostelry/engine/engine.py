@@ -407,7 +407,7 @@ class Engine:
             return Output(
                 request_id=request_id,
                 token_id=None,
-                finish_reason=FinishReason.ERROR,
+                finish_reason=FinishReason.REFUSED if sampled.is_refused else FinishReason.ERROR,
                 error=sampled.error,
             )
         is_first = len(state.tokens) == len(state.request.prompt_token_ids)

@@ -16,6 +16,7 @@ class FinishReason(Enum):
     ABORT = "abort"  # cancelled
     DEADLINE = "deadline"  # without a first token in time, or predicted to be
     POOLED = "pooled"  # its vector is computed
+    REFUSED = "refused"  # its own limits leave no token that may come next
     ERROR = "error"  # failed; the request's output carries the message
 
 

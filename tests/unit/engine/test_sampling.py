@@ -282,7 +282,7 @@ def test_a_row_without_a_token_left_is_an_error() -> None:
         TokenHistory(SamplingParams(min_new_tokens=1, temperature=t), 0, (1,), eos_token_ids=(2,))
         for t in (0.0, 1.0)
     ]
-    assert sample(logits, past) == [Sampled(None, error=NONE_ALLOWED)] * 2
+    assert sample(logits, past) == [Sampled(None, error=NONE_ALLOWED, is_refused=True)] * 2
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-6, 100.0])

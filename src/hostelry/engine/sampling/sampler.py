@@ -34,14 +34,15 @@ NONE_ALLOWED = (
 class Sampled:
     """The chosen token; logarithms of probabilities before penalties and truncation.
 
-    `token_id` is None where no token can be chosen, for the reason in `error`, and where the model
-    gives a `vector` (see `request.Output`) instead.
+    `token_id` is None where no token can be chosen, for the reason in `error` (`is_refused`: the
+    request's own limits), and where the model gives a `vector` (see `request.Output`) instead.
     """
 
     token_id: int | None
     logprob: float | None = None
     top_logprobs: tuple[TokenLogprob, ...] = ()
     error: str | None = None
+    is_refused: bool = False
     vector: bytes | None = None
 
 
@@ -114,7 +115,7 @@ def _sample_rows(x_RV: Floats, histories: Sequence[TokenHistory]) -> list[Sample
         if not is_finite_R[row]:
             sampled.append(Sampled(None, error=NOT_FINITE))
         elif not is_possible_R[row]:
-            sampled.append(Sampled(None, error=NONE_ALLOWED))
+            sampled.append(Sampled(None, error=NONE_ALLOWED, is_refused=True))
         else:
             sampled.append(logprobs.sampled(row, token_id))
     return sampled

@@ -36,6 +36,7 @@ FINISHED = {
     FinishReason.REPETITION: "repetition",
     FinishReason.ABORT: "abort",
     FinishReason.DEADLINE: "abort",
+    FinishReason.REFUSED: "error",
     FinishReason.ERROR: "error",
 }
 

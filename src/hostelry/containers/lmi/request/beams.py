@@ -56,7 +56,12 @@ def beam_counts(fields: BodyFields, invocation: Invocation) -> tuple[int, int]:
     all of them.
     """
     counts = invocation.sequences
-    num_beams = given_beams(fields) or counts.generated
+    given = given_beams(fields)
+    num_beams = given or counts.generated
+    if given and "best_of" in fields and counts.generated != given:
+        raise bad_request(
+            f"best_of is {counts.generated} and num_beams {given}; leave out best_of", "best_of"
+        )
     if num_beams > MAX_BEAMS:
         raise bad_request(f"{num_beams} beams; at most {MAX_BEAMS}", "n")
     returned = counts.returned

@@ -27,6 +27,9 @@ with a dot is a member of an object.
 A field that is not listed is refused, with names close to it, where the server has
 `option.strict_fields=true` or the request the header `X-Hostelry-Strict-Fields: true`. Otherwise
 the response names it in `X-Hostelry-Ignored-Fields`, and the log once.
+
+The other routes (`/v1/responses`, `/v1/embeddings`, `/pooling`, `/classify`, `/score`, `/rerank`,
+`/tokenize`, `/detokenize`) refuse every field that is not theirs; the error lists those that are.
 """
 
 

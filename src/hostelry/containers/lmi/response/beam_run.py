@@ -13,6 +13,7 @@ from hostelry.containers.lmi.engine.backend import (
     DeadlineMissedError,
     EngineBackend,
     EngineFailedError,
+    GenerationRefusedError,
 )
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.response.generation import Pieces, RunningSequence, take
@@ -150,4 +151,6 @@ def failure(output: Output) -> Exception:
         return DeadlineMissedError(
             "no first token came within the request's deadline; the server is busy"
         )
+    if output.finish_reason is FinishReason.REFUSED:
+        return GenerationRefusedError(output.error or "no token may come next")
     return EngineFailedError(output.error or "the engine failed at this request")

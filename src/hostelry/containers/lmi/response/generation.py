@@ -11,6 +11,7 @@ from hostelry.containers.lmi.engine.backend import (
     DeadlineMissedError,
     EngineBackend,
     EngineFailedError,
+    GenerationRefusedError,
     ModelFacts,
 )
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
@@ -262,6 +263,8 @@ async def take(sequence: RunningSequence, output: Output, backend: EngineBackend
     """The piece that `output` adds to `sequence`."""
     if output.finish_reason is FinishReason.ERROR:
         raise EngineFailedError(output.error or "the engine failed at this request")
+    if output.finish_reason is FinishReason.REFUSED:
+        raise GenerationRefusedError(output.error or "no token may come next")
     if output.finish_reason is FinishReason.DEADLINE:
         raise DeadlineMissedError(
             "no first token came within first_token_deadline_s, "

@@ -271,3 +271,29 @@ def test_every_field_that_openai_sends_has_a_row() -> None:
 def test_a_name_has_one_row_in_a_place() -> None:
     with pytest.raises(ValueError, match="two rows"):
         by_place((ROWS[0], ROWS[0]))
+
+
+# The fake's searches have no end tokens or control tokens, and each of them asks for 2 beams.
+SAME_IN_BEAMS = {"n", "ignore_eos", "ignore_eos_token", "skip_special_tokens", "logprobs", *CHECKS}
+BEAM_CASES = {"do_sample": True, "best_of": 3}
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        case
+        for case in OF_FATE[Fate.DONE]
+        if case.values[1] != INPUTS and case.values[0].name not in SAME_IN_BEAMS
+    ],
+)
+def test_a_beam_search_does_a_field_or_refuses_it(row: FieldRow, place: str) -> None:
+    name = row.name.split(".")[0]
+    value, beside = case_of(row, place)
+    value = BEAM_CASES.get(row.name, value)
+    beams = {**beside, "num_beams": 2}
+    answer, seen = observed(place, {**beams, name: value})
+    if answer.status == 200:
+        assert seen != observed(place, beams)[1]
+    else:
+        assert answer.status in (400, 424)
+        assert "500" not in answer.text
