@@ -149,3 +149,35 @@ def test_an_invocation_is_refused_without_its_adapter(
     assert answer["OriginalStatusCode"] == (404 if "model" in body else 424)
     assert name == "ghost" or "nobody" in answer["OriginalMessage"]
     assert b"generated_text" in invoke(rig, "base", {"inputs": "a", "parameters": GREEDY})
+
+
+def test_fields_outside_the_table_are_named_through_the_gateway(
+    rig: GatewayRig, client: openai.OpenAI
+) -> None:
+    asked: Any = {"model": "base", "prompt": "a", "max_tokens": 1, "extra_body": {"flavour": 1}}
+    raw = client.completions.with_raw_response.create(**asked)
+    assert raw.headers["x-hostelry-ignored-fields"] == "flavour"
+    with pytest.raises(openai.BadRequestError, match="flavour"):
+        client.completions.create(**asked, extra_headers={"X-Hostelry-Strict-Fields": "true"})
+    body = {"inputs": "a", "parameters": {**GREEDY, "flavour": 1}}
+    answer = rig.client().invoke_endpoint(
+        EndpointName=ENDPOINT,
+        InferenceComponentName="base",
+        ContentType="application/json",
+        Body=json.dumps(body),
+    )
+    headers = answer["ResponseMetadata"]["HTTPHeaders"]
+    assert headers["x-hostelry-ignored-fields"] == "flavour"
+
+
+def test_the_gateways_request_id_is_in_the_copys_log(rig: GatewayRig) -> None:
+    body = {"inputs": "a", "parameters": {**GREEDY, "never_seen": 1}}
+    answer = rig.client().invoke_endpoint(
+        EndpointName=ENDPOINT,
+        InferenceComponentName="base",
+        ContentType="application/json",
+        Body=json.dumps(body),
+    )
+    log = rig.log.with_name("log").read_text()
+    (line,) = [each for each in log.splitlines() if "never_seen" in each]
+    assert line.endswith(f"requestId={answer['ResponseMetadata']['RequestId']}")

@@ -1,6 +1,6 @@
-"""The head of a request to a copy: the headers of SageMaker's container contract only."""
+"""The head of a request to a copy: SageMaker's container contract, the request's id, our terms."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
@@ -12,12 +12,21 @@ ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
-# Headers that are forwarded on any route: tenant and deadline.
-TERMS = {name.lower(): name for name in ("X-Hostelry-Tenant", "X-Hostelry-First-Token-Deadline-S")}
+# Headers that are forwarded on any route: tenant, deadline, and whether unknown fields are refused.
+TERMS = {
+    name.lower(): name
+    for name in (
+        "X-Hostelry-Tenant",
+        "X-Hostelry-First-Token-Deadline-S",
+        "X-Hostelry-Strict-Fields",
+    )
+}
+# What a copy says of a request's unknown fields; in its answers to the client on any route.
+IGNORED_FIELDS = "x-hostelry-ignored-fields"
 
 
 def invocation_head(
-    invocation: InvokeRequest, destination: Destination, request: HttpRequest
+    invocation: InvokeRequest, destination: Destination, request: HttpRequest, request_id: str
 ) -> bytes:
     """``POST /invocations`` for `invocation`, which `request` is, on a copy of `destination`."""
     return post_head(
@@ -32,15 +41,22 @@ def invocation_head(
             ("X-Amzn-SageMaker-Session-Id", invocation.session_id),
             (ADAPTER_IDENTIFIER, destination.adapter_id),
             (ADAPTER_ALIAS, destination.adapter_alias),
+            ("x-request-id", request_id),
             *terms(request),
         ),
     )
 
 
 def terms(request: HttpRequest) -> list[tuple[str, str]]:
-    """The caller's tenant and deadline headers, as sent to a copy."""
+    """The caller's headers of `TERMS`, as sent to a copy."""
     given = request.headers
     return [(name, given[received]) for received, name in TERMS.items() if received in given]
+
+
+def noted(answered: Mapping[str, str]) -> dict[str, str]:
+    """What the headers of a copy's answer say of unknown fields, for the client."""
+    fields = answered.get(IGNORED_FIELDS)
+    return {} if fields is None else {IGNORED_FIELDS: fields}
 
 
 def post_head(path: str, body_bytes: int, headers: Iterable[tuple[str, str | None]]) -> bytes:

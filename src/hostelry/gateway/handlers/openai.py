@@ -19,6 +19,7 @@ from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.invocation_head import (
     ADAPTER_ALIAS,
     ADAPTER_IDENTIFIER,
+    noted,
     post_head,
     terms,
 )
@@ -110,14 +111,15 @@ class OpenAiHandler:
         return _json(_model_object(name), request_id)
 
     async def _complete(self, exchange: Exchange, request_id: str) -> None:
-        admitted = await self._admit(exchange.request, asked_model(exchange.request.body))
+        name = asked_model(exchange.request.body)
+        admitted = await self._admit(exchange.request, name, request_id)
         try:
             await self._pass_on(exchange, admitted, request_id)
         finally:
             admitted.in_flight.close()
             admitted.measured.end()
 
-    async def _admit(self, request: HttpRequest, name: str) -> Admitted:
+    async def _admit(self, request: HttpRequest, name: str, request_id: str) -> Admitted:
         """The request on a copy, after a wait if none was ready."""
 
         def find() -> Destination:
@@ -127,7 +129,8 @@ class OpenAiHandler:
             return destination
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
-            return await self._send(request, name, destination, measured)
+            head = completion_head(request, name, destination, request_id)
+            return await self._send(head, request.body, destination, measured)
 
         limit_s = self._timeouts.total_s
         pending = self._pending_queue.arrived(find, len(request.body), limit_s)
@@ -141,25 +144,13 @@ class OpenAiHandler:
             ) from None
 
     async def _send(
-        self, request: HttpRequest, name: str, destination: Destination, measured: Measurement
+        self, head: bytes, body: bytes, destination: Destination, measured: Measurement
     ) -> InFlightRequest:
-        head = post_head(
-            request.path,
-            len(request.body),
-            (
-                ("Content-Type", request.headers.get("content-type", "application/json")),
-                ("Accept", request.headers.get("accept")),
-                ("X-Hostelry-Model", name),
-                (ADAPTER_IDENTIFIER, destination.adapter_id),
-                (ADAPTER_ALIAS, destination.adapter_alias),
-                *terms(request),
-            ),
-        )
         try:
             return await self._copies.send(
                 destination.copies,
                 destination.routing,
-                (head, request.body),
+                (head, body),
                 self._timeouts,
                 adapter=destination.adapter_id,
                 chosen=measured.chosen,
@@ -175,7 +166,7 @@ class OpenAiHandler:
     async def _pass_on(self, exchange: Exchange, admitted: Admitted, request_id: str) -> None:
         reply, measured = admitted.in_flight.reply, admitted.measured
         content_type = reply.headers.get("content-type", "application/json")
-        headers = {"Content-Type": content_type, "x-request-id": request_id}
+        headers = {"Content-Type": content_type, "x-request-id": request_id, **noted(reply.headers)}
         if "retry-after" in reply.headers:
             headers["Retry-After"] = reply.headers["retry-after"]
         try:
@@ -202,6 +193,25 @@ class OpenAiHandler:
             event = msgspec.json.encode({"error": _error_object(_failure(error))})
             await exchange.send(b"data: %b\n\n" % event)
         exchange.finish()
+
+
+def completion_head(
+    request: HttpRequest, name: str, destination: Destination, request_id: str
+) -> bytes:
+    """The head of `request`, for the model `name`, to a copy of `destination`."""
+    return post_head(
+        request.path,
+        len(request.body),
+        (
+            ("Content-Type", request.headers.get("content-type", "application/json")),
+            ("Accept", request.headers.get("accept")),
+            ("X-Hostelry-Model", name),
+            (ADAPTER_IDENTIFIER, destination.adapter_id),
+            (ADAPTER_ALIAS, destination.adapter_alias),
+            ("x-request-id", request_id),
+            *terms(request),
+        ),
+    )
 
 
 def asked_model(body: bytes) -> str:

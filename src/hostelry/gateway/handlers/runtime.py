@@ -26,7 +26,7 @@ from hostelry.gateway.balancing.sessions import (
 )
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service
-from hostelry.gateway.handlers.invocation_head import invocation_head
+from hostelry.gateway.handlers.invocation_head import invocation_head, noted
 from hostelry.gateway.handlers.model_error import (
     TIMED_OUT,
     ModelError,
@@ -93,7 +93,7 @@ class RuntimeHandler:
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
         invocation = parse_invocation(request)
-        admitted = await self._admit(scope, invocation, request)
+        admitted = await self._admit(scope, invocation, request, request_id)
         destination, in_flight = admitted.destination, admitted.in_flight
         try:
             reply = in_flight.reply
@@ -130,7 +130,7 @@ class RuntimeHandler:
         return replace(destination, copies=(copy,))
 
     async def _admit(
-        self, scope: Scope, invocation: InvokeRequest, request: HttpRequest
+        self, scope: Scope, invocation: InvokeRequest, request: HttpRequest, request_id: str
     ) -> Admitted:
         """The invocation on a copy; one that needs a certain copy does not wait for another."""
         timeouts = self._stream_timeouts if invocation.stream else self._invoke_timeouts
@@ -138,11 +138,12 @@ class RuntimeHandler:
         has_session = invocation.session_id not in (None, NEW_SESSION)
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
+            head = invocation_head(invocation, destination, request, request_id)
             try:
                 return await self._copies.send(
                     destination.copies,
                     destination.routing,
-                    (invocation_head(invocation, destination, request), request.body),
+                    (head, request.body),
                     timeouts,
                     whole_below_bytes,
                     destination.adapter_id,
@@ -214,7 +215,7 @@ def answer_headers(
 ) -> dict[str, str]:
     """Headers of a 200 answer, from the container's."""
     given = reply.headers.get
-    return invocation_response_headers(
+    return noted(reply.headers) | invocation_response_headers(
         request_id=request_id,
         invoked_production_variant=destination.variant_name,
         content_type=given("content-type"),

@@ -101,7 +101,7 @@ def sent_headers(
 ) -> dict[str, str]:
     destination = find_destination(TABLE, HERE, invocation, 0.5)
     request = HttpRequest(method="POST", path="/", headers=given or {}, body=b"7 bytes")
-    first, *lines = invocation_head(invocation, destination, request).decode().split("\r\n")
+    first, *lines = invocation_head(invocation, destination, request, "r-1").decode().split("\r\n")
     assert first == "POST /invocations HTTP/1.1"
     return dict(line.split(": ", 1) for line in lines if line)
 
@@ -126,6 +126,7 @@ def test_a_copy_is_sent_the_contracts_headers_and_nothing_else() -> None:
         "X-Amzn-SageMaker-Custom-Attributes": "c=1",
         "X-Amzn-SageMaker-Inference-Id": "id-1",
         "X-Amzn-SageMaker-Session-Id": "s-1",
+        "x-request-id": "r-1",
     }
 
 

@@ -337,5 +337,13 @@ def clean_src(src: str) -> str:
 
 async def check_exists(src: str) -> None:
     """Raise Refusal for a missing folder; a remote source is checked when it is read."""
-    if "://" not in src and not await asyncio.to_thread(Path(src).is_dir):
+    if "://" not in src and not await asyncio.to_thread(is_folder, src):
         raise Refusal(Cause.DEPENDENCY, f"Adapter path {src} is not a folder")
+
+
+def is_folder(path: str) -> bool:
+    """Whether there is a folder; a name that no file system has is none."""
+    try:
+        return Path(path).is_dir()
+    except OSError:  # such as a name that is too long
+        return False

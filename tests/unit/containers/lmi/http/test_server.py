@@ -142,6 +142,7 @@ def test_the_model_may_come_first_in_the_path(tmp_path: Path) -> None:
         pytest.param("src=/x", 400, "Parameter name is required", id="no name"),
         pytest.param("name=es&src={}", 409, "already exists", id="a name that is taken"),
         pytest.param("name=de&src={}/none", 424, "is not a folder", id="a folder that is not"),
+        pytest.param("name=de&src=/" + "a" * 900, 424, "is not a folder", id="a name too long"),
         pytest.param("name=de&src={}/bad", 424, "use_dora", id="weights that are refused"),
         pytest.param("name=de&src={}/huge", 507, "no memory", id="more than the engine's memory"),
         pytest.param("name=de&src=ftp://b/k", 409, "it must be a folder", id="an unknown place"),
