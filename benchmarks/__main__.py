@@ -12,6 +12,7 @@ NAMES = (
     "forward",
     "llm_server",
     "multi_lora",
+    "merged_adapter",
     "many_adapters",
     "fairness",
     "cold_start",

@@ -17,6 +17,7 @@ def prepare(setup: Setup) -> Answering:
     engine = Engine.load(Path(setup.model), config)
     for name, folder in setup.adapters.items():
         engine.load_adapter(name, Path(folder))
+    engine.await_fused()
 
     def answer(asks: Sequence[Ask]) -> Outcome:
         return run(engine, asks)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.kernels.batch import AdapterIndex
+from hostelry.engine.lora.errors import AdapterTooLargeError
 from hostelry.engine.lora.events import (
     AdapterEvent,
     Dropped,
@@ -13,6 +14,7 @@ from hostelry.engine.lora.events import (
     Uploaded,
     UploadFailed,
 )
+from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.store import AdapterStore
 from hostelry.engine.lora.uploads import Placer
 from hostelry.engine.pages.unified import (
@@ -118,6 +120,17 @@ class AdapterLoads:
         content_id = self._pinned.pop(name, None)
         if content_id is not None and content_id not in self._pinned.values():
             self._pages.unpin_adapter(content_id)
+
+    def check_size(self, adapter: HostAdapter) -> None:
+        """Raise AdapterTooLargeError for an adapter that leaves no page for a request."""
+        self._store.check_fits(adapter)
+        num_pages = max(adapter.summary.num_pages, self._min_pages)
+        most = self._pages.num_pages - self._pages.pin_budget_pages - 1
+        if num_pages > most:
+            raise AdapterTooLargeError(
+                f"the adapter takes {num_pages} pages of the pool; beside pinned adapters and a "
+                f"request it has {most}; raise pool_bytes"
+            )
 
     def wait(self, timeout_s: float) -> None:
         """Block until there is an event for `absorb`, at most `timeout_s`."""

@@ -63,8 +63,9 @@ class EngineConfig:
     Adapters: ranks to `max_lora_rank`. `base_names` are the names by which adapters may call this
     base model (none: the one in its config.json, if any); another name is a warning, and refused
     with `strict_base`. `padded_lora_rank` is for comparisons with engines that pad adapters to
-    slots: each takes the pages of one of that rank on all linear modules. `pooled` says whether the
-    model generates, embeds or classifies.
+    slots: each takes the pages of one of that rank on all linear modules. The adapter registered
+    as `fuse_adapter` is merged into weights of its own, on one rank and with weights that are not
+    quantized. `pooled` says whether the model generates, embeds or classifies.
     """
 
     dtype: str = "auto"
@@ -90,6 +91,7 @@ class EngineConfig:
     strict_base: bool = False
     allow_zero_effect_adapters: bool = False
     padded_lora_rank: int | None = None
+    fuse_adapter: str | None = None
     pooled: PooledTask = AS_THE_FILES_SAY
 
     def __post_init__(self) -> None:
@@ -121,10 +123,27 @@ class EngineConfig:
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
         self._check_parallel()
+        self._check_fused()
         if not self.max_wait_s > 0:
             raise ValueError(f"max_wait_s is {self.max_wait_s}; it must be greater than 0")
         if not 0 <= self.pin_share <= 1:
             raise ValueError(f"pin_share is {self.pin_share}; it must be between 0 and 1")
+
+    def _check_fused(self) -> None:
+        if self.fuse_adapter is None:
+            return
+        if not isinstance(self.fuse_adapter, str) or not self.fuse_adapter:
+            raise ValueError(f"fuse_adapter is {self.fuse_adapter!r}; it must be an adapter's name")
+        if self.weight_dtype == "int8":
+            raise ValueError(
+                f"fuse_adapter is {self.fuse_adapter} with weight_dtype int8: 8-bit weights are "
+                "too coarse for an adapter's update; leave one of them out"
+            )
+        if self.tensor_parallel > 1:
+            raise ValueError(
+                f"fuse_adapter is {self.fuse_adapter} with tensor_parallel {self.tensor_parallel}; "
+                "adapters are merged on one rank only: leave one of them out"
+            )
 
     def _check_parallel(self) -> None:
         if self.tensor_parallel > 1 and (self.kernels == "native" or self.weight_dtype == "int8"):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from hostelry.engine.config import EngineConfig
+from hostelry.engine.fused_adapter import Merge
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.lora.store import AdapterStore
@@ -20,6 +21,7 @@ class EngineDeps:
 
     With a `pooler` the model gives vectors: requests end with the first, and `max_model_len` is one
     more than a text may have. `config` has the settings that the model changes (None: none).
+    `merge` is there with the setting `fuse_adapter`.
     """
 
     spec: ServedSpec
@@ -35,6 +37,7 @@ class EngineDeps:
     pooling: PoolingFacts | None = None
     pooler: Pooler | None = None
     config: EngineConfig | None = None
+    merge: Merge | None = None
 
     @property
     def failure(self) -> str | None:

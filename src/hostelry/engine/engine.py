@@ -13,6 +13,7 @@ from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.engine.adapter_loads import AdapterLoads
 from hostelry.engine.config import EngineConfig
 from hostelry.engine.deps import EngineDeps
+from hostelry.engine.fused_adapter import FusedAdapter
 from hostelry.engine.loading import load_deps, scheduler_limits
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics
 from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError
@@ -90,6 +91,7 @@ class Engine:
         self._requests: dict[str, RequestState] = {}
         self._endings: list[Output] = []  # of requests that ended outside a step
         self._scorer = PromptScorer()
+        self._fused = FusedAdapter(config.fuse_adapter, deps.merge)
         self._counts = EngineCounters()
         self._validator = RequestValidator(deps, config, self._clock)
 
@@ -120,7 +122,7 @@ class Engine:
     @property
     def warnings(self) -> list[str]:
         """Settings that were not followed, and reasons why steps are slower than they could be."""
-        return [*self._deps.warnings, *self._deps.decoder.warnings]
+        return [*self._deps.warnings, *self._deps.decoder.warnings, *self._fused.warnings]
 
     # Requests
 
@@ -135,6 +137,7 @@ class Engine:
             raise ValueError(f"request {request.id} is already in progress")
         state = self._validator.validate(request)
         state.version = self._acquire(request)
+        state.is_merged = self._fused.serves(state.content_id)
         try:
             state.arrived_at = self._clock.now()
             self._scheduler.submit(self._validator.submission(state), state.arrived_at)
@@ -143,6 +146,8 @@ class Engine:
                 self._deps.store.release(state.version)
             raise
         self._requests[request.id] = state
+        if state.is_merged:
+            self._fused.hold(request.id)
         self._scorer.add(state)
         self._counts.prompt_tokens += len(request.prompt_token_ids)
 
@@ -182,11 +187,13 @@ class Engine:
             if self._requests and not outputs:
                 self._loads.wait(_LOAD_WAIT_S)
             return outputs
-        try:
-            sampled = self._compute(plan.chunks)
-        except Exception:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
-            _log.exception("a step of %d requests failed", len(plan.chunks))
-            sampled = self._computed_singly(plan.chunks)
+        sampled: list[tuple[str, Sampled]] = []
+        for part in self._fused.parts(plan.chunks):
+            try:
+                sampled += self._compute(part)
+            except Exception:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
+                _log.exception("a step of %d requests failed", len(part))
+                sampled += self._computed_singly(part)
         self._scheduler.commit(plan, self._clock.now())
         self._counts.steps += 1
         outputs += self._scorer.take_outputs()
@@ -219,7 +226,7 @@ class Engine:
         if old is not None and not replace:
             raise AdapterError(f"adapter {name!r} is already loaded; unload it first")
         content_id, summary = prepared.adapter.content_id, prepared.adapter.summary
-        self._check_size(prepared)
+        self._loads.check_size(prepared.adapter)
         is_pinned = pin or name in self._loads.pinned
         if is_pinned:
             self._loads.pin(name, content_id, summary.num_pages)
@@ -228,6 +235,7 @@ class Engine:
         except AdapterError:
             self._loads.unpin(name)
             raise
+        self._fused.registered(name, prepared.adapter)
         self._absorb_loads()
         if is_pinned:
             self._loads.preload(content_id, self._clock.now())
@@ -251,7 +259,15 @@ class Engine:
         if not self._deps.store.retire(name):
             raise UnknownAdapterError(f"adapter {name!r} is not loaded")
         self._loads.unpin(name)
+        self._fused.unregistered(name)
         self._absorb_loads()
+
+    def await_fused(self) -> None:
+        """Block until the adapter `fuse_adapter` is merged, if it is registered.
+
+        Raises AdapterError with the reason where it cannot be; it is then computed unmerged.
+        """
+        self._fused.wait()
 
     def pin_adapter(self, name: str) -> None:
         """Keep the adapter in the pool. Raises UnknownAdapterError, or PinBudgetError."""
@@ -275,6 +291,7 @@ class Engine:
 
         The processes of other ranks end with this one at the latest.
         """
+        self._fused.close()
         self._deps.close()
 
     # Numbers
@@ -282,7 +299,7 @@ class Engine:
     def adapter_tier(self, name: str) -> StorageTier:
         """The fastest tier that holds the adapter now. Raises UnknownAdapterError."""
         content_id = self._registered(name).version.content_id
-        if self._loads.is_in_pool(content_id):
+        if self._is_at_hand(content_id):
             return StorageTier.POOL
         return self._deps.store.tier(content_id)
 
@@ -308,21 +325,10 @@ class Engine:
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
             pool_bytes=self._deps.pool.num_bytes * self._config.tensor_parallel,
+            merged_bytes=self._fused.num_bytes,
             pages=self._scheduler.pool.stats(),
             adapters=self._deps.store.stats,
         )
-
-    def _check_size(self, prepared: Prepared) -> None:
-        """Raise AdapterTooLargeError for an adapter that leaves no page for a request."""
-        self._deps.store.check_fits(prepared.adapter)
-        pool = self._scheduler.pool
-        num_pages = max(prepared.adapter.summary.num_pages, self._deps.min_adapter_pages)
-        most = pool.num_pages - pool.pin_budget_pages - 1
-        if num_pages > most:
-            raise AdapterTooLargeError(
-                f"the adapter takes {num_pages} pages of the pool; beside pinned adapters and a "
-                f"request it has {most}; raise pool_bytes"
-            )
 
     # The parts of a step
 
@@ -359,11 +365,12 @@ class Engine:
         return sampled
 
     def _compute(self, chunks: Sequence[Chunk]) -> list[tuple[str, Sampled]]:
-        """Run the model, and choose a token for the request of each sampling chunk."""
+        """Run one decoder, and choose a token for the request of each sampling chunk."""
         ordered = by_adapter([self._rows(chunk) for chunk in chunks])
         if self._deps.pooler is not None:
             return self._deps.pooler.compute(ordered, self._requests)
-        decoder, scorer = self._deps.decoder, self._scorer
+        decoder = self._fused.decoder(chunks[0].request_id) or self._deps.decoder
+        scorer = self._scorer
         marked = scorer.marked(ordered)
         batch = forward_batch(marked or ordered, has_scored=marked is not None)
         logits_SV = decoder.forward(batch, self._deps.pool)
@@ -380,7 +387,7 @@ class Engine:
 
     def _rows(self, chunk: Chunk) -> SequenceRows:
         state = self._requests[chunk.request_id]
-        content_id = state.content_id
+        content_id = state.pool_content_id
         if state.page_row.is_empty:  # tokens before its first chunk are cached
             self._counts.cached_tokens += chunk.start
             state.begin(self._clock.now(), chunk.start)
@@ -401,7 +408,7 @@ class Engine:
             return self._computed(state, sampled.vector)
         if sampled.error is None and not state.request.sampling.max_new_tokens:
             return self._computed(state)
-        sampled = _recorded(state, sampled)
+        sampled = state.recorded(sampled)
         if sampled.token_id is None:
             self._release(state)
             return Output(
@@ -461,6 +468,7 @@ class Engine:
     def _release(self, state: RequestState, keys: tuple[bytes, ...] = ()) -> None:
         """Forget a request and release its pages and its adapter."""
         del self._requests[state.request.id]
+        self._fused.release(state.request.id)
         self._scorer.discard(state.request.id)
         self._scheduler.remove(state.request.id, self._clock.now(), keys)
         if state.version is not None:
@@ -476,23 +484,15 @@ class Engine:
         if request.adapter is None:
             return None
         content_id = self._registered(request.adapter).version.content_id
-        in_pool = self._loads.is_in_pool(content_id)
+        in_pool = self._is_at_hand(content_id)
         return self._deps.store.acquire(request.adapter, in_pool=in_pool)
+
+    def _is_at_hand(self, content_id: str) -> bool:
+        """Whether requests may run with the content now, from the pool or merged."""
+        return self._fused.serves(content_id) or self._loads.is_in_pool(content_id)
 
     def _registered(self, name: str) -> RegisteredAdapter:
         registered = self._deps.store.get(name)
         if registered is None:
             raise UnknownAdapterError(f"adapter {name!r} is not loaded")
         return registered
-
-
-def _recorded(state: RequestState, sampled: Sampled) -> Sampled:
-    """The token once it is in the request's history, or the error that kept it out."""
-    if sampled.token_id is None:
-        return sampled
-    try:
-        state.history.append(sampled.token_id)
-    except Exception as error:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
-        _log.exception("request %s: its token cannot be recorded", state.request.id)
-        return Sampled(None, error=f"{type(error).__name__}: {error}")
-    return sampled

@@ -11,6 +11,7 @@ import torch
 from hostelry.base.clock import Clock
 from hostelry.engine.config import EngineConfig, computing_dtype
 from hostelry.engine.deps import EngineDeps
+from hostelry.engine.fused_adapter import Merge, MergedDecoder
 from hostelry.engine.kernels.decoder import Decoder
 from hostelry.engine.kernels.native.decoder import NativeDecoder
 from hostelry.engine.kernels.native.library import why_unavailable
@@ -20,8 +21,10 @@ from hostelry.engine.layers.decoder import TorchDecoder
 from hostelry.engine.layers.parallel import check_divides
 from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.disk_cache import DiskCache
+from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.layout import AdapterRanks, plan_layout
 from hostelry.engine.lora.loader import AdapterLoader, FolderReader
+from hostelry.engine.lora.merge import AdapterMerge
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.share import share_pages
 from hostelry.engine.lora.sources import Fetcher
@@ -59,6 +62,7 @@ class _ComputeDeps:
     reader: FolderReader
     placer: Placer
     leader: Leader | None = None
+    merge: Merge | None = None
 
 
 def load_deps(
@@ -72,6 +76,11 @@ def load_deps(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     raw = read_config(folder)
     pooling = read_pooling(folder, raw, config.pooled)
+    if pooling is not None and config.fuse_adapter is not None:
+        raise ValueError(
+            f"fuse_adapter is {config.fuse_adapter}, and the model gives vectors; adapters are "
+            "merged where text is generated: leave it out"
+        )
     if pooling is not None and pooling.family is not None:
         return encoder_deps(folder, raw, pooling, pooling.family, config, clock)
     if pooling is not None:
@@ -124,6 +133,7 @@ def load_deps(
             pooling=None if pooling is None else pooling.facts,
             pooler=None if pooling is None else decoder_pooler(core.decoder, core.pool, pooling),
             config=config,
+            merge=core.merge,
         )
     except BaseException:
         if core.leader is not None:
@@ -142,11 +152,38 @@ def _core(
 ) -> _ComputeDeps:
     """The whole model in this process."""
     device = weights.embedding_VH.device
+    is_fused = config.fuse_adapter is not None
     with torch.inference_mode():
+        if is_fused and kernels != "native":  # read once, so that unchanged layers are shared
+            layers = [weights.layer(index) for index in range(weights.num_layers)]
+            weights = replace(weights, layer=layers.__getitem__)
         decoder = _decoder(weights, config, kernels, clock)
-    pool = PoolTensor(layout, _num_pages(spec, config, layout, _pool_share(device)), device)
+    share_bytes = _pool_share(device, _merged_bytes(spec, layout.dtype) if is_fused else 0)
+    pool = PoolTensor(layout, _num_pages(spec, config, layout, share_bytes), device)
     reader = _adapter_reader(folder, spec, weights, config, layout)
-    return _ComputeDeps(decoder=decoder, pool=pool, reader=reader, placer=PoolUploader(pool))
+
+    def merge(adapter: HostAdapter) -> MergedDecoder:
+        merging = AdapterMerge(weights, adapter)
+        merged = merging.weights()
+        if isinstance(decoder, NativeDecoder):
+            native = decoder.changed(merged, merging.changed)
+            return MergedDecoder(native, native.num_bytes)
+        return MergedDecoder(_decoder(merged, config, kernels, clock), merging.num_bytes)
+
+    return _ComputeDeps(
+        decoder=decoder,
+        pool=pool,
+        reader=reader,
+        placer=PoolUploader(pool),
+        merge=merge if is_fused else None,
+    )
+
+
+def _merged_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Bytes of all weights that an adapter can change, which a merged one takes again."""
+    targets = decoder_targets(spec)
+    modules = (*targets.linears, targets.embedding, targets.lm_head)
+    return sum(it.in_features * it.out_features for it in modules) * dtype.itemsize
 
 
 def _shared_core(
@@ -299,10 +336,10 @@ def _num_pages(spec: ModelSpec, config: EngineConfig, layout: PoolLayout, share_
     return num_pages
 
 
-def _pool_share(device: torch.device) -> int:
+def _pool_share(device: torch.device, reserved_bytes: int = 0) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return int(free * _GPU_POOL_SHARE)
+        return int((free - reserved_bytes) * _GPU_POOL_SHARE)
     return int(_physical_bytes() * _CPU_POOL_SHARE)
 
 

@@ -13,6 +13,7 @@ from hostelry.engine.sampling.history import TokenHistory, check_token_ids
 from hostelry.engine.scheduler.decisions import Submission
 
 _BASE_ID = "base"  # a pool holds what one base model computed, and ends with it
+_MERGED_ID = "merged"  # by rounding, merged weights compute other keys and values
 
 
 class RequestValidator:
@@ -47,7 +48,7 @@ class RequestValidator:
 
     def submission(self, state: RequestState) -> Submission:
         """The request as the scheduler sees it."""
-        request, content_id = state.request, state.content_id
+        request, content_id = state.request, state.pool_content_id
         deadline_s = request.first_token_deadline_s
         pages, cost_s = 0, 0.0
         if content_id is not None:
@@ -70,7 +71,8 @@ class RequestValidator:
         """The content keys of the complete pages of `tokens`; none without a prefix cache."""
         if not self._config.prefix_cache:
             return ()
-        salt = content_salt(_BASE_ID, state.content_id, state.request.cache_salt)
+        base_id = _MERGED_ID if state.is_merged else _BASE_ID
+        salt = content_salt(base_id, state.content_id, state.request.cache_salt)
         return tuple(page_keys(salt, tokens, self._config.page_tokens))
 
     def _check(self, request: Request) -> int:

@@ -10,7 +10,8 @@ from hostelry.engine.pages.stats import PoolStats
 class EngineStats:
     """Counts since the start, and current use; `kernels` are native, triton or torch.
 
-    `num_cached_tokens` of the `num_prompt_tokens` came from the prefix cache.
+    `num_cached_tokens` of the `num_prompt_tokens` came from the prefix cache. `merged_bytes`:
+    weights of the merged adapter, beside the base's.
     """
 
     kernels: str
@@ -23,6 +24,7 @@ class EngineStats:
     num_running: int
     num_waiting: int
     pool_bytes: int
+    merged_bytes: int
     pages: PoolStats
     adapters: StoreStats
 

@@ -164,6 +164,7 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     config = server.config
     folder = await asyncio.to_thread(model_folder, config)
     adapters, remote_adapters = first_adapters(config, folder)
+    check_fused(config.fuse_adapter, [name for name, _ in (*adapters, *remote_adapters)])
     code = server.code = await load_code(server, folder, adapters)
     defaults = model_defaults(config, folder)
     if defaults != NEUTRAL:
@@ -297,6 +298,21 @@ def first_adapters(
     return [*found, *modules], remote
 
 
+def check_fused(name: str | None, first: list[str]) -> None:
+    """Raise ConfigurationError where the adapter to merge is none of the model's first ones.
+
+    A model without any may get it while it runs.
+    """
+    if name is None or name in first:
+        return
+    if first:
+        raise ConfigurationError(
+            f"option.fuse_adapter is {name[:80]!r}, which is none of this model's adapters: "
+            f"{', '.join(first[:10])}"
+        )
+    log.warning("option.fuse_adapter is %s: it is merged once it is registered", name[:80])
+
+
 def folder_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
     """The adapters beside serving.properties and in the model's folder."""
     found = adapter_folders((config.model_dir, folder), config.adapters)
@@ -329,6 +345,7 @@ def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
         num_threads=config.num_threads,
         max_lora_rank=config.max_lora_rank,
         max_loras=config.max_loras,
+        fuse_adapter=config.fuse_adapter,
         enable_lora=config.enable_lora,
         max_waiting=max(config.job_queue_size + config.max_batch_size, MAX_ALL_SEQUENCES),
         pool_bytes=config.pool_bytes,

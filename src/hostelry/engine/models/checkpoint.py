@@ -29,7 +29,9 @@ class TensorFiles:
         self._paths: dict[str, Path] = {}
         self._names: dict[str, str] = {}
         self._stored: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._identities: dict[Path, tuple[int, ...]] = {}
         for path in _shards(folder):
+            self._identities[path] = _identity(path)
             with _opened(path) as reader:
                 for stored_name in reader.keys():  # noqa: SIM118 - the reader is no mapping
                     stored = reader.get_slice(stored_name)
@@ -84,6 +86,10 @@ class TensorFiles:
             for name in names:
                 path = self._paths[name]
                 if path not in readers:
+                    if _identity(path) not in ((), self._identities[path]):
+                        raise UnsupportedModelError(
+                            f"{path.name} was replaced while {self._folder.name} was in use"
+                        )
                     readers[path] = stack.enter_context(_opened(path))
                 tensors[name] = self._get(readers[path], name)
         return tensors
@@ -98,6 +104,15 @@ class TensorFiles:
                 f"tensor {name} was replaced while {self._folder.name} was read"
             )
         return tensor
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    """Changes when the file is replaced or written to; empty where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _opened(path: Path) -> Any:

@@ -30,6 +30,7 @@ class BackendStats:
     """Load of the engine at its last step, and contents and bound of each adapter tier.
 
     Pages are those of the one pool for KV cache and adapters; free ones may hold cached data.
+    `merged_bytes`: weights of the merged adapter, beside the base's.
     """
 
     kernels: str = ""
@@ -42,6 +43,7 @@ class BackendStats:
     adapter_pages: int = 0
     cached_pages: int = 0
     pool_bytes: int = 0
+    merged_bytes: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0

@@ -28,6 +28,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     num_threads: int | None = None
     max_lora_rank: int = 64
     max_loras: int | None = None
+    fuse_adapter: str | None = None
     max_waiting: int | None = None
     pool_bytes: int | None = None
     prefix_cache: bool = True

@@ -57,6 +57,7 @@ def engine_config(settings: EngineSettings) -> EngineConfig:
         num_threads=settings.num_threads,
         max_lora_rank=settings.max_lora_rank,
         max_loras=settings.max_loras,
+        fuse_adapter=settings.fuse_adapter,
         max_waiting=settings.max_waiting or defaults.max_waiting,
         pool_bytes=settings.pool_bytes,
         prefix_cache=settings.prefix_cache,
@@ -91,6 +92,7 @@ def load(start: StartEngine) -> Engine:
         except (AdapterError, OSError) as error:
             raise AdapterError(f"adapter {name} in {folder} cannot be loaded: {error}") from error
         log.info("Registered adapter %s from %s successfully", name, folder)
+    engine.await_fused()
     return engine
 
 

@@ -19,6 +19,7 @@ def stats(engine: Engine) -> BackendStats:
         adapter_pages=pages.num_adapter_pages,
         cached_pages=pages.num_cached_pages,
         pool_bytes=now.pool_bytes,
+        merged_bytes=now.merged_bytes,
         prompt_tokens=now.num_prompt_tokens,
         cached_tokens=now.num_cached_tokens,
         generated_tokens=now.num_generated_tokens,

@@ -153,6 +153,7 @@ def adapter_tiers(stats: BackendStats) -> dict[str, Any]:
             "pages": stats.adapter_pages,
             "maxPages": stats.total_pages,
         },
+        "merged": {"bytes": stats.merged_bytes},
         "host": {
             "adapters": stats.adapters_in_host,
             "bytes": stats.host_bytes,

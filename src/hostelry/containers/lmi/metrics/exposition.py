@@ -46,6 +46,7 @@ STATS_GAUGES = (
     ("hostelry_llm_pool_adapter_pages", "Pages of adapters.", "adapter_pages"),
     ("hostelry_llm_pool_cached_pages", "Pages of cached prefixes.", "cached_pages"),
     ("hostelry_llm_pool_bytes", "Bytes of the pool.", "pool_bytes"),
+    ("hostelry_llm_merged_bytes", "Bytes of the merged adapter's weights.", "merged_bytes"),
     ("hostelry_llm_adapters_in_pool", "Adapters in the pool.", "adapters_in_pool"),
     ("hostelry_llm_adapters_in_host", "Adapters in host memory.", "adapters_in_host"),
     ("hostelry_llm_adapter_host_bytes", "Bytes of adapters in host memory.", "host_bytes"),

@@ -144,6 +144,7 @@ class LmiConfig:
     max_lora_rank: int = 16
     adapters: PurePosixPath = DEFAULT_ADAPTERS
     lora_modules: tuple[LoraModule, ...] = ()
+    fuse_adapter: str | None = None
     config_overrides: Mapping[str, Any] = field(default_factory=dict)
     generation_config: str = "auto"
     generation_overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -221,6 +222,7 @@ def resolve_config(
         max_lora_rank=read.integer("max_lora_rank", 16, 1),
         adapters=read.folder("adapters", DEFAULT_ADAPTERS),
         lora_modules=lora_modules(options, read, enable_lora=enable_lora),
+        fuse_adapter=fused_adapter(options, enable_lora=enable_lora),
         config_overrides=config_overrides(read),
         generation_config=generation_config(read, dialect),
         generation_overrides=read.members("override_generation_config"),
@@ -321,6 +323,22 @@ def lora_modules(
     if modules and not enable_lora:
         raise invalid_setting(options.settings["lora_modules"], "left out without enable_lora=true")
     return modules
+
+
+def fused_adapter(options: Options, *, enable_lora: bool) -> str | None:
+    """The name of the adapter to merge. Raises ConfigurationError for what cannot be one name."""
+    setting, quantize = options.settings.get("fuse_adapter"), options.settings.get("quantize")
+    if setting is None:
+        return None
+    if not enable_lora:
+        raise invalid_setting(setting, "left out without enable_lora=true")
+    if not setting.value.isprintable() or set(setting.value) & set('/,= [{"'):
+        raise invalid_setting(setting, "the name of one adapter, without spaces and / , = [ {")
+    if quantize is not None and quantize.value.lower() == "int8":
+        raise invalid_setting(
+            setting, "left out with quantize=int8: 8-bit weights are too coarse for its update"
+        )
+    return setting.value
 
 
 def artifact_folders(env: Mapping[str, str]) -> tuple[str, ...]:

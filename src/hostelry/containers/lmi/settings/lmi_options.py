@@ -52,6 +52,7 @@ LMI_OPTIONS: Rows = {
     "max_loras": done("distinct adapters in one step; no bound unless set"),
     "max_cpu_loras": done("adapters that may be pinned"),
     "max_lora_rank": done("the largest rank of an adapter"),
+    "fuse_adapter": done("one adapter's name: its weights are merged beside the base's"),
     "adapters": done("the folder of the model's own adapters, inside the model folder"),
     "model_loading_timeout": done("seconds until a start has failed"),
     "predict_timeout": done("seconds that an answer, or a stream's next token, may take"),

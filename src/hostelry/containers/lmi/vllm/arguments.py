@@ -21,7 +21,7 @@ GIVEN = frozenset(
         "folder", "dtype", "weight_dtype", "max_batch_size", "max_batched_tokens", "max_model_len",
         "num_threads", "max_lora_rank", "max_loras", "max_waiting", "pool_bytes", "prefix_cache",
         "enable_lora", "adapter_host_bytes", "adapter_cache_dir", "adapter_cache_bytes",
-        "base_names", "tenants", "default_tenant", "use_accelerators",
+        "base_names", "tenants", "default_tenant", "use_accelerators", "fuse_adapter",
     }
 )  # fmt: skip
 EXTENSION = "hostelry.containers.lmi.vllm.worker_extension.AdapterCheck"
@@ -40,6 +40,11 @@ def engine_arguments(
             raise ValueError(
                 f"{name} is {value!r}, which is not passed to vLLM; use option.backend=hostelry"
             )
+    if settings.fuse_adapter is not None:
+        raise ValueError(
+            f"fuse_adapter is {settings.fuse_adapter!r}, which is our own engine's; vLLM applies "
+            "adapters unmerged: leave it out, or use option.backend=hostelry"
+        )
     if settings.weight_dtype != "auto":
         raise ValueError(
             f"quantize is {settings.weight_dtype}, which is our own engine's; vLLM computes "

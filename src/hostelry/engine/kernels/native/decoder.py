@@ -6,7 +6,7 @@
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import numpy
@@ -58,19 +58,51 @@ class NativeDecoder:
     ) -> None:
         """Pack the weights. Raises ValueError for a model that the kernels do not support."""
         _check_weights(weights, max_rows)
+        library = NativeLibrary.load(variant)
+        threads = NativeThreads(library, num_threads, pin=pin_threads)
+        packing = _Packing(library, threads, weights, weight_kind)
+        self._begin(weights, packing, packing.decoder(max_rows), threads)
+
+    def changed(self, weights: DecoderWeights, modules: Collection[int]) -> "NativeDecoder":
+        """A decoder of `weights`, which differ from this one's in these linear modules, by number.
+
+        The embedding and lm_head differ where they are other tensors. Everything else is shared,
+        threads too: one of the two computes at a time. Any thread may call it; it packs alone.
+        """
+        old = self._packing
+        alone = NativeThreads(old.library, 1)
+        packing = _Packing(old.library, alone, weights, old.kind, shared=old)
+        decoder = NativeDecoder.__new__(NativeDecoder)
+        structure = packing.altered(self._structure, modules)
+        decoder._begin(weights, packing, structure, self._threads)
+        return decoder
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the weights that it does not share with the decoder it was changed from."""
+        return self._packing.num_bytes
+
+    def _begin(
+        self,
+        weights: DecoderWeights,
+        packing: "_Packing",
+        structure: DecoderStructure,
+        threads: NativeThreads,
+    ) -> None:
+        """Compute with the packed weights of that structure."""
         self.last_greedy_S: NDArray[numpy.int64] = numpy.zeros(0, numpy.int64)
         self.last_finite_S: NDArray[numpy.bool_] = numpy.zeros(0, numpy.bool_)
-        self._library = NativeLibrary.load(variant)
-        self._threads = NativeThreads(self._library, num_threads, pin=pin_threads)
-        self._packing = _Packing(self._library, self._threads, weights, weight_kind)
+        self._library = packing.library
+        self._threads = threads
+        self._packing = packing
+        self._structure = structure
         self._vocabulary = len(weights.lm_head_VH)
         self._dtype = weights.dtype
         self._shape = (weights.num_layers, weights.num_kv_heads, weights.head_dim)
         self._adapters = AdapterStructures(
             _module_widths(weights), weights.num_layers, weights.hidden_size, self._vocabulary
         )
-        structure = self._packing.decoder(max_rows)
-        self._limits = {"max_rows": max_rows, "positions": structure.positions}
+        self._limits = {"max_rows": structure.max_rows, "positions": structure.positions}
         functions = self._library.functions
         self._handle = functions.hostelry_decoder_new(self._threads.handle, ctypes.byref(structure))
         weakref.finalize(self, functions.hostelry_decoder_free, self._handle)
@@ -199,13 +231,16 @@ class _Packing:
         threads: NativeThreads,
         weights: DecoderWeights,
         weight_kind: WeightKindName,
+        shared: "_Packing | None" = None,
     ) -> None:
-        self._library = library
+        self.library = library
+        self.kind = weight_kind
+        self.num_bytes = 0
         self._threads = threads
         self._weights = weights
-        self._kind = weight_kind
+        self._shared = shared  # whose memory parts of the structure lie in
         self._kept: list[Any] = []
-        self._ropes = [self._rope(tables) for tables in weights.ropes]
+        self._ropes = [] if shared else [self._rope(tables) for tables in weights.ropes]
 
     def decoder(self, max_rows: int) -> DecoderStructure:
         """The whole model's structure; reads and packs all layers."""
@@ -213,11 +248,9 @@ class _Packing:
         layers = (LayerStructure * weights.num_layers)()
         for number in range(weights.num_layers):
             layers[number] = self._layer(weights.layer(number))
-        embedding_VH = weights.embedding_VH.contiguous()
-        self._kept.append(embedding_VH)
         return DecoderStructure(
             layers=layers,
-            embedding=embedding_VH.data_ptr(),
+            embedding=self._embedding(),
             final_norm=self._norm(weights.final_norm_H),
             lm_head=self._packed(weights.lm_head_VH, None),
             num_layers=weights.num_layers,
@@ -236,17 +269,35 @@ class _Packing:
             embedding_scale=weights.embedding_scale,
         )
 
+    def altered(self, structure: DecoderStructure, modules: Collection[int]) -> DecoderStructure:
+        """`structure`, which `shared` made, with these modules of this object's weights."""
+        assert self._shared is not None, "the structure is of another object"
+        weights, former, count = self._weights, self._shared._weights, len(MODULES)
+        layers = (LayerStructure * weights.num_layers)()
+        for number in range(weights.num_layers):
+            layers[number] = structure.layers[number]
+            own = [it for it in range(count) if number * count + it in modules]
+            if own:
+                parts = self._parts(weights.layer(number))
+                for module in own:
+                    layers[number].modules[module] = self._packed(*parts[module])
+        altered = DecoderStructure.from_buffer_copy(structure)
+        altered.layers = layers
+        if weights.embedding_VH is not former.embedding_VH:
+            altered.embedding = self._embedding()
+        if weights.lm_head_VH is not former.lm_head_VH:
+            altered.lm_head = self._packed(weights.lm_head_VH, None)
+        return altered
+
+    def _embedding(self) -> int:
+        """Address of the embedding."""
+        embedding_VH = self._weights.embedding_VH.contiguous()
+        self._kept.append(embedding_VH)
+        self.num_bytes += embedding_VH.nbytes
+        return embedding_VH.data_ptr()
+
     def _layer(self, layer: LayerWeights) -> LayerStructure:
-        weights = self._weights
-        query = weights.num_heads * weights.head_dim
-        key = weights.num_kv_heads * weights.head_dim
-        inner = weights.intermediate_size
-        packed = [
-            *self._parts(layer.qkv, [query, key, key]),
-            *self._parts(layer.o, [weights.hidden_size]),
-            *self._parts(layer.gate_up, [inner, inner]),
-            *self._parts(layer.down, [weights.hidden_size]),
-        ]
+        packed = [self._packed(*part) for part in self._parts(layer)]
         cos, sin = self._ropes[layer.rope]
         return LayerStructure(
             input_norm=self._norm(layer.input_norm_H),
@@ -261,23 +312,25 @@ class _Packing:
             window=layer.window or 0,
         )
 
-    def _parts(self, projection: Projection, columns: list[int]) -> list[PackedWeightStructure]:
-        """The modules of a fused projection, each packed on its own."""
-        biases = (
-            [None] * len(columns)
-            if projection.bias_O is None
-            else list(torch.split(projection.bias_O, columns))
-        )
-        parts = torch.split(projection.weight_OI, columns)
-        return [self._packed(part, bias) for part, bias in zip(parts, biases, strict=True)]
+    def _parts(self, layer: LayerWeights) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+        """Weight and bias of each module in the order of MODULES."""
+        weights = self._weights
+        query = weights.num_heads * weights.head_dim
+        key = weights.num_kv_heads * weights.head_dim
+        inner = weights.intermediate_size
+        return [
+            *_split(layer.qkv, [query, key, key]),
+            *_split(layer.o, [weights.hidden_size]),
+            *_split(layer.gate_up, [inner, inner]),
+            *_split(layer.down, [weights.hidden_size]),
+        ]
 
     def _packed(
         self, weight_OI: torch.Tensor, bias_O: torch.Tensor | None
     ) -> PackedWeightStructure:
-        packed = PackedWeight(
-            self._library, self._threads, weight_OI, kind=self._kind, bias_O=bias_O
-        )
+        packed = PackedWeight(self.library, self._threads, weight_OI, kind=self.kind, bias_O=bias_O)
         self._kept.append(packed)
+        self.num_bytes += packed.num_bytes
         return packed.structure
 
     def _norm(self, weight: torch.Tensor | None) -> int | None:
@@ -291,6 +344,16 @@ class _Packing:
         kept = tensor.detach().to(torch.float32).contiguous()
         self._kept.append(kept)
         return kept.data_ptr()
+
+
+def _split(
+    projection: Projection, columns: list[int]
+) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    """Weight and bias of the modules of a fused projection."""
+    biases: Sequence[torch.Tensor | None] = [None] * len(columns)
+    if projection.bias_O is not None:
+        biases = torch.split(projection.bias_O, columns)
+    return list(zip(torch.split(projection.weight_OI, columns), biases, strict=True))
 
 
 def _module_widths(weights: DecoderWeights) -> list[tuple[int, int]]:

@@ -204,6 +204,11 @@ def test_without_lora_there_are_no_buffers_for_it() -> None:
     [
         pytest.param({"weight_dtype": "int8"}, "quantize is int8", id="our own quantization"),
         pytest.param(
+            {"enable_lora": True, "fuse_adapter": "es"},
+            "fuse_adapter is 'es', which is our own engine's; vLLM applies adapters unmerged",
+            id="a merged adapter",
+        ),
+        pytest.param(
             {"enable_lora": True, "max_lora_rank": 1024}, "at most 512", id="a rank beyond vLLM's"
         ),
     ],
