@@ -181,3 +181,24 @@ def test_the_gateways_request_id_is_in_the_copys_log(rig: GatewayRig) -> None:
     log = rig.log.with_name("log").read_text()
     (line,) = [each for each in log.splitlines() if "never_seen" in each]
     assert line.endswith(f"requestId={answer['ResponseMetadata']['RequestId']}")
+
+
+def test_a_session_of_the_llm_server_through_the_gateway(rig: GatewayRig) -> None:
+    runtime = rig.client()
+    asked: dict[str, Any] = {
+        "EndpointName": ENDPOINT,
+        "InferenceComponentName": "base",
+        "ContentType": "application/json",
+    }
+
+    def sent(body: dict[str, Any], session: str) -> Any:
+        return runtime.invoke_endpoint(**asked, Body=json.dumps(body), SessionId=session)
+
+    opened = sent({"requestType": "NEW_SESSION"}, "NEW_SESSION")
+    session = opened["NewSessionId"].partition(";")[0]
+    assert "Expires=" in opened["NewSessionId"]
+    inside = sent({"inputs": "a", "parameters": GREEDY}, session)
+    assert json.loads(inside["Body"].read())["generated_text"]
+    assert sent({"requestType": "CLOSE"}, session)["ClosedSessionId"] == session
+    with pytest.raises(ClientError, match=session):
+        sent({"inputs": "a"}, session)

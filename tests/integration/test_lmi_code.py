@@ -274,6 +274,7 @@ def test_a_flood_of_output_is_drained_and_harms_nothing(tmp_path: Path) -> None:
         pytest.param("def f(:", "SyntaxError", id="syntax"),
         pytest.param("raise SystemExit(2)", "SystemExit: 2 (model.py line 1", id="an exit"),
         pytest.param("import os; os._exit(0)", "ended with status 0 during its load", id="its end"),
+        pytest.param("def register_adapter(i): pass", "loads adapters itself", id="DJL's hook"),
         pytest.param("def model_fn(folder): pass", "belong to SageMaker's", id="others'"),
         pytest.param(
             "from djl_python.input_parser import init_handler\n@init_handler\ndef f(): pass",
@@ -300,6 +301,46 @@ def test_code_that_hangs_when_it_is_loaded_fails_the_start(
 def test_code_is_refused_where_the_operator_does_not_allow_it(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="HOSTELRY_CUSTOM_CODE=confined"):
         with_code(tmp_path, None, lambda it: it.ask({}), {"es": LABELS}, policy=CodePolicy.OFF)
+
+
+USES_A_PACKAGE = (
+    HANDLE
+    + """
+import os, toolz
+async def handle(inputs):
+    output = Output()
+    secret = os.environ.get("HOSTELRY_COPY_KEY", "none")
+    return output.add_as_json({"total": sum(toolz.take(2, [1, 2, 3])), "key": secret})
+"""
+)
+
+
+@pytest.mark.parametrize("policy", [CodePolicy.CONFINED, CodePolicy.TRUSTED])
+def test_code_has_the_packages_that_it_names(tmp_path: Path, policy: CodePolicy) -> None:
+    write_code(tmp_path, USES_A_PACKAGE)
+    (tmp_path / "requirements.txt").write_text("toolz==1.0.0\n")
+    given = answer(tmp_path, USES_A_PACKAGE, {"inputs": "a"}, policy=policy)
+    assert given.json() == {"total": 3, "key": "none"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("-r other.txt", "must be a package's", id="an option"),
+        pytest.param("a @ http://x/a.whl", "must be a package's", id="a URL"),
+        pytest.param(
+            "no-such-package-of-hostelry", "cannot be installed",
+            id="a package that is not there",
+        ),
+    ],
+)  # fmt: skip
+def test_requirements_that_are_not_installed_fail_the_start(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    write_code(tmp_path, USES_A_PACKAGE)
+    (tmp_path / "requirements.txt").write_text(text)
+    with pytest.raises(Refusal, match=message):
+        answer(tmp_path, USES_A_PACKAGE, {"inputs": "a"})
 
 
 def test_formatters_of_a_rolling_batch_are_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import importlib.util
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -24,6 +24,8 @@ PACKAGE = "hostelry.containers.lmi.code.djl_python"
 HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER = "handle", "input_formatter", "output_formatter"
 MARKS = (("is_input_formatter", INPUT_FORMATTER), ("is_output_formatter", OUTPUT_FORMATTER))
 OTHER_MARKS = ("is_prediction_handler", "is_init_handler")
+# What DJL Serving calls in place of its own adapters, where model.py is the whole model.
+ADAPTER_FUNCTIONS = ("register_adapter", "update_adapter", "unregister_adapter")
 SAGEMAKER_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn")
 MAX_ERROR_CHARACTERS = 2000
 
@@ -100,12 +102,23 @@ def load_author_module(folder: str, packages: str | None) -> AuthorModule:
     return AuthorModule(folder, hooks_of(module))
 
 
+def check_adapter_functions(found: Mapping[str, Any]) -> None:
+    """Raise AuthorModuleError for a hook by which DJL's handlers load adapters."""
+    for name in ADAPTER_FUNCTIONS:
+        if callable(found.get(name)):
+            raise AuthorModuleError(
+                f"{name} is never called here: the server loads adapters itself; leave it out, or "
+                "put an adapter's formatters into its own model.py"
+            )
+
+
 def hooks_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
     """The hooks of a module by name. Raises AuthorModuleError for those never called here."""
     hooks: dict[str, Callable[..., Any]] = {}
     found = vars(module)
     if callable(found.get(HANDLE)):
         hooks[HANDLE] = found[HANDLE]
+    check_adapter_functions(found)
     for name, value in sorted(found.items()):
         if not callable(value):
             continue
