@@ -57,6 +57,14 @@ def test_many_adapters_in_a_batch_are_measured_with_and_without_the_server(
     assert all(row["verdict"].startswith("not measured") for row in peers)
 
 
+def test_a_merged_adapter_is_measured_beside_the_same_one_unmerged(
+    model: Path, tmp_path: Path
+) -> None:
+    rows = smoke("merged_adapter", model, tmp_path)["ratios"]
+    assert {(row["streams"], row["of the adapter"]) for row in rows} >= {(1, 1), (4, 4), (4, 2)}
+    assert all(row["gain"] > 0 and row["first token"] > 0 for row in rows)
+
+
 def test_a_growing_number_of_adapters_is_measured_at_equal_load(
     model: Path, tmp_path: Path
 ) -> None:
