@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 TOGETHER = 16
 CONTROL = {
     "inputs": ["hello", "hola"],
-    "adapters": ["", "es"],
+    "adapters": ["", "fr"],  # no body names fr to a route that removes adapters
     "parameters": {"max_new_tokens": 12, "do_sample": True, "seed": 7, "ignore_eos_token": True},
 }
 # What no answer says, whole or in a stream, unless a defect of ours ended it.

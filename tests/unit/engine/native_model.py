@@ -111,9 +111,9 @@ def rope_tables(head_dim: int, theta: float) -> RopeTables:
 
 
 def native(weights: DecoderWeights, **options: Any) -> NativeDecoder:
-    """A decoder of some hundred rows."""
+    """A decoder of so many rows as any test has."""
     return NativeDecoder(
-        weights, **{"max_rows": 320, "num_threads": 2, "pin_threads": False, **options}
+        weights, **{"max_rows": 512, "num_threads": 2, "pin_threads": False, **options}
     )
 
 
