@@ -158,4 +158,4 @@ def test_the_view_of_an_adapter() -> None:
     assert ask(served, "/adapters/es", method="GET").json["tier"] == "pool"
     (workflow,) = ask(served, "/models/lmi", method="GET").json
     tiers = workflow["models"][0]["adapterTiers"]
-    assert set(tiers) == {"pool", "host", "disk", "loads"}
+    assert set(tiers) == {"pool", "merged", "host", "disk", "loads"}
