@@ -98,6 +98,7 @@ def test_a_copy_sees_the_contracts_headers_only(rig: GatewayRig, runtime: Any) -
         "content-length": "0",
         "x-amzn-sagemaker-custom-attributes": "show",
         "x-amzn-sagemaker-forwarded-api": "InvokeEndpoint",
+        "x-request-id": answer["ResponseMetadata"]["RequestId"],
     }
 
 
