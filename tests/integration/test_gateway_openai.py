@@ -76,15 +76,21 @@ def test_streamed_chat_passes_through(
 
 def test_completions(client: openai.OpenAI) -> None:
     whole = client.completions.create(model="base", prompt="hello")
-    assert json.loads(whole.choices[0].text)["x-hostelry-model"] == "base"
     parts = client.completions.create(model="base", prompt="hello", stream=True)
-    assert "".join(part.choices[0].text for part in parts) == whole.choices[0].text
+    texts = [whole.choices[0].text, "".join(part.choices[0].text for part in parts)]
+    first, second = (json.loads(text) for text in texts)
+    assert first.pop("x-request-id") != second.pop("x-request-id")
+    assert first == second == {"x-hostelry-model": "base"}
 
 
 def test_a_client_cannot_choose_the_adapter_behind_the_models_back(client: openai.OpenAI) -> None:
     smuggled = {"X-Amzn-SageMaker-Adapter-Identifier": "stolen", "X-Hostelry-Model": "other"}
+    smuggled["X-Request-Id"] = "mine"
     answer = client.completions.create(model="base", prompt="hello", extra_headers=smuggled)
-    assert json.loads(answer.choices[0].text) == {"x-hostelry-model": "base"}
+    assert json.loads(answer.choices[0].text) == {
+        "x-hostelry-model": "base",
+        "x-request-id": answer._request_id,
+    }
 
 
 def test_a_stream_that_breaks_off_ends_with_an_error(client: openai.OpenAI) -> None:
