@@ -321,3 +321,17 @@ def test_a_call_without_an_end_takes_no_quadratic_time(family: str) -> None:
     for _ in range(20_000):
         state, _ = read.feed(state, "aaaa")
     assert len(json.dumps(str(state))) < 400_000
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("size", [1, 7, 4_000])
+def test_a_header_beyond_its_limit_is_content_and_ends(size: int) -> None:
+    text = "<|start|>" + "assistant " * 300 + "<|message|>so"
+    parser = reading("openai")
+    state = parser.start()
+    found: list[Delta] = []
+    for at in range(0, len(text), size):
+        state, deltas = parser.feed(state, text[at : at + size])
+        found += deltas
+    _, last = parser.finish(state)
+    assert "".join(it.text for it in (*found, *last) if isinstance(it, ContentText)) == text
