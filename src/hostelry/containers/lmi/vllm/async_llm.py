@@ -89,6 +89,7 @@ class AsyncVllm:
     async def add_adapter(self, adapter: LoadedAdapter) -> list[str]:
         """Load the adapter; see Vllm."""
         try:
+            await self._llm.collective_rpc("spare_base_rows")
             await self._llm.add_lora(lora_request(adapter))
             unused = await self._llm.collective_rpc(
                 "unused_adapter_modules", args=(adapter.number,)
