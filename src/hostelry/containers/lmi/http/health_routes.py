@@ -27,12 +27,13 @@ def health_paths(server: LmiServer) -> list[Route]:
 
 
 def ping(server: LmiServer) -> PlainEndpoint:
-    """GET /ping: 200 only when a request would be answered."""
+    """GET /ping: 200 only when a request would be answered; the state by model, as in DJL."""
 
     async def answer(request: Request) -> Response:
         status = server.ping_status
         word = "Healthy" if status == 200 else server.phase.value.capitalize()
-        return json_response({"status": word}, status)
+        own = {"status": word}
+        return json_response({server.config.model_name: own, **own}, status)
 
     return answer
 

@@ -25,6 +25,7 @@ from hostelry.containers.lmi.engine.backend import (
 from hostelry.containers.lmi.http.body import read_body
 from hostelry.containers.lmi.http.custom import CustomRequest, OutputFormatter
 from hostelry.containers.lmi.http.model_name import check_asked_model
+from hostelry.containers.lmi.http.polling import check_synchronous
 from hostelry.containers.lmi.http.responses import (
     UntilDisconnect,
     send_chunks,
@@ -175,6 +176,7 @@ class InvocationHandler:
         self, model: LoadedModel, content_type: str, body: bytes
     ) -> Invocation | SessionRequest:
         check_asked_model(self.server.config, self.request)
+        check_synchronous(self.request)
         context = parse_context(self.server, self.request, model)
         if self.route.schema:
             return parse_as(self.route.schema, body, context)

@@ -24,10 +24,11 @@ FRONT_END_CAUSES = frozenset(
 def error_answer(refusal: Refusal, surface: Surface, codes: StatusCodes) -> tuple[int, Any]:
     """Status and JSON body for `refusal`."""
     status = status_of(refusal.cause, surface, codes)
+    usual = status_of(refusal.cause, surface, StatusCodes())
     if surface is Surface.OPENAI or refusal.cause is Cause.UNKNOWN_MODEL:
-        return status, openai_error(status, refusal.message, refusal.param)
+        return status, openai_error(status, refusal.message, refusal.param, usual)
     if surface is Surface.FRONT_END or refusal.cause in FRONT_END_CAUSES:
-        return status, front_end_error(status, refusal.message)
+        return status, front_end_error(status, refusal.message, usual)
     if refusal.cause is Cause.ENGINE:
         return status, {
             "code": status,
@@ -40,15 +41,17 @@ def error_answer(refusal: Refusal, surface: Surface, codes: StatusCodes) -> tupl
     return status, {"code": status, "error": prefix + refusal.message}
 
 
-def front_end_error(status: int, message: str) -> dict[str, Any]:
-    """The form of errors outside the handlers."""
-    name = EXCEPTION_NAMES.get(status, "InternalServerException")
+def front_end_error(status: int, message: str, usual: int = 500) -> dict[str, Any]:
+    """The form of errors outside the handlers; `usual` is the status unless it is configured."""
+    name = EXCEPTION_NAMES.get(status) or EXCEPTION_NAMES.get(usual, "InternalServerException")
     return {"code": status, "type": name, "message": message}
 
 
-def openai_error(status: int, message: str, param: str | None = None) -> dict[str, Any]:
-    """OpenAI's form, which its clients turn into exceptions."""
-    kind = OPENAI_TYPES.get(status, "InternalServerError")
+def openai_error(
+    status: int, message: str, param: str | None = None, usual: int = 500
+) -> dict[str, Any]:
+    """OpenAI's form, which its clients turn into exceptions; `usual` as for the front end."""
+    kind = OPENAI_TYPES.get(status) or OPENAI_TYPES.get(usual, "InternalServerError")
     return {"error": {"message": message, "type": kind, "param": param, "code": status}}
 
 
