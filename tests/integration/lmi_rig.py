@@ -45,9 +45,9 @@ class Server:
             answer = httpx.get(
                 f"{self.url}/ping", timeout=5.0, headers=self.shown, verify=False, trust_env=False
             )  # reading certificates takes longer than asking
-            return answer.status_code
         except httpx.HTTPError:
             return None
+        return answer.status_code
 
 
 def eventually(condition: Callable[[], bool], what: str, limit_s: float = END_S) -> None:

@@ -53,17 +53,6 @@ def invoke(client: httpx.Client, **body: Any) -> Any:
     return answer.json()
 
 
-def test_adapters_of_the_model_folder_answer_differently(shared: Server) -> None:
-    with shared.client() as client:
-        texts = {
-            name: invoke(client, inputs="hello", adapters=name)["generated_text"]
-            for name in ("", "es", "fr")
-        }
-        names = [each["id"] for each in client.get("/v1/models").json()["data"]]
-    assert len(set(texts.values())) == 3
-    assert names == ["lmi", "es", "fr"]
-
-
 def test_mixed_company_changes_no_answer(shared: Server) -> None:
     names = ["", "es", "fr", "es", "", "fr"]
     prompts = [f"prompt number {number}" for number in range(len(names))]
@@ -202,16 +191,6 @@ def test_limits_that_leave_no_token_are_the_requests_fault(shared: Server, path:
         assert client.get("/ping").status_code == 200
 
 
-def test_a_seed_decides_a_sampled_answer(shared: Server) -> None:
-    with shared.client() as client:
-        parameters = {"max_new_tokens": 20, "temperature": 1.0, "seed": 5, "ignore_eos_token": True}
-        answers = [
-            invoke(client, inputs="hello", parameters={**parameters, "seed": seed})
-            for seed in (5, 5, 6)
-        ]
-    assert answers[0] == answers[1] != answers[2]
-
-
 def test_a_client_that_leaves_frees_its_pages(shared: Server) -> None:
     with shared.client() as client:
         before = engine_load(client)["generatedTokens"]
@@ -227,43 +206,6 @@ def test_a_client_that_leaves_frees_its_pages(shared: Server) -> None:
             eventually(lambda: is_idle(client), "the whole answer's pages are free")
         generated = engine_load(client)["generatedTokens"] - before
     assert generated < LONG["max_new_tokens"]
-
-
-def test_an_adapter_registered_at_run_time(shared: Server, model: Path) -> None:
-    outside = model.parent / "outside"
-    with shared.client() as client:
-        url = f"/adapters?name=late&src={outside}"
-        assert client.post(url).json() == {"status": "Adapter late registered"}
-        assert client.post(url).status_code == 409
-        listed = [each["name"] for each in client.get("/adapters").json()["adapters"]]
-        assert listed == ["es", "fr", "late"]
-        base = invoke(client, inputs="hello")
-        header = {"X-Amzn-SageMaker-Adapter-Identifier": "late"}
-        answer = client.post(
-            "/invocations", json={"inputs": "hello", "parameters": SHORT}, headers=header
-        )
-        assert answer.json() != base
-        assert client.delete("/adapters/late").status_code == 200
-        refused = client.post("/invocations", json={"inputs": "hello", "adapters": "late"})
-        assert (refused.status_code, refused.json()["code"]) == (424, 424)
-
-
-@pytest.mark.parametrize(
-    ("rank", "config", "reported"),
-    [
-        pytest.param(4, {"use_dora": True}, "use_dora", id="DoRA"),
-        pytest.param(32, {}, "32", id="a rank above max_lora_rank"),
-    ],
-)
-def test_an_adapter_that_cannot_be_applied_exactly_is_refused(
-    shared: Server, model: Path, tmp_path: Path, rank: int, config: dict[str, Any], reported: str
-) -> None:
-    folder = random_adapter(tmp_path / "odd", model, rank=rank, **config)
-    with shared.client() as client:
-        answer = client.post(f"/adapters?name=odd&src={folder}")
-        assert answer.status_code == 424
-        assert reported in answer.json()["message"]
-        assert len(client.get("/adapters").json()["adapters"]) == 2
 
 
 def test_an_engine_that_is_killed_fails_its_requests_and_ends_the_server(

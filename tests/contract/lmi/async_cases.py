@@ -2,7 +2,6 @@
 
 from tests.contract.lmi.exchange import (
     EVENTS,
-    JSON,
     LINES,
     TEXT,
     Case,
@@ -41,9 +40,9 @@ def asked(**parameters: object) -> dict[str, object]:
     return {"inputs": "hello", "parameters": {**GREEDY, **parameters}}
 
 
-def refusal(row: str, says: str, words: str, **parameters: object) -> Case:
+def refusal(row: str, text: str, words: str, **parameters: object) -> Case:
     found = {"code": 424, "error": has(words)}
-    return one(row, says, asked(**parameters), status=424, found=found)
+    return one(row, text, asked(**parameters), status=424, found=found)
 
 
 ROUTES = (
@@ -81,7 +80,10 @@ REQUESTS = (
     one("1.5", "inputs are LMI's own", HI, found=members("generated_text")),
     one("1.5", "a prompt is a completion", PROMPT, found={"object": "text_completion"}),
     one("1.5", "messages are a chat", CHAT, found={"object": "chat.completion"}),
-    one("1.5", "a prompt comes before inputs", {**PROMPT, **HI}, found={"object": "text_completion"}),
+    one(
+        "1.5", "a prompt comes before inputs", {**PROMPT, **HI},
+        found={"object": "text_completion"},
+    ),
     one("1.5", "inputs come before messages", {**HI, "messages": []}, found=ANSWER),
     one("1.5", "no model is the served name", PROMPT, found={"model": "lmi"}),
     one(
@@ -163,7 +165,7 @@ def check_neutral(served: Served) -> None:
 
 def check_seed(served: Served) -> None:
     sampled = {"do_sample": True, "max_new_tokens": 12}
-    one_text, same, other = (served.text(**asked(**sampled, seed=it)) for it in (1, 1, 2))
+    one_text, same, other = (served.text(**asked(**sampled, seed=seed)) for seed in (1, 1, 2))
     assert one_text == same != other
 
 
@@ -179,9 +181,8 @@ def check_stop(served: Served) -> None:
 
 
 def check_do_sample(served: Served) -> None:
-    texts = {
-        served.text(inputs="hello", parameters={"max_new_tokens": 12, "seed": it}) for it in (1, 2)
-    }
+    parameters = [{"max_new_tokens": 12, "seed": seed} for seed in (1, 2)]
+    texts = {served.text(inputs="hello", parameters=it) for it in parameters}
     assert len(texts) == 2, "sampled unless do_sample is false"
 
 
@@ -336,12 +337,16 @@ ERRORS = (
 CHATS = (
     one("1.15", "a chat is its template's prompt", CHAT, found={"usage": {"prompt_tokens": 61}}),
     one(
-        "1.15", "a prompt without the assistant's turn", {**CHAT, "add_generation_prompt": False},
+        "1.15",
+        "a prompt without the assistant's turn",
+        {**CHAT, "add_generation_prompt": False},
         found={"usage": {"prompt_tokens": 50}},
     ),
     one(
-        "1.15", "a template of a request is not trusted",
-        {**CHAT, "chat_template": "{{ 1 }}"}, status=424,
+        "1.15",
+        "a template of a request is not trusted",
+        {**CHAT, "chat_template": "{{ 1 }}"},
+        status=424,
         found={"error": has("trust_request_chat_template")},
     ),
 )
@@ -374,4 +379,3 @@ SESSIONS = (
 CASES = (
     *ROUTES, *REQUESTS, *SEQUENCES, *RESPONSES, line_break, *ERRORS, *CHATS, *SESSIONS,
 )  # fmt: skip
-__all__ = ["CASES", "JSON"]

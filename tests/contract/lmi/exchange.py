@@ -84,30 +84,30 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case of the row `row`; `says` is a sentence."""
+    """A case of the row `row`; `text` is a sentence."""
 
     row: str
-    says: str
+    text: str
     check: Callable[[Served], None]
 
     @property
     def name(self) -> str:
-        return f"{self.row} {self.says}"
+        return f"{self.row} {self.text}"
 
 
-def one(row: str, says: str, body: Any = None, **more: Any) -> Case:
+def one(row: str, text: str, body: Any = None, **more: Any) -> Case:
     """A case of one request."""
-    return Case(row, says, Exchange(body=body, **more).check)
+    return Case(row, text, Exchange(body=body, **more).check)
 
 
-def get(row: str, says: str, path: str, **more: Any) -> Case:
+def get(row: str, text: str, path: str, **more: Any) -> Case:
     """A case of one GET."""
-    return one(row, says, path=path, method="GET", **more)
+    return one(row, text, path=path, method="GET", **more)
 
 
-def several(row: str, says: str) -> Callable[[Callable[[Served], None]], Case]:
+def several(row: str, text: str) -> Callable[[Callable[[Served], None]], Case]:
     """Make a case of a function that sends several requests."""
-    return lambda check: Case(row, says, check)
+    return lambda check: Case(row, text, check)
 
 
 def content(answer: httpx.Response) -> Any:
@@ -124,14 +124,14 @@ def content(answer: httpx.Response) -> Any:
 def check_fits(found: Any, expected: Any, where: str) -> None:
     """Assert that `found` is as expected.
 
-    None fits anything, a function what it says yes to, a pattern a text that holds it, and a
+    None fits anything, a function whatever it is true for, a pattern a text that holds it, and a
     mapping one with these members, perhaps among others.
     """
     if expected is None:
         return
     if isinstance(expected, re.Pattern):
-        text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-        assert expected.search(text), f"{where} is {found!r}; expected {expected.pattern}"
+        whole = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        assert expected.search(whole), f"{where} is {found!r}; expected {expected.pattern}"
     elif isinstance(expected, Mapping):
         assert isinstance(found, Mapping), f"{where} is {found!r}"
         for name, value in expected.items():

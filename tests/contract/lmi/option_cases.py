@@ -1,11 +1,20 @@
 """Cases of a model that brings options, a chat template and code, in one folder of its archive."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 from tests.contract.lmi.async_cases import CHAT, GREEDY, HI
-from tests.contract.lmi.exchange import LINES, Served, each, get, has, last, one, several
+from tests.contract.lmi.exchange import (
+    LINES,
+    Case,
+    Served,
+    each,
+    get,
+    has,
+    last,
+    one,
+    several,
+)
+from tests.integration.lmi_rig import eventually
 
 # serving.properties of the model.
 PROPERTIES = """
@@ -69,8 +78,8 @@ LONG = {"max_new_tokens": 1400, "do_sample": False, "ignore_eos_token": True}
 JSON_HI = {**HI, "parameters": {**GREEDY, "output_formatter": "json"}}
 
 
-def described(says: str, row: str, **members: object) -> object:
-    return get(row, says, "/models/mine", found=each({"models": each(members)}))
+def described(text: str, row: str, **members: object) -> Case:
+    return get(row, text, "/models/mine", found=each({"models": each(members)}))
 
 
 @several("1.8", "a full queue is refused at once, with the status of throttle_error_http_code")
@@ -87,14 +96,11 @@ def full_queue(served: Served) -> None:
 
 @several("1.8", "a client that leaves ends its request")
 def left(served: Served) -> None:
-    try:
-        served.client.post("/invocations", json={"inputs": "a", "parameters": LONG}, timeout=0.2)
-    except httpx.TimeoutException:
-        pass
-    deadline = time.monotonic() + 10
-    while served.client.get("/load").json() != {"server_load": 0}:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    body = {"inputs": "a", "parameters": LONG, "stream": True}
+    with served.client.stream("POST", "/invocations", json=body) as answer:
+        next(answer.iter_lines())
+    idle = {"server_load": 0}
+    eventually(lambda: served.client.get("/load").json() == idle, "no request is under way")
 
 
 @several("1.14", "the next request after a failure of the code is served")

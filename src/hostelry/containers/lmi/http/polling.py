@@ -1,7 +1,7 @@
 """Answers that a client polls for, as DJL Serving's front end offers them: refused.
 
-    x-synchronous: false   asks for a token instead of the answer
-    x-starting-token       asks for the next items of such an answer
+x-synchronous: false   asks for a token instead of the answer
+x-starting-token       asks for the next items of such an answer
 """
 
 from starlette.requests import Request
