@@ -17,7 +17,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.runtimes import RECORD, Runtime, installed, runtime_python
+from hostelry.base.runtimes import RECORD, VARIABLE, Runtime, installed, runtime_python
 
 SHOWN_LINES = 20
 NAMES = ("vllm",)
@@ -53,8 +53,19 @@ RECIPES: Mapping[str, Recipe] = {
 def install(folder: Path, name: str, device: str, say: Say) -> Runtime:
     """Install the runtime `name`; the one that is there already, if it is complete.
 
-    Raises TerminalError where another installation runs, or with the last lines of what failed.
+    Raises TerminalError where another installation runs, where the folder cannot be written, or
+    with the last lines of what failed.
     """
+    try:
+        return _installed_now(folder, name, device, say)
+    except OSError as error:
+        raise TerminalError(
+            f"{folder} cannot be written: {error}; make room there, or name another folder in "
+            f"{VARIABLE}"
+        ) from error
+
+
+def _installed_now(folder: Path, name: str, device: str, say: Say) -> Runtime:
     recipe = RECIPES[device]
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     with single_flight(folder, name):

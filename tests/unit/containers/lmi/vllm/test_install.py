@@ -47,6 +47,50 @@ def failing(command: Sequence[str], _: installation.Say) -> None:
     raise TerminalError("no such package")
 
 
+def made(command: Sequence[str], _: installation.Say) -> None:
+    """A step that makes the interpreter, and nothing else."""
+    if "venv" in command:
+        python = Path(command[-1]) / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text("#!/bin/sh\necho '[]'\n")
+        python.chmod(0o755)
+
+
+def test_the_left_over_of_a_killed_installation_and_a_broken_record_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (".vllm.partial", "vllm"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "left").write_text("by a killed one")
+    (tmp_path / "vllm" / "hostelry.json").write_text("{")
+    assert list_runtimes(tmp_path) == []
+    monkeypatch.setattr(installation, "RECIPES", {"cpu": Recipe(())})
+    monkeypatch.setattr(installation, "run_step", made)
+    first = install(tmp_path, "vllm", "cpu", lambda _: None)
+    assert list_runtimes(tmp_path) == [first]
+    assert sorted(it.name for it in tmp_path.iterdir()) == [".vllm.lock", "vllm"]
+    assert not (tmp_path / "vllm" / "left").exists()
+    monkeypatch.setattr(installation, "run_step", failing)
+    assert install(tmp_path, "vllm", "cpu", lambda _: None) == first, "it is there already"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_an_installation_that_is_interrupted_or_finds_no_room_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def interrupted(command: Sequence[str], _: installation.Say) -> None:
+        Path(command[-1]).mkdir()
+        raise error
+
+    monkeypatch.setattr(installation, "run_step", interrupted)
+    with pytest.raises((KeyboardInterrupt, TerminalError)) as caught:
+        install(tmp_path, "vllm", "cpu", lambda _: None)
+    if isinstance(error, OSError):
+        assert "No space left" in str(caught.value)
+        assert "HOSTELRY_RUNTIMES_DIR" in str(caught.value)
+    assert [it.name for it in tmp_path.iterdir()] == [".vllm.lock"]
+
+
 def test_one_installation_at_a_time(tmp_path: Path) -> None:
     with (tmp_path / ".vllm.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
