@@ -31,8 +31,6 @@ TABLES: dict[str, tuple[Case, ...]] = {
     "legacy": legacy_cases.CASES,
     "options": option_cases.CASES,
 }
-# One object a server: pytest keeps a fixture as long as its parameter is the same object.
-KINDS = tuple((setup, backend) for backend in BACKENDS for setup in TABLES)
 KINDS = [(setup, backend) for backend in BACKENDS for setup in TABLES]
 STARTS_THAT_FAIL = {
     "a script": ("DISALLOW_CUSTOM_INFERENCE_SCRIPTS", "model.py", "custom inference scripts"),
