@@ -288,6 +288,7 @@ def test_code_that_cannot_be_loaded_fails_the_start(
     with pytest.raises(Refusal) as refused:
         answer(tmp_path, code, {"inputs": "a"})
     assert message in str(refused.value)
+    assert str(tmp_path) not in str(refused.value), "the author sees no path of the host"
 
 
 def test_code_that_hangs_when_it_is_loaded_fails_the_start(

@@ -10,10 +10,11 @@ from hostelry.base.ids import new_request_id
 
 ID = re.compile(rb"[\x21-\x7e]{1,128}")  # it goes into a header and into one log line
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+GATEWAYS = b"x-request-id"
 
 
 class RequestIds:
-    """`app`, whose requests have an id by the header `header`."""
+    """`app`, whose requests have an id by the header `header`, else by the gateway's."""
 
     def __init__(self, app: ASGIApp, header: str) -> None:
         self._app = app
@@ -24,13 +25,14 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = dict(scope["headers"]).get(self._name, b"")
-        request_id = given if ID.fullmatch(given) else new_request_id().encode()
+        headers = dict(scope["headers"])
+        given = (headers.get(name, b"") for name in (self._name, GATEWAYS))
+        request_id = next(filter(ID.fullmatch, given), None) or new_request_id().encode()
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), (self._name, request_id)]
-                message = {**message, "headers": headers}
+                named = (self._name, request_id)
+                message = {**message, "headers": [*message.get("headers", ()), named]}
             await send(message)
 
         token = REQUEST_ID.set(request_id.decode())

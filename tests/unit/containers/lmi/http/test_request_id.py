@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.containers.lmi.tiny import ask, fake, server
+from tests.unit.containers.lmi.tiny import ask, config, fake, server
 
 from hostelry.containers.lmi.http.request_id import REQUEST_ID, show_request_ids
 
@@ -25,6 +25,14 @@ def test_the_response_has_the_requests_id(given: str, kept: bool) -> None:
     answer = ask(server(), "/invocations", {"inputs": "a"}, headers={NAME: given})
     assert (answer.headers[NAME] == given) == kept
     assert answer.headers[NAME]
+
+
+def test_the_gateways_id_is_kept_where_the_operator_named_another_header() -> None:
+    served = server(settings=config("request_id_header_key=x-my-id"))
+    by_gateway = ask(served, "/ping", method="GET", headers={NAME: "gateway-1"})
+    assert by_gateway.headers["x-my-id"] == "gateway-1"
+    both = {NAME: "gateway-1", "x-my-id": "own-1"}
+    assert ask(served, "/ping", method="GET", headers=both).headers["x-my-id"] == "own-1"
 
 
 def test_each_request_without_an_id_gets_one_of_its_own() -> None:
