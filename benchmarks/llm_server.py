@@ -2,7 +2,7 @@
 
 SmolLM2-135M-Instruct in bf16 without adapters, one stream and sixteen. Contestants: the engine in
 process, our server, our server behind a gateway, `vllm serve`, and our server with vLLM as its
-engine, alone and behind a gateway. Rounds alternate, only one computes at a time, and each ratio is
+engine, alone, compiled and behind a gateway. Rounds alternate, only one computes at a time, and each ratio is
 the median of those within the rounds.
 
 ``python -m benchmarks.llm_server [--rounds N] [--peers vllm] [--smoke]``
@@ -34,12 +34,13 @@ RANK = 16
 ENGINE, SERVER, GATEWAY = "engine", "server", "server behind gateway"
 VLLM, VLLM_SERVER = "vllm serve", "server with vLLM"
 VLLM_GATEWAY = "server with vLLM behind gateway"
-OURS, THEIRS = (ENGINE, SERVER, GATEWAY), (VLLM, VLLM_SERVER, VLLM_GATEWAY)
+COMPILED = "server with compiled vLLM"
 PAIRS = (  # over, under, the least speed and the most time to the first token as ratios
     (SERVER, ENGINE, 0.95, 1.05),
     (GATEWAY, SERVER, None, None),
     (SERVER, VLLM, None, None),
     (VLLM_SERVER, VLLM, None, None),
+    (COMPILED, VLLM, None, None),
     (VLLM_GATEWAY, VLLM_SERVER, None, None),
 )
 
@@ -137,7 +138,9 @@ def starts(
         worker = "benchmarks.peers.engine_worker"
         return start_worker(ENGINE, worker, setup, scratch / "engine.log")
 
-    def server(name: str, *, gateway: bool, vllm: bool) -> Contestant:
+    def server(
+        name: str, *, gateway: bool = False, vllm: bool = False, compiled: bool = False
+    ) -> Contestant:
         port = free_port()
         options = {PORT: str(port)}
         if vllm:
@@ -146,6 +149,8 @@ def starts(
                 "OPTION_ROLLING_BATCH": "vllm",
                 "HOSTELRY_RUNTIMES_DIR": str(folder.parent),
             }
+        if compiled:  # as `vllm serve` is; the server's default starts sooner
+            options["OPTION_ENFORCE_EAGER"] = "false"
         started = start_lmi(name, plan.model, {}, scratch, threads, RANK, options)
         if not gateway:
             return started
@@ -154,12 +159,13 @@ def starts(
 
     ours: dict[str, Callable[[], Contestant]] = {
         ENGINE: engine,
-        SERVER: lambda: server(SERVER, gateway=False, vllm=False),
-        GATEWAY: lambda: server(GATEWAY, gateway=True, vllm=False),
+        SERVER: lambda: server(SERVER),
+        GATEWAY: lambda: server(GATEWAY, gateway=True),
     }
     theirs: dict[str, Callable[[], Contestant]] = {
         VLLM: lambda: start_vllm(plan.model, {}, scratch, threads, RANK).named(VLLM),
-        VLLM_SERVER: lambda: server(VLLM_SERVER, gateway=False, vllm=True),
+        VLLM_SERVER: lambda: server(VLLM_SERVER, vllm=True),
+        COMPILED: lambda: server(COMPILED, vllm=True, compiled=True),
         VLLM_GATEWAY: lambda: server(VLLM_GATEWAY, gateway=True, vllm=True),
     }
     return {**ours, **(theirs if plan.with_vllm else {})}

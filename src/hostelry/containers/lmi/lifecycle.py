@@ -350,6 +350,7 @@ def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
         max_waiting=max(config.job_queue_size + config.max_batch_size, MAX_ALL_SEQUENCES),
         pool_bytes=config.pool_bytes,
         prefix_cache=config.prefix_cache,
+        enforce_eager=config.enforce_eager,
         adapter_host_bytes=config.adapter_host_bytes,
         adapter_cache_dir=str(config.adapter_cache_dir) if config.adapter_cache_dir else None,
         adapter_cache_bytes=config.adapter_cache_bytes,

@@ -152,6 +152,7 @@ class LmiConfig:
     max_logprobs: int = MAX_LOGPROBS
     pool_bytes: int | None = None
     prefix_cache: bool = True
+    enforce_eager: bool | None = None
     adapter_host_bytes: int | None = None
     adapter_cache_dir: Path | None = None
     adapter_cache_bytes: int | None = None
@@ -231,6 +232,7 @@ def resolve_config(
         weight_dtype=weight_dtype(options, dtype),
         pool_bytes=read.optional_integer("pool_bytes", 1),
         prefix_cache=read.flag("enable_prefix_caching", True),
+        enforce_eager=read.flag("enforce_eager", True) if read.text("enforce_eager") else None,
         adapter_host_bytes=read.optional_integer("adapter_host_bytes", 0),
         adapter_cache_dir=adapter_cache(env),
         adapter_cache_bytes=read.optional_integer("adapter_cache_bytes", 1),

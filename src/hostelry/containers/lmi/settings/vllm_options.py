@@ -46,8 +46,9 @@ MODEL_ARGUMENTS: Rows = {
     "load_format": without_effect(LOADING, "safetensors"),
     "config_format": without_effect("the model folder's config.json is read", "hf"),
     "model_impl": without_effect("this engine has one implementation of each model", "vllm"),
-    "enforce_eager": always_on(
-        "this engine decides what is captured as a graph; answers are the same"
+    "enforce_eager": done(
+        "with vLLM: false compiles the model at the start, true never does; left out, it compiles "
+        "on GPUs only. Our own engine decides itself"
     ),
     "code_revision": without_effect("code of a model's repository is never run"),
     "runner": refused("auto or generate", "generate"),

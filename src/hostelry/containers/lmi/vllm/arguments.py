@@ -20,6 +20,7 @@ GIVEN = frozenset(
     {
         "folder", "dtype", "weight_dtype", "max_batch_size", "max_batched_tokens", "max_model_len",
         "num_threads", "max_lora_rank", "max_loras", "max_waiting", "pool_bytes", "prefix_cache",
+        "enforce_eager",
         "enable_lora", "adapter_host_bytes", "adapter_cache_dir", "adapter_cache_bytes",
         "base_names", "tenants", "default_tenant", "use_accelerators", "fuse_adapter",
     }
@@ -60,7 +61,8 @@ def engine_arguments(
         "max_logprobs": MAX_LOGPROBS,
         "generation_config": "vllm",  # the request's values are complete
         "trust_remote_code": False,
-        "enforce_eager": on_cpu,
+        # Compilation for CPUs takes minutes at the start.
+        "enforce_eager": on_cpu if settings.enforce_eager is None else settings.enforce_eager,
         "structured_outputs_config": {"backend": "xgrammar"},
         "worker_extension_cls": EXTENSION,
         "seed": 0,

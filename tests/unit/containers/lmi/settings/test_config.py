@@ -198,7 +198,6 @@ def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
         pytest.param(
             {"SERVING_BATCH_SIZE": "4"}, "", "SERVING_BATCH_SIZE=4", id="under its variable"
         ),
-        pytest.param({"ENABLE_CUDA_GRAPHS": "true"}, "", "captured as a graph", id="CUDA graphs"),
         *(
             pytest.param({}, line, f"{line} has no effect: ", id=line)
             for line in (
@@ -225,6 +224,19 @@ def test_options_without_effect_give_a_warning(
 ) -> None:
     (warning,) = resolve(env, properties).warnings
     assert message in warning
+
+
+@pytest.mark.parametrize(
+    ("env", "eager"),
+    [
+        pytest.param({}, None, id="left to the engine"),
+        pytest.param({"OPTION_ENFORCE_EAGER": "False"}, False, id="compiled"),
+        pytest.param({"ENABLE_CUDA_GRAPHS": "true"}, False, id="compiled, by LMI's old name"),
+        pytest.param({"SM_VLLM_ENFORCE_EAGER": "true"}, True, id="never compiled"),
+    ],
+)
+def test_compilation_is_the_operators_choice(env: dict[str, str], eager: bool | None) -> None:
+    assert resolve(env, "").enforce_eager is eager
 
 
 def test_a_plain_configuration_has_no_warnings() -> None:

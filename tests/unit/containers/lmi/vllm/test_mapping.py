@@ -186,6 +186,10 @@ def test_scores_of_the_prompt_come_first_and_once() -> None:
         pytest.param(
             {}, {"kv_cache_memory_bytes": 128 << 20}, id="else an eighth of the reservation"
         ),
+        pytest.param({}, {"enforce_eager": True}, id="nothing is compiled for CPUs"),
+        pytest.param(
+            {"enforce_eager": False}, {"enforce_eager": False}, id="unless it is asked for"
+        ),
     ],
 )
 def test_engine_arguments(settings: dict[str, Any], expected: dict[str, Any]) -> None:
