@@ -186,8 +186,7 @@ def findings(plan: Plan, contest: Contest, missing: dict[str, str]) -> Iterator[
                 first_token = median_ratio(
                     by_round(first.first_token_s, size), by_round(second.first_token_s, size)
                 )
-                gaps = size * (case.new_tokens - 1)
-                between = median_ratio(gaps_of(first, gaps), gaps_of(second, gaps))
+                between = median_ratio(*gaps_of(first, second, size * (case.new_tokens - 1)))
             yield Finding(what=f"{what}: tokens/s", value=speed, at_least=least, why=why)
             yield Finding(what=f"{what}: first token", value=first_token, at_most=most, why=why)
             yield Finding(what=f"{what}: between tokens", value=between, why=why)
@@ -199,11 +198,12 @@ def by_round(values: Sequence[float], size: int) -> list[float]:
     return [statistics.median(values[start : start + size]) for start in rounds]
 
 
-def gaps_of(samples: Samples, size: int) -> list[float]:
-    """Medians between tokens; of all rounds at once where parts came joined."""
-    if len(samples.between_s) % size:
-        return [statistics.median(samples.between_s)] if samples.between_s else []
-    return by_round(samples.between_s, size)
+def gaps_of(first: Samples, second: Samples, size: int) -> tuple[list[float], list[float]]:
+    """Medians between tokens of each; of all rounds at once where parts of one came joined."""
+    one, other = first.between_s, second.between_s
+    if one and other and (len(one) % size or len(other) % size):
+        return [statistics.median(one)], [statistics.median(other)]
+    return by_round(one, size), by_round(other, size)
 
 
 def median_ratio(over: Sequence[float], under: Sequence[float]) -> float | None:

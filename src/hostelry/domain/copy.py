@@ -163,10 +163,11 @@ class CopyStatus:
 class Copy:
     """A copy's record: its place, its specification, and its last observed status.
 
-    `ready_at` is when it began to serve, `unready_since` when a copy that had served ceased to. A
-    draining copy is no longer desired: it leaves the routes first, and is stopped when its requests
-    are done or `drain_deadline_at` passes; `drain_started_at` is when one that takes requests began
-    to drain. `replaces` is the id of the copy, on another instance, that it replaces once ready.
+    `ready_at` is when it began to serve, `unready_since` when a copy that had served ceased to,
+    `failed_at` when it was first seen FAILED. A draining copy is no longer desired: it leaves the
+    routes first, and is stopped when its requests are done or `drain_deadline_at` passes;
+    `drain_started_at` is when one that takes requests began to drain. `replaces` is the id of the
+    copy, on another instance, that it replaces once ready.
     """
 
     scope: Scope
@@ -180,6 +181,7 @@ class Copy:
     created_at: float
     ready_at: float | None = None
     unready_since: float | None = None
+    failed_at: float | None = None
     drain_deadline_at: float | None = None
     drain_started_at: float | None = None
     proven_adapters: frozenset[str] = field(default_factory=frozenset)

@@ -149,10 +149,16 @@ def test_copies_scale_out_and_in(town: Town) -> None:
     assert town.component_route() is not None
 
 
-def test_a_failed_copy_fails_the_creation_with_its_reason(town: Town) -> None:
+@pytest.mark.parametrize("takes_s", [0, 45], ids=["at once", "after the pause between tries"])
+def test_a_failed_copy_fails_the_creation_with_its_reason(town: Town, takes_s: int) -> None:
     town.switches.broken_images["bad"] = 'No rule for the image "bad".'
+    town.switches.slow = takes_s > 0
     town.add(endpoint(deployment(variant())), component(image="bad", copies=2))
-    town.turn(3)
+    town.turn(takes_s, seconds=1.0)
+    for _ in range(3):
+        town.fleet.tick()
+        town.turn()
+    town.switches.slow = False
     assert town.component_status() is ComponentStatus.FAILED
     assert reason(town) == (
         'No rule for the image "bad". See the log stream AllTraffic/i-001/c-002 of group '

@@ -67,8 +67,11 @@ def without_failed(copies: Iterable[Copy], now: float) -> list[Copy]:
 
 
 def retry_at(copy: Copy) -> float:
-    """The instant from which a FAILED copy is replaced, if anything still needs it then."""
-    return copy.created_at + RETRY_S
+    """The instant from which a FAILED copy is replaced, if anything still needs it then.
+
+    Not before its component or endpoint has seen it, however long it took to fail.
+    """
+    return (copy.created_at if copy.failed_at is None else copy.failed_at) + RETRY_S
 
 
 def new_copy(

@@ -61,6 +61,7 @@ def _seen_copy(
         ready_at = None
     elif ready_at is None and adapters_settled(copy.spec.adapters, status):
         ready_at = now
+    failed_at = copy.failed_at if copy.failed_at is not None else now
     proven = frozenset(it.id for it in status.adapters if it.phase is AdapterPhase.READY)
     if ready_at is not None:
         unready_since = None
@@ -69,6 +70,7 @@ def _seen_copy(
         status=status,
         ready_at=ready_at,
         unready_since=unready_since,
+        failed_at=failed_at if status.phase is CopyPhase.FAILED else None,
         proven_adapters=proven,
     )
     return copy if after == copy else after
