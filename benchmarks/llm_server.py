@@ -2,8 +2,8 @@
 
 SmolLM2-135M-Instruct in bf16 without adapters, one stream and sixteen. Contestants: the engine in
 process, our server, our server behind a gateway, `vllm serve`, and our server with vLLM as its
-engine, alone, compiled and behind a gateway. Rounds alternate, only one computes at a time, and each ratio is
-the median of those within the rounds.
+engine, alone, compiled and behind a gateway. Rounds alternate, only one computes at a time, and
+each ratio is the median of those within the rounds.
 
 ``python -m benchmarks.llm_server [--rounds N] [--peers vllm] [--smoke]``
 """

@@ -133,7 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     server = LmiServer(config=config, clock=SystemClock(), environment=dict(os.environ))
     failure = uvloop.run(serve(server, listener, engine, key))
     if failure:
-        log.info("the server ends")
+        # Last, since a copy's FailureReason has its last lines, and on one line.
+        log.error("the server ends: %s", " ".join(failure.split()))
     return EXIT_FAILURE if failure else 0
 
 

@@ -69,9 +69,12 @@ def without_failed(copies: Iterable[Copy], now: float) -> list[Copy]:
 def retry_at(copy: Copy) -> float:
     """The instant from which a FAILED copy is replaced, if anything still needs it then.
 
-    Not before its component or endpoint has seen it, however long it took to fail.
+    One that never served is kept until its component or endpoint has seen it, however long it took
+    to fail.
     """
-    return (copy.created_at if copy.failed_at is None else copy.failed_at) + RETRY_S
+    has_served = copy.unready_since is not None
+    since = copy.created_at if has_served or copy.failed_at is None else copy.failed_at
+    return since + RETRY_S
 
 
 def new_copy(

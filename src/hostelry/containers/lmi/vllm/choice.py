@@ -83,9 +83,13 @@ class ChosenEngine:
             if not self._left:
                 raise EngineFailedError(f"{error}{self._advice()}") from error
             log.warning("our own engine does not read this model: %s; vLLM is asked", error)
+            refusal = str(error)
         await self.backend.close()
         await self._start_next(self._start)
-        return await self.backend.wait_ready()
+        try:
+            return await self.backend.wait_ready()
+        except EngineFailedError as error:
+            raise EngineFailedError(f"our own engine: {refusal}; {error}") from error
 
     async def close(self) -> None:
         """Stop what runs and wait for its exit."""

@@ -8,6 +8,8 @@ from hostelry.containers.lmi.engine.backend import ModelFacts
 from hostelry.containers.lmi.vllm.outputs import Generated
 from hostelry.engine.request import Request
 
+MAX_FAILURE_CHARACTERS = 300  # a FailureReason has room for it
+
 
 class EngineLostError(Exception):
     """vLLM's engine died; no request can be computed any more."""
@@ -67,3 +69,11 @@ class LoadedAdapter(Protocol):
     def key(self) -> str: ...  # noqa: D102
     @property
     def folder(self) -> Path: ...  # noqa: D102
+
+
+def failure_text(error: Exception) -> str:
+    """VLLM's error on one line of bounded length, without the frame that pydantic gives it."""
+    text = " ".join(str(error).split())
+    text = text.partition("Value error, ")[2] or text
+    text = text.partition(" [type=")[0].partition(" For further information visit")[0]
+    return f"vLLM: {type(error).__name__}: {text[:MAX_FAILURE_CHARACTERS]}"

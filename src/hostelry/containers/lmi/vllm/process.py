@@ -33,7 +33,7 @@ from hostelry.containers.lmi.engine.messages import (
 )
 from hostelry.containers.lmi.vllm.adapters import AdapterPreparer, base_linears
 from hostelry.containers.lmi.vllm.async_llm import AsyncVllm
-from hostelry.containers.lmi.vllm.engine_seam import Vllm
+from hostelry.containers.lmi.vllm.engine_seam import Vllm, failure_text
 from hostelry.containers.lmi.vllm.loop import VllmLoop
 from hostelry.containers.lmi.vllm.sampling import sampling_arguments
 from hostelry.engine.lora.base_identity import BaseIdentity
@@ -97,7 +97,7 @@ async def serve(stream: socket.socket, place: Path) -> int:
         return 0
     except Exception as error:
         log.exception("the engine failed")
-        send(Failed(f"vLLM: {type(error).__name__}: {error}"))
+        send(Failed(failure_text(error)))
         await writer.drain()
         return 1
 

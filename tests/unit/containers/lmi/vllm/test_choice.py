@@ -8,6 +8,7 @@ from hostelry.containers.lmi.engine.messages import EngineSettings
 from hostelry.containers.lmi.settings.config import Backend, LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.vllm.choice import backends_to_try
+from hostelry.containers.lmi.vllm.engine_seam import failure_text
 from hostelry.containers.lmi.vllm.launch import vllm_environment, why_not
 
 OURS, VLLM = Backend.HOSTELRY, Backend.VLLM
@@ -53,6 +54,25 @@ def test_an_unknown_backend_is_refused() -> None:
 def test_what_is_not_installed_is_named_with_its_place(tmp_path: Path) -> None:
     reason = why_not(tmp_path, use_accelerators=True)
     assert reason == f"vLLM is not installed in {tmp_path}: hostelry runtimes install vllm"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        pytest.param(ValueError("no\n  kernel"), "vLLM: ValueError: no kernel", id="one line"),
+        pytest.param(
+            ValueError(
+                "1 validation error for ModelConfig\n  Value error, model type `oracle` is not"
+                " known [type=value_error, input_value=x]\n  For further information"
+            ),
+            "vLLM: ValueError: model type `oracle` is not known",
+            id="without pydantic's frame",
+        ),
+        pytest.param(OSError("x" * 5000), "vLLM: OSError: " + "x" * 300, id="bounded"),
+    ],
+)
+def test_a_failure_of_vllm_in_short(error: Exception, text: str) -> None:
+    assert failure_text(error) == text
 
 
 def test_vllm_finds_our_package_and_nothing_else_of_ours() -> None:
