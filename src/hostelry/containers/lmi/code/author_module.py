@@ -57,7 +57,7 @@ class AuthorModule:
         text = "".join(traceback.format_exception_only(error)).strip()
         if not isinstance(error, SyntaxError):
             text = f"{kind}: {error}" if str(error) else kind
-        text = text.replace(f"{self.folder}/", "")  # where the folder is concerns nobody
+        text = text.replace(f"{self.folder}/", "")  # a path of the host
         place = self.place(traceback.walk_tb(error.__traceback__))
         return text[:MAX_ERROR_CHARACTERS] + (f" ({place})" if place else "")
 
