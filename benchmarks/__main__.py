@@ -19,6 +19,7 @@ NAMES = (
     "copy_start",
     "shared_cpus",
     "packing",
+    "multi_model_trace",
     "routing",
     "scale_out",
     "detection_study",

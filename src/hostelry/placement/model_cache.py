@@ -5,17 +5,20 @@ pinned, or in use                 never
 loaded, of the disk's tier        after all that are not loaded, since it has to be unloaded first
 any other                         the least `keep_value` first, until there is room
 
-keep_value = P(next request is for it) * sqrt(seconds to bring it back) / bytes it takes
+keep_value = P(next request is for it) * (saved + burstiness * typical saved)
+saved      = sqrt(seconds to bring it back) / bytes it takes
 
 With the seconds themselves the mean load time per request is least, with a constant in their place
-the hit rate is highest; the square root comes near both (docs/multi-model.md). A model that must
-serve is always loaded: one that is asked for once has the least value and leaves first, so that it
-takes the place of others like it and not of popular ones.
+the hit rate is highest; the square root comes near both (docs/multi-model.md). In a burst, what is
+evicted comes back at once and displaces others again: the larger it is, the more, which is as much
+again per byte for all. A model that must serve is always loaded: one that is asked for once has the
+least value and leaves first, so that it takes the place of others like it and not of popular ones.
 
 Source: GreedyDual-Size-Frequency, Cherkasova 1998, for the ratio; the popularity differs.
 """
 
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop
 from math import sqrt
 
 from hostelry.placement.model_cache_values import (
@@ -32,8 +35,8 @@ from hostelry.placement.model_cache_values import (
 )
 from hostelry.placement.model_popularity import Demand, probabilities
 
-LEAST_SECONDS = 1e-3  # of a load or download, so that popularity counts where they are not measured
-LEAST_BYTES = 4096
+# Added to what was measured, so that popularity counts where nothing was.
+LEAST_SECONDS, LEAST_BYTES = 1e-3, 4096
 
 
 def make_room(cache: ModelCacheState, key: str, need_bytes: int, now_s: float) -> RoomPlan:
@@ -47,31 +50,36 @@ def make_room(cache: ModelCacheState, key: str, need_bytes: int, now_s: float) -
     lacking = need_bytes - cache.free_bytes
     if lacking <= 0:
         return RoomMade()
-    fixed = sum(it.held_bytes(cache.tier) for it in cache.models if it.pinned or it.key == key)
-    if fixed + need_bytes > cache.capacity_bytes:
-        return ModelTooLarge(text=_too_large_text(cache, key, need_bytes, fixed))
-    return _evicted(cache, key, lacking, f"{key} needs {size_text(need_bytes)}", now_s)
+    plan = _evicted(cache, key, lacking, f"{key} needs {size_text(need_bytes)}", now_s)
+    return plan or ModelTooLarge(text=_too_large_text(cache, key, need_bytes))
 
 
 def make_room_after_refusal(
     cache: ModelCacheState, key: str, need_bytes: int, attempt: int, now_s: float
 ) -> RoomPlan:
-    """The evictions before the load of `key` is tried again after the container answered 507.
+    """The evictions before `key` is tried again: the container answered 507, or the disk was full.
 
-    The container knows better than the sizes measured here, so at least one model goes. Each
-    attempt, from 1, frees twice as much as the one before.
+    They know better than the sizes measured here, so at least one model goes. Each attempt, from
+    1, frees twice as much as the one before.
     """
-    lacking = max(need_bytes, 1) << min(max(attempt, 1) - 1, 40)
-    others = [it for it in cache.models if it.key != key and it.held_bytes(cache.tier)]
-    movable = sum(it.held_bytes(cache.tier) for it in others if not it.pinned)
-    if not movable:
+    disk = cache.tier is ModelTier.DISK
+    refusal = "The disk is full for model" if disk else "The container refused (507) model"
+    held = [
+        (model.evictable, size)
+        for model, size in zip(cache.models, cache.held_bytes(), strict=True)
+        if size and not model.pinned and model.key != key
+    ]
+    if not held:
         return ModelTooLarge(
-            text=f"The container refused model {key} (507) with no other model left to evict: it "
-            f"needs {size_text(need_bytes)} of {size_text(cache.capacity_bytes)}."
+            text=f"{refusal} {key} with no other model left to evict: it needs "
+            f"{size_text(need_bytes)} of {size_text(cache.capacity_bytes)}."
         )
-    idle = sum(it.held_bytes(cache.tier) for it in others if it.evictable)
-    lacking = min(lacking, idle or movable)
-    return _evicted(cache, key, lacking, f"the container refused {key} (507)", now_s)
+    movable = sum(size for _, size in held)
+    idle = sum(size for evictable, size in held if evictable)
+    lacking = min(max(need_bytes, 1) << min(max(attempt, 1) - 1, 40), idle or movable)
+    plan = _evicted(cache, key, lacking, f"{refusal[0].lower()}{refusal[1:]} {key}", now_s)
+    assert plan is not None, "no more is asked for than models hold"
+    return plan
 
 
 def evict_after_request(
@@ -120,73 +128,98 @@ def least_known(models: Sequence[CachedModel], most: int, demand: Demand, now_s:
     return {key for _, key in ranked[:surplus]}
 
 
+def expected_memory_bytes(model: CachedModel, others: Iterable[CachedModel]) -> int:
+    """Memory to expect of a model: what its last load took, else by the size of its files.
+
+    Files of `others` that are loaded show how much memory a byte of files takes; without any, as
+    much as the files.
+    """
+    if model.memory_bytes:
+        return model.memory_bytes
+    loaded = [other for other in others if other.loaded and other.load_s and other.disk_bytes]
+    files = sum(other.disk_bytes for other in loaded)
+    memory = sum(other.memory_bytes for other in loaded)
+    return max(int(model.disk_bytes * memory / files) if files else model.disk_bytes, 1)
+
+
 def keep_values(
     models: Iterable[CachedModel], tier: ModelTier, demand: Demand, now_s: float
 ) -> list[float]:
     """The value of keeping each model in `tier`, per byte."""
     models = list(models)
-    shares = probabilities([it.popularity for it in models], demand, now_s)
     if tier is ModelTier.DISK:
-        return [
-            share * sqrt(max(it.download_s, LEAST_SECONDS)) / max(it.disk_bytes, LEAST_BYTES)
-            for share, it in zip(shares, models, strict=True)
+        per_byte = [
+            sqrt(LEAST_SECONDS + model.download_s) / (LEAST_BYTES + model.disk_bytes)
+            for model in models
         ]
-    return [
-        share * sqrt(max(_reload_s(it), LEAST_SECONDS)) / max(it.memory_bytes, LEAST_BYTES)
-        for share, it in zip(shares, models, strict=True)
-    ]
+    else:
+        per_byte = [
+            sqrt(LEAST_SECONDS + model.load_s + (0.0 if model.on_disk else model.download_s))
+            / (LEAST_BYTES + model.memory_bytes)
+            for model in models
+        ]
+    typical = sorted(per_byte)[len(per_byte) // 2] if per_byte else 0.0
+    displaced = demand.burstiness * typical
+    shares = probabilities([model.popularity for model in models], demand, now_s)
+    return [share * (saved + displaced) for share, saved in zip(shares, per_byte, strict=True)]
 
 
 def _evicted(
     cache: ModelCacheState, key: str, lacking: int, cause: str, now_s: float
-) -> RoomMade | ModelsInUse:
-    """The least valuable idle models with `lacking` bytes together; those in use where too few."""
+) -> RoomMade | ModelsInUse | None:
+    """The least valuable idle models with `lacking` bytes together; those in use where too few.
+
+    None where both together are too few.
+    """
     others = [
-        model
-        for model in cache.models
-        if not model.pinned and model.key != key and model.held_bytes(cache.tier)
+        (model, size)
+        for model, size in zip(cache.models, cache.held_bytes(), strict=True)
+        if size and not model.pinned and model.key != key
     ]
-    values = keep_values(others, cache.tier, cache.demand, now_s)
+    values = keep_values([model for model, _ in others], cache.tier, cache.demand, now_s)
     last = cache.tier is ModelTier.DISK
     ranked = [
-        entry[-1]
-        for entry in sorted(
-            (last and model.loaded, value, model.key, model)
-            for model, value in zip(others, values, strict=True)
-        )
+        (bool(model.in_flight), last and model.loaded, value, model.key, size, model)
+        for value, (model, size) in zip(values, others, strict=True)
     ]
-    idle = [model for model in ranked if not model.in_flight]
-    short = lacking - sum([model.held_bytes(cache.tier) for model in idle])
-    if short > 0:
-        in_use = [model for model in ranked if model.in_flight]
-        drain = [*idle, *_fewest(in_use, short, cache.tier)]
+    # Most plans take few of many models: a heap is cheaper than a sort.
+    heapify(ranked)
+    victims: list[tuple[CachedModel, int]] = []
+    freed = 0
+    while freed < lacking:
+        if not ranked:
+            return None
+        *_, size, model = heappop(ranked)
+        victims.append((model, size))
+        freed += size
+    needed = _needed(victims, freed - lacking)
+    if any(model.in_flight for model in needed):
+        idle = sum(size for model, size in others if not model.in_flight)
+        num_in_use = sum(1 for model, _ in others if model.in_flight)
         return ModelsInUse(
-            text=f"Model {key} waits for {size_text(short)} of {cache.tier.value} that models with "
-            f"requests in flight hold: {len(in_use)} of the {len(others)} that may be evicted.",
-            lacking_bytes=short,
-            drain=tuple(model.key for model in drain),
+            text=f"Model {key} waits for {size_text(lacking - idle)} of {cache.tier.value} that "
+            f"models with requests in flight hold: {num_in_use} of the {len(others)} that may be "
+            f"evicted.",
+            lacking_bytes=lacking - idle,
+            drain=tuple(model.key for model in needed),
         )
-    victims = _fewest(idle, lacking, cache.tier)
     return RoomMade(
         evictions=tuple(
-            eviction for model in victims for eviction in _evictions(model, cache, cause, now_s)
+            eviction for model in needed for eviction in _evictions(model, cache, cause, now_s)
         )
     )
 
 
-def _fewest(ranked: Sequence[CachedModel], lacking: int, tier: ModelTier) -> list[CachedModel]:
-    """The first of `ranked` with `lacking` bytes together, less those that need not go."""
-    victims, freed = [], 0
-    for model in ranked:
-        if freed >= lacking:
-            break
-        victims.append(model)
-        freed += model.held_bytes(tier)
+def _needed(victims: Sequence[tuple[CachedModel, int]], surplus: int) -> list[CachedModel]:
+    """Victims without those, the last chosen first, that the `surplus` of bytes can spare.
+
+    An idle model is not spared in place of one in use: the plan would wait without need.
+    """
     needed = []
-    for model in reversed(victims):
-        spared = freed - model.held_bytes(tier)
-        if spared >= lacking:
-            freed = spared
+    in_use = any(model.in_flight for model, _ in victims)
+    for model, size in reversed(victims):
+        if size <= surplus and (not in_use or model.in_flight):
+            surplus -= size
         else:
             needed.append(model)
     return needed[::-1]
@@ -214,20 +247,21 @@ def _evictions(
 def _use_text(model: CachedModel, demand: Demand, now_s: float) -> str:
     (share,) = probabilities([model.popularity], demand, now_s)
     idle_s = max(now_s - model.last_used_at_s, 0.0)
+    reload_s = model.load_s if model.on_disk else model.load_s + model.download_s
     return (
-        f"least value: {1000 * share:.3g} in 1,000 requests are for it, {_reload_s(model):.3g} s "
+        f"least value: {1000 * share:.3g} in 1,000 requests are for it, {reload_s:.3g} s "
         f"bring it back, last use {idle_s:.0f} s ago, {model.hits} hits"
     )
 
 
-def _too_large_text(cache: ModelCacheState, key: str, need_bytes: int, fixed: int) -> str:
+def _too_large_text(cache: ModelCacheState, key: str, need_bytes: int) -> str:
+    held = zip(cache.models, cache.held_bytes(), strict=True)
+    fixed = sum(size for model, size in held if model.pinned or model.key == key)
     where = f"the instance's {cache.tier.value} for models has {size_text(cache.capacity_bytes)}"
     text = f"Model {key} needs {size_text(need_bytes)}; {where}"
-    return f"{text}, of which pinned models hold {size_text(fixed)}." if fixed else f"{text}."
-
-
-def _reload_s(model: CachedModel) -> float:
-    return model.load_s if model.on_disk else model.load_s + model.download_s
+    return (
+        f"{text}, of which it and pinned models hold {size_text(fixed)}." if fixed else f"{text}."
+    )
 
 
 def _most_valuable_first(entry: tuple[float, CachedModel]) -> tuple[float, str]:

@@ -79,10 +79,16 @@ class ModelCacheState:
     models: Sequence[CachedModel]
     demand: Demand = field(default_factory=Demand)
 
+    def held_bytes(self) -> list[int]:
+        """Bytes of the tier that each model takes now."""
+        if self.tier is ModelTier.MEMORY:
+            return [model.memory_bytes if model.loaded else 0 for model in self.models]
+        return [model.disk_bytes if model.on_disk else 0 for model in self.models]
+
     @property
     def used_bytes(self) -> int:
         """Bytes of the models that are there."""
-        return sum([model.held_bytes(self.tier) for model in self.models])
+        return sum(self.held_bytes())
 
     @property
     def free_bytes(self) -> int:

@@ -105,7 +105,7 @@ def test_the_reason_of_an_eviction_names_the_cause_and_the_value() -> None:
             [model("a", 40, pinned=True), model("b", 10)],
             70,
             "Model new needs 70.0 MB; the instance's memory for models has 100.0 MB, of which "
-            "pinned models hold 40.0 MB.",
+            "it and pinned models hold 40.0 MB.",
             id="larger than what pinned models leave",
         ),
     ],
@@ -164,7 +164,7 @@ def test_after_a_507_it_waits_for_models_in_use_and_is_refused_where_there_is_no
         cache([model("new", 20), model("p", 5, pinned=True)], 1000), "new", 15 * MB, 1, NOW
     )
     assert refused == ModelTooLarge(
-        text="The container refused model new (507) with no other model left to evict: it needs "
+        text="The container refused (507) model new with no other model left to evict: it needs "
         "15.0 MB of 1000.0 MB."
     )
 

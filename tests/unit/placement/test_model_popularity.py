@@ -32,7 +32,14 @@ def test_a_count_halves_in_each_half_life(position: int) -> None:
 
 def test_a_clock_that_goes_back_fades_nothing_and_moves_nothing() -> None:
     counts = DecayedCounts().after_request(100.0).after_request(50.0)
-    assert counts == DecayedCounts((2.0,) * 4, 100.0)
+    assert counts == DecayedCounts((1.0, 2.0, 2.0, 2.0), 100.0)
+
+
+def test_the_requests_to_expect_are_those_of_a_steady_past() -> None:
+    counts = DecayedCounts()
+    for n in range(1000):
+        counts = counts.after_request(float(n) / 2)
+    assert counts.expected_requests(60.0, 500.0) == pytest.approx(120, rel=0.1)
 
 
 @given(

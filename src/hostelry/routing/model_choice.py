@@ -1,0 +1,129 @@
+"""Choice of an instance for a model of a multi-model endpoint, and of another one to copy it to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+TIE_SHARE = 0.1  # costs that differ by less than this share of a load, or a service time, are equal
+COPY_SHARE = 0.5  # of the coming requests goes to another copy
+WINDOW_S = 60.0  # over which the requests for a model have to be worth another copy
+
+
+class InstanceView(NamedTuple):
+    """One instance as seen by a request for a model; a tuple, since each request makes several.
+
+    Args:
+        name: its id, which stays the same.
+        outstanding: requests in flight on it, for all models.
+        service_ms: milliseconds that each request in flight adds to the next one's answer.
+        load_ms: milliseconds until the model can serve: 0 where it is loaded, what is left where it
+            is being loaded, else the load, and the download where its files are not there.
+        is_home: whether the model is loaded or being loaded.
+        displaced_ms: expected milliseconds, within WINDOW_S, to bring back what this load evicts.
+    """
+
+    name: str
+    outstanding: int
+    service_ms: float
+    load_ms: float = 0.0
+    is_home: bool = True
+    displaced_ms: float = 0.0
+
+    @property
+    def wait_ms(self) -> float:
+        """Expected time of an answer once the model can serve."""
+        return (self.outstanding + 1) * self.service_ms
+
+    @property
+    def cost_ms(self) -> float:
+        """Cost of one request here, to itself and to the models that it displaces."""
+        return self.wait_ms + self.load_ms + self.displaced_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """The instance that gets the request, by its `index`, and the one to copy the model to.
+
+    `loads` says that the request makes the instance load the model. `copy_to` is the index of an
+    instance that should load it in the background, or None.
+    """
+
+    index: int
+    loads: bool
+    copy_to: int | None
+    reason: str
+
+
+def choose_for_model(
+    model: str, instances: Sequence[InstanceView], expected_requests: float
+) -> ModelChoice:
+    """The instance of `instances`, at least one, where a request for `model` costs least.
+
+    the model is                         the request goes to
+    loaded or loading somewhere          the home with the least wait, and what is left of its load
+    there, but waiting costs more        the instance where wait, load and what it evicts cost least
+    nowhere                              the same; among equals by rendezvous hashing, so that
+                                         gateways which know nothing of each other choose alike
+
+    A copy is made besides where the requests to come, of which half would go to it, would wait
+    longer in all without it than the load and the reloads of what it evicts take. While the
+    model is being loaded no other load of it starts, unless that would end sooner.
+
+    Args:
+        model: its TargetModel.
+        instances: those that can take requests; one that is lost is left out.
+        expected_requests: for this model, within WINDOW_S.
+
+    Source: SageMaker's developer guide, multi-model endpoints, for the preference for instances
+    that have the model; rendezvous hashing, Thaler and Ravishankar 1998.
+    """
+    homes = [index for index, view in enumerate(instances) if view.is_home]
+    others = [index for index, view in enumerate(instances) if not view.is_home]
+    if not homes:
+        index = _cheapest(model, instances, others)
+        return ModelChoice(index=index, loads=True, copy_to=None, reason="no instance has it")
+    home = _cheapest(model, instances, homes)
+    if not others:
+        return ModelChoice(index=home, loads=False, copy_to=None, reason="every instance has it")
+    away = _cheapest(model, instances, others)
+    here = instances[home]
+    there = instances[away]
+    loading = any(instances[index].load_ms > 0 for index in homes)
+    spills = not loading or there.load_ms < here.load_ms
+    if spills and there.cost_ms < here.cost_ms:
+        reason = (
+            f"{here.cost_ms:.0f} ms are expected where it is loaded; {there.cost_ms:.0f} ms on "
+            f"{there.name}, the load and what it evicts included"
+        )
+        return ModelChoice(index=away, loads=True, copy_to=None, reason=reason)
+    saved_ms = here.wait_ms - there.wait_ms
+    gain_ms = COPY_SHARE * expected_requests * saved_ms
+    if loading or saved_ms < here.service_ms or gain_ms <= there.load_ms + there.displaced_ms:
+        return ModelChoice(index=home, loads=False, copy_to=None, reason="it is loaded")
+    reason = (
+        f"it is loaded; a copy on {there.name} saves {gain_ms:.0f} ms of waiting for "
+        f"{there.load_ms + there.displaced_ms:.0f} ms of loading"
+    )
+    return ModelChoice(index=home, loads=False, copy_to=away, reason=reason)
+
+
+def _cheapest(model: str, instances: Sequence[InstanceView], among: Sequence[int]) -> int:
+    costs_ms = [instances[index].cost_ms for index in among]
+    least_ms = min(costs_ms)
+    equal = [
+        index
+        for index, cost_ms in zip(among, costs_ms, strict=True)
+        if cost_ms == least_ms or cost_ms - least_ms <= _tolerance_ms(instances[index])
+    ]
+    if len(equal) == 1:
+        return equal[0]
+    return min(equal, key=lambda index: _rank(model, instances[index].name))
+
+
+def _tolerance_ms(instance: InstanceView) -> float:
+    return TIE_SHARE * max(instance.load_ms, instance.service_ms)
+
+
+def _rank(model: str, name: str) -> tuple[bytes, str]:
+    return blake2b(f"{model}\0{name}".encode(), digest_size=8).digest(), name
