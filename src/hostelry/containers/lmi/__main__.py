@@ -6,7 +6,6 @@ The composition root: the only module of this server that reads the environment.
 import argparse
 import logging
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,9 @@ import uvloop
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.copy_key import take_key
+from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
+from hostelry.containers.http.listening import listen
 from hostelry.containers.lmi.engine.child import EngineSide, ForkedEngine, fork_engine
 from hostelry.containers.lmi.http.request_id import show_request_ids
 from hostelry.containers.lmi.http.server import LmiServer
@@ -29,7 +30,6 @@ from hostelry.containers.lmi.settings.vllm import as_vllm
 DEFAULT_MODEL_DIR = "/opt/ml/model"
 DEFAULT_PORT = 8080
 DEFAULT_HOST = "127.0.0.1"
-BACKLOG = 1024
 ENGINE_MODULE = "hostelry.containers.lmi.engine.process"
 MODEL_VARIABLES = ("OPTION_MODEL_ID", "OPTION_MODEL", "SM_VLLM_MODEL", "HF_MODEL_ID")
 EXIT_FAILURE = 1
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(engine, EngineSide):
             return run_engine(engine)
         listener = listen(given.host, int(given.port))
-    except ConfigurationError as error:
+    except (ConfigurationError, TerminalError) as error:
         log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
         return EXIT_CONFIGURATION
     for warning in config.warnings:
@@ -151,17 +151,6 @@ def run_engine(here: EngineSide) -> int:
     """Run as the engine process; the exit status."""
     status: int = sys.modules[ENGINE_MODULE].run(here.stream, here.parent)
     return status
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises ConfigurationError when the address cannot be bound."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another --port"
-        ) from error
 
 
 if __name__ == "__main__":

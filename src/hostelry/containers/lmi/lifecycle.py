@@ -1,20 +1,16 @@
 """Lifecycle of the LLM server: load, serve, then drain or fail."""
 
 import asyncio
-import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import uvicorn
-from starlette.types import ASGIApp
-
 from hostelry.base.errors import HostelryError
-from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.containers.http.listening import http_server, served_on
 from hostelry.containers.lmi.code.author_code import AuthorCode, CodeTerms
 from hostelry.containers.lmi.engine.backend import EngineBackend, EngineFailedError
 from hostelry.containers.lmi.engine.child import ForkedEngine
@@ -26,7 +22,6 @@ from hostelry.containers.lmi.http.adapter_registry import (
 )
 from hostelry.containers.lmi.http.app import build_app
 from hostelry.containers.lmi.http.keyed import keyed
-from hostelry.containers.lmi.http.protocol import BoundedHeadProtocol
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
 from hostelry.containers.lmi.pooling.run import first_vector
 from hostelry.containers.lmi.refusal import Refusal, Surface
@@ -47,19 +42,9 @@ from hostelry.containers.lmi.tools.conventions import OFF, Conventions, conventi
 from hostelry.containers.lmi.vllm.choice import ChosenEngine
 
 DRAIN_S = 8.0
-KEEP_ALIVE_S = 300  # longer than the gateway's idle timeout, so that the gateway closes first
 FAILED_ANSWERS_S = 1.0  # how long a failed server still responds, so that clients get the reason
 
 log = logging.getLogger(__name__)
-
-
-class DrainingServer(uvicorn.Server):
-    """uvicorn without its signal handling: the LLM server drains before it stops listening."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Capture no signals."""
-        yield
 
 
 async def serve(
@@ -76,20 +61,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    http = DrainingServer(
-        uvicorn.Config(
-            keyed(served_on(listener, build_app(server)), key),
-            loop="none",
-            http=BoundedHeadProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=1,
-        )
-    )
+    http = http_server(keyed(served_on(listener, build_app(server)), key))
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     serving.add_done_callback(lambda _: stop.set())
     try:
@@ -97,12 +69,6 @@ async def serve(
     finally:
         http.should_exit = True
         await serving
-
-
-def served_on(listener: socket.socket, app: ASGIApp) -> ASGIApp:
-    """`app`, on loopback guarded against DNS rebinding; elsewhere its host names are unknown."""
-    address = ipaddress.ip_address(listener.getsockname()[0])
-    return OwnHostsOnly(app) if address.is_loopback else app
 
 
 async def run_server(

@@ -1,0 +1,1 @@
+"""HTTP that the model servers share."""

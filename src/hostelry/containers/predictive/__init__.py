@@ -1,0 +1,1 @@
+"""Framework model servers: scikit-learn, XGBoost and others as AWS's containers run them."""

@@ -1,0 +1,174 @@
+"""The framework model server: ``python -m hostelry.containers.predictive --framework NAME``."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import uvloop
+
+from hostelry.base.clock import MonotonicClock
+from hostelry.base.copy_key import take_key
+from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.base.logging import configure_logging
+from hostelry.containers.http.listening import http_server, listen, served_on
+from hostelry.containers.predictive.app import PredictiveApp
+from hostelry.containers.predictive.batching import BatchLimits
+from hostelry.containers.predictive.config import (
+    MODULES,
+    OWN_MODEL_DIR,
+    PredictiveConfig,
+    interpreter,
+    resolve,
+)
+from hostelry.containers.predictive.metrics import PredictiveMetrics
+from hostelry.containers.predictive.worker_pool import PoolLimits, WorkerPool
+from hostelry.containers.predictive.worker_process import ModelPlaces
+from hostelry.containers.predictive.zygote_process import ZygoteProcess, worker_environment
+
+DRAIN_S = 8.0
+DRAIN_LOOK_S = 0.05
+LOAD_S = 3600.0  # the platform's own limit for a start is below it
+EXIT_FAILURE, EXIT_CONFIGURATION = 1, 2
+
+log = logging.getLogger("hostelry.containers.predictive")
+
+
+def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace:
+    """The command line; the variables are its defaults."""
+    parser = argparse.ArgumentParser(prog="hostelry.containers.predictive", description=__doc__)
+    parser.add_argument(
+        "--framework", required=True, help=f"the model's framework: {', '.join(sorted(MODULES))}"
+    )
+    parser.add_argument("--runtime", help="the installed runtime (hostelry runtimes list)")
+    parser.add_argument("--python", help="an interpreter, in place of a runtime")
+    parser.add_argument(
+        "--model-dir",
+        type=Path,
+        default=Path(env.get("HOSTELRY_MODEL_DIR") or OWN_MODEL_DIR),
+        help=f"the model folder (HOSTELRY_MODEL_DIR; default {OWN_MODEL_DIR})",
+    )
+    parser.add_argument(
+        "--port",
+        default=env.get("SAGEMAKER_BIND_TO_PORT") or "8080",
+        help="port to listen on (SAGEMAKER_BIND_TO_PORT; default 8080)",
+    )
+    parser.add_argument(
+        "--host",
+        default=env.get("SAGEMAKER_BIND_HOST") or "127.0.0.1",
+        help="address to listen on (SAGEMAKER_BIND_HOST; default 127.0.0.1, this machine only)",
+    )
+    given = parser.parse_args(argv)
+    if not given.port.isdigit() or not 0 < int(given.port) < 65536:
+        raise TerminalError(f"the port is {given.port!r}; it must be 1 to 65535")
+    return given
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal; 0 after a drain, 1 after a failure, 2 for a wrong configuration."""
+    configure_logging("predictive")
+    key = take_key(os.environ)
+    try:
+        given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
+        python = interpreter(os.environ, given.runtime, given.python)
+        cpus = len(os.sched_getaffinity(0))
+        config = resolve(os.environ, given.framework, python, given.model_dir.absolute(), cpus)
+        listener = listen(given.host, int(given.port))
+    except TerminalError as error:
+        log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
+        return EXIT_CONFIGURATION
+    failure = uvloop.run(serve(config, listener, key))
+    if failure:
+        log.error("the server ends: %s", " ".join(failure.split()))
+    return EXIT_FAILURE if failure else 0
+
+
+async def serve(config: PredictiveConfig, listener: socket.socket, key: str | None) -> str | None:
+    """Run until SIGTERM or SIGINT; the reason when it ends by a failure instead."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    metrics, clock = PredictiveMetrics(), MonotonicClock()
+    environment = worker_environment(
+        os.environ, config.python, config.model_dir, config.threads_per_worker
+    )
+    zygote = ZygoteProcess(config.python, MODULES[config.framework], environment)
+    pool = WorkerPool(zygote, places_of(config), limits_of(config), clock, metrics)
+    app = PredictiveApp(pool, config.max_request_bytes, clock, metrics)
+    http = http_server(served_on(listener, app.asgi(key)))
+    serving = asyncio.create_task(http.serve(sockets=[listener]))
+    try:
+        return await run(zygote, pool, app, stop)
+    finally:
+        await pool.close()
+        await zygote.close()
+        http.should_exit = True
+        await serving
+
+
+async def run(
+    zygote: ZygoteProcess, pool: WorkerPool, app: PredictiveApp, stop: asyncio.Event
+) -> str | None:
+    """Load, serve, drain; the reason of a failure, None after `stop`."""
+    stopping = asyncio.create_task(stop.wait())
+    starting = asyncio.create_task(started(zygote, pool))
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        return None
+    try:
+        starting.result()
+    except HostelryError as error:
+        stopping.cancel()
+        return str(error)
+    log.info("ready: %d workers, %s", len(pool.pids), dict(zygote.versions))
+    lost = asyncio.create_task(zygote.ended.wait())
+    await asyncio.wait((lost, stopping), return_when=asyncio.FIRST_COMPLETED)
+    lost.cancel()
+    if not stop.is_set():
+        stopping.cancel()
+        return zygote.fault
+    app.is_draining = True
+    log.info("draining %d requests", app.in_flight)
+    async with asyncio.timeout(DRAIN_S + 1):
+        for _ in range(round(DRAIN_S / DRAIN_LOOK_S)):
+            if not app.in_flight:
+                break
+            await asyncio.sleep(DRAIN_LOOK_S)
+    return None
+
+
+async def started(zygote: ZygoteProcess, pool: WorkerPool) -> None:
+    """Import the framework, load the model in every worker."""
+    await zygote.start()
+    await pool.start()
+
+
+def places_of(config: PredictiveConfig) -> ModelPlaces:
+    """What each worker loads."""
+    return ModelPlaces(
+        model_dir=str(config.model_dir),
+        code_dir=str(config.code_dir),
+        framework=config.framework,
+        environment={},
+    )
+
+
+def limits_of(config: PredictiveConfig) -> PoolLimits:
+    """The limits of the one model's workers."""
+    return PoolLimits(
+        num_workers=config.num_workers,
+        max_queued=config.max_queued,
+        predict_timeout_s=config.predict_timeout_s,
+        load_timeout_s=LOAD_S,
+        batch=BatchLimits(size=config.batch_size, delay_s=config.batch_delay_s),
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,124 @@
+"""The settings of a framework model server, from its variables. Pure."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.runtimes import installed, runtime_python, runtimes_folder
+
+MIB = 1 << 20
+OWN_MODEL_DIR = "/opt/ml/model"
+WORKERS = "SAGEMAKER_MODEL_SERVER_WORKERS"
+TIMEOUT = "SAGEMAKER_MODEL_SERVER_TIMEOUT"
+TIMEOUT_SECONDS = "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS"
+MAX_PAYLOAD = "SAGEMAKER_MAX_PAYLOAD_IN_MB"
+SUBMIT_DIRECTORY = "SAGEMAKER_SUBMIT_DIRECTORY"
+BATCH_SIZE = "SAGEMAKER_TS_BATCH_SIZE"
+BATCH_DELAY = "SAGEMAKER_TS_MAX_BATCH_DELAY"
+QUEUE_SIZE = "HOSTELRY_QUEUE_SIZE"
+MODULES: Mapping[str, tuple[str, ...]] = {"sklearn": ("numpy", "scipy", "pandas", "sklearn")}
+# A worker's body lengths are 32-bit numbers.
+LARGEST_PAYLOAD_MB = 2047
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictiveConfig:
+    """What one copy serves, and how.
+
+    `python` is the runtime's interpreter; `code_dir` has the model's code, if it is there.
+    `batch_size` above 1 gathers requests for at most `batch_delay_s`.
+    """
+
+    framework: str
+    python: Path
+    model_dir: Path
+    code_dir: Path
+    num_workers: int
+    threads_per_worker: int
+    predict_timeout_s: float
+    max_request_bytes: int
+    max_queued: int
+    batch_size: int
+    batch_delay_s: float
+
+
+def resolve(
+    env: Mapping[str, str], framework: str, python: Path, model_dir: Path, machine_cpus: int
+) -> PredictiveConfig:
+    """The settings by the variables; raises TerminalError with variable, value and limits."""
+    if framework not in MODULES:
+        known = ", ".join(sorted(MODULES))
+        raise TerminalError(f"--framework is {framework!r}; it must be one of {known}")
+    if not model_dir.is_dir():
+        raise TerminalError(
+            f"the model folder {model_dir} does not exist; name it with --model-dir or "
+            "HOSTELRY_MODEL_DIR"
+        )
+    cpus = reserved_cpus(env, machine_cpus)
+    num_workers = whole(env, WORKERS, max(1, math.floor(cpus)), 1, 1024)
+    timeout = whole(env, TIMEOUT, 60, 1, 3600)
+    return PredictiveConfig(
+        framework=framework,
+        python=python,
+        model_dir=model_dir,
+        code_dir=code_folder(env, model_dir),
+        num_workers=num_workers,
+        threads_per_worker=max(1, math.floor(cpus / num_workers)),
+        predict_timeout_s=whole(env, TIMEOUT_SECONDS, timeout, 1, 3600),
+        max_request_bytes=whole(env, MAX_PAYLOAD, 100, 1, LARGEST_PAYLOAD_MB) * MIB,
+        max_queued=whole(env, QUEUE_SIZE, 1000, 1, 1_000_000),
+        batch_size=whole(env, BATCH_SIZE, 1, 1, 1024),
+        batch_delay_s=whole(env, BATCH_DELAY, 100, 0, 60_000) / 1000,
+    )
+
+
+def reserved_cpus(env: Mapping[str, str], machine_cpus: int) -> float:
+    """The CPUs that the copy has reserved; without a reservation those of the machine."""
+    try:
+        reserved = float(env.get("HOSTELRY_CPUS", ""))
+    except ValueError:
+        return machine_cpus
+    return reserved if 0 < reserved < math.inf else machine_cpus
+
+
+def whole(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    """The whole number of a variable; raises TerminalError outside `least` to `most`."""
+    text = env.get(name, "").strip()
+    if not text:
+        return default
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not least <= value <= most:
+        raise TerminalError(f"{name} is {text[:40]!r}; it must be a number from {least} to {most}")
+    return value
+
+
+def code_folder(env: Mapping[str, str], model_dir: Path) -> Path:
+    """Where the model's code is: SAGEMAKER_SUBMIT_DIRECTORY, by default code/ of the model."""
+    given = env.get(SUBMIT_DIRECTORY, "").removeprefix("file://")
+    if not given:
+        return model_dir / "code"
+    if given == OWN_MODEL_DIR or given.startswith(OWN_MODEL_DIR + "/"):
+        return model_dir / given.removeprefix(OWN_MODEL_DIR).strip("/")
+    if not Path(given).is_dir():
+        raise TerminalError(
+            f"{SUBMIT_DIRECTORY} is {given[:200]!r}, which is no folder here; give a folder of the "
+            f"model ({OWN_MODEL_DIR}/code) or an archive in S3"
+        )
+    return Path(given)
+
+
+def interpreter(env: Mapping[str, str], runtime: str | None, python: str | None) -> Path:
+    """The runtime's interpreter; raises TerminalError with what would help."""
+    if python is not None:
+        return Path(python)
+    if not runtime:
+        raise TerminalError("name the runtime with --runtime, or an interpreter with --python")
+    folder = runtimes_folder(env)
+    if installed(folder, runtime) is None:
+        raise TerminalError(
+            f"the runtime {runtime} is not installed in {folder}: hostelry runtimes install "
+            f"{runtime}"
+        )
+    return runtime_python(folder, runtime)

@@ -1,0 +1,341 @@
+"""The framework model server with a real scikit-learn model, user code, bad input and faults."""
+
+import io
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from tests.integration.lmi_rig import eventually
+from tests.integration.predictive_rig import PredictiveServer, launched, serving, train
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+CSV, JSON, NPY = "text/csv", "application/json", "application/x-npy"
+# What the model does is asked for by the custom attributes, which its functions see.
+CODE = """
+import json, os, sys, time, joblib
+
+def model_fn(model_dir):
+    return joblib.load(os.path.join(model_dir, "model.joblib"))
+
+def predict_fn(data, model, context):
+    order = context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes") or ""
+    if order == "abort": os.abort()
+    if order == "exit": os._exit(0)
+    if order == "leave": sys.exit(3)
+    if order == "hang": time.sleep(1000)
+    if order == "wait": time.sleep(0.5)
+    if order == "grow": bytearray(1 << 60)
+    if order == "flood": print("x" * 1000 * 1000, flush=True)
+    if order == "header": context.set_response_header(0, "X-Own", "a\\r\\nSet-Cookie: b")
+    if order == "teapot": context.set_response_status(418, "teapot")
+    if order == "rows": return [[len(data), os.getpid()]] * len(data)
+    return model.predict(data)
+
+def execution_parameters_fn():
+    return {"MaxConcurrentTransforms": 2, "BatchStrategy": "MULTI_RECORD"}
+"""
+
+
+class Trained:
+    """A model folder, rows, and what scikit-learn itself predicts for them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rows, self.predicted = train(folder / "model.joblib")
+
+    def with_code(self, folder: Path, code: str, name: str = "inference.py") -> Path:
+        """Another folder of the same model, with code."""
+        (folder / "code").mkdir(parents=True)
+        (folder / "model.joblib").write_bytes((self.folder / "model.joblib").read_bytes())
+        (folder / "code" / name).write_text(code)
+        return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return Trained(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def plain(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PredictiveServer]:
+    """The model without code of its own."""
+    log = tmp_path_factory.mktemp("logs") / "plain"
+    with serving(trained.folder, log, SAGEMAKER_MAX_PAYLOAD_IN_MB="1") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def coded(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PredictiveServer]:
+    """The model with `CODE`, two workers, a time limit of 2 s."""
+    folder = trained.with_code(tmp_path_factory.mktemp("coded") / "model", CODE)
+    variables = {
+        "SAGEMAKER_PROGRAM": "inference.py",
+        "SAGEMAKER_SUBMIT_DIRECTORY": "file:///opt/ml/model/code",
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "2",
+        "SAGEMAKER_MODEL_SERVER_TIMEOUT": "2",
+    }
+    with serving(folder, folder.parent / "log", **variables) as server:
+        yield server
+
+
+def invoke(
+    server: PredictiveServer, body: bytes, kind: str = JSON, order: str = "", **headers: str
+) -> httpx.Response:
+    sent = {"Content-Type": kind, "X-Amzn-SageMaker-Custom-Attributes": order, **headers}
+    with server.client() as client:
+        return client.post("/invocations", content=body, headers=sent)
+
+
+def as_npy(values: Any) -> bytes:
+    written = io.BytesIO()
+    np.save(written, np.array(values), allow_pickle=True)
+    return written.getvalue()
+
+
+def as_csv(rows: list[list[float]]) -> bytes:
+    return "\n".join(",".join(map(str, row)) for row in rows).encode()
+
+
+def as_libsvm(rows: list[list[float]]) -> bytes:
+    lines = (" ".join(f"{index}:{it}" for index, it in enumerate(row)) for row in rows)
+    return "\n".join(f"0 {line}" for line in lines).encode()
+
+
+FORMS = {
+    "csv": (CSV, as_csv),
+    "json": (JSON, lambda rows: json.dumps(rows).encode()),
+    "json lines": (
+        "application/jsonlines", lambda rows: "\n".join(map(json.dumps, rows)).encode()
+    ),
+    "npy": (NPY, as_npy),
+    "libsvm": ("text/libsvm", as_libsvm),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_answer_is_the_frameworks_own(
+    plain: PredictiveServer, trained: Trained, form: str
+) -> None:
+    kind, written = FORMS[form]
+    answer = invoke(plain, written(trained.rows), kind)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == pytest.approx(trained.predicted, rel=1e-6)
+    assert answer.headers["content-type"] == JSON
+
+
+@pytest.mark.parametrize(
+    ("accept", "read"),
+    [
+        pytest.param(CSV, lambda it: [float(line) for line in it.decode().split()], id="csv"),
+        pytest.param(NPY, lambda it: np.load(io.BytesIO(it)).tolist(), id="npy"),
+        pytest.param("application/jsonlines", lambda it: list(map(json.loads, it.split())),
+                     id="json lines"),
+    ],
+)  # fmt: skip
+def test_the_client_chooses_the_form_of_the_answer(
+    plain: PredictiveServer, trained: Trained, accept: str, read: Any
+) -> None:
+    answer = invoke(plain, json.dumps(trained.rows).encode(), Accept=accept)
+    assert read(answer.content) == pytest.approx(trained.predicted)
+    assert answer.headers["content-type"] == accept
+
+
+def test_python_objects_in_a_request_are_not_read(plain: PredictiveServer, tmp_path: Path) -> None:
+    made = tmp_path / "made by the request"
+
+    class Harm:
+        def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+            return open, (str(made), "w")
+
+    answer = invoke(plain, as_npy([Harm()]), NPY)
+    assert answer.status_code == 500
+    assert "allow_pickle" in answer.text
+    assert not made.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "message"),
+    [
+        pytest.param(b"[[1, 2]]", "application/foo", 415, "Content type application/foo is not",
+                     id="a content type that is not known"),
+        pytest.param(b"[[1, 2", JSON, 500, "JSONDecodeError", id="half an array"),
+        pytest.param(b"[[1, 2, 3]]", JSON, 500, "expecting 2 features", id="another shape"),
+        pytest.param(b"\xff\xfe", CSV, 500, "UnicodeDecodeError", id="bytes that are no text"),
+        pytest.param(b"", JSON, 500, "JSONDecodeError", id="nothing"),
+        pytest.param(b"1" * (1 << 20) + b"1", JSON, 413, "MAX_PAYLOAD_IN_MB", id="too much"),
+    ],
+)  # fmt: skip
+def test_bad_requests_are_answered_with_their_cause(
+    plain: PredictiveServer, body: bytes, kind: str, status: int, message: str
+) -> None:
+    answer = invoke(plain, body, kind)
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
+    assert "/" not in answer.text.replace("application/foo", ""), "no path of the machine"
+
+
+def test_a_request_without_the_copys_key_is_refused(plain: PredictiveServer) -> None:
+    answer = httpx.post(f"{plain.url}/invocations", content=b"[[1, 2]]", trust_env=False)
+    assert answer.status_code == 403
+
+
+def test_functions_see_the_request_and_shape_the_answer(coded: PredictiveServer) -> None:
+    answer = invoke(coded, b"[[1, 2]]", order="teapot")
+    assert (answer.status_code, answer.json()) == (418, pytest.approx([9.0]))
+    answer = invoke(coded, b"[[1, 2]]", order="header")
+    assert answer.headers["x-own"] == "a  Set-Cookie: b"
+    assert "set-cookie" not in answer.headers
+    with coded.client() as client:
+        parameters = client.get("/execution-parameters").json()
+    assert parameters == {"MaxConcurrentTransforms": 2, "BatchStrategy": "MULTI_RECORD"}
+
+
+@pytest.mark.parametrize(
+    ("order", "status", "message"),
+    [
+        pytest.param("abort", 500, "by signal 6", id="it aborts"),
+        pytest.param("exit", 500, "with status 0", id="it exits"),
+        pytest.param("hang", 504, "took more than 2 s", id="it hangs"),
+        pytest.param("leave", 500, "SystemExit: 3 (inference.py line 11", id="it raises an exit"),
+        pytest.param("grow", 500, "inference.py line 14", id="it wants more memory than there is"),
+        pytest.param("flood", 200, "[8.99", id="it floods its output"),
+    ],
+)
+def test_a_fault_of_the_code_is_one_requests_and_the_next_is_served(
+    coded: PredictiveServer, order: str, status: int, message: str
+) -> None:
+    answer = invoke(coded, b"[[1, 2]]", order=order)
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
+    assert invoke(coded, b"[[1, 2]]").json() == pytest.approx([9.0])
+    eventually(lambda: len(coded.workers()) == 2, "two workers again")
+
+
+def test_workers_serve_at_the_same_time(coded: PredictiveServer) -> None:
+    eventually(lambda: len(coded.workers()) == 2, "two workers")
+    with ThreadPoolExecutor(2) as pool:
+        orders = [pool.submit(invoke, coded, b"[[1, 2]]", order="wait") for _ in range(2)]
+        answers = [it.result().status_code for it in orders]
+        with coded.client() as client:
+            page = client.get("/metrics").text
+    assert answers == [200, 200]
+    assert "hostelry_model_workers 2.0" in page
+    assert 'hostelry_model_requests_total{status="200"}' in page
+
+
+def test_requests_are_predicted_together_where_that_is_asked_for(
+    trained: Trained, tmp_path: Path
+) -> None:
+    folder = trained.with_code(tmp_path / "model", CODE)
+    variables = {"SAGEMAKER_TS_BATCH_SIZE": "4", "SAGEMAKER_TS_MAX_BATCH_DELAY": "5000"}
+    with (
+        serving(
+            folder, tmp_path / "log", SAGEMAKER_MODEL_SERVER_WORKERS="1", **variables
+        ) as server,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        asked = [pool.submit(invoke, server, b"[[1, 2]]", order="rows") for _ in range(4)]
+        found = [it.result().json() for it in asked]
+        assert [it[0][0] for it in found] == [4, 4, 4, 4], "one prediction of four rows"
+        bodies = (b"[[1, 2]]", b"[[1, 2], [3, 4]]", b"[[1, 2, 3]]", b"nonsense")
+        mixed = [pool.submit(invoke, server, body) for body in bodies]
+        answers = [it.result() for it in mixed]
+    assert [it.status_code for it in answers] == [200, 200, 500, 500]
+    assert answers[1].json() == pytest.approx([9.0, 19.0])
+
+
+TRANSFORM = """
+def model_fn(model_dir): return 2
+def transform_fn(model, data, content_type, accept): return str(len(data) * model), "text/plain"
+"""
+
+
+def test_a_transform_function_does_it_all(trained: Trained, tmp_path: Path) -> None:
+    folder = trained.with_code(tmp_path / "model", TRANSFORM, "entry.py")
+    with serving(folder, tmp_path / "log", SAGEMAKER_PROGRAM="entry.py") as server:
+        answer = invoke(server, b"abc", "application/octet-stream")
+        assert (answer.text, answer.headers["content-type"]) == ("6", "text/plain")
+        with server.client() as client:
+            assert client.get("/execution-parameters").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("code", "variables", "message"),
+    [
+        pytest.param("def model_fn(: pass", {}, "SyntaxError", id="no Python"),
+        pytest.param("import nothing_of_that_name", {}, "No module named 'nothing_of_that_name'",
+                     id="an import of what is not there"),
+        pytest.param("def model_fn(d): raise ValueError('no weights')", {},
+                     "ValueError: no weights (inference.py line 1 in model_fn)", id="it raises"),
+        pytest.param(TRANSFORM + "def predict_fn(d, m): pass", {}, "Cannot use transform_fn",
+                     id="both ways at once"),
+        pytest.param("def model_fn(d): import os; os._exit(7)", {}, "with status 7", id="it exits"),
+        pytest.param("x = 1", {"SAGEMAKER_PROGRAM": "other.py"}, "which is not in the model's code",
+                     id="a program that is not there"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_loaded_ends_the_server_with_its_reason(
+    trained: Trained, tmp_path: Path, code: str, variables: dict[str, str], message: str
+) -> None:
+    folder = trained.with_code(tmp_path / "model", code)
+    with launched(folder, tmp_path / "log", **variables) as server:
+        reason = server.ended()
+    assert server.process.returncode == 1
+    assert message in reason
+    assert str(tmp_path) not in reason
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        pytest.param(("--framework", "cobol", "--python", "python3"), "must be one of", id="one"),
+        pytest.param(("--framework", "sklearn", "--runtime", "sklearn-0.1"),
+                     "hostelry runtimes install sklearn-0.1", id="a runtime that is not there"),
+        pytest.param(("--framework", "sklearn", "--python", "/nowhere/python"),
+                     "/nowhere/python cannot be started", id="no interpreter"),
+        pytest.param(("--framework", "sklearn", "--python", "/bin/false"), "with status 1",
+                     id="a program that is no interpreter"),
+    ],
+)  # fmt: skip
+def test_a_server_that_cannot_start_ends_with_what_would_help(
+    trained: Trained, tmp_path: Path, flags: tuple[str, ...], message: str
+) -> None:
+    with launched(trained.folder, tmp_path / "log", *flags) as server:
+        assert message in server.ended()
+    assert server.process.returncode in (1, 2)
+
+
+def test_the_end_of_any_part_leaves_no_process(trained: Trained, tmp_path: Path) -> None:
+    with serving(trained.folder, tmp_path / "one") as server:
+        pids = [*server.workers(), server.zygote()]
+        server.process.send_signal(signal.SIGKILL)
+        eventually(lambda: not any(map(is_alive, pids)), "zygote and workers end with the server")
+    with serving(trained.folder, tmp_path / "two") as server:
+        pids = server.workers()
+        os.kill(server.zygote(), signal.SIGKILL)
+        assert "the process that workers are forked from is gone" in server.ended()
+        eventually(lambda: not any(map(is_alive, pids)), "workers end with the zygote")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; one that ended and was not waited for does not."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_a_stop_lets_requests_end(coded: PredictiveServer) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(invoke, coded, b"[[1, 2]]", order="wait")
+        time.sleep(0.2)  # it is on its way
+        coded.process.terminate()
+        assert asked.result().json() == pytest.approx([9.0])
+    coded.process.wait(20)
+    assert coded.process.returncode == 0
