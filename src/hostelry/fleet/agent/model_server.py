@@ -66,7 +66,7 @@ class ModelServer:
 
     async def ping(self, timeout_s: float) -> bool:
         """Whether /ping answers 200 in time."""
-        answer, _ = await self._call("GET", "/ping", timeout_s=timeout_s)
+        answer, _ = await self.call("GET", "/ping", timeout_s=timeout_s)
         return answer.status == 200
 
     async def prove(
@@ -76,7 +76,7 @@ class ModelServer:
         headers = {"Content-Type": probe.content_type, "Accept": "application/json"}
         if adapter is not None:
             headers |= {ADAPTER_ID_HEADER: adapter.id, ADAPTER_ALIAS_HEADER: adapter.alias}
-        answer, body = await self._call(
+        answer, body = await self.call(
             "POST", "/invocations", timeout_s=timeout_s, headers=headers, body=probe.body
         )
         if probe.any_answer and answer.status is not None and proves_the_route(answer.status):
@@ -101,7 +101,7 @@ class ModelServer:
         409, not listed                    -> success if `again`, else the name is taken
         409, listing without an answer     -> that failure
         """
-        answer, _ = await self._call(
+        answer, _ = await self.call(
             "POST",
             f"/adapters?name={quote(adapter.id, safe='')}&src={quote(folder, safe='')}",
             timeout_s=ADAPTER_TIMEOUT_S,
@@ -110,7 +110,7 @@ class ModelServer:
         )
         if answer.status != 409:
             return answer
-        listed, body = await self._call(
+        listed, body = await self.call(
             "GET", f"/adapters/{quote(adapter.id, safe='')}", timeout_s=ADAPTER_TIMEOUT_S
         )
         if listed.status is None:
@@ -120,12 +120,12 @@ class ModelServer:
 
     async def unregister(self, adapter_id: str) -> Answer:
         """Unload the adapter; succeeds if it is not there."""
-        answer, _ = await self._call(
+        answer, _ = await self.call(
             "DELETE", f"/adapters/{quote(adapter_id, safe='')}", timeout_s=ADAPTER_TIMEOUT_S
         )
         return Answer(status=404) if answer.status == 404 else answer
 
-    async def _call(
+    async def call(
         self,
         method: str,
         path: str,
@@ -134,6 +134,7 @@ class ModelServer:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> tuple[Answer, bytes]:
+        """The answer to any call, and its body, cut off at about MAX_ANSWER_BYTES."""
         call = f"{method} {path.partition('?')[0]}"
         headers = {**(headers or {}), **self._key_header}
         try:

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.json import decode
-from hostelry.fleet.artifacts.protocol import ArtifactError
+from hostelry.fleet.artifacts.protocol import ArtifactCacheFullError
 
 DEFAULT_MAX_BYTES = 50 * 1000**3
 LEASES = "leases"
@@ -97,7 +97,7 @@ class ArtifactCache:
     def reserve(self, key: str, size_bytes: int) -> None:
         """Reserve `size_bytes`, evicting entries without a lease.
 
-        Raises ArtifactError if the bound, or the disk, is too small.
+        Raises ArtifactCacheFullError if the bound, or the disk, is too small.
         """
         with self._lock:
             before = self._reserved.pop(key, 0)
@@ -109,13 +109,15 @@ class ArtifactCache:
             )
             used, free = self.used_bytes(), shutil.disk_usage(self._root).free
             if used + size_bytes > self.max_bytes:
-                raise ArtifactError(
+                raise ArtifactCacheFullError(
                     f"it needs {size_bytes} bytes; the artifact cache may hold {self.max_bytes} "
-                    f"and {used} are in use"
+                    f"and {used} are in use",
+                    used + size_bytes - self.max_bytes,
                 )
             if size_bytes - before > free:
-                raise ArtifactError(
-                    f"it needs {size_bytes} bytes of disk; {free} are free in {self._root}"
+                raise ArtifactCacheFullError(
+                    f"it needs {size_bytes} bytes of disk; {free} are free in {self._root}",
+                    size_bytes - before - free,
                 )
             self._reserved[key] = size_bytes
 

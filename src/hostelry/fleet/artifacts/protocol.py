@@ -14,6 +14,14 @@ class ArtifactError(TerminalError):
     """The artifact cannot be used; a retry cannot help. Names the bucket and the key."""
 
 
+class ArtifactCacheFullError(ArtifactError):
+    """The artifact cache, or the disk, has too little room; `lacking_bytes`, 1 where unknown."""
+
+    def __init__(self, text: str, lacking_bytes: int = 1) -> None:
+        super().__init__(text)
+        self.lacking_bytes = lacking_bytes
+
+
 class ArtifactUnavailableError(RetryableError):
     """The object store did not answer, or not in full; the same fetch may succeed later."""
 

@@ -19,7 +19,12 @@ from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.download import DownloadProgress, download
 from hostelry.fleet.artifacts.objects import MAX_LISTED, ObjectFacts, S3Objects, split_prefix
-from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
+from hostelry.fleet.artifacts.protocol import (
+    ArtifactCacheFullError,
+    ArtifactError,
+    ArtifactUnavailableError,
+    Fetch,
+)
 
 MAX_FETCHES = 4
 CACHE_BOUND = ", all that the artifact cache may hold (`hostelry up --artifact-cache-gb`)"
@@ -232,5 +237,7 @@ def _faults_reported(uri: str) -> Iterator[None]:
         raise ArtifactError(str(error)) from error
     except OSError as error:
         if error.errno in NO_SPACE:
-            raise ArtifactError(f"the disk is full: {uri} does not fit ({error})") from error
+            raise ArtifactCacheFullError(
+                f"the disk is full: {uri} does not fit ({error})"
+            ) from error
         raise ArtifactError(f"{uri} cannot be stored: {error}") from error

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.fleet.artifacts.cache import ArtifactCache
-from hostelry.fleet.artifacts.protocol import ArtifactError
+from hostelry.fleet.artifacts.protocol import ArtifactCacheFullError, ArtifactError
 
 
 def put(cache: ArtifactCache, key: str, size_bytes: int = 10) -> Path:
@@ -80,8 +80,10 @@ def test_an_artifact_that_cannot_fit_is_refused_with_the_figures(tmp_path: Path)
     cache = ArtifactCache(tmp_path, max_bytes=20)
     cache.hold("c-1/model", "k1")
     put(cache, "k1", 15)
-    with pytest.raises(ArtifactError, match=r"needs 10 bytes; .* may hold 20 and 15 are in use"):
+    full = r"needs 10 bytes; .* may hold 20 and 15 are in use"
+    with pytest.raises(ArtifactCacheFullError, match=full) as raised:
         cache.reserve("k2", 10)
+    assert raised.value.lacking_bytes == 5
     cache.release("c-1")
     cache.reserve("k2", 10)
     assert cache.find("k1") is None

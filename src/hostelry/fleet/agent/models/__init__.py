@@ -1,0 +1,1 @@
+"""Models of a multi-model container: downloaded, loaded, evicted as `placement` decides."""

@@ -1,0 +1,156 @@
+"""Download and load of one model: the acts, in their order, with their measurements."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.fleet.agent.models.tiers import HostedModel, ModelTiers
+from hostelry.fleet.agent.models.values import (
+    TargetModelDeps,
+    TargetModelError,
+    TargetModelLimits,
+    TargetModelLoadError,
+)
+from hostelry.fleet.artifacts.objects import split_uri
+from hostelry.fleet.artifacts.protocol import (
+    ArtifactCacheFullError,
+    ArtifactError,
+    ArtifactUnavailableError,
+    Fetch,
+)
+from hostelry.placement.model_cache import expected_memory_bytes
+from hostelry.placement.model_cache_values import ModelTier
+
+MAX_REFUSALS = 8  # of one load; each frees twice as much as the one before
+RETRY_S = 1.0
+OUT_OF_RESOURCES = 507
+ALREADY_LOADED = 409
+
+
+class ModelLoading:
+    """Brings models of a container from the object store into its memory."""
+
+    def __init__(
+        self, prefix_uri: str, tiers: ModelTiers, deps: TargetModelDeps, limits: TargetModelLimits
+    ) -> None:
+        self._prefix_uri = prefix_uri.removesuffix("/")
+        self._tiers = tiers
+        self._deps = deps
+        self._limits = limits
+
+    async def bring(self, model: HostedModel) -> None:
+        """Load the model, and download it first where its files are not there.
+
+        Raises TargetModelError or TargetModelLoadError; what was taken for it is given back then.
+        """
+        if model.ready:  # it takes no request so that another one gets its memory
+            await self._tiers.undrained()
+            if model.ready:
+                self._tiers.grant(model)
+                return
+        model.loading = True
+        self._tiers.marked(model)
+        try:
+            async with asyncio.timeout(self._limits.load_timeout_s):
+                if model.unload is not None:
+                    await asyncio.shield(model.unload)
+                folder = await self._downloaded(model)
+                await self._loaded(model, folder)
+        except TimeoutError as error:
+            raise TargetModelLoadError(
+                f"Model {model.facts.key} was not loaded within {self._limits.load_timeout_s:g} s."
+            ) from error
+        finally:
+            model.loading = False
+            self._tiers.marked(model)
+
+    async def _downloaded(self, model: HostedModel) -> Path:
+        """The folder with the model's files; what the instance has is not downloaded again."""
+        known = model.facts.on_disk
+        before_bytes = model.facts.disk_bytes
+        try:
+            if not known:
+                await self._tiers.reserve_disk(model, before_bytes)
+            started_s = self._deps.clock.now()
+            folder = await self._fetched(model)
+            if known:
+                return folder
+            # The artifact cache may have kept the files: no time to plan with.
+            took_s = max(self._deps.clock.now() - started_s, model.facts.download_s / 2)
+            size_bytes = await asyncio.to_thread(_size_bytes, folder)
+            model.facts = replace(model.facts, disk_bytes=size_bytes, download_s=took_s)
+            self._tiers.shrink(ModelTier.DISK, model)
+        except BaseException:
+            model.facts = replace(model.facts, disk_bytes=before_bytes)
+            self._tiers.remove_files(model)
+            raise
+        return folder
+
+    async def _fetched(self, model: HostedModel) -> Path:
+        uri = f"{self._prefix_uri}/{model.facts.key}"
+        want = Fetch(
+            source=ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE),
+            holder=self._tiers.holder(model),
+            note=self._deps.note,
+        )
+        full = 0
+        while True:
+            try:
+                return await self._deps.artifacts.fetch(want)
+            except ArtifactUnavailableError as error:
+                self._deps.note(f"{error}; trying again")
+                await self._deps.clock.sleep(RETRY_S)
+            except ArtifactCacheFullError as error:
+                full += 1
+                if full > MAX_REFUSALS:
+                    raise TargetModelLoadError(
+                        f"Model {model.facts.key}: {error}", OUT_OF_RESOURCES
+                    ) from error
+                await self._tiers.free_more(model, ModelTier.DISK, error.lacking_bytes, full)
+            except ArtifactError as error:
+                bucket, key = split_uri(uri)
+                raise TargetModelError(
+                    f"Failed to download model data(bucket: {bucket}, key: {key}). Please ensure "
+                    f"that there is an object located at the URL and that it can be read. {error}"
+                ) from error
+
+    async def _loaded(self, model: HostedModel, folder: Path) -> None:
+        need_bytes = expected_memory_bytes(model.facts, self._tiers.facts)
+        if not model.facts.memory_bytes:  # an estimate refuses no model
+            need_bytes = min(need_bytes, self._limits.memory_bytes)
+        before_bytes = model.facts.memory_bytes
+        try:
+            await self._tiers.reserve_memory(model, need_bytes)
+            await self._posted(model, folder, need_bytes)
+            measured = await self._deps.routes.memory_bytes(model.id)
+            if measured is not None:
+                model.facts = replace(model.facts, memory_bytes=measured)
+                self._tiers.shrink(ModelTier.MEMORY, model)
+        except BaseException:
+            # Sizes that were refused are forgotten: the object may be replaced by a smaller one.
+            model.facts = replace(model.facts, memory_bytes=before_bytes)
+            self._tiers.withdraw(model)
+            raise
+        self._tiers.grant(model)
+
+    async def _posted(self, model: HostedModel, folder: Path, need_bytes: int) -> None:
+        """POST /models until the container takes it; each 507 makes more room."""
+        refusal = ""
+        for attempt in range(1, MAX_REFUSALS + 1):
+            started_s = self._deps.clock.now()
+            answer = await self._deps.routes.load(model.id, folder, self._limits.load_timeout_s)
+            if answer.fault is None:
+                took_s = self._deps.clock.now() - started_s
+                if answer.status != ALREADY_LOADED:
+                    model.facts = replace(model.facts, load_s=took_s)
+                return
+            if answer.status != OUT_OF_RESOURCES:
+                raise TargetModelLoadError(answer.fault, answer.status)
+            refusal = answer.fault
+            await self._tiers.free_more(model, ModelTier.MEMORY, need_bytes, attempt)
+        raise TargetModelLoadError(refusal, OUT_OF_RESOURCES)
+
+
+def _size_bytes(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())

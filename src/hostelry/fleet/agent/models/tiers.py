@@ -1,0 +1,298 @@
+"""The models of a container and where each is; makes room as `placement/model_cache.py` plans.
+
+Knows nothing of downloads and loads. What a plan takes is taken at once: no await lies between a
+decision and its effect on the next one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+
+from hostelry.fleet.agent.models.values import (
+    TargetModelDeps,
+    TargetModelLimits,
+    TargetModelLoadError,
+    model_id,
+)
+from hostelry.placement.model_cache import (
+    evict_after_request,
+    least_known,
+    make_room,
+    make_room_after_refusal,
+)
+from hostelry.placement.model_cache_values import (
+    CachedModel,
+    Eviction,
+    ModelCacheSetting,
+    ModelCacheState,
+    ModelsInUse,
+    ModelTier,
+    ModelTooLarge,
+    RoomPlan,
+)
+from hostelry.placement.model_popularity import Demand
+
+KEPT_EVICTIONS = 200
+FORGET_BEYOND = 1.1
+UNLOAD_WAIT_S = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A request that waits for its model; once `granted` it counts as in flight."""
+
+    granted: bool = False
+
+
+@dataclass(slots=True)
+class HostedModel:
+    """One model: its facts, and the work on it.
+
+    `ready` once the container has loaded it; `loaded` of the facts holds from the reservation on.
+    """
+
+    facts: CachedModel
+    id: str
+    ready: bool = False
+    loading: bool = False
+    in_flight: int = 0
+    tickets: set[Ticket] = field(default_factory=set)
+    load: "asyncio.Task[None] | None" = None
+    unload: "asyncio.Task[None] | None" = None
+
+
+class ModelTiers:
+    """Memory and disk of one container's models."""
+
+    def __init__(self, copy_id: str, deps: TargetModelDeps, limits: TargetModelLimits) -> None:
+        self._copy_id = copy_id
+        self._deps = deps
+        self._limits = limits
+        self._models: dict[str, HostedModel] = {}
+        self._demand = Demand()
+        self._drains: dict[str, frozenset[str]] = {}  # by the model that waits for their room
+        self._pinned: frozenset[str] = frozenset()
+        self._changed = asyncio.Event()
+        self._unloads: set[asyncio.Task[None]] = set()
+        self._turn = {tier: asyncio.Lock() for tier in ModelTier}
+        self.evictions: deque[Eviction] = deque(maxlen=KEPT_EVICTIONS)
+
+    @property
+    def facts(self) -> list[CachedModel]:
+        """The facts of every model that is remembered."""
+        return [model.facts for model in self._models.values()]
+
+    def requested(self, target: str) -> HostedModel:
+        """The model, with one request more counted."""
+        now_s = self._deps.clock.now()
+        model = self._models.get(target)
+        if model is None:
+            facts = CachedModel(key=target, pinned=target in self._pinned)
+            model = self._models[target] = HostedModel(facts, model_id(target))
+        before = model.facts.popularity
+        self._demand = self._demand.after_request(before, now_s)
+        model.facts = replace(model.facts, popularity=before.after_request(now_s))
+        if len(self._models) > self._limits.num_known * FORGET_BEYOND:
+            known = self._limits.num_known
+            for key in least_known(self.facts, known, self._demand, now_s) - {target}:
+                del self._models[key]
+        return model
+
+    def pin(self, targets: Collection[str]) -> None:
+        """Replace the models that are kept whatever comes."""
+        self._pinned = frozenset(targets)
+        for model in self._models.values():
+            model.facts = replace(model.facts, pinned=model.facts.key in self._pinned)
+
+    def find(self, target: str) -> HostedModel | None:
+        """The model, if it is remembered."""
+        return self._models.get(target)
+
+    def is_draining(self, model: HostedModel) -> bool:
+        """Whether it takes no new request until it is evicted."""
+        return any(model.facts.key in drain for drain in self._drains.values())
+
+    def marked(self, model: HostedModel) -> None:
+        """Keep the facts up to date after a change of the work on a model."""
+        model.facts = replace(model.facts, in_flight=model.in_flight + model.loading)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def grant(self, model: HostedModel) -> None:
+        """Give a model that is loaded to all that wait for it, before it can be evicted again."""
+        model.ready = True
+        for ticket in model.tickets:
+            ticket.granted = True
+        model.in_flight += len(model.tickets)
+        model.tickets.clear()
+        self.marked(model)
+
+    async def reserve_memory(self, model: HostedModel, need_bytes: int) -> None:
+        """Evict until `need_bytes` are free for the model, and count them as its own.
+
+        Models take turns, so that none overtakes another that waits. Raises TargetModelLoadError
+        where no wait can help.
+        """
+        async with self._turn[ModelTier.MEMORY]:
+            evictions = await self._planned(model, self._plan(model, ModelTier.MEMORY, need_bytes))
+            model.facts = replace(model.facts, loaded=True, memory_bytes=need_bytes)
+            self._carry_out(evictions)
+        await self._unloaded()
+
+    async def reserve_disk(self, model: HostedModel, need_bytes: int) -> None:
+        """Evict until `need_bytes` of disk are free for the model, and count them as its own."""
+        async with self._turn[ModelTier.DISK]:
+            evictions = await self._planned(model, self._plan(model, ModelTier.DISK, need_bytes))
+            model.facts = replace(model.facts, on_disk=True, disk_bytes=need_bytes)
+            self._carry_out(evictions)
+        await self._unloaded()
+
+    async def free_more(
+        self, model: HostedModel, tier: ModelTier, need_bytes: int, attempt: int
+    ) -> None:
+        """Evict more than was thought necessary: the container, or the disk, is full.
+
+        It takes no turn: the model whose turn it is may wait for the end of this load.
+        """
+
+        def plan() -> RoomPlan:
+            return make_room_after_refusal(
+                self._state(tier), model.facts.key, need_bytes, attempt, self._deps.clock.now()
+            )
+
+        self._carry_out(await self._planned(model, plan))
+        await self._unloaded()
+
+    async def undrained(self) -> None:
+        """Wait until no model that waits for memory is ahead."""
+        async with self._turn[ModelTier.MEMORY]:
+            return
+
+    def shrink(self, tier: ModelTier, model: HostedModel) -> None:
+        """Evict what is beyond the capacity since `model` turned out larger, as far as can be.
+
+        Raises TargetModelLoadError where the model alone is too large.
+        """
+        plan = self._plan(model, tier, 0)()
+        if isinstance(plan, ModelTooLarge):
+            raise TargetModelLoadError(plan.text, 507)
+        if not isinstance(plan, ModelsInUse):
+            self._carry_out(plan.evictions)
+
+    def leave_after_request(self, model: HostedModel, setting: ModelCacheSetting) -> None:
+        """Unload the model if the setting asks for it now."""
+        eviction = evict_after_request(setting, model.facts, len(model.tickets))
+        if eviction is not None and model.ready:
+            self._carry_out([eviction])
+
+    def count_hit(self, model: HostedModel) -> None:
+        """Record a request that found its model loaded."""
+        model.facts = replace(model.facts, hits=model.facts.hits + 1)
+        self.marked(model)
+
+    def withdraw(self, model: HostedModel) -> None:
+        """Unload a model, or what the container may have of it after a load that failed."""
+        model.ready = False
+        model.facts = replace(model.facts, loaded=False)
+        model.unload = asyncio.create_task(self._unload(model))
+        self._unloads.add(model.unload)
+        model.unload.add_done_callback(self._unloads.discard)
+        self.marked(model)
+
+    def gone(self, model: HostedModel) -> None:
+        """Record that the container does not have the model."""
+        model.ready = False
+        model.facts = replace(model.facts, loaded=False)
+        self.marked(model)
+
+    def holder(self, model: HostedModel) -> str:
+        """The name under which the artifact cache holds the model's files."""
+        return f"{self._copy_id}/{model.id}"
+
+    def remove_files(self, model: HostedModel) -> None:
+        """Give the model's files back to the artifact cache."""
+        self._deps.artifacts.release(self.holder(model))
+        model.facts = replace(model.facts, on_disk=False)
+
+    async def close(self) -> None:
+        """Wait for the unloads under way."""
+        await self._unloaded()
+
+    def _state(self, tier: ModelTier) -> ModelCacheState:
+        memory = tier is ModelTier.MEMORY
+        return ModelCacheState(
+            tier=tier,
+            capacity_bytes=self._limits.memory_bytes if memory else self._limits.disk_bytes,
+            models=[it for it in self.facts if (it.loaded if memory else it.on_disk)],
+            demand=self._demand,
+        )
+
+    def _plan(self, model: HostedModel, tier: ModelTier, need_bytes: int) -> Callable[[], RoomPlan]:
+        return lambda: make_room(
+            self._state(tier), model.facts.key, need_bytes, self._deps.clock.now()
+        )
+
+    async def _planned(
+        self, model: HostedModel, plan: Callable[[], RoomPlan]
+    ) -> Collection[Eviction]:
+        """The evictions of `plan` once it makes room.
+
+        Raises TargetModelLoadError where no wait makes any.
+        """
+        patience_ends_s = self._deps.clock.now() + self._limits.patience_s
+        try:
+            while isinstance(found := plan(), ModelsInUse):
+                await self._until_change(model, found, patience_ends_s)
+        finally:
+            self._drain(model, frozenset())
+        if isinstance(found, ModelTooLarge):
+            raise TargetModelLoadError(found.text, 507)
+        return found.evictions
+
+    async def _until_change(
+        self, model: HostedModel, found: ModelsInUse, patience_ends_s: float
+    ) -> None:
+        changed = self._changed
+        left_s = patience_ends_s - self._deps.clock.now()
+        if left_s <= 0 and self._drains.get(model.facts.key) != frozenset(found.drain):
+            self._deps.note(f"{found.text} These take no new requests: {', '.join(found.drain)}")
+            self._drain(model, frozenset(found.drain))
+            return
+        try:
+            async with asyncio.timeout(left_s if left_s > 0 else None):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+    def _drain(self, model: HostedModel, targets: frozenset[str]) -> None:
+        """Replace the models that take no new request since `model` waits for their room."""
+        self._drains.pop(model.facts.key, None)
+        if targets:
+            self._drains[model.facts.key] = targets
+
+    def _carry_out(self, evictions: Collection[Eviction]) -> None:
+        for eviction in evictions:
+            self.evictions.append(eviction)
+            self._deps.note(f"{eviction.key} leaves the {eviction.tier.value}: {eviction.reason}")
+            model = self._models[eviction.key]
+            if eviction.tier is ModelTier.DISK:
+                self.remove_files(model)
+            else:
+                self.withdraw(model)
+
+    async def _unload(self, model: HostedModel) -> None:
+        answer = await self._deps.routes.unload(model.id)
+        if answer.fault is not None:
+            self._deps.note(f"{model.facts.key} was not unloaded: {answer.fault}")
+        model.unload = None
+
+    async def _unloaded(self) -> None:
+        """Wait for all unloads under way, which continue if the wait ends.
+
+        All of them, since a plan may count on bytes that an eviction for another model frees; but
+        not for long, since one that hangs must not keep others from being loaded: the container
+        answers 507 if it needs those bytes.
+        """
+        if self._unloads:
+            await asyncio.wait(set(self._unloads), timeout=UNLOAD_WAIT_S)
