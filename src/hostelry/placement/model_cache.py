@@ -142,6 +142,12 @@ def expected_memory_bytes(model: CachedModel, others: Iterable[CachedModel]) -> 
     return max(int(model.disk_bytes * memory / files) if files else model.disk_bytes, 1)
 
 
+def expected_disk_bytes(model: CachedModel, others: Iterable[CachedModel]) -> int:
+    """Disk to expect of a model: what its files took before, else the mean of `others`."""
+    known = [other.disk_bytes for other in others if other.on_disk and other.disk_bytes]
+    return model.disk_bytes or (sum(known) // len(known) if known else 1)
+
+
 def keep_values(
     models: Iterable[CachedModel], tier: ModelTier, demand: Demand, now_s: float
 ) -> list[float]:

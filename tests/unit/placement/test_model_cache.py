@@ -18,6 +18,8 @@ from tests.unit.placement.model_caches import (
 
 from hostelry.placement.model_cache import (
     evict_after_request,
+    expected_disk_bytes,
+    expected_memory_bytes,
     least_known,
     make_room,
     make_room_after_refusal,
@@ -205,6 +207,22 @@ def test_only_what_is_gone_is_forgotten_the_least_popular_first() -> None:
     state = cache([*gone, model("d", 1, 0.1)], 100)
     for most, expected in [(4, set()), (3, {"b"}), (2, {"b", "c"}), (0, {"a", "b", "c"})]:
         assert least_known(state.models, most, state.demand, NOW) == expected
+
+
+def test_sizes_that_were_never_measured_are_expected_to_be_like_those_of_others() -> None:
+    fresh = CachedModel(key="new", disk_bytes=30 * MB)
+    others = [
+        model("a", 20, disk_bytes=10 * MB),
+        model("b", 40, disk_bytes=10 * MB),
+        model("c", 999, loaded=False, on_disk=False),
+    ]
+    assert expected_memory_bytes(fresh, others) == 90 * MB
+    assert expected_memory_bytes(fresh, []) == 30 * MB
+    assert expected_memory_bytes(others[0], []) == 20 * MB
+    assert expected_memory_bytes(CachedModel(key="new"), []) == 1
+    assert expected_disk_bytes(fresh, others) == 30 * MB
+    assert expected_disk_bytes(CachedModel(key="new"), others) == 10 * MB
+    assert expected_disk_bytes(CachedModel(key="new"), []) == 1
 
 
 def test_a_need_below_zero_is_an_error() -> None:

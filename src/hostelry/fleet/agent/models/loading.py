@@ -19,7 +19,7 @@ from hostelry.fleet.artifacts.protocol import (
     ArtifactUnavailableError,
     Fetch,
 )
-from hostelry.placement.model_cache import expected_memory_bytes
+from hostelry.placement.model_cache import expected_disk_bytes, expected_memory_bytes
 from hostelry.placement.model_cache_values import ModelTier
 
 MAX_REFUSALS = 8  # of one load; each frees twice as much as the one before
@@ -38,6 +38,7 @@ class ModelLoading:
         self._tiers = tiers
         self._deps = deps
         self._limits = limits
+        self._full_disk = asyncio.Lock()
 
     async def bring(self, model: HostedModel) -> None:
         """Load the model, and download it first where its files are not there.
@@ -71,7 +72,10 @@ class ModelLoading:
         before_bytes = model.facts.disk_bytes
         try:
             if not known:
-                await self._tiers.reserve_disk(model, before_bytes)
+                need_bytes = expected_disk_bytes(model.facts, self._tiers.facts)
+                if not before_bytes:
+                    need_bytes = self._tiers.at_most(ModelTier.DISK, need_bytes)
+                await self._tiers.reserve_disk(model, need_bytes)
             started_s = self._deps.clock.now()
             folder = await self._fetched(model)
             if known:
@@ -79,7 +83,9 @@ class ModelLoading:
             # The artifact cache may have kept the files: no time to plan with.
             took_s = max(self._deps.clock.now() - started_s, model.facts.download_s / 2)
             size_bytes = await asyncio.to_thread(_size_bytes, folder)
-            model.facts = replace(model.facts, disk_bytes=size_bytes, download_s=took_s)
+            model.facts = replace(
+                model.facts, on_disk=True, disk_bytes=size_bytes, download_s=took_s
+            )
             self._tiers.shrink(ModelTier.DISK, model)
         except BaseException:
             model.facts = replace(model.facts, disk_bytes=before_bytes)
@@ -88,26 +94,38 @@ class ModelLoading:
         return folder
 
     async def _fetched(self, model: HostedModel) -> Path:
+        try:
+            return await self._fetch(model)
+        except ArtifactCacheFullError as error:
+            full = error
+        # One at a time, and without a share of the disk meanwhile: else each would wait for the
+        # others to end.
+        self._tiers.remove_files(model)
+        async with self._full_disk:
+            for attempt in range(1, MAX_REFUSALS + 1):
+                await self._tiers.free_more(model, ModelTier.DISK, full.lacking_bytes, attempt)
+                try:
+                    return await self._fetch(model)
+                except ArtifactCacheFullError as error:
+                    full = error
+        raise TargetModelLoadError(f"Model {model.facts.key}: {full}", OUT_OF_RESOURCES)
+
+    async def _fetch(self, model: HostedModel) -> Path:
+        """The model's folder; waits for an object store that does not answer."""
         uri = f"{self._prefix_uri}/{model.facts.key}"
         want = Fetch(
             source=ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE),
             holder=self._tiers.holder(model),
             note=self._deps.note,
         )
-        full = 0
         while True:
             try:
                 return await self._deps.artifacts.fetch(want)
             except ArtifactUnavailableError as error:
                 self._deps.note(f"{error}; trying again")
                 await self._deps.clock.sleep(RETRY_S)
-            except ArtifactCacheFullError as error:
-                full += 1
-                if full > MAX_REFUSALS:
-                    raise TargetModelLoadError(
-                        f"Model {model.facts.key}: {error}", OUT_OF_RESOURCES
-                    ) from error
-                await self._tiers.free_more(model, ModelTier.DISK, error.lacking_bytes, full)
+            except ArtifactCacheFullError:
+                raise
             except ArtifactError as error:
                 bucket, key = split_uri(uri)
                 raise TargetModelError(
@@ -117,8 +135,8 @@ class ModelLoading:
 
     async def _loaded(self, model: HostedModel, folder: Path) -> None:
         need_bytes = expected_memory_bytes(model.facts, self._tiers.facts)
-        if not model.facts.memory_bytes:  # an estimate refuses no model
-            need_bytes = min(need_bytes, self._limits.memory_bytes)
+        if not model.facts.memory_bytes:
+            need_bytes = self._tiers.at_most(ModelTier.MEMORY, need_bytes)
         before_bytes = model.facts.memory_bytes
         try:
             await self._tiers.reserve_memory(model, need_bytes)

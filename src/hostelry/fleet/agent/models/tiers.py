@@ -128,6 +128,13 @@ class ModelTiers:
         model.tickets.clear()
         self.marked(model)
 
+    def at_most(self, tier: ModelTier, estimate_bytes: int) -> int:
+        """An estimate of a model's size, within what pinned models leave: it refuses no model."""
+        state = self._state(tier)
+        held = zip(state.models, state.held_bytes(), strict=True)
+        pinned = sum(size for facts, size in held if facts.pinned)
+        return max(min(estimate_bytes, state.capacity_bytes - pinned), 1)
+
     async def reserve_memory(self, model: HostedModel, need_bytes: int) -> None:
         """Evict until `need_bytes` are free for the model, and count them as its own.
 

@@ -55,7 +55,7 @@ class FakeContainer:
         return Answer(status=200)
 
     async def unload(self, model_id: str) -> Answer:
-        name = self.names[model_id]
+        name = self.names.get(model_id, model_id)
         self.calls.append(f"unload {name}")
         await self.clock.sleep(0.01)
         return Answer(status=200 if self.loaded.pop(name, None) else 404)
