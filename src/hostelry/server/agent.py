@@ -92,6 +92,7 @@ async def serve(home: Home, instance_id: str) -> None:
                 instance=instance,
                 operator_environment=operator,
                 devices=devices,
+                copies_have_users=user is not None,
                 warm=warm,
             ),
         )

@@ -86,7 +86,7 @@ class PredictiveApp:
         except PoolBusyError as error:
             return text_response(str(error), 503)
         except WorkerLostError as error:
-            return text_response(str(error), 504 if error.timed_out else 500)
+            return text_response(str(error), 504 if error.timed_out else 502)
         headers = {**passed(answer.headers), "content-type": one_line(answer.content_type)}
         return Response(answer.body, answer.status if 200 <= answer.status < 600 else 500, headers)
 

@@ -119,6 +119,6 @@ def interpreter(env: Mapping[str, str], runtime: str | None, python: str | None)
     if installed(folder, runtime) is None:
         raise TerminalError(
             f"the runtime {runtime} is not installed in {folder}: hostelry runtimes install "
-            f"{runtime}"
+            f"{runtime.replace('-', ':', 1)}"
         )
     return runtime_python(folder, runtime)

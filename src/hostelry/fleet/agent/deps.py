@@ -18,7 +18,10 @@ from hostelry.fleet.launch.warm import WarmForks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyDeps:
-    """Dependencies of every copy of an instance. Logs of copies without one are not collected."""
+    """Dependencies of every copy of an instance. Logs of copies without one are not collected.
+
+    `copies_have_users`: programs run as unprivileged users, not as the agent's own.
+    """
 
     images_file: Path
     artifacts: Artifacts
@@ -30,6 +33,7 @@ class CopyDeps:
     operator_environment: Mapping[str, str] = field(repr=False)
     policy: CopyPolicy = field(default_factory=CopyPolicy)
     devices: tuple[str, ...] = ()
+    copies_have_users: bool = False
     warm: WarmForks | None = None
     clock: Clock = field(default_factory=SystemClock)
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))

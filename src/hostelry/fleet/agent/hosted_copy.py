@@ -57,6 +57,7 @@ from hostelry.fleet.launch.environment import CopyPlace
 from hostelry.fleet.launch.launcher import CopyProcess
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 from hostelry.fleet.rules.devices import devices_of_copy
+from hostelry.fleet.rules.frameworks import why_not_trusted
 from hostelry.fleet.rules.given_variables import given_variables, left_out_note
 from hostelry.fleet.rules.images import ImageRule, ImageRules, unknown_image, with_own_probe
 from hostelry.fleet.rules.limits import reserved_cpus
@@ -216,6 +217,11 @@ class HostedCopy:
         rule = ImageRules.load(file).resolve(image)
         if rule is None:
             raise TerminalError(unknown_image(image, file))
+        if rule.kind == "predictive":
+            operator, has_own_user = self._deps.operator_environment, self._deps.copies_have_users
+            refusal = why_not_trusted(operator, has_own_user=has_own_user)
+            if refusal is not None:
+                raise TerminalError(refusal)
         return with_own_probe(rule, self.spec.container.environment)
 
     async def _adopt(self) -> CopyProcess | None:

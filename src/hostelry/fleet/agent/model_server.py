@@ -79,7 +79,7 @@ class ModelServer:
         answer, body = await self.call(
             "POST", "/invocations", timeout_s=timeout_s, headers=headers, body=probe.body
         )
-        if probe.any_answer and answer.status is not None and proves_the_route(answer.status):
+        if probe.any_answer and proves_the_route(answer.status, model_errors=probe.model_errors):
             return Answer(status=answer.status)
         if answer.fault is None and probe.json_field is not None:
             is_vector = probe.or_vector and _is_vector(body)
@@ -157,13 +157,17 @@ class ModelServer:
         return Answer(status=response.status_code, fault=fault), text
 
 
-def proves_the_route(status: int) -> bool:
+def proves_the_route(status: int | None, *, model_errors: bool = False) -> bool:
     """Whether this answer to a meaningless request proves that the server serves the route.
 
     2xx, and refusals of the request itself -> yes
+    500, where only the model's functions give it (`model_errors`) -> yes
     404, 405 (no such route), 408, 425, 429, 5xx (not ready, overloaded, broken) -> no
     """
-    return 200 <= status < 300 or status in REFUSALS - {404, 405}
+    if status is None:
+        return False
+    is_models = model_errors and status == 500
+    return 200 <= status < 300 or is_models or status in REFUSALS - {404, 405}
 
 
 def new_http() -> httpx.AsyncClient:

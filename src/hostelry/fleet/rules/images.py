@@ -21,6 +21,7 @@
     vllm                                   -> the same, in the manner of vLLM
     tgi-inference, text-generation-inference
                                            -> the same, in the manner of TGI
+    sagemaker-scikit-learn                 -> the built-in framework server, with the tag's runtime
     any other                              -> its own container; none with `enabled = false`
 
 A program's rule must say how readiness is proven: `probe` is a request that a working server
@@ -39,6 +40,7 @@ import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import convert
+from hostelry.fleet.rules.frameworks import framework_runtime
 from hostelry.fleet.rules.given_variables import BUILT_IN_NAMES
 from hostelry.fleet.rules.interpreter import PYTHON
 
@@ -53,6 +55,7 @@ LMI_PROBE_BODY = (
 )
 DRILL_REPOSITORY = re.compile(r"hostelry/drill$")
 DRILL_COMMAND = (*PYTHON, "-m", "hostelry.containers.drill")
+FRAMEWORK_COMMAND = (*PYTHON, "-m", "hostelry.containers.predictive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,8 @@ class Probe:
     The answer must be 200. With `json_field` it must be JSON that has this field, at the top or in
     the first element of a list; with `or_vector` a list of numbers, or labels with scores, will do.
     With `any_answer` a refusal that shows the route to exist is
-    enough: no request is known that the server answers with 200.
+    enough: no request is known that the server answers with 200. With `model_errors` so is a 500,
+    where the server has that of the model's own functions only.
     """
 
     content_type: str
@@ -70,13 +74,14 @@ class Probe:
     json_field: str | None = None
     or_vector: bool = False
     any_answer: bool = False
+    model_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRule:
     """How copies of an image are started (`argv`) and proven (`probe`).
 
-    kind: "lmi", "drill", "operator" or "container".
+    kind: "lmi", "predictive", "drill", "operator" or "container".
     argv: a program; of a container the arguments of its entry point.
     network: a container's network: "none", "host" or "bridge".
     engine: the container engine, a name or a path; None for the first that works.
@@ -96,7 +101,7 @@ class ImageRule:
     @property
     def is_built_in(self) -> bool:
         """Whether it is one of Hostelry's own servers."""
-        return self.kind in ("lmi", "drill")
+        return self.kind in ("lmi", "predictive", "drill")
 
     @property
     def is_container(self) -> bool:
@@ -126,6 +131,7 @@ DRILL_RULE = ImageRule(
 )
 
 UNKNOWN_PROBE = Probe(content_type="application/json", body=b"{}", any_answer=True)
+MODEL_PROBE = replace(UNKNOWN_PROBE, model_errors=True)
 SERVE = ("serve",)
 PROBE_BODY = "HOSTELRY_PROBE_BODY"
 PROBE_CONTENT_TYPE = "HOSTELRY_PROBE_CONTENT_TYPE"
@@ -206,7 +212,9 @@ class ImageRules:
             return TGI_RULE
         if LMI_REPOSITORY.search(repository):
             return LMI_RULE
-        return VLLM_RULE if VLLM_REPOSITORY.search(repository) else self._otherwise
+        if VLLM_REPOSITORY.search(repository):
+            return VLLM_RULE
+        return framework_rule(repository, tag_of(image)) or self._otherwise
 
 
 def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule:
@@ -215,10 +223,26 @@ def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule
     The maker of the image knows a request that it answers; the operator may not.
     """
     body = environment.get(PROBE_BODY)
-    if body is None or not rule.is_container or not rule.probe.any_answer:
+    if body is None or not rule.probe.any_answer:
         return rule
     content_type = environment.get(PROBE_CONTENT_TYPE) or "application/json"
     return replace(rule, probe=Probe(content_type=content_type, body=body.encode()))
+
+
+def framework_rule(repository: str, tag: str) -> ImageRule | None:
+    """The rule of one of AWS's framework images; None for others."""
+    found = framework_runtime(repository, tag)
+    if found is None:
+        return None
+    framework, runtime = found
+    argv = (*FRAMEWORK_COMMAND, "--framework", framework, "--runtime", runtime)
+    return ImageRule(kind="predictive", argv=argv, probe=MODEL_PROBE)
+
+
+def tag_of(image: str) -> str:
+    """The image's tag; empty without one."""
+    path = image.partition("@")[0].rpartition("/")[2]
+    return path.partition(":")[2]
 
 
 def repository_of(image: str) -> str:
@@ -235,8 +259,8 @@ def unknown_image(image: str, operator_file: Path) -> str:
     return (
         f'No rule for the image "{image}", and {operator_file} allows no containers ([containers] '
         "enabled = false). Images of djl-inference, djl-lmi, lmi, vllm and TGI run on the built-in "
-        "LLM server; for any other, add an [[image]] with pattern, command and probe, or with "
-        "container = true, to that file."
+        "LLM server, sagemaker-scikit-learn on the framework server; for any other, add an "
+        "[[image]] with pattern, command and probe, or with container = true, to that file."
     )
 
 

@@ -81,5 +81,5 @@ def test_an_interpreter_is_named_or_installed(tmp_path: Path) -> None:
     assert interpreter({}, None, "/usr/bin/python3") == Path("/usr/bin/python3")
     with pytest.raises(TerminalError, match="--runtime"):
         interpreter({}, None, None)
-    with pytest.raises(TerminalError, match=r"hostelry runtimes install sklearn-1\.2"):
+    with pytest.raises(TerminalError, match=r"hostelry runtimes install sklearn:1\.2"):
         interpreter({"HOSTELRY_RUNTIMES_DIR": str(tmp_path)}, "sklearn-1.2", None)

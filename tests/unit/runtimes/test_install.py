@@ -8,8 +8,9 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import installed
-from hostelry.containers.lmi.vllm import install as installation
-from hostelry.containers.lmi.vllm.install import Recipe, install, list_runtimes, remove, run_step
+from hostelry.runtimes import install as installation
+from hostelry.runtimes.install import install, list_runtimes, remove, run_step
+from hostelry.runtimes.recipes import Recipe
 
 
 def test_a_failed_step_ends_with_the_last_lines() -> None:
@@ -32,7 +33,7 @@ def test_downloads_are_reported() -> None:
 def test_a_failed_installation_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installation, "RECIPES", {"cpu": Recipe(("./no-such-package",))})
+    monkeypatch.setattr(installation, "recipe_of", lambda *_: Recipe(packages=("x",), imports="x"))
     monkeypatch.setattr(installation, "run_step", failing)
     with pytest.raises(TerminalError, match="no such package"):
         install(tmp_path, "vllm", "cpu", lambda _: None)
@@ -40,20 +41,21 @@ def test_a_failed_installation_leaves_nothing(
     assert [it.name for it in tmp_path.iterdir()] == [".vllm.lock"]
 
 
-def failing(command: Sequence[str], _: installation.Say) -> None:
+def failing(command: Sequence[str], *_: object) -> None:
     if "venv" in command:
         Path(command[-1]).mkdir()
         return
     raise TerminalError("no such package")
 
 
-def made(command: Sequence[str], _: installation.Say) -> None:
+def made(command: Sequence[str], *_: object) -> None:
     """A step that makes the interpreter, and nothing else."""
     if "venv" in command:
         python = Path(command[-1]) / "bin" / "python"
         python.parent.mkdir(parents=True)
         python.write_text("#!/bin/sh\necho '[]'\n")
         python.chmod(0o755)
+        (python.parent.parent / "pyvenv.cfg").write_text("version = 3.11.7\n")
 
 
 def test_the_left_over_of_a_killed_installation_and_a_broken_record_are_replaced(
@@ -64,7 +66,7 @@ def test_the_left_over_of_a_killed_installation_and_a_broken_record_are_replaced
         (tmp_path / name / "left").write_text("by a killed one")
     (tmp_path / "vllm" / "hostelry.json").write_text("{")
     assert list_runtimes(tmp_path) == []
-    monkeypatch.setattr(installation, "RECIPES", {"cpu": Recipe(())})
+    monkeypatch.setattr(installation, "recipe_of", lambda *_: Recipe(packages=(), imports="x"))
     monkeypatch.setattr(installation, "run_step", made)
     first = install(tmp_path, "vllm", "cpu", lambda _: None)
     assert list_runtimes(tmp_path) == [first]
@@ -78,7 +80,7 @@ def test_the_left_over_of_a_killed_installation_and_a_broken_record_are_replaced
 def test_an_installation_that_is_interrupted_or_finds_no_room_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def interrupted(command: Sequence[str], _: installation.Say) -> None:
+    def interrupted(command: Sequence[str], *_: object) -> None:
         Path(command[-1]).mkdir()
         raise error
 

@@ -1,0 +1,55 @@
+"""Interpreters of other Python versions on this machine."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hostelry.base.errors import TerminalError
+
+ASK = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
+ASK_S = 10.0
+
+
+def find_interpreter(versions: Sequence[str], env: Mapping[str, str]) -> Path:
+    """The interpreter of the first of `versions` that is here. Raises TerminalError."""
+    for version in versions:
+        for candidate in candidates(version, env):
+            if version_of(candidate) == version:
+                return candidate
+    raise TerminalError(
+        f"it needs Python {' or '.join(versions)}, and this machine has none of them: install one "
+        "(apt-get, pyenv, or `uv python install`) where PATH, ~/.pyenv or uv finds it"
+    )
+
+
+def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
+    """Files that may be an interpreter of `version`: our own, of PATH, of pyenv, of uv."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        yield Path(sys.executable)
+    for folder in env.get("PATH", "").split(os.pathsep):
+        if folder:
+            yield Path(folder) / f"python{version}"
+    home = Path(env.get("HOME") or os.path.expanduser("~"))
+    pyenv = Path(env.get("PYENV_ROOT") or home / ".pyenv")
+    yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"))
+    managed = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "uv" / "python"
+    yield from sorted(managed.glob(f"cpython-{version}.*/bin/python{version}"))
+
+
+def version_of(interpreter: Path) -> str | None:
+    """The version of an interpreter that runs and can make environments; None otherwise."""
+    if not os.access(interpreter, os.X_OK):
+        return None
+    try:
+        done = subprocess.run(
+            [str(interpreter), "-I", "-c", ASK],
+            capture_output=True,
+            text=True,
+            timeout=ASK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,177 @@
+"""AWS's scikit-learn image through boto3: a real model in a runtime that the CLI installs."""
+
+import fcntl
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.platform import CLI, Platform, clean_environment, until
+from tests.integration.predictive_rig import TRAIN
+
+from hostelry.base.runtimes import VARIABLE, runtime_python
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
+CODE = """
+import os, joblib
+def model_fn(model_dir):
+    return joblib.load(os.path.join(model_dir, "model.joblib"))
+def predict_fn(data, model):
+    return [round(it, 6) for it in model.predict(data)]
+"""
+
+
+@pytest.fixture(scope="module")
+def runtimes() -> Path:
+    """A folder with sklearn:1.2, kept between runs."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "hostelry" / "test-runtimes"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [*CLI, "runtimes", "install", "sklearn:1.2"],
+            env={**clean_environment(), VARIABLE: str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def packed(**files: bytes) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return content.getvalue()
+
+
+class Served:
+    """A platform with a trained model in S3."""
+
+    def __init__(self, platform: Platform, folder: Path, python: Path) -> None:
+        done = subprocess.run(
+            [str(python), "-c", TRAIN, str(folder / "model.joblib")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.expected = json.loads(done.stdout)
+        self.platform = platform
+        self.sagemaker = platform.boto3("sagemaker")
+        model = (folder / "model.joblib").read_bytes()
+        s3 = platform.boto3("s3")
+        s3.create_bucket(Bucket="models")
+        archives = {
+            "inside": packed(**{"model.joblib": model, "code/inference.py": CODE.encode()}),
+            "model": packed(**{"model.joblib": model}),
+            "source": packed(**{"entry.py": CODE.encode()}),
+            "broken": packed(**{"code/inference.py": b"def model_fn(d): raise ValueError('torn')"}),
+        }
+        for name, content in archives.items():
+            s3.put_object(Bucket="models", Key=f"{name}.tar.gz", Body=content)
+
+    def deployed(self, name: str, archive: str, image: str = IMAGE, **env: str) -> dict[str, Any]:
+        """The endpoint of a model, once it is InService or Failed."""
+        self.sagemaker.create_model(
+            ModelName=name,
+            ExecutionRoleArn=ROLE,
+            PrimaryContainer={
+                "Image": image,
+                "ModelDataUrl": f"s3://models/{archive}.tar.gz",
+                "Environment": env,
+            },
+        )
+        variant = {
+            "VariantName": "AllTraffic",
+            "ModelName": name,
+            "InstanceType": "ml.m5.large",
+            "InitialInstanceCount": 1,
+        }
+        self.sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+        self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+
+        def settled() -> dict[str, Any] | None:
+            found: dict[str, Any] = self.platform.looker().describe_endpoint(EndpointName=name)
+            return found if found["EndpointStatus"] in ("InService", "Failed") else None
+
+        found: dict[str, Any] = until(settled, f"{name} is InService or Failed", 90)
+        return found
+
+    def invoke(self, name: str, kind: str, body: bytes) -> bytes:
+        runtime = self.platform.boto3("sagemaker-runtime")
+        answer = runtime.invoke_endpoint(EndpointName=name, ContentType=kind, Body=body)
+        text: bytes = answer["Body"].read()
+        return text
+
+
+@pytest.fixture(scope="module")
+def served(runtimes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
+    home = tmp_path_factory.mktemp("home") / "home"
+    with Platform(home, environment=environment) as platform:
+        python = runtime_python(runtimes, "sklearn-1.2")
+        yield Served(platform, tmp_path_factory.mktemp("trained"), python)
+
+
+@pytest.mark.parametrize(
+    ("archive", "environment"),
+    [
+        pytest.param("inside", {}, id="code in the archive"),
+        pytest.param(
+            "model",
+            {
+                "SAGEMAKER_PROGRAM": "entry.py",
+                "SAGEMAKER_SUBMIT_DIRECTORY": "s3://models/source.tar.gz",
+            },
+            id="code of its own archive in S3",
+        ),
+    ],
+)
+def test_a_model_answers_as_scikit_learn_does(
+    served: Served, archive: str, environment: dict[str, str]
+) -> None:
+    found = served.deployed(archive, archive, **environment)
+    assert found["EndpointStatus"] == "InService", found
+    answer = json.loads(
+        served.invoke(archive, "application/json", json.dumps(served.expected["rows"]).encode())
+    )
+    assert answer == pytest.approx(served.expected["predicted"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "reason"),
+    [
+        pytest.param("broken", IMAGE, "ValueError: torn (inference.py line 1 in model_fn)",
+                     id="code that fails"),
+        pytest.param("old", IMAGE.replace("1.2-1", "0.9-1"),
+                     "hostelry runtimes install sklearn:0.9", id="no such runtime"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_served_fails_with_the_cause(
+    served: Served, name: str, image: str, reason: str
+) -> None:
+    found = served.deployed(name, "broken", image)
+    assert found["EndpointStatus"] == "Failed"
+    assert reason in found["FailureReason"]
+
+
+def test_code_is_not_run_as_the_platforms_own_user_unasked(runtimes: Path, tmp_path: Path) -> None:
+    environment = {VARIABLE: str(runtimes)}
+    with Platform(tmp_path / "home", "--copy-user", "none", environment=environment) as platform:
+        refused = Served(platform, tmp_path, runtime_python(runtimes, "sklearn-1.2"))
+        found = refused.deployed("inside", "inside")
+    assert found["EndpointStatus"] == "Failed"
+    assert "HOSTELRY_CUSTOM_CODE=trusted" in found["FailureReason"]

@@ -1,0 +1,85 @@
+"""Names of runtimes, pip's settings for uv, and interpreters of this machine."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.runtimes.install import locked_packages, python_version
+from hostelry.runtimes.interpreters import find_interpreter
+from hostelry.runtimes.pip_settings import parse_settings, uv_arguments, uv_variables
+from hostelry.runtimes.recipes import folder_name, known_names, recipe_of
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        pytest.param("vllm", "vllm", id="vLLM"),
+        pytest.param("sklearn:1.2", "sklearn-1.2", id="a framework"),
+        pytest.param("sklearn:1.2-1", "sklearn-1.2", id="as the image's tag has it"),
+        pytest.param("sklearn:1.2.2", "sklearn-1.2", id="as the package has it"),
+    ],
+)
+def test_names(name: str, folder: str) -> None:
+    assert folder_name(name) == folder
+
+
+@pytest.mark.parametrize("name", ["sklearn", "sklearn:1", "sklearn:9.9", "../x:1.2", "", "x" * 999])
+def test_other_names(name: str) -> None:
+    with pytest.raises(TerminalError, match=r"one of vllm, sklearn:0\.23"):
+        folder_name(name)
+
+
+def test_every_known_name_has_a_recipe_whose_folder_is_its_own() -> None:
+    names = known_names()
+    assert len({folder_name(it) for it in names}) == len(names)
+    assert all(recipe_of(it, "cpu").packages for it in names)
+    with pytest.raises(TerminalError, match="made for cpu only"):
+        recipe_of("sklearn:1.2", "cuda")
+
+
+CONFIG = """
+global.index-url='https://mirror.example/simple'
+global.extra-index-url='file:///a https://b/simple'
+global.find-links='/old'
+:env:.find-links='/wheels'
+global.cert='/etc/ca.pem'
+global.timeout='60'
+no setting at all
+"""
+
+
+def test_uv_looks_where_pip_looks() -> None:
+    settings = parse_settings(CONFIG)
+    assert uv_arguments(settings) == [
+        "--index-strategy", "unsafe-best-match",
+        "--default-index", "https://mirror.example/simple",
+        "--index", "file:///a", "--index", "https://b/simple",
+        "--find-links", "/wheels",
+    ]  # fmt: skip
+    assert uv_variables(settings) == {"SSL_CERT_FILE": "/etc/ca.pem"}
+    assert uv_variables(parse_settings("")) == {}
+
+
+def test_the_first_version_that_is_here_is_taken(tmp_path: Path) -> None:
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    assert find_interpreter(["2.0", own], env) == Path(sys.executable)
+    pretender = tmp_path / "python2.0"
+    pretender.write_text("#!/bin/sh\necho 2.0\n")
+    pretender.chmod(0o755)
+    assert find_interpreter(["2.0", own], env) == pretender
+    pretender.write_text("#!/bin/sh\necho 'command not found' >&2; exit 127\n")
+    assert find_interpreter(["2.0", own], env) == Path(sys.executable)
+    with pytest.raises(TerminalError, match=r"Python 2\.0, and this machine has none"):
+        find_interpreter(["2.0"], {**env, "PATH": f"{tmp_path}{os.pathsep}"})
+
+
+def test_what_an_environment_holds_is_read_from_its_files() -> None:
+    lock = "numpy==1.24.4 \\\n    --hash=sha256:0\nboto3==1.3 ; python_version < '4'\n# x==1\n"
+    assert locked_packages(lock) == {"numpy": "1.24.4", "boto3": "1.3"}
+    assert python_version("home = /x\nversion_info = 3.8.18\n") == "3.8.18"
+    assert python_version("version = 3.11.7\n") == "3.11.7"
+    assert python_version("home = /x\n") == ""
