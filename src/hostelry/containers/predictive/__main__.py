@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -12,12 +13,12 @@ from pathlib import Path
 
 import uvloop
 
-from hostelry.base.clock import MonotonicClock
+from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.copy_key import take_key
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.containers.http.listening import http_server, listen, served_on
-from hostelry.containers.predictive.app import PredictiveApp
+from hostelry.containers.predictive.app import PredictiveApp, ServingApp
 from hostelry.containers.predictive.batching import BatchLimits
 from hostelry.containers.predictive.config import (
     MODULES,
@@ -27,6 +28,8 @@ from hostelry.containers.predictive.config import (
     resolve,
 )
 from hostelry.containers.predictive.metrics import PredictiveMetrics
+from hostelry.containers.predictive.model_table import ModelTable
+from hostelry.containers.predictive.multi_model_app import MultiModelApp
 from hostelry.containers.predictive.worker_pool import PoolLimits, WorkerPool
 from hostelry.containers.predictive.worker_process import ModelPlaces
 from hostelry.containers.predictive.zygote_process import ZygoteProcess, worker_environment
@@ -63,6 +66,12 @@ def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace
         default=env.get("SAGEMAKER_BIND_HOST") or "127.0.0.1",
         help="address to listen on (SAGEMAKER_BIND_HOST; default 127.0.0.1, this machine only)",
     )
+    parser.add_argument(
+        "--multi-model",
+        action="store_true",
+        default=env.get("SAGEMAKER_MULTI_MODEL", "").lower() == "true",
+        help="no model but those that POST /models loads (SAGEMAKER_MULTI_MODEL=true)",
+    )
     given = parser.parse_args(argv)
     if not given.port.isdigit() or not 0 < int(given.port) < 65536:
         raise TerminalError(f"the port is {given.port!r}; it must be 1 to 65535")
@@ -77,7 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
         python = interpreter(os.environ, given.runtime, given.python)
         cpus = len(os.sched_getaffinity(0))
-        config = resolve(os.environ, given.framework, python, given.model_dir.absolute(), cpus)
+        model_dir = given.model_dir.absolute()
+        config = resolve(os.environ, given.framework, python, model_dir, cpus, given.multi_model)
         listener = listen(given.host, int(given.port))
     except TerminalError as error:
         log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
@@ -98,25 +108,31 @@ async def serve(config: PredictiveConfig, listener: socket.socket, key: str | No
         os.environ, config.python, config.model_dir, config.threads_per_worker
     )
     zygote = ZygoteProcess(config.python, MODULES[config.framework], environment)
-    pool = WorkerPool(zygote, places_of(config), limits_of(config), clock, metrics)
-    app = PredictiveApp(pool, config.max_request_bytes, clock, metrics)
+    served: WorkerPool | ModelTable
+    if config.multi_model:
+        table = model_table(config, zygote, clock, metrics)
+        served, limit_s = table, config.predict_timeout_s
+        app: ServingApp = MultiModelApp(table, config.max_request_bytes, limit_s, clock, metrics)
+    else:
+        served = WorkerPool(zygote, places_of(config), limits_of(config), clock, metrics)
+        app = PredictiveApp(served, config.max_request_bytes, clock, metrics)
     http = http_server(served_on(listener, app.asgi(key)))
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     try:
-        return await run(zygote, pool, app, stop)
+        return await run(zygote, served, app, stop)
     finally:
-        await pool.close()
+        await served.close()
         await zygote.close()
         http.should_exit = True
         await serving
 
 
 async def run(
-    zygote: ZygoteProcess, pool: WorkerPool, app: PredictiveApp, stop: asyncio.Event
+    zygote: ZygoteProcess, served: WorkerPool | ModelTable, app: ServingApp, stop: asyncio.Event
 ) -> str | None:
     """Load, serve, drain; the reason of a failure, None after `stop`."""
     stopping = asyncio.create_task(stop.wait())
-    starting = asyncio.create_task(started(zygote, pool))
+    starting = asyncio.create_task(started(zygote, served))
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
@@ -126,7 +142,7 @@ async def run(
     except HostelryError as error:
         stopping.cancel()
         return str(error)
-    log.info("ready: %d workers, %s", len(pool.pids), dict(zygote.versions))
+    log.info("ready: %d workers, %s", len(served.pids), dict(zygote.versions))
     lost = asyncio.create_task(zygote.ended.wait())
     await asyncio.wait((lost, stopping), return_when=asyncio.FIRST_COMPLETED)
     lost.cancel()
@@ -143,10 +159,34 @@ async def run(
     return None
 
 
-async def started(zygote: ZygoteProcess, pool: WorkerPool) -> None:
+async def started(zygote: ZygoteProcess, served: WorkerPool | ModelTable) -> None:
     """Import the framework, load the model in every worker."""
     await zygote.start()
-    await pool.start()
+    await served.start()
+
+
+def model_table(
+    config: PredictiveConfig, zygote: ZygoteProcess, clock: Clock, metrics: PredictiveMetrics
+) -> ModelTable:
+    """An empty table; each of its models has a socket for each worker."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+    def pool_of(folder: Path) -> WorkerPool:
+        return WorkerPool(zygote, places_of_one(config, folder), limits_of(config), clock, metrics)
+
+    return ModelTable(zygote, pool_of, config.memory_bytes, clock, metrics)
+
+
+def places_of_one(config: PredictiveConfig, folder: Path) -> ModelPlaces:
+    """What a worker of one of many models loads; code of its own comes first."""
+    own = folder / "code"
+    return ModelPlaces(
+        model_dir=str(folder),
+        code_dir=str(own if own.is_dir() else config.code_dir),
+        framework=config.framework,
+        environment={"SM_MODEL_DIR": str(folder), "SAGEMAKER_MULTI_MODEL": "true"},
+    )
 
 
 def places_of(config: PredictiveConfig) -> ModelPlaces:

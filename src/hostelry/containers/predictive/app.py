@@ -1,5 +1,6 @@
 """The routes of a framework model server."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import msgspec
@@ -11,10 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hostelry.base.clock import Clock
 from hostelry.base.copy_key import HEADER, NOT_SHOWN
+from hostelry.base.errors import HostelryError
 from hostelry.base.key_guard import KeyGuard
 from hostelry.containers.predictive.metrics import PredictiveMetrics
 from hostelry.containers.predictive.worker_pool import PoolBusyError, WorkerPool
-from hostelry.containers.predictive.worker_process import Asked, WorkerLostError
+from hostelry.containers.predictive.worker_process import Answered, Asked, WorkerLostError
 
 SHOWN_PREFIX = "x-amzn-sagemaker-"
 SHOWN = {"content-type": "Content-Type", "accept": "Accept", "x-request-id": "X-Request-Id"}
@@ -24,40 +26,78 @@ NOT_PASSED = frozenset(
 OK_TO_PASS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")  # of RFC 9110's names
 
 
-class PredictiveApp:
-    """The application over a pool of workers."""
+class ServingApp(ABC):
+    """What every server here has: health, metrics, the count of its requests, the copy's key."""
 
-    def __init__(
-        self, pool: WorkerPool, max_request_bytes: int, clock: Clock, metrics: PredictiveMetrics
-    ) -> None:
-        self._pool = pool
-        self._max_bytes = max_request_bytes
+    def __init__(self, clock: Clock, metrics: PredictiveMetrics) -> None:
         self._clock = clock
         self._metrics = metrics
         self.in_flight = 0
         self.is_draining = False
-        metrics.watch_workers(lambda: len(pool.pids))
+
+    @abstractmethod
+    def routes(self) -> list[Route]:
+        """Its own routes."""
+
+    @abstractmethod
+    def fault(self) -> str | None:
+        """Why it does not serve; None while it does."""
+
+    @abstractmethod
+    async def invoked(self, request: Request) -> Response:
+        """The answer to a request to a model."""
 
     def asgi(self, key: str | None) -> ASGIApp:
         """The ASGI application; with `key` a request without it gets 403."""
-        app = Starlette(
-            routes=[
-                Route("/ping", self.ping, methods=["GET"]),
-                Route("/invocations", self.invocations, methods=["POST"]),
-                Route("/execution-parameters", self.execution_parameters, methods=["GET"]),
-                Route("/metrics", self.metrics, methods=["GET"]),
-            ]
-        )
+        common = [
+            Route("/ping", self.ping, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+        ]
+        app = Starlette(routes=[*common, *self.routes()])
         return app if key is None else KeyGuard(app, HEADER, key, refuse_without_key)
 
     async def ping(self, _request: Request) -> Response:
-        """200 while a worker serves, 503 with the cause otherwise."""
-        fault = "the server ends" if self.is_draining else self._pool.fault
+        """200 while it serves, 503 with the cause otherwise."""
+        fault = "the server ends" if self.is_draining else self.fault()
         return text_response(fault, 503) if fault else Response(status_code=200)
 
     async def metrics(self, _request: Request) -> Response:
         """The page for Prometheus."""
         return Response(self._metrics.page(), media_type="text/plain; version=0.0.4")
+
+    async def counted(self, request: Request) -> Response:
+        """`invoked`, counted and timed."""
+        began = self._clock.now()
+        self.in_flight += 1
+        try:
+            response = await self.invoked(request)
+        finally:
+            self.in_flight -= 1
+        self._metrics.answered(response.status_code, self._clock.now() - began)
+        return response
+
+
+class PredictiveApp(ServingApp):
+    """The application over the workers of one model."""
+
+    def __init__(
+        self, pool: WorkerPool, max_request_bytes: int, clock: Clock, metrics: PredictiveMetrics
+    ) -> None:
+        super().__init__(clock, metrics)
+        self._pool = pool
+        self._max_bytes = max_request_bytes
+        metrics.watch_workers(lambda: len(pool.pids))
+
+    def routes(self) -> list[Route]:
+        """Its own routes."""
+        return [
+            Route("/invocations", self.counted, methods=["POST"]),
+            Route("/execution-parameters", self.execution_parameters, methods=["GET"]),
+        ]
+
+    def fault(self) -> str | None:
+        """Why no worker serves."""
+        return self._pool.fault
 
     async def execution_parameters(self, _request: Request) -> Response:
         """What the model's execution_parameters_fn gives; 404 without it."""
@@ -66,46 +106,51 @@ class PredictiveApp:
             return text_response("the model's code has no execution_parameters_fn", 404)
         return Response(msgspec.json.encode(found), media_type="application/json")
 
-    async def invocations(self, request: Request) -> Response:
-        """Answer one request by the model."""
-        began = self._clock.now()
-        self.in_flight += 1
-        try:
-            response = await self._invoked(request)
-        finally:
-            self.in_flight -= 1
-        self._metrics.answered(response.status_code, self._clock.now() - began)
-        return response
-
-    async def _invoked(self, request: Request) -> Response:
-        body = await self._body(request)
+    async def invoked(self, request: Request) -> Response:
+        """The model's answer to one request."""
+        body = await body_of(request, self._max_bytes)
         if isinstance(body, Response):
             return body
         try:
-            answer = await self._pool.invoke(Asked(headers=shown(request.headers), body=body))
-        except PoolBusyError as error:
-            return text_response(str(error), 503)
-        except WorkerLostError as error:
-            return text_response(str(error), 504 if error.timed_out else 502)
-        headers = {**passed(answer.headers), "content-type": one_line(answer.content_type)}
-        return Response(answer.body, answer.status if 200 <= answer.status < 600 else 500, headers)
+            return answer_of(
+                await self._pool.invoke(Asked(headers=shown(request.headers), body=body))
+            )
+        except HostelryError as error:
+            return refusal_of(error)
 
-    async def _body(self, request: Request) -> bytes | Response:
-        declared = request.headers.get("content-length", "0")
-        refusal = text_response(
-            f"the body has more than {self._max_bytes} bytes (SAGEMAKER_MAX_PAYLOAD_IN_MB)", 413
-        )
-        if declared.isdigit() and int(declared[:20]) > self._max_bytes:
-            return refusal
-        body = bytearray()
-        try:
-            async for piece in request.stream():
-                body += piece
-                if len(body) > self._max_bytes:
-                    return refusal
-        except ClientDisconnect:
-            return text_response("the client closed the connection before the end of its body", 400)
-        return bytes(body)
+
+def answer_of(answer: Answered) -> Response:
+    """A model's answer as the client's."""
+    headers = {**passed(answer.headers), "content-type": one_line(answer.content_type)}
+    return Response(answer.body, answer.status if 200 <= answer.status < 600 else 500, headers)
+
+
+def refusal_of(error: HostelryError) -> Response:
+    """The answer to a request that no worker answered."""
+    if isinstance(error, PoolBusyError):
+        return text_response(str(error), 503)
+    if isinstance(error, WorkerLostError):
+        return text_response(str(error), 504 if error.timed_out else 502)
+    return text_response(str(error), 500)
+
+
+async def body_of(request: Request, max_bytes: int) -> bytes | Response:
+    """The request's body, or the answer to one that is too large or cut."""
+    declared = request.headers.get("content-length", "0")
+    refusal = text_response(
+        f"the body has more than {max_bytes} bytes (SAGEMAKER_MAX_PAYLOAD_IN_MB)", 413
+    )
+    if declared.isdigit() and int(declared[:20]) > max_bytes:
+        return refusal
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > max_bytes:
+                return refusal
+    except ClientDisconnect:
+        return text_response("the client closed the connection before the end of its body", 400)
+    return bytes(body)
 
 
 def shown(headers: Mapping[str, str]) -> dict[str, str]:

@@ -17,8 +17,15 @@ MAX_PAYLOAD = "SAGEMAKER_MAX_PAYLOAD_IN_MB"
 SUBMIT_DIRECTORY = "SAGEMAKER_SUBMIT_DIRECTORY"
 BATCH_SIZE = "SAGEMAKER_TS_BATCH_SIZE"
 BATCH_DELAY = "SAGEMAKER_TS_MAX_BATCH_DELAY"
+MEMORY = "HOSTELRY_MEMORY_BYTES"
 QUEUE_SIZE = "HOSTELRY_QUEUE_SIZE"
-MODULES: Mapping[str, tuple[str, ...]] = {"sklearn": ("numpy", "scipy", "pandas", "sklearn")}
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "huggingface": ("numpy", "torch", "transformers", "transformers.pipelines"),
+    "pytorch": ("numpy", "torch"),
+    "sklearn": ("numpy", "scipy", "pandas", "sklearn"),
+    "tensorflow": ("numpy", "tensorflow"),
+    "xgboost": ("numpy", "scipy.sparse", "xgboost"),
+}  # what the zygote imports
 # A worker's body lengths are 32-bit numbers.
 LARGEST_PAYLOAD_MB = 2047
 
@@ -28,7 +35,8 @@ class PredictiveConfig:
     """What one copy serves, and how.
 
     `python` is the runtime's interpreter; `code_dir` has the model's code, if it is there.
-    `batch_size` above 1 gathers requests for at most `batch_delay_s`.
+    `batch_size` above 1 gathers requests for at most `batch_delay_s`. `memory_bytes` limits the
+    models of a multi-model server.
     """
 
     framework: str
@@ -42,22 +50,29 @@ class PredictiveConfig:
     max_queued: int
     batch_size: int
     batch_delay_s: float
+    multi_model: bool = False
+    memory_bytes: int | None = None
 
 
 def resolve(
-    env: Mapping[str, str], framework: str, python: Path, model_dir: Path, machine_cpus: int
+    env: Mapping[str, str],
+    framework: str,
+    python: Path,
+    model_dir: Path,
+    machine_cpus: int,
+    multi_model: bool = False,
 ) -> PredictiveConfig:
     """The settings by the variables; raises TerminalError with variable, value and limits."""
     if framework not in MODULES:
         known = ", ".join(sorted(MODULES))
         raise TerminalError(f"--framework is {framework!r}; it must be one of {known}")
-    if not model_dir.is_dir():
+    if not multi_model and not model_dir.is_dir():
         raise TerminalError(
             f"the model folder {model_dir} does not exist; name it with --model-dir or "
             "HOSTELRY_MODEL_DIR"
         )
     cpus = reserved_cpus(env, machine_cpus)
-    num_workers = whole(env, WORKERS, max(1, math.floor(cpus)), 1, 1024)
+    num_workers = whole(env, WORKERS, 1 if multi_model else max(1, math.floor(cpus)), 1, 1024)
     timeout = whole(env, TIMEOUT, 60, 1, 3600)
     return PredictiveConfig(
         framework=framework,
@@ -65,12 +80,14 @@ def resolve(
         model_dir=model_dir,
         code_dir=code_folder(env, model_dir),
         num_workers=num_workers,
-        threads_per_worker=max(1, math.floor(cpus / num_workers)),
+        threads_per_worker=1 if multi_model else max(1, math.floor(cpus / num_workers)),
         predict_timeout_s=whole(env, TIMEOUT_SECONDS, timeout, 1, 3600),
         max_request_bytes=whole(env, MAX_PAYLOAD, 100, 1, LARGEST_PAYLOAD_MB) * MIB,
         max_queued=whole(env, QUEUE_SIZE, 1000, 1, 1_000_000),
         batch_size=whole(env, BATCH_SIZE, 1, 1, 1024),
         batch_delay_s=whole(env, BATCH_DELAY, 100, 0, 60_000) / 1000,
+        multi_model=multi_model,
+        memory_bytes=whole(env, MEMORY, 0, 0, 1 << 60) or None,
     )
 
 

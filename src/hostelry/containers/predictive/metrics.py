@@ -39,6 +39,22 @@ class PredictiveMetrics:
             "hostelry_model_workers", "Workers that serve.", registry=self._registry
         )
 
+        self._models = Gauge("hostelry_model_loaded", "Models loaded.", registry=self._registry)
+        self._loads = Histogram(
+            "hostelry_model_load_seconds",
+            "From the order to load a model until it serves.",
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+
+    def models(self, count: int) -> None:
+        """Show how many models are loaded."""
+        self._models.set(count)
+
+    def model_loaded(self, load_s: float) -> None:
+        """Count a load of a model."""
+        self._loads.observe(max(0.0, load_s))
+
     def began(self, queued_s: Sequence[float]) -> None:
         """Count a batch whose requests waited so long."""
         self._batches.observe(len(queued_s))

@@ -83,6 +83,12 @@ class ZygoteProcess:
         self._reading = asyncio.create_task(self._read(reader), name="zygote")
         await self._within(self._ready, IMPORT_S, f"{', '.join(self._modules)} not imported")
 
+    @property
+    def pid(self) -> int:
+        """Its process id; it is started."""
+        assert self._process is not None, "it is started"
+        return self._process.pid
+
     async def fork(self) -> tuple[int, socket.socket]:
         """A worker's process id, and the socket to it. Raises ZygoteError."""
         if self._orders is None or self.ended.is_set():
@@ -163,7 +169,7 @@ class ZygoteProcess:
         elif message.failed is not None:
             self.fault = f"the framework cannot be imported: {message.failed}"
         elif message.forked is not None and message.number in self._forked:
-            self._end_of(message.forked)
+            self._ends[message.forked] = asyncio.get_running_loop().create_future()
             set_once(self._forked[message.number], message.forked)
         elif message.ended is not None:
             set_once(self._end_of(message.ended), message.code)
@@ -196,5 +202,6 @@ def worker_environment(
         "PYTHONNOUSERSITE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking CUDA itself before a fork breaks the forks
         "SM_MODEL_DIR": str(model_dir),
     }

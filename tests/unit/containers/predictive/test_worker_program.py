@@ -16,7 +16,8 @@ from hostelry.containers.predictive.worker.model_serving import as_bytes
 FILES = sorted(Path(worker.__file__).parent.glob("*.py"))
 STANDARD = {
     *("__future__", "argparse", "array", "ctypes", "gc", "glob", "importlib", "io", "json", "os"),
-    *("select", "signal", "socket", "struct", "sys", "traceback", "types", "typing"),
+    *("select", "signal", "socket", "struct", "sys", "traceback", "types", "typing", "base64"),
+    *("binascii", "collections", "csv", "inspect", "pickle", "re"),
 }
 
 

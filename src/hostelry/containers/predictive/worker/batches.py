@@ -29,6 +29,8 @@ def joined(parts: list[Any]) -> Any:
         return [row for it in parts for row in it]
     if any(it.shape[1:] != first.shape[1:] or it.dtype != first.dtype for it in parts):
         raise NotBatchableError("inputs of several shapes")
+    if type(first).__module__ == "torch":
+        return importlib.import_module("torch").cat(parts)
     if type(first).__module__.startswith("scipy.sparse"):
         return importlib.import_module("scipy.sparse").vstack(parts, format=first.format)
     return importlib.import_module("numpy").concatenate(parts)

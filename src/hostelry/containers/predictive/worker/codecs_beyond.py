@@ -10,7 +10,9 @@ import io
 import json
 from typing import Any
 
-JSON_LINES = "application/jsonlines"
+from hostelry.containers.predictive.worker import recordio
+
+JSON_LINES, RECORDIO = "application/jsonlines", "application/x-recordio-protobuf"
 LIBSVM = ("text/libsvm", "text/x-libsvm")
 
 
@@ -20,7 +22,12 @@ def install() -> None:
     encoders: Any = importlib.import_module("sagemaker_inference.encoder")
     types: Any = importlib.import_module("sagemaker_inference.content_types")
     decoders._decoder_map.update(
-        {types.NPY: from_npy, JSON_LINES: from_json_lines, **dict.fromkeys(LIBSVM, from_libsvm)}
+        {
+            types.NPY: from_npy,
+            JSON_LINES: from_json_lines,
+            RECORDIO: recordio.features_of,
+            **dict.fromkeys(LIBSVM, from_libsvm),
+        }
     )
     encoders._encoder_map[JSON_LINES] = to_json_lines
     encoders.SUPPORTED_CONTENT_TYPES = set(encoders._encoder_map)

@@ -1,7 +1,7 @@
 """The functions that stand in for those that a model's code does not have, by framework.
 
-scikit-learn: as AWS's container, except that it loads the one .joblib, .pkl or .pickle file of the
-model folder; AWS's has no model_fn.
+scikit-learn is here: as AWS's container, except that it loads the one .joblib, .pkl or .pickle file
+of the model folder; AWS's has no model_fn.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ import glob
 import importlib
 import os
 from typing import Any
+
+from hostelry.containers.predictive.worker.default_huggingface import HuggingFaceHandler
+from hostelry.containers.predictive.worker.default_pytorch import PyTorchHandler
+from hostelry.containers.predictive.worker.default_tensorflow import TensorFlowHandler
+from hostelry.containers.predictive.worker.default_xgboost import XGBoostHandler
 
 SCIKIT_LEARN_FILES = ("*.joblib", "*.pkl", "*.pickle")
 
@@ -59,4 +64,10 @@ def the_file(model_dir: str, patterns: Any) -> str:
     )
 
 
-HANDLERS: dict[str, Any] = {"sklearn": ScikitLearnHandler}
+HANDLERS: dict[str, Any] = {
+    "huggingface": HuggingFaceHandler,
+    "pytorch": PyTorchHandler,
+    "sklearn": ScikitLearnHandler,
+    "tensorflow": TensorFlowHandler,
+    "xgboost": XGBoostHandler,
+}

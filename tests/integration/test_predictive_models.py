@@ -1,0 +1,229 @@
+"""A multi-model server: models loaded, used, unloaded and refused by the container's contract."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.integration.lmi_rig import eventually
+from tests.integration.predictive_rig import (
+    PredictiveServer,
+    launched,
+    runtime_python,
+    train,
+)
+
+from hostelry.containers.predictive.memory import proportional_bytes
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+MIB = 1 << 20
+LARGE_BYTES = 100 * MIB
+BODY = b"[[1, 2]]"
+LARGE = """
+import time
+import numpy
+def model_fn(model_dir): return numpy.ones({bytes} // 8)
+def predict_fn(data, model, context):
+    time.sleep(float(context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes") or 0))
+    return [float(model[0])] * len(data)
+"""
+
+
+class Models:
+    """A multi-model server and folders of models."""
+
+    def __init__(self, server: PredictiveServer, folder: Path) -> None:
+        self.server = server
+        self._folder = folder
+        self.rows, self.predicted = train(folder / "model.joblib")
+
+    def folder(self, name: str) -> Path:
+        """A folder with the trained model."""
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        (folder / "model.joblib").write_bytes((self._folder / "model.joblib").read_bytes())
+        return folder
+
+    def coded(self, name: str, code: str) -> Path:
+        """A folder with code."""
+        folder = self._folder / name
+        (folder / "code").mkdir(parents=True)
+        (folder / "code" / "inference.py").write_text(code)
+        return folder
+
+    def sent(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        **query: str,
+    ) -> httpx.Response:
+        with self.server.client() as client:
+            return client.request(method, path, content=content, headers=headers, params=query)
+
+    def load(self, name: str, folder: Path) -> httpx.Response:
+        order = json.dumps({"model_name": name, "url": str(folder)}).encode()
+        return self.sent("POST", "/models", order)
+
+    def invoke(self, name: str, order: str = "") -> httpx.Response:
+        headers = {"Content-Type": "application/json", "X-Amzn-SageMaker-Custom-Attributes": order}
+        return self.sent("POST", f"/models/{name}/invoke", content=BODY, headers=headers)
+
+    def unload(self, name: str) -> httpx.Response:
+        return self.sent("DELETE", f"/models/{name}")
+
+    def processes(self) -> list[int]:
+        """Front, zygote and workers."""
+        return [self.server.process.pid, self.server.zygote(), *self.server.workers()]
+
+
+def launch(tmp: Path, **variables: str) -> Iterator[Models]:
+    flags = ("--framework", "sklearn", "--multi-model", "--python", str(runtime_python()))
+    with launched(tmp, tmp / "log", *flags, **variables) as server:
+        eventually(
+            lambda: server.status() == 200 or server.process.poll() is not None, "it serves", 90.0
+        )
+        assert server.process.poll() is None, (tmp / "log").read_text(errors="replace")
+        yield Models(server, tmp)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
+    yield from launch(tmp_path_factory.mktemp("models"))
+
+
+def test_a_model_is_loaded_used_and_unloaded(models: Models) -> None:
+    folder = models.folder("one")
+    assert models.invoke("one").status_code == 404
+    loaded = models.load("one", folder)
+    assert loaded.status_code == 200, loaded.text
+    assert models.invoke("one").json() == pytest.approx(models.predicted[:1])
+    again = models.load("one", folder)
+    assert (again.status_code, again.text) == (409, "model one is already loaded")
+    shown = models.sent("GET", "/models/one").json()
+    assert (shown["modelName"], shown["modelUrl"]) == ("one", str(folder))
+    assert MIB < shown["memoryBytes"] < 200 * MIB
+    assert models.unload("one").status_code == 200
+    for answer in (models.invoke("one"), models.unload("one"), models.sent("GET", "/models/one")):
+        assert (answer.status_code, answer.text) == (404, "model one is not loaded")
+
+
+def test_models_are_listed_by_pages(models: Models) -> None:
+    names = [f"page {number}" for number in range(5)]
+    with ThreadPoolExecutor(5) as pool:
+        for answer in pool.map(lambda name: models.load(name, models.folder("pages")), names):
+            assert answer.status_code == 200, answer.text
+    found, token = [], ""
+    while token is not None:
+        page = models.sent("GET", "/models", limit="2", next_page_token=token).json()
+        found += [it["modelName"] for it in page["models"]]
+        token = page.get("nextPageToken")
+    assert found == names
+    for name in names:
+        assert models.unload(name).status_code == 200
+    assert models.sent("GET", "/models").json() == {"models": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        pytest.param(b"{", 400, "model_name", id="no JSON"),
+        pytest.param(b'{"url": "/tmp"}', 400, "model_name", id="no name"),
+        pytest.param(b'{"model_name": "a/b", "url": "/tmp"}', 400, "no slash", id="a slash"),
+        pytest.param(b'{"model_name": "", "url": "/tmp"}', 400, "1 to 1024", id="an empty name"),
+        pytest.param(b'{"model_name": "a", "url": "/no/such"}', 404, "no folder here",
+                     id="a folder that is not there"),
+        pytest.param(b'{"model_name": "a", "url": "relative"}', 404, "no folder here",
+                     id="a relative folder"),
+        pytest.param(b'{"model_name": "' + b"a" * (1 << 17), 413, "more than", id="a huge body"),
+    ],
+)  # fmt: skip
+def test_orders_that_are_refused(models: Models, body: bytes, status: int, message: str) -> None:
+    answer = models.sent("POST", "/models", content=body)
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        pytest.param("def model_fn(d): raise ValueError('no weights')", "ValueError: no weights",
+                     id="it raises"),
+        pytest.param("def model_fn(d): import os; os.abort()", "by signal 6", id="it aborts"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_loaded_harms_no_other(
+    models: Models, code: str, message: str, request: pytest.FixtureRequest
+) -> None:
+    models.load("good", models.folder("good"))
+    answer = models.load("bad", models.coded(f"bad {request.node.name}", code))
+    assert (answer.status_code, message in answer.text) == (400, True), answer.text
+    assert models.invoke("bad").status_code == 404
+    assert models.invoke("good").status_code == 200
+    models.unload("good")
+
+
+def test_a_models_process_that_is_killed_is_replaced_alone(models: Models) -> None:
+    for name in ("killed", "other"):
+        models.load(name, models.folder(name))
+    before = set(models.server.workers())
+    os.kill(min(before), signal.SIGKILL)
+    eventually(lambda: set(models.server.workers()) != before, "it ends")
+    eventually(lambda: models.invoke("killed").status_code == 200, "it is replaced")
+    assert models.invoke("other").status_code == 200
+    for name in ("killed", "other"):
+        models.unload(name)
+
+
+def test_an_unload_gives_the_memory_back_and_lets_requests_end(models: Models) -> None:
+    large = models.coded("large", LARGE.format(bytes=LARGE_BYTES))
+    models.load("first", models.folder("first"))
+    before = proportional_bytes(models.processes())
+    assert models.load("large", large).json()["memoryBytes"] > LARGE_BYTES
+    loaded = proportional_bytes(models.processes())
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(models.invoke, "large", "1")
+        time.sleep(0.3)  # it is on its way
+        assert models.unload("large").status_code == 200
+        assert asked.result().json() == [1.0], "the request was let end"
+    after = proportional_bytes(models.processes())
+    assert (loaded - after) / (loaded - before) > 0.98
+    models.unload("first")
+
+
+def test_many_models_share_the_frameworks_pages(models: Models) -> None:
+    names = [f"model-{number}" for number in range(20)]
+    for name in names:
+        assert models.load(name, models.folder("shared")).status_code == 200
+    together = proportional_bytes(models.processes()) / len(names)
+    alone = subprocess.run(
+        [
+            str(runtime_python()),
+            "-c",
+            "import numpy, scipy, pandas, sklearn, sklearn.linear_model, sagemaker_inference\n"
+            "print(open('/proc/self/smaps_rollup').read().split('Rss:')[1].split()[0])",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert together < int(alone.stdout) * 1024 / 4
+    for name in names:
+        models.unload(name)
+
+
+def test_a_model_beyond_the_copys_memory_is_refused_with_507(tmp_path: Path) -> None:
+    for models in launch(tmp_path, HOSTELRY_MEMORY_BYTES=str(400 * MIB)):
+        small = models.coded("small", LARGE.format(bytes=MIB))
+        huge = models.coded("huge", LARGE.format(bytes=500 * MIB))
+        assert models.load("small", small).status_code == 200
+        answer = models.load("huge", huge)
+        assert (answer.status_code, "unload a model first" in answer.text) == (507, True)
+        assert models.invoke("huge").status_code == 404
+        assert models.invoke("small").json() == [1.0]

@@ -1,0 +1,136 @@
+"""Bodies of default functions: recordio-protobuf, XGBoost's answers, the REST schema's requests."""
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hostelry.containers.predictive.worker import recordio, tensorflow_rest, xgboost_output
+from hostelry.containers.predictive.worker.recordio import counted, encoded, framed
+
+F32, F64, I32 = 2, 3, 7
+
+
+def record(values: bytes, kind: int = F32, name: bytes = b"values") -> bytes:
+    """A framed record with one feature."""
+    value = counted(kind, counted(1, values))
+    return framed(counted(1, counted(1, name) + counted(2, value)))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param(record(struct.pack("<3f", 1, 2, 3)), [[1, 2, 3]], id="32-bit floats"),
+        pytest.param(record(struct.pack("<2d", 1, -2), F64), [[1, -2]], id="64-bit floats"),
+        pytest.param(record(encoded(7) + encoded((1 << 64) - 1), I32), [[7, -1]], id="integers"),
+        pytest.param(record(struct.pack("<f", 1)) * 2, [[1], [1]], id="two records"),
+    ],
+)
+def test_dense_records_are_an_array(body: bytes, expected: list[list[float]]) -> None:
+    assert recordio.features_of(body).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(b"", "no record with features", id="nothing"),
+        pytest.param(b"abc", "is cut", id="a piece of a frame"),
+        pytest.param(b"\0" * 8, "no magic number", id="another format"),
+        pytest.param(struct.pack("<II", recordio.MAGIC, 1 << 31), "beyond the body",
+                     id="a length beyond the body"),
+        pytest.param(framed(b"\x0a\x7f"), "longer than the record", id="a field beyond the record"),
+        pytest.param(framed(b"\xff" * 12), "cut in a number", id="an endless number"),
+        pytest.param(framed(b"\x0b"), "unknown kind", id="a kind that protobuf has not"),
+        pytest.param(record(b"1234", name=b"others"), "no features with the name values",
+                     id="another name"),
+        pytest.param(record(b"1234", 9), "no tensor", id="bytes in place of a tensor"),
+        pytest.param(record(b"123"), "buffer size", id="a piece of a number"),
+    ],
+)  # fmt: skip
+def test_damaged_records_are_refused(body: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        recordio.features_of(body)
+
+
+def test_answers_as_records_can_be_read() -> None:
+    (first, second) = recordio.records(recordio.labels_body([{"score": [0.5]}, {"score": [2.0]}]))
+    (number, entry), = recordio.fields(first)  # fmt: skip
+    pair = dict(recordio.fields(entry))
+    assert (number, pair[1]) == (recordio.LABEL, b"score")
+    assert recordio.tensor(pair[2])[0].tolist() == [0.5]
+    assert second != first
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        pytest.param([0.25, 0.5], "text/csv", b"0.25\n0.5\n", id="a line each"),
+        pytest.param([[0.25, 0.5]], "text/csv", b"0.25,0.5\n", id="a line of classes"),
+        pytest.param([0.25], "application/json", b'{"predictions": [{"score": 0.25}]}', id="json"),
+        pytest.param([0.25], "application/jsonlines", b'{"score": 0.25}\n', id="json lines"),
+    ],
+)
+def test_xgboosts_scores(values: Any, kind: str, expected: bytes) -> None:
+    assert xgboost_output.encoded(xgboost_output.Scores(values, "", 0), kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("objective", "num_class", "value", "expected"),
+    [
+        pytest.param("binary:logistic", 0, 0.75, (1, [0, 1], 0.75, [0.25, 0.75]), id="binary"),
+        pytest.param("multi:softprob", 3, [0.5, 0.25, 0.25],
+                     (0, [0, 1, 2], 0.5, [0.5, 0.25, 0.25]), id="classes"),
+    ],
+)  # fmt: skip
+def test_what_is_selected_of_xgboosts_answers(
+    monkeypatch: pytest.MonkeyPatch, objective: str, num_class: int, value: Any, expected: Any
+) -> None:
+    keys = ("predicted_label", "labels", "probability", "probabilities")
+    monkeypatch.setenv("SAGEMAKER_INFERENCE_OUTPUT", ", ".join((*keys, "predicted_score")))
+    scores = xgboost_output.Scores(np.array([value]), objective, num_class)
+    (found,) = json.loads(xgboost_output.encoded(scores, "application/json"))["predictions"]
+    assert tuple(found[key] for key in keys) == expected
+    assert found["predicted_score"] != found["predicted_score"], "not a number: no regression"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "instances"),
+    [
+        pytest.param("[1, 2]", "application/json", [[1, 2]], id="a row"),
+        pytest.param("[[1], [2]]", "application/json", [[1], [2]], id="rows"),
+        pytest.param('{"x": 1}', "application/json", [{"x": 1}], id="an object"),
+        pytest.param('{"x": 1}\n{"x": 2}', "application/jsonlines", [{"x": 1}, {"x": 2}],
+                     id="lines"),
+        pytest.param("1,2\n3,4\n", "text/csv", [[1, 2], [3, 4]], id="csv"),
+        pytest.param('a,"b"\n', "text/csv", [["a", "b"]], id="csv of text"),
+        pytest.param("5\n6\n", "text/csv", [5, 6], id="csv of one column"),
+    ],
+)  # fmt: skip
+def test_other_bodies_become_rows_of_the_rest_schema(text: str, kind: str, instances: Any) -> None:
+    assert json.loads(tensorflow_rest.as_predict_body(text, kind)) == {"instances": instances}
+
+
+SPECS = {"a": None, "b": None}
+
+
+@pytest.mark.parametrize(
+    ("instances", "message"),
+    [
+        pytest.param([], "at least one row", id="no rows"),
+        pytest.param(3, "at least one row", id="no list"),
+        pytest.param([{"a": 1}], "each row of 'instances' must be an object", id="one input less"),
+        pytest.param([1], "each row", id="a value for two inputs"),
+    ],
+)
+def test_rows_that_no_signature_takes(instances: Any, message: str) -> None:
+    with pytest.raises(tensorflow_rest.RestError, match=message):
+        tensorflow_rest.columns_of(instances, SPECS)
+
+
+def test_rows_become_columns() -> None:
+    rows = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+    assert tensorflow_rest.columns_of(rows, SPECS) == {"a": [1, 3], "b": [2, 4]}
+    assert tensorflow_rest.columns_of([1, 2], {"a": None}) == {"a": [1, 2]}
+    assert tensorflow_rest.columns_of([{"a": 1}], {"a": None}) == {"a": [1]}
