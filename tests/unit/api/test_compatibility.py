@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,8 @@ def test_what_is_within_a_noted_field_is_not_listed_as_acted_on() -> None:
     assert not [path for path in paths if "AsyncInferenceConfig" in path]
 
 
-def literals() -> set[str]:
+@cache
+def literals() -> frozenset[str]:
     """Every word in a string of the source, and in the names of its docstrings, too."""
     found: set[str] = set()
     for path in SOURCES.rglob("*.py"):
@@ -104,7 +106,7 @@ def literals() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= set(node.value.replace(".", " ").replace("=", " ").split())
-    return found
+    return frozenset(found)
 
 
 def fields_of(service: str) -> Iterator[tuple[str, str, frozenset[str]]]:
