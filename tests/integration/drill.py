@@ -17,6 +17,9 @@ ENDPOINT, COMPONENT = "drill", "echo"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 NO_RETRIES = {"total_max_attempts": 1}
 OK = "ok"
+# Each thread of a load has a call within a copy nearly always; answers at once would take all CPUs.
+ANSWER_S = 0.1
+PROBE = json.dumps({"wait_s": ANSWER_S})
 
 
 def write_image_rule(home: Path) -> None:
@@ -29,7 +32,7 @@ pattern = "drill"
 command = {json.dumps(DRILL_COMMAND)}
 [image.probe]
 content_type = "application/json"
-body = "{{}}"
+body = {json.dumps(PROBE)}
 """
     )
 
@@ -140,7 +143,7 @@ class Traffic:
                 EndpointName=ENDPOINT,
                 InferenceComponentName=self._component,
                 ContentType="application/json",
-                Body=json.dumps(body or {"wait_s": 0.02}),
+                Body=json.dumps(body or {"wait_s": ANSWER_S}),
             )
             json.loads(answer["Body"].read())
         except ClientError as error:
