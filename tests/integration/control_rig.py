@@ -70,9 +70,13 @@ class ControlUnderTest:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
         self.until(lambda: self.health().get("ready"), "control is ready")
 
+    def _get(self, path: str, timeout_s: float) -> httpx.Response:
+        url = f"{self.url}/internal/{path}"
+        return httpx.get(url, headers=self.headers, timeout=timeout_s, verify=False)
+
     def health(self) -> dict[str, Any]:
         try:
-            answer = httpx.get(f"{self.url}/internal/health", headers=self.headers, timeout=5)
+            answer = self._get("health", 5)
         except httpx.TransportError:
             return {}
         found: dict[str, Any] = answer.json()
@@ -103,7 +107,7 @@ class ControlUnderTest:
         return client
 
     def state(self) -> dict[str, Any]:
-        answer = httpx.get(f"{self.url}/internal/state", headers=self.headers, timeout=10)
+        answer = self._get("state", 10)
         found: dict[str, Any] = answer.json()
         return found
 

@@ -32,7 +32,9 @@ def server(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
 
 
 def asked(url: str, **instructions: object) -> dict[str, object]:
-    answer = httpx.post(url, content=json.dumps(instructions), timeout=30, trust_env=False)
+    answer = httpx.post(
+        url, content=json.dumps(instructions), timeout=30, trust_env=False, verify=False
+    )
     content: dict[str, object] = answer.json()
     return content
 
@@ -56,5 +58,5 @@ def test_it_starts_as_many_processes_as_asked(
 def test_it_hangs(server: tuple["subprocess.Popen[bytes]", str]) -> None:
     process, url = server
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(url, content=b'{"hang": true}', timeout=1.0, trust_env=False)
+        httpx.post(url, content=b'{"hang": true}', timeout=1.0, trust_env=False, verify=False)
     assert Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
