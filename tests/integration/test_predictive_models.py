@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -219,7 +220,7 @@ def test_many_models_share_the_frameworks_pages(models: Models) -> None:
 
 
 def test_a_model_beyond_the_copys_memory_is_refused_with_507(tmp_path: Path) -> None:
-    for models in launch(tmp_path, HOSTELRY_MEMORY_BYTES=str(400 * MIB)):
+    with contextmanager(launch)(tmp_path, HOSTELRY_MEMORY_BYTES=str(400 * MIB)) as models:
         small = models.coded("small", LARGE.format(bytes=MIB))
         huge = models.coded("huge", LARGE.format(bytes=500 * MIB))
         assert models.load("small", small).status_code == 200
@@ -227,3 +228,14 @@ def test_a_model_beyond_the_copys_memory_is_refused_with_507(tmp_path: Path) -> 
         assert (answer.status_code, "unload a model first" in answer.text) == (507, True)
         assert models.invoke("huge").status_code == 404
         assert models.invoke("small").json() == [1.0]
+
+
+ONCE = "import os\ndef model_fn(model_dir): os.mkdir(model_dir + '/once')"
+
+
+def test_one_of_two_workers_that_cannot_load_leaves_no_other(tmp_path: Path) -> None:
+    with contextmanager(launch)(tmp_path, SAGEMAKER_MODEL_SERVER_WORKERS="3") as models:
+        answer = models.load("once", models.coded("once", ONCE))
+        assert (answer.status_code, "FileExistsError" in answer.text) == (400, True)
+        assert str(tmp_path) not in answer.text
+        eventually(lambda: not models.server.workers(), "no worker is left")

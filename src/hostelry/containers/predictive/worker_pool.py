@@ -73,6 +73,7 @@ class WorkerPool:
         self._runners: list[asyncio.Task[None]] = []
         self._workers: list[WorkerProcess | None] = []
         self._fault: str | None = None
+        self._closed = False
         self._parameters: dict[str, Any] | None = None
 
     @property
@@ -83,17 +84,20 @@ class WorkerPool:
     @property
     def fault(self) -> str | None:
         """Why it is not ready: every worker is to load the model first, later one must serve."""
+        if self._closed:
+            return "the model is being unloaded"
         if not self._runners:
             return f"{len(self.pids)} of {self._limits.num_workers} workers have loaded the model"
         return None if self.pids else (self._fault or "every worker is lost; others are started")
 
     async def start(self) -> None:
         """Start every worker. Raises ModelLoadError, WorkerLostError, ZygoteError."""
-        first = await self._started()
-        self._workers = [first]
+        first = await self._another()
         self._parameters = await first.execution_parameters(self._limits.predict_timeout_s)
-        rest = [self._started() for _ in range(self._limits.num_workers - 1)]
-        self._workers += await asyncio.gather(*rest)
+        rest = [self._another() for _ in range(self._limits.num_workers - 1)]
+        for found in await asyncio.gather(*rest, return_exceptions=True):
+            if isinstance(found, BaseException):
+                raise found
         self._runners = [
             asyncio.create_task(self._run(number), name=f"worker {number}")
             for number in range(self._limits.num_workers)
@@ -101,7 +105,7 @@ class WorkerPool:
 
     async def invoke(self, asked: Asked) -> Answered:
         """The answer to a request. Raises PoolBusyError, WorkerLostError, ModelLoadError."""
-        if not self._runners:
+        if self._closed or not self._runners:
             raise PoolBusyError(self.fault)
         if len(self._queue) >= self._limits.max_queued:
             raise PoolBusyError(
@@ -124,7 +128,8 @@ class WorkerPool:
         return self._parameters
 
     async def close(self) -> None:
-        """End the workers; requests that wait are refused."""
+        """End the workers; requests that wait or come are refused."""
+        self._closed = True
         for task in self._runners:
             task.cancel()
         await asyncio.gather(*self._runners, return_exceptions=True)
@@ -136,6 +141,12 @@ class WorkerPool:
 
     async def _started(self) -> WorkerProcess:
         return await start_worker(self._zygote, self._places, self._limits.load_timeout_s)
+
+    async def _another(self) -> WorkerProcess:
+        """A worker that `close` ends, whatever becomes of the others."""
+        worker = await self._started()
+        self._workers.append(worker)
+        return worker
 
     async def _run(self, number: int) -> None:
         while True:

@@ -1,0 +1,31 @@
+"""Room for another model in a copy's memory, and what the kernel says of processes."""
+
+import os
+
+import pytest
+
+from hostelry.containers.predictive.memory import no_room, proportional_bytes
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "used_bytes", "model_bytes", "refused"),
+    [
+        pytest.param(None, 1 << 60, 0, False, id="without a limit there is room"),
+        pytest.param(100, 99, 0, False, id="before a load, while memory is left"),
+        pytest.param(100, 100, 0, True, id="not in a full memory"),
+        pytest.param(100, 60, 39, False, id="beside the others"),
+        pytest.param(100, 60, 40, True, id="not where it fills the memory"),
+    ],
+)
+def test_room_for_a_model(
+    limit_bytes: int | None, used_bytes: int, model_bytes: int, refused: bool
+) -> None:
+    reason = no_room(limit_bytes, used_bytes, model_bytes)
+    assert (reason is not None) == refused
+    assert reason is None or "unload a model first" in reason
+
+
+def test_memory_of_processes() -> None:
+    one = proportional_bytes([os.getpid()])
+    assert one > 1 << 20
+    assert proportional_bytes([2**22 + 1]) == 0, "one that is not there counts nothing"
