@@ -55,6 +55,13 @@ class PredictiveServer(Server):
         found = Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
         return [int(pid) for pid in found]
 
+    def num_taken(self) -> float:
+        """The batches that workers have taken so far."""
+        with self.client() as client:
+            page = client.get("/metrics").text
+        lines = (it.split() for it in page.splitlines())
+        return next(float(it[1]) for it in lines if it[0] == "hostelry_model_batch_size_count")
+
     def ended(self) -> str:
         """The last line of the log, once the server has ended."""
         self.process.wait(END_S)

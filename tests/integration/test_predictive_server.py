@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -276,6 +275,8 @@ def test_a_transform_function_does_it_all(trained: Trained, tmp_path: Path) -> N
         pytest.param(TRANSFORM + "def predict_fn(d, m): pass", {}, "Cannot use transform_fn",
                      id="both ways at once"),
         pytest.param("def model_fn(d): import os; os._exit(7)", {}, "with status 7", id="it exits"),
+        pytest.param("x = 1", {"SAGEMAKER_PROGRAM": "code/inference.py"}, "in no folder",
+                     id="a program in a folder"),
         pytest.param("x = 1", {"SAGEMAKER_PROGRAM": "other.py"}, "which is not in the model's code",
                      id="a program that is not there"),
     ],
@@ -332,9 +333,10 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_stop_lets_requests_end(coded: PredictiveServer) -> None:
+    before = coded.num_taken()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(invoke, coded, b"[[1, 2]]", order="wait")
-        time.sleep(0.2)  # it is on its way
+        eventually(lambda: coded.num_taken() > before, "a worker has the request")
         coded.process.terminate()
         assert asked.result().json() == pytest.approx([9.0])
     coded.process.wait(20)

@@ -35,7 +35,6 @@ from hostelry.containers.predictive.worker_process import ModelPlaces
 from hostelry.containers.predictive.zygote_process import ZygoteProcess, worker_environment
 
 DRAIN_S = 8.0
-DRAIN_LOOK_S = 0.05
 LOAD_S = 3600.0  # the platform's own limit for a start is below it
 EXIT_FAILURE, EXIT_CONFIGURATION = 1, 2
 
@@ -151,11 +150,10 @@ async def run(
         return zygote.fault
     app.is_draining = True
     log.info("draining %d requests", app.in_flight)
-    async with asyncio.timeout(DRAIN_S + 1):
-        for _ in range(round(DRAIN_S / DRAIN_LOOK_S)):
-            if not app.in_flight:
-                break
-            await asyncio.sleep(DRAIN_LOOK_S)
+    try:
+        await asyncio.wait_for(app.idle.wait(), DRAIN_S)
+    except TimeoutError:
+        log.warning("%d requests did not end within %g s", app.in_flight, DRAIN_S)
     return None
 
 

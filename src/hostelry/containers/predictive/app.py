@@ -1,5 +1,6 @@
 """The routes of a framework model server."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
@@ -33,6 +34,8 @@ class ServingApp(ABC):
         self._clock = clock
         self._metrics = metrics
         self.in_flight = 0
+        self.idle = asyncio.Event()
+        self.idle.set()
         self.is_draining = False
 
     @abstractmethod
@@ -69,10 +72,13 @@ class ServingApp(ABC):
         """`invoked`, counted and timed."""
         began = self._clock.now()
         self.in_flight += 1
+        self.idle.clear()
         try:
             response = await self.invoked(request)
         finally:
             self.in_flight -= 1
+            if not self.in_flight:
+                self.idle.set()
         self._metrics.answered(response.status_code, self._clock.now() - began)
         return response
 

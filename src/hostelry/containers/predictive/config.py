@@ -116,6 +116,8 @@ def code_folder(env: Mapping[str, str], model_dir: Path) -> Path:
     given = env.get(SUBMIT_DIRECTORY, "").removeprefix("file://")
     if not given:
         return model_dir / "code"
+    if ".." in Path(given).parts:
+        raise TerminalError(f"{SUBMIT_DIRECTORY} is {given[:200]!r}; leave out the ..")
     if given == OWN_MODEL_DIR or given.startswith(OWN_MODEL_DIR + "/"):
         return model_dir / given.removeprefix(OWN_MODEL_DIR).strip("/")
     if not Path(given).is_dir():

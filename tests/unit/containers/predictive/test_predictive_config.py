@@ -65,6 +65,8 @@ def test_the_codes_folder(tmp_path: Path, given: str | None, folder: str) -> Non
         pytest.param({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "4096"}, "from 1 to 2047", id="a huge body"),
         pytest.param({"SAGEMAKER_SUBMIT_DIRECTORY": "s3://b/code.tar.gz"}, "no folder here",
                      id="code that was not downloaded"),
+        pytest.param({"SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/../../other"}, r"leave out the",
+                     id="code above the model"),
     ],
 )  # fmt: skip
 def test_wrong_settings(tmp_path: Path, variables: dict[str, str], message: str) -> None:

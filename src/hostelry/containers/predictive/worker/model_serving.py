@@ -88,6 +88,11 @@ class ModelServing:
         if os.path.isdir(self._code_dir):
             sys.path.insert(0, self._code_dir)
         program = os.environ.get(PROGRAM, "")
+        # The toolkit takes the default functions, without a word, for what it cannot import.
+        if program and (os.path.basename(program) != program or not program.endswith(".py")):
+            raise ValueError(
+                f"{PROGRAM} is {program}; it must be a file NAME.py, in no folder of the code"
+            )
         if program and not os.path.isfile(os.path.join(self._code_dir, program)):
             raise ValueError(
                 f"{PROGRAM} is {program}, which is not in the model's code; put it into code/ of "
