@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 ALL_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -61,6 +61,38 @@ def tiny_gemma3(folder: Path, **overrides: Any) -> Path:
         "query_pre_attn_scalar": 20,
     }
     return _tiny("Gemma3", folder, {**fields, **overrides}, "Gemma3TextConfig")
+
+
+def tiny_llava(folder: Path, vocab_size: int, image_token: int) -> Path:
+    """Write a random LLaVA that sees pictures of 28 x 28 pixels as four tokens `image_token`."""
+    import transformers
+
+    size: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    of_text = {
+        "vocab_size": vocab_size,
+        "head_dim": 32,
+        "max_position_embeddings": 2048,
+        "tie_word_embeddings": False,
+    }
+    text = transformers.LlamaConfig(**{**_TINY, **size, **of_text})
+    vision = transformers.CLIPVisionConfig(
+        **size, intermediate_size=64, image_size=28, patch_size=14, initializer_range=0.2
+    )
+    fields = transformers.LlavaConfig(
+        text_config=text, vision_config=vision, image_token_index=image_token,
+        vision_feature_layer=-1, image_seq_length=4,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        transformers.LlavaForConditionalGeneration(fields).save_pretrained(folder)
+    # Names as checkpoints of the hub have them: vLLM reads no others.
+    weights = load_file(folder / "model.safetensors")
+    named = {
+        name.replace("vision_tower.", "vision_tower.vision_model."): it
+        for name, it in weights.items()
+    }
+    save_file(named, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
 
 
 def _tiny(family: str, folder: Path, overrides: dict[str, Any], config: str = "") -> Path:

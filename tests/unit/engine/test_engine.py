@@ -192,6 +192,7 @@ def test_random_company_and_aborts_change_nothing(
             {"prompt_token_ids": (1, 199)}, "token id 199", id="a token beyond the vocabulary"
         ),
         pytest.param({"prompt_token_ids": (-1,)}, "token id -1", id="a negative token"),
+        pytest.param({"images": (b"x",)}, "which this engine does not read", id="an image"),
         pytest.param({"adapter": "nobody"}, "'nobody' is not loaded", id="an unknown adapter"),
         pytest.param({"adapter": ""}, "'' is not loaded", id="an empty adapter name"),
     ],

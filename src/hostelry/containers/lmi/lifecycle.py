@@ -26,6 +26,7 @@ from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPh
 from hostelry.containers.lmi.pooling.run import first_vector
 from hostelry.containers.lmi.refusal import Refusal, Surface
 from hostelry.containers.lmi.request.chat_template import ChatTemplate, load_chat_template
+from hostelry.containers.lmi.request.images import ImageLimits
 from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
 from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL
 from hostelry.containers.lmi.settings.config import DEFAULT_ADAPTERS, LmiConfig
@@ -168,7 +169,16 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
         registry=registry,
         defaults=defaults,
         conventions=model_conventions(config, chat, codec),
+        images=image_limits(config, facts.max_images, chat),
     )
+
+
+def image_limits(config: LmiConfig, most: int, chat: ChatTemplate | None) -> ImageLimits:
+    """Which images the model reads, by its engine's `most` and its template."""
+    if most and (chat is None or not chat.places_images()):
+        log.warning("images are refused: the model's chat template does not place them")
+        return ImageLimits(why_none="the model's chat template does not place images")
+    return ImageLimits(most=most, domains=config.media_domains)
 
 
 def model_conventions(
@@ -317,6 +327,7 @@ def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
         pool_bytes=config.pool_bytes,
         prefix_cache=config.prefix_cache,
         enforce_eager=config.enforce_eager,
+        max_images=config.max_images,
         adapter_host_bytes=config.adapter_host_bytes,
         adapter_cache_dir=str(config.adapter_cache_dir) if config.adapter_cache_dir else None,
         adapter_cache_bytes=config.adapter_cache_bytes,

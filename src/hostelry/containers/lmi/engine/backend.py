@@ -14,7 +14,8 @@ class ModelFacts:
     """Facts of the loaded model for the HTTP process; `warnings` are the engine's.
 
     `max_model_len` is the most tokens one request can have, prompt and answer together. `pooling`
-    is set for a model that gives vectors: its requests end with one output, `Output.vector`.
+    is set for a model that gives vectors: its requests end with one output, `Output.vector`. A
+    request has at most `max_images`.
     """
 
     vocab_size: int
@@ -23,6 +24,7 @@ class ModelFacts:
     dtype: str
     warnings: tuple[str, ...] = ()
     pooling: PoolingFacts | None = None
+    max_images: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     pool_bytes: int | None = None
     prefix_cache: bool = True
     enforce_eager: bool | None = None
+    max_images: int | None = None
     enable_lora: bool = False
     adapter_host_bytes: int | None = None
     adapter_cache_dir: str | None = None

@@ -24,6 +24,7 @@ from hostelry.containers.lmi.engine.backend import (
 )
 from hostelry.containers.lmi.http.body import read_body
 from hostelry.containers.lmi.http.custom import CustomRequest, OutputFormatter
+from hostelry.containers.lmi.http.image_fetch import fetched
 from hostelry.containers.lmi.http.model_name import check_asked_model
 from hostelry.containers.lmi.http.polling import check_synchronous
 from hostelry.containers.lmi.http.responses import (
@@ -193,6 +194,9 @@ class InvocationHandler:
         send = with_headers(send, self._ignored(invocation))
         terms = terms_of(self.request.headers, self.server.config.first_token_deadline_s)
         await model.registry.ensure_loaded(invocation.adapters)
+        if invocation.images:
+            found = await fetched(invocation.images, model.images)
+            invocation = replace(invocation, images=found)
         sequences = await prepare(invocation, model.codec, model.backend.facts, terms)
         generated = [each.generated for each in sequences]
         with self.server.measured.running(sequences, arrived_at) as measure:
@@ -397,6 +401,7 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
         max_logprobs=config.max_logprobs,
         trust_chat_template=config.trust_request_chat_template,
         strict_fields=config.strict_fields or asks_strictness(request),
+        images=model.images,
     )
 
 

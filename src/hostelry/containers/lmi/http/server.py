@@ -14,6 +14,7 @@ from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
 from hostelry.containers.lmi.metrics.measurements import Measurements
 from hostelry.containers.lmi.refusal import Cause, Refusal
 from hostelry.containers.lmi.request.chat_template import ChatTemplate
+from hostelry.containers.lmi.request.images import NO_IMAGES, ImageLimits
 from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
 from hostelry.containers.lmi.sessions.open_sessions import OpenSessions
 from hostelry.containers.lmi.settings.config import LmiConfig
@@ -42,6 +43,7 @@ class LoadedModel:
     registry: AdapterRegistry
     defaults: SamplingDefaults = NEUTRAL
     conventions: Conventions = field(default_factory=Conventions)
+    images: ImageLimits = NO_IMAGES
 
 
 def idle_event() -> asyncio.Event:

@@ -166,7 +166,7 @@ class RequestMeasure:
 
     def _first(self, measure: SequenceMeasure, now: float) -> None:
         total, sequence = self._total, measure.sequence
-        prompt_tokens = 0 if sequence.shares_prompt else len(sequence.prompt_token_ids)
+        prompt_tokens = 0 if sequence.shares_prompt else sequence.num_prompt_tokens
         measure.first_at = now
         total.first_token_s.add(now - self._arrived_at)
         total.prompt_tokens += prompt_tokens
@@ -185,12 +185,12 @@ class RequestMeasure:
             counts.waiting -= measure.first_at is None
         if measure.first_at is None:
             if reason == "length":  # its prompt was scored, and no token asked for
-                total.prompt_tokens += len(measure.sequence.prompt_token_ids)
+                total.prompt_tokens += measure.sequence.num_prompt_tokens
             return
         decode_s = measure.last_at - measure.first_at
         total.whole_s.add(measure.last_at - self._arrived_at)
         total.decode_s.add(decode_s)
-        total.prompt_lengths.add(len(measure.sequence.prompt_token_ids))
+        total.prompt_lengths.add(measure.sequence.num_prompt_tokens)
         total.generated_lengths.add(measure.num_tokens)
         if measure.num_tokens > 1:
             total.mean_token_s.add(decode_s / (measure.num_tokens - 1))

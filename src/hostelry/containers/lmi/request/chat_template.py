@@ -11,9 +11,10 @@ from jinja2 import TemplateError
 
 from hostelry.base.clock import Clock
 from hostelry.containers.lmi.artifact_path import path_inside
-from hostelry.containers.lmi.refusal import bad_request
+from hostelry.containers.lmi.refusal import Refusal, bad_request
 from hostelry.containers.lmi.request.chat_fields import ChatFields
 from hostelry.containers.lmi.request.fields import parse_json
+from hostelry.containers.lmi.request.images import TEMPLATE_PART
 from hostelry.containers.lmi.request.template_environment import compile_template
 from hostelry.containers.lmi.request.template_process import render_apart
 
@@ -61,6 +62,19 @@ class ChatTemplate:
         text = self._text(variables, fields.template)
         return cut_at_mark(text) if fields.continue_final_message else text
 
+    def places_images(self) -> bool:
+        """Whether the template puts something in the place of an image among a content's parts."""
+        text = {"type": "text", "text": MARK}
+
+        def rendered(*parts: Mapping[str, str]) -> str:
+            return self.render([{"role": "user", "content": list(parts)}])
+
+        try:
+            plain, pictured = rendered(text), rendered(TEMPLATE_PART, text)
+        except Refusal:
+            return False
+        return MARK.strip() in plain and "'type'" not in pictured and plain != pictured
+
     def _text(self, variables: Mapping[str, Any], template: str | None) -> str:
         if template is not None:
             return render_apart(template, variables, self._clock)
@@ -76,7 +90,10 @@ class ChatTemplate:
 def marked(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The messages with a mark where the text of the last one ends."""
     last = messages[-1]
-    return [*messages[:-1], {**last, "content": (last["content"] or "") + MARK}]
+    content = last["content"] or ""
+    if isinstance(content, list):
+        return [*messages[:-1], {**last, "content": [*content, {"type": "text", "text": MARK}]}]
+    return [*messages[:-1], {**last, "content": content + MARK}]
 
 
 def cut_at_mark(text: str) -> str:

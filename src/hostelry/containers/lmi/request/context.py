@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.request.adapter_choice import Caller
 from hostelry.containers.lmi.request.chat_fields import ChatFields
+from hostelry.containers.lmi.request.images import NO_IMAGES, ImageLimits
 from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS
 from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
 from hostelry.containers.lmi.tools.conventions import Conventions
@@ -28,7 +29,8 @@ class ParseContext:
     the seed of a request that gives none, `defaults` its other sampling. With `strict_fields` a
     field outside the table of fields is refused; with `trust_chat_template` a request may have a
     template of its own. `template_variables` are those of chat templates in requests that give
-    none. `conventions` say how the model writes calls and reasoning.
+    none. `conventions` say how the model writes calls and reasoning, `images` what it reads beside
+    text.
     """
 
     dialect: Surface
@@ -46,3 +48,4 @@ class ParseContext:
     trust_chat_template: bool = False
     template_variables: Mapping[str, Any] = field(default_factory=dict)
     conventions: Conventions = field(default_factory=Conventions)
+    images: ImageLimits = NO_IMAGES

@@ -91,7 +91,12 @@ NO_PROBABILITY = "it does not change how tokens are chosen"
 ROWS: tuple[FieldRow, ...] = (
     # The prompt and its model
     *done("prompt", (PROMPT,), "OV", "a text, token ids, or a list of either"),
-    *done("messages", (MESSAGES,), "OVLT", "rendered with the chat template"),
+    *done(
+        "messages",
+        (MESSAGES,),
+        "OVLT",
+        "rendered with the chat template; images where the model reads them (docs/lmi.md)",
+    ),
     *done("inputs", (INPUTS,), "LT", "a text or a list of texts"),
     *done("parameters", (INPUTS,), "LT", "an object with the fields below"),
     *done("model", EVERYWHERE, "OVLT", "the base model or an adapter; another name gives 404"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from hostelry.containers.lmi.request.images import ImageSource
 from hostelry.containers.lmi.tools.reading import AnswerReading
 from hostelry.engine.request import SamplingParams
 from hostelry.engine.sampling.beams import BeamParams
@@ -164,6 +165,7 @@ class Invocation:
     `max_new_tokens` None allows the rest of the model's length. `sampling.max_new_tokens` is not
     read. No text of `bad_words` is completed. `ignored_fields` are the names in the body that are
     outside the table of fields. With `beams` the sequences are the best beams of each prompt.
+    `images` are those of a chat, in the order of their places in the prompt.
     """
 
     prompts: tuple[Prompt, ...]
@@ -179,3 +181,4 @@ class Invocation:
     bad_words: tuple[str, ...] = ()
     cache_salt: str = ""
     ignored_fields: tuple[str, ...] = ()
+    images: tuple[ImageSource, ...] = ()

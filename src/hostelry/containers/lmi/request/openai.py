@@ -9,6 +9,8 @@ from hostelry.containers.lmi.request.answer_plan import plan_answer
 from hostelry.containers.lmi.request.chat_fields import parse_chat_fields
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, shown
+from hostelry.containers.lmi.request.images import KINDS as IMAGE_KINDS
+from hostelry.containers.lmi.request.images import ChatImages, as_parts, text_of
 from hostelry.containers.lmi.request.inputs import MAX_INPUTS
 from hostelry.containers.lmi.request.invocation import (
     AnswerForm,
@@ -39,6 +41,7 @@ DEFAULT_COMPLETION_TOKENS = 16
 MAX_OPENAI_TEMPERATURE = 2
 MAX_MESSAGES = 10_000
 MAX_ID_CHARACTERS = 256
+TEXT_KINDS = ("text",)
 
 
 def parse_completion(body: BodyFields, context: ParseContext) -> Invocation:
@@ -62,12 +65,14 @@ def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
             "messages",
         )
     conventions = context.conventions
-    messages = parse_messages(body.raw("messages"), null_content=conventions.null_content)
+    images = ChatImages(context.images)
+    messages = parse_messages(body.raw("messages"), images, null_content=conventions.null_content)
     tools = parse_tool_use(body)
     fields = parse_chat_fields(
         body, context.template_variables, trust_template=context.trust_chat_template
     )
-    text = context.chat.render(messages, replace(fields, tools=tools.shown or None))
+    shown_messages = as_parts(messages) if context.images.most else messages
+    text = context.chat.render(shown_messages, replace(fields, tools=tools.shown or None))
     plan = plan_answer(body, tools, conventions, text, fields.template)
     max_tokens = body.integer("max_completion_tokens", 1) or body.integer("max_tokens", 1)
     max_tokens = max_tokens or context.defaults.max_new_tokens
@@ -85,7 +90,7 @@ def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
     form = replace(
         invocation.form,
         role=role,
-        echoed=(last["content"] or "") if echoes else "",
+        echoed=text_of(last["content"]) if echoes else "",
         prompt_text=body.flag("return_prompt_text"),
         reading=plan.reading,
     )
@@ -94,6 +99,7 @@ def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
         form=form,
         texts=plan.texts(invocation.texts),
         sampling=plan.sampling(invocation.sampling),
+        images=tuple(images.sources),
     )
 
 
@@ -227,10 +233,13 @@ def one_prompt(value: object, add_special_tokens: bool) -> Prompt:
     )
 
 
-def parse_messages(value: object, *, null_content: bool = False) -> list[dict[str, Any]]:
-    """Messages with plain text contents; other members are kept for the template.
+def parse_messages(
+    value: object, images: ChatImages, *, null_content: bool = False
+) -> list[dict[str, Any]]:
+    """Messages whose contents are texts, or parts where there are `images`, which are added.
 
-    With `null_content` a message with calls and no content has null, else an empty text.
+    Other members are kept for the template. With `null_content` a message with calls and no content
+    has null, else an empty text.
     """
     if not isinstance(value, list) or not 0 < len(value) <= MAX_MESSAGES:
         raise bad_request(
@@ -238,13 +247,15 @@ def parse_messages(value: object, *, null_content: bool = False) -> list[dict[st
             "messages",
         )
     return [
-        parse_message(each, f"messages[{number}]", null_content)
+        parse_message(each, f"messages[{number}]", images, null_content)
         for number, each in enumerate(value)
     ]
 
 
-def parse_message(value: object, where: str, null_content: bool) -> dict[str, Any]:
-    """One message; text parts become one string, other parts are refused."""
+def parse_message(
+    value: object, where: str, images: ChatImages, null_content: bool
+) -> dict[str, Any]:
+    """One message; text parts alone become one string, parts of unknown types are refused."""
     message = BodyFields(value, where)
     role = message.text("role")
     if not role:
@@ -257,22 +268,28 @@ def parse_message(value: object, where: str, null_content: bool) -> dict[str, An
         members.setdefault("reasoning_content", message.raw("reasoning"))
     content = message.raw("content")
     if isinstance(content, list):
-        content = "".join(text_part(part, where) for part in content)
+        parts = [content_part(part, where, images) for part in content]
+        is_text = all(it["type"] == "text" for it in parts)
+        content = text_of(parts) if is_text else parts
     if content is None and not (null_content and message.raw("tool_calls")):
         content = ""
-    if not isinstance(content, str | None):
+    if not isinstance(content, str | list | None):
         raise bad_request(
             f"{where}.content is {shown(content)}; it must be a string or a list of parts", where
         )
     return {**members, "role": role, "content": content}
 
 
-def text_part(value: object, where: str) -> str:
-    """The text of one content part; a part of any other type is refused."""
+def content_part(value: object, where: str, images: ChatImages) -> dict[str, Any]:
+    """One content part for the template; raises Refusal for types that are not read."""
     part = BodyFields(value, f"{where}.content")
     kind = part.text("type") or "text"
-    if kind != "text":
+    if kind in IMAGE_KINDS:
+        return images.take(part, where)
+    if kind not in TEXT_KINDS:
         raise bad_request(
-            f"{where} has a content part of type {shown(kind)}; this model reads text only", where
+            f"{where} has a content part of type {shown(kind)}; text and, by models that can, "
+            "images are read",
+            where,
         )
-    return part.text("text") or ""
+    return {"type": "text", "text": part.text("text") or ""}

@@ -19,7 +19,7 @@ TEXT = "text/plain"
 def third_party(sequence: GeneratedSequence, full_text: bool) -> dict[str, Any]:
     """The body of `3p`."""
     prefix = sequence.prompt_text if full_text else ""
-    num_prompt, num_tokens = len(sequence.prompt_token_ids), sequence.num_tokens
+    num_prompt, num_tokens = sequence.num_prompt_tokens, sequence.num_tokens
     return {
         "body": {
             "generation": prefix + sequence.text,
@@ -35,7 +35,7 @@ def third_party(sequence: GeneratedSequence, full_text: bool) -> dict[str, Any]:
 def third_party_line(sequence: GeneratedSequence, piece: Piece) -> dict[str, Any]:
     """A line of `3p_stream`; the first has the number of the prompt's tokens."""
     is_first = piece is sequence.pieces[0]
-    num_prompt = len(sequence.prompt_token_ids) if is_first else None
+    num_prompt = sequence.num_prompt_tokens if is_first else None
     metering = {"outputTokenCount": sequence.num_tokens}
     return {
         "body": {

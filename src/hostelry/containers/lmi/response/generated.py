@@ -37,7 +37,8 @@ class GeneratedSequence:
     `prompt_logprobs` are those of its prompt so far, `prompt_offsets` where the prompt's tokens
     begin in its text, both where the request asks for them. `adapter_version` is the content id of
     its adapter, known at its end; `queued_s`, the time before its first computation, and
-    `num_cached_tokens` of its prompt, with its first token.
+    `num_cached_tokens` of its prompt, with its first token. `num_expanded_tokens` is what the
+    prompt became where it has images.
     """
 
     prompt_text: str
@@ -47,9 +48,16 @@ class GeneratedSequence:
     adapter_version: str | None = None
     queued_s: float | None = None
     num_cached_tokens: int = 0
+    num_expanded_tokens: int | None = None
     pieces: list[Piece] = field(default_factory=list)
     prompt_offsets: tuple[int, ...] = ()
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """The tokens of its prompt, those of images included."""
+        expanded = self.num_expanded_tokens
+        return len(self.prompt_token_ids) if expanded is None else expanded
 
     @property
     def text(self) -> str:

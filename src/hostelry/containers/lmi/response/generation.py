@@ -82,6 +82,8 @@ def of_prompt(
     number: int, prompt: Prompt, invocation: Invocation, codec: TextCodec, facts: ModelFacts
 ) -> list[RunningSequence]:
     """The sequences of one prompt."""
+    if invocation.images:
+        check_beside_images(invocation)
     token_ids = prompt_token_ids(prompt, codec)
     whole = token_ids
     if invocation.truncation is not None:
@@ -108,6 +110,7 @@ def of_prompt(
         adapter=invocation.adapters[number],
         cache_salt=invocation.cache_salt,
         num_prompt_logprobs=scores.num_top,
+        images=tuple(it.data for it in invocation.images),
     )
     count = invocation.sequences.generated
     return [
@@ -126,6 +129,18 @@ def of_prompt(
         )
         for position, request in enumerate(fan_out(first, count))
     ]
+
+
+def check_beside_images(invocation: Invocation) -> None:
+    """Raise Refusal for what reads the prompt's tokens, which images change in the engine."""
+    asked = {
+        "truncation": invocation.truncation is not None,
+        "log-probabilities of the prompt": invocation.form.scores.num_top is not None,
+        "beam search": invocation.beams is not None,
+    }
+    for what, is_asked in asked.items():
+        if is_asked:
+            raise bad_request(f"{what} is not done with images; leave it out", "messages")
 
 
 def bad_word_tokens(words: Sequence[str], codec: TextCodec) -> tuple[tuple[int, ...], ...]:
@@ -273,6 +288,7 @@ async def take(sequence: RunningSequence, output: Output, backend: EngineBackend
     if output.queued_s is not None:
         sequence.generated.queued_s = output.queued_s
         sequence.generated.num_cached_tokens = output.num_cached_tokens or 0
+        sequence.generated.num_expanded_tokens = output.num_prompt_tokens
     if output.finish_reason:
         sequence.generated.adapter_version = output.adapter_content_id
     piece = sequence.text.push(output)

@@ -114,7 +114,7 @@ class LmiForm:
         else:
             details["finish_reason"] = openai_finish(sequence.finish_reason)
             details["seed"] = self.form.seed
-            details["input_length"] = len(sequence.prompt_token_ids)
+            details["input_length"] = sequence.num_prompt_tokens
         return details
 
     def _prefill(self, sequence: GeneratedSequence) -> list[dict[str, Any]]:

@@ -141,7 +141,7 @@ class OpenAIForm:
         choice = {"index": index, **content, "finish_reason": finish}
         chunk = {**self._head(self._chunk_kind), "choices": [choice]}
         if self.form.continuous_usage:
-            return {**chunk, "usage": counts(len(sequence.prompt_token_ids), num_tokens)}
+            return {**chunk, "usage": counts(sequence.num_prompt_tokens, num_tokens)}
         return {**chunk, "usage": None} if self.form.include_usage else chunk
 
     def _of_prompt(self, sequence: GeneratedSequence) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class OpenAIForm:
 
 def usage(sequences: Sequence[GeneratedSequence]) -> dict[str, int]:
     """Token counts over all sequences of a response."""
-    prompt = sum(len(each.prompt_token_ids) for each in sequences if not each.shares_prompt)
+    prompt = sum(each.num_prompt_tokens for each in sequences if not each.shares_prompt)
     completion = sum(each.num_tokens for each in sequences)
     return counts(prompt, completion)
 

@@ -99,7 +99,7 @@ class ResponsesForm:
 
 def usage_of(sequence: GeneratedSequence) -> dict[str, Any]:
     """Token counts by the names of this route."""
-    prompt = len(sequence.prompt_token_ids)
+    prompt = sequence.num_prompt_tokens
     return {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": sequence.num_cached_tokens},

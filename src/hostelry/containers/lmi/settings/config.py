@@ -27,6 +27,7 @@ from hostelry.containers.lmi.settings.code_settings import (
     code_settings,
 )
 from hostelry.containers.lmi.settings.lora_modules import LoraModule, parse_modules
+from hostelry.containers.lmi.settings.media_settings import media_domains, parse_most_images
 from hostelry.containers.lmi.settings.option_reader import (
     MAX_INTEGER,
     SHOWN_CHARACTERS,
@@ -153,6 +154,8 @@ class LmiConfig:
     pool_bytes: int | None = None
     prefix_cache: bool = True
     enforce_eager: bool | None = None
+    max_images: int | None = None
+    media_domains: frozenset[str] = frozenset()
     adapter_host_bytes: int | None = None
     adapter_cache_dir: Path | None = None
     adapter_cache_bytes: int | None = None
@@ -192,13 +195,12 @@ def resolve_config(
     warnings = [*options.warnings, *option_warnings(options, env, image, read)]
     dialect = chosen_dialect(options, read, image)
     max_loras = read.optional_integer("max_loras", 1)
-    model_id = read.text("model_id")
-    served = served_names(read, image, model_id)
+    served = served_names(read, image, read.text("model_id"))
     dtype = DTYPES[read.choice("dtype", "auto", tuple(DTYPES))]
     enable_lora = read.flag("enable_lora", False)
     return LmiConfig(
         model_dir=model_dir,
-        model_id=model_id,
+        model_id=read.text("model_id"),
         artifact_folders=artifact_folders(env),
         revision=read.text("revision"),
         hf_token=read.text("hf_token"),
@@ -232,6 +234,8 @@ def resolve_config(
         weight_dtype=weight_dtype(options, dtype),
         pool_bytes=read.optional_integer("pool_bytes", 1),
         prefix_cache=read.flag("enable_prefix_caching", True),
+        max_images=read.parsed("limit_mm_per_prompt", parse_most_images),
+        media_domains=media_domains(env, read),
         enforce_eager=read.flag("enforce_eager", True) if read.text("enforce_eager") else None,
         adapter_host_bytes=read.optional_integer("adapter_host_bytes", 0),
         adapter_cache_dir=adapter_cache(env),

@@ -183,17 +183,21 @@ MACHINE_ARGUMENTS: Rows = {
 }  # fmt: skip
 
 MEDIA_ARGUMENTS: Rows = each(
-    "limit_mm_per_prompt language_model_only enable_mm_embeds interleave_mm_strings "
+    "language_model_only enable_mm_embeds interleave_mm_strings "
     "media_io_kwargs mm_processor_kwargs mm_processor_cache_gb mm_processor_cache_type "
     "mm_hasher_algorithm mm_shm_cache_max_object_size_mb mm_encoder_only mm_encoder_tp_mode "
     "mm_encoder_attn_backend mm_encoder_attn_dtype mm_encoder_fp8_scale_path "
     "mm_encoder_fp8_scale_save_path mm_encoder_fp8_scale_save_margin renderer_num_workers "
     "skip_mm_profiling video_pruning_rate video_pruning_method mm_tensor_ipc mm_processor_device "
     "mm_ipc_gpu_memory_gb mm_device_do_normalize disable_chunked_mm_input "
-    "allowed_local_media_path allowed_media_domains trust_request_mm_kwargs "
-    "disable_mm_preprocessor_cache",
+    "allowed_local_media_path trust_request_mm_kwargs disable_mm_preprocessor_cache",
     without_effect(TEXT_ONLY),
-)
+) | {
+    "limit_mm_per_prompt": done('with vLLM: the most images of a request, {"image": 2}'),
+    "allowed_media_domains": done(
+        "with vLLM: those of the operator's hosts (HOSTELRY_MEDIA_DOMAINS) that images come from"
+    ),
+}
 
 FRONTEND_ARGUMENTS: Rows = {
     "chat_template": done("the template's text, or its file inside the model folder"),

@@ -11,6 +11,7 @@ from hostelry.engine.request import MAX_LOGPROBS
 DTYPES: Mapping[str, str] = {
     "auto": "auto", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
 }  # fmt: skip
+MAX_IMAGES = 8  # of a request, unless limit_mm_per_prompt says otherwise
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has buffers for
 DEFAULT_MAX_LORAS = 4  # adapters of one step; vLLM computes over buffers for as many
 MAX_HOST_ADAPTERS = 32  # in memory; others are read from disk again when they are asked for
@@ -20,7 +21,7 @@ GIVEN = frozenset(
     {
         "folder", "dtype", "weight_dtype", "max_batch_size", "max_batched_tokens", "max_model_len",
         "num_threads", "max_lora_rank", "max_loras", "max_waiting", "pool_bytes", "prefix_cache",
-        "enforce_eager",
+        "enforce_eager", "max_images",
         "enable_lora", "adapter_host_bytes", "adapter_cache_dir", "adapter_cache_bytes",
         "base_names", "tenants", "default_tenant", "use_accelerators", "fuse_adapter",
     }
@@ -66,7 +67,11 @@ def engine_arguments(
         "structured_outputs_config": {"backend": "xgrammar"},
         "worker_extension_cls": EXTENSION,
         "seed": 0,
-    }
+        # Nothing else than images is passed on; the engine reserves memory for what it may get.
+        "limit_mm_per_prompt": {
+            "image": settings.max_images or MAX_IMAGES, "video": 0, "audio": 0,
+        },
+    }  # fmt: skip
     if settings.pool_bytes or on_cpu:
         share = max(LEAST_CACHE_BYTES, int(memory_bytes * CPU_CACHE_SHARE))
         arguments["kv_cache_memory_bytes"] = settings.pool_bytes or share

@@ -1,5 +1,6 @@
 """vLLM's AsyncLLM behind `engine_seam.Vllm`: the only module that imports vLLM."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,7 @@ class AsyncVllm:
             eos_token_ids=self._ends,
             dtype=str(model.dtype).removeprefix("torch."),
             warnings=warnings(settings, wanted, model.max_model_len),
+            max_images=arguments["limit_mm_per_prompt"]["image"] if reads_images(model) else 0,
         )
 
     @property
@@ -74,7 +76,7 @@ class AsyncVllm:
         """The request's outputs; see Vllm."""
         try:
             results = self._llm.generate(
-                TokensPrompt(prompt_token_ids=list(request.prompt_token_ids)),
+                await prompt_of(request),
                 sampling_params(arguments),
                 request.id,
                 lora_request=None if adapter is None else lora_request(adapter),
@@ -84,7 +86,7 @@ class AsyncVllm:
         except EngineDeadError as error:
             raise EngineLostError(str(error)) from error
         except EngineGenerateError as error:
-            raise ValueError(f"vLLM: {error.__cause__ or error}") from error
+            raise RuntimeError(f"vLLM: {error.__cause__ or error}") from error
 
     async def add_adapter(self, adapter: LoadedAdapter) -> list[str]:
         """Load the adapter; see Vllm."""
@@ -119,6 +121,22 @@ class AsyncVllm:
             self.cached_tokens += scheduler.prefix_cache_stats.hits
         if iteration is not None:
             self.preemptions += iteration.num_preempted_reqs
+
+
+def reads_images(model: Any) -> bool:
+    """Whether the model takes images."""
+    return bool(model.is_multimodal_model)
+
+
+async def prompt_of(request: Request) -> TokensPrompt:
+    """The prompt as vLLM takes it. Raises ValueError for an image that cannot be read."""
+    prompt = TokensPrompt(prompt_token_ids=list(request.prompt_token_ids))
+    if request.images:
+        # PIL is of the runtime: text alone needs none of it.
+        from hostelry.containers.lmi.vllm.images import decoded
+
+        prompt["multi_modal_data"] = {"image": await asyncio.to_thread(decoded, request.images)}
+    return prompt
 
 
 class StepRecorder:

@@ -42,6 +42,8 @@ class Generated(Protocol):
     @property
     def outputs(self) -> Sequence[Completion]: ...  # noqa: D102
     @property
+    def prompt_token_ids(self) -> Sequence[int] | None: ...  # noqa: D102
+    @property
     def num_cached_tokens(self) -> int | None: ...  # noqa: D102
     @property
     def prompt_logprobs(self) -> Sequence[Scores | None] | None: ...  # noqa: D102
@@ -71,7 +73,7 @@ def outputs_of(
     if prompt is not None:
         found.insert(0, Output(request_id=request.id, token_id=None, prompt_logprobs=prompt))
     if completion.finish_reason is None:
-        return began(found, generated, queued_s)
+        return began(request, found, generated, queued_s)
     reason = REASONS[completion.finish_reason]
     if not found or found[-1].token_id is None:
         found.append(Output(request_id=request.id, token_id=None))
@@ -81,14 +83,20 @@ def outputs_of(
         error=ERROR_TEXT if reason is FinishReason.ERROR else None,
         adapter_content_id=content_id,
     )
-    return began(found, generated, queued_s)
+    return began(request, found, generated, queued_s)
 
 
-def began(found: list[Output], generated: Generated, queued_s: float | None) -> list[Output]:
+def began(
+    request: Request, found: list[Output], generated: Generated, queued_s: float | None
+) -> list[Output]:
     """`found`, the first one with what is reported once."""
     if queued_s is not None and found:
-        cached = generated.num_cached_tokens
-        found[0] = replace(found[0], queued_s=queued_s, num_cached_tokens=cached)
+        found[0] = replace(
+            found[0],
+            queued_s=queued_s,
+            num_cached_tokens=generated.num_cached_tokens,
+            num_prompt_tokens=len(generated.prompt_token_ids or ()) if request.images else None,
+        )
     return found
 
 

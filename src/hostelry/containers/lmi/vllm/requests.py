@@ -129,6 +129,8 @@ class VllmRequests:
             self._failed(held, "vLLM ended it without a reason")
         except EngineLostError:
             log.exception("request %s ends with the engine", request.id)
+        except ValueError as error:  # before its first token: what vLLM does not take
+            self._failed(held, str(error), FinishReason.REFUSED)
         except Exception as error:
             log.exception("request %s failed", request.id)
             self._failed(held, f"{type(error).__name__}: {error}")
@@ -146,10 +148,12 @@ class VllmRequests:
             self._forget(held.request.id)
             self._start()
 
-    def _failed(self, held: VllmRequest, text: str) -> None:
+    def _failed(
+        self, held: VllmRequest, text: str, reason: FinishReason = FinishReason.ERROR
+    ) -> None:
         if held.request.id in self._unfinished:
             held.task = None  # this one, which is not to be cancelled
-            self._end_early(held.request.id, FinishReason.ERROR, text)
+            self._end_early(held.request.id, reason, text)
             self._start()
 
     def _expire(self, request_id: str) -> None:

@@ -35,7 +35,7 @@ SAME = frozenset(
 OF_REQUEST = frozenset(
     {
         "id", "prompt_token_ids", "sampling", "adapter", "tenant", "first_token_deadline_s",
-        "num_prompt_logprobs",
+        "num_prompt_logprobs", "images",
     }
 )  # fmt: skip
 LEAST_TEMPERATURE = 0.01

@@ -29,6 +29,7 @@ class FakeGenerated:
     outputs: Sequence[FakeCompletion]
     prompt_logprobs: Sequence[Scores | None] | None = None
     num_cached_tokens: int | None = 1
+    prompt_token_ids: Sequence[int] | None = None
 
 
 @dataclass

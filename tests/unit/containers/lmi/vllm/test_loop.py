@@ -216,9 +216,24 @@ def test_a_request_without_a_first_token_in_time_ends(tmp_path: Path) -> None:
     assert rig.vllm.ended == ["late"]
 
 
-def test_an_error_of_one_request_ends_that_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason", "message"),
+    [
+        pytest.param(
+            RuntimeError("vLLM: no memory"), FinishReason.ERROR, "RuntimeError: vLLM: no memory",
+            id="a failure of vLLM",
+        ),
+        pytest.param(
+            ValueError("image 1 cannot be read"), FinishReason.REFUSED, "image 1 cannot be read",
+            id="a fault of the request",
+        ),
+    ],
+)  # fmt: skip
+def test_an_error_of_one_request_ends_that_one(
+    tmp_path: Path, error: Exception, reason: FinishReason, message: str
+) -> None:
     async def play(rig: Rig) -> None:
-        rig.vllm.error = ValueError("vLLM: grammar is too long")
+        rig.vllm.error = error
         rig.vllm.go.set()
         rig.loop.take(Add((request("a"),)))
         await rig.turns()
@@ -228,8 +243,8 @@ def test_an_error_of_one_request_ends_that_one(tmp_path: Path) -> None:
 
     rig = played(tmp_path, play)
     (failed,) = rig.outputs("a")
-    assert failed.finish_reason is FinishReason.ERROR
-    assert failed.error == "ValueError: vLLM: grammar is too long"
+    assert failed.finish_reason is reason
+    assert failed.error == message
     assert [it.token_id for it in rig.outputs("b")] == [1]
 
 

@@ -1,0 +1,67 @@
+"""Images at addresses: what their hosts may send."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from hostelry.containers.lmi.http import image_fetch
+from hostelry.containers.lmi.http.image_fetch import fetched_one
+from hostelry.containers.lmi.refusal import Refusal
+from hostelry.containers.lmi.request.images import ImageSource
+
+SOURCE = ImageSource(where="messages[0]", url="https://pictures.example/a")
+
+
+class Endless(httpx.AsyncByteStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1000)
+
+
+class Silent(httpx.AsyncByteStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+
+def fetch(answer: httpx.Response | httpx.HTTPError) -> ImageSource:
+    def handle(_: httpx.Request) -> httpx.Response:
+        if isinstance(answer, httpx.HTTPError):
+            raise answer
+        return answer
+
+    async def run() -> ImageSource:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
+            return await fetched_one(client, SOURCE, 5000)
+
+    return asyncio.run(run())
+
+
+def test_the_bytes_take_the_place_of_the_address() -> None:
+    found = fetch(httpx.Response(200, content=b"a picture"))
+    assert (found.data, found.url) == (b"a picture", None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        pytest.param(httpx.Response(404), "answered 404", id="not there"),
+        pytest.param(
+            httpx.Response(302, headers={"Location": "http://169.254.169.254/"}), "answered 302",
+            id="it leads elsewhere",
+        ),
+        pytest.param(httpx.Response(200, content=b""), "no bytes", id="empty"),
+        pytest.param(httpx.Response(200, stream=Endless()), "more than 5000 bytes", id="endless"),
+        pytest.param(httpx.Response(200, stream=Silent()), "did not come within", id="silent"),
+        pytest.param(httpx.ConnectError("no route"), "no route", id="no connection"),
+    ],
+)  # fmt: skip
+def test_refusals(
+    answer: httpx.Response | httpx.HTTPError, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_fetch, "FETCH_S", 0.05)
+    with pytest.raises(Refusal, match=message) as caught:
+        fetch(answer)
+    assert "messages[0]" in str(caught.value)
