@@ -71,8 +71,13 @@ class LoadedAdapter(Protocol):
     def folder(self) -> Path: ...  # noqa: D102
 
 
-def failure_text(error: Exception) -> str:
-    """VLLM's error on one line of bounded length, without the frame that pydantic gives it."""
+def failure_text(error: Exception, first: str | None = None) -> str:
+    """VLLM's error on one line of bounded length, without the frame that pydantic gives it.
+
+    `first` is the first error of its processes, which takes the error's place.
+    """
+    if first is not None:
+        return f"vLLM: {' '.join(first.split())[:MAX_FAILURE_CHARACTERS]}"
     text = " ".join(str(error).split())
     text = text.partition("Value error, ")[2] or text
     text = text.partition(" [type=")[0].partition(" For further information visit")[0]

@@ -19,6 +19,7 @@ from hostelry.base.runtimes import installed, runtime_python
 from hostelry.containers.lmi.engine.child import EngineChild, engine_environment
 from hostelry.containers.lmi.engine.messages import EngineSettings
 from hostelry.containers.lmi.engine.process_backend import Spawn
+from hostelry.containers.lmi.vllm.first_error import LOGGING_FILE, write_logging
 
 NAME = "vllm"
 MODULE = "hostelry.containers.lmi.vllm.process"
@@ -73,6 +74,7 @@ def vllm_spawner(runtimes: Path, env: Mapping[str, str]) -> Spawn:
             "--place", str(place),
         ]  # fmt: skip
         try:
+            write_logging(place)
             process = subprocess.Popen(
                 command,
                 pass_fds=(theirs.fileno(),),
@@ -112,6 +114,7 @@ def vllm_environment(
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # copies share the cores of a machine
         "VLLM_HOST_IP": "127.0.0.1",
         "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_LOGGING_CONFIG_PATH": str(place / LOGGING_FILE),
         "VLLM_RPC_BASE_PATH": temporary if len(temporary) <= MAX_SOCKET_FOLDER else "/tmp",
         **({"LD_PRELOAD": ":".join(there)} if there else {}),
     }

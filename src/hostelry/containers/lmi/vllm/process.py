@@ -34,6 +34,7 @@ from hostelry.containers.lmi.engine.messages import (
 from hostelry.containers.lmi.vllm.adapters import AdapterPreparer, base_linears
 from hostelry.containers.lmi.vllm.async_llm import AsyncVllm
 from hostelry.containers.lmi.vllm.engine_seam import Vllm, failure_text
+from hostelry.containers.lmi.vllm.first_error import first_error
 from hostelry.containers.lmi.vllm.loop import VllmLoop
 from hostelry.containers.lmi.vllm.sampling import sampling_arguments
 from hostelry.engine.lora.base_identity import BaseIdentity
@@ -97,7 +98,7 @@ async def serve(stream: socket.socket, place: Path) -> int:
         return 0
     except Exception as error:
         log.exception("the engine failed")
-        send(Failed(failure_text(error)))
+        send(Failed(failure_text(error, first_error(place))))
         await writer.drain()
         return 1
 

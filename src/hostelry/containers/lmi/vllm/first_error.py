@@ -1,0 +1,57 @@
+"""The first error of vLLM's processes: the cause of a failed start, which its last one hides."""
+
+import json
+import logging
+from pathlib import Path
+
+LOGGING_FILE = "logging.json"
+ERROR_FILE = "first-error"
+
+
+class FirstError(logging.Handler):
+    """Writes the first exception that any of vLLM's processes logs to the file `path`."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(logging.ERROR)
+        self._path = Path(path)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record's exception unless another one was before."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return
+        try:
+            with self._path.open("x", encoding="utf-8") as file:
+                file.write(f"{type(error).__name__}: {error}")
+        except FileExistsError:
+            return
+        except OSError:
+            self.handleError(record)
+
+
+def write_logging(place: Path) -> None:
+    """Write vLLM's logging settings to `place`."""
+    handlers = {
+        "standard": {
+            "class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr",
+        },
+        "first": {"()": f"{__name__}.{FirstError.__name__}", "path": str(place / ERROR_FILE)},
+    }  # fmt: skip
+    settings = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"format": "%(levelname)s %(asctime)s %(name)s: %(message)s"}},
+        "handlers": handlers,
+        "loggers": {
+            "vllm": {"handlers": list(handlers), "level": "WARNING", "propagate": False},
+        },
+    }
+    (place / LOGGING_FILE).write_text(json.dumps(settings))
+
+
+def first_error(place: Path) -> str | None:
+    """The first error; None where nothing was logged."""
+    try:
+        return (place / ERROR_FILE).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
