@@ -7,10 +7,12 @@ import os
 import subprocess
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from tests.integration.platform import CLI, Platform, clean_environment, until
 from tests.integration.predictive_rig import TRAIN
 
@@ -94,6 +96,10 @@ class Served:
                 "Environment": env,
             },
         )
+        return self.endpoint(name)
+
+    def endpoint(self, name: str) -> dict[str, Any]:
+        """The endpoint of the model `name`, once it is InService or Failed."""
         variant = {
             "VariantName": "AllTraffic",
             "ModelName": name,
@@ -110,9 +116,9 @@ class Served:
         found: dict[str, Any] = until(settled, f"{name} is InService or Failed", 90)
         return found
 
-    def invoke(self, name: str, kind: str, body: bytes) -> bytes:
-        runtime = self.platform.boto3("sagemaker-runtime")
-        answer = runtime.invoke_endpoint(EndpointName=name, ContentType=kind, Body=body)
+    def invoke(self, name: str, kind: str, body: bytes, **more: str) -> bytes:
+        runtime = self.platform.boto3("sagemaker-runtime", retries={"max_attempts": 1})
+        answer = runtime.invoke_endpoint(EndpointName=name, ContentType=kind, Body=body, **more)
         text: bytes = answer["Body"].read()
         return text
 
@@ -175,3 +181,100 @@ def test_code_is_not_run_as_the_platforms_own_user_unasked(runtimes: Path, tmp_p
         found = refused.deployed("inside", "inside")
     assert found["EndpointStatus"] == "Failed"
     assert "HOSTELRY_CUSTOM_CODE=trusted" in found["FailureReason"]
+
+
+MANY = """
+import os
+def model_fn(model_dir):
+    return float(open(os.path.join(model_dir, "factor")).read())
+def input_fn(body, content_type):
+    if body == b"die":
+        os._exit(3)
+    return float(body)
+def predict_fn(data, model):
+    return [data * model]
+"""
+ROW = "text/csv"
+
+
+def factor(number: float) -> bytes:
+    return packed(**{"factor": str(number).encode(), "code/inference.py": MANY.encode()})
+
+
+@pytest.fixture(scope="module")
+def many(served: Served) -> Served:
+    """A multi-model endpoint without any model yet."""
+    served.platform.boto3("s3").create_bucket(Bucket="many")
+    served.sagemaker.create_model(
+        ModelName="many",
+        ExecutionRoleArn=ROLE,
+        PrimaryContainer={
+            "Image": IMAGE,
+            "Mode": "MultiModel",
+            "ModelDataUrl": "s3://many/models/",
+            "MultiModelConfig": {"ModelCacheSetting": "Enabled"},
+        },
+    )
+    described = served.sagemaker.describe_model(ModelName="many")["PrimaryContainer"]
+    assert (described["Mode"], described["ModelDataUrl"]) == ("MultiModel", "s3://many/models/")
+    found = served.endpoint("many")
+    assert found["EndpointStatus"] == "InService", found
+    return served
+
+
+def put(served: Served, name: str, content: bytes) -> None:
+    served.platform.boto3("s3").put_object(Bucket="many", Key=f"models/{name}", Body=content)
+
+
+def asked(served: Served, target: str, body: bytes = b"2") -> Any:
+    return json.loads(served.invoke("many", ROW, body, TargetModel=target))
+
+
+def test_models_are_served_once_their_objects_are_there(many: Served) -> None:
+    for number in (1, 2, 3):
+        put(many, f"a/m{number}.tar.gz", factor(number))
+    with ThreadPoolExecutor(6) as pool:
+        answers = pool.map(lambda it: asked(many, f"a/m{it}.tar.gz"), (1, 2, 3, 1, 2, 3))
+        assert list(answers) == [[2.0], [4.0], [6.0], [2.0], [4.0], [6.0]]
+
+
+@pytest.mark.parametrize(
+    ("target", "content", "code", "message"),
+    [
+        pytest.param("gone.tar.gz", None, "ValidationError", "Failed to download model data",
+                     id="no such object"),
+        pytest.param("../x.tar.gz", None, "ValidationError", "no path below ModelDataUrl",
+                     id="a path that leads out"),
+        pytest.param("bad.tar.gz", b"no archive", "ValidationError", "bad.tar.gz",
+                     id="no archive"),
+        pytest.param("torn.tar.gz", packed(**{"code/inference.py": MANY.encode()}), "ModelError",
+                     "No such file", id="a model that does not load"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_had_is_refused_with_the_cause(
+    many: Served, target: str, content: bytes | None, code: str, message: str
+) -> None:
+    if content is not None:
+        put(many, target, content)
+    put(many, "good.tar.gz", factor(5))
+    with pytest.raises(ClientError) as caught:
+        asked(many, target)
+    assert caught.value.response["Error"]["Code"] == code
+    assert message in caught.value.response["Error"]["Message"]
+    assert asked(many, "good.tar.gz") == [10.0]
+
+
+def test_only_requests_to_multi_model_endpoints_name_a_model(many: Served) -> None:
+    many.deployed("alone", "inside")
+    with pytest.raises(ClientError, match="not a multi-model endpoint"):
+        many.invoke("alone", ROW, b"1", TargetModel="a/m1.tar.gz")
+    with pytest.raises(ClientError, match="is a multi-model endpoint; name the model"):
+        many.invoke("many", ROW, b"1")
+
+
+def test_a_model_whose_process_dies_is_served_again(many: Served) -> None:
+    put(many, "dying.tar.gz", factor(7))
+    assert asked(many, "dying.tar.gz") == [14.0]
+    with pytest.raises(ClientError, match="ModelError"):
+        asked(many, "dying.tar.gz", b"die")
+    assert asked(many, "dying.tar.gz") == [14.0]

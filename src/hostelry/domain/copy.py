@@ -131,8 +131,9 @@ class CopyStatus:
     limit is enforced ("cgroup", "watched", "container"; empty: not at all). `start_kind` is "cold"
     or "warm", `start_s` the time from start to READY. `open_connections` counts those to a draining
     copy; None while unknown. `left_out` names the variables of the container's Environment that the
-    server does not get. `last_end` is reported for a while (`fleet/agent/lifecycle.py`), also once
-    the copy is READY again. `cpu_s` is the CPU time of its processes at `cpu_at` of the machine's
+    server does not get. `models_address`, of a multi-model copy, is where gateways lease its
+    models. `last_end` is reported for a while (`fleet/agent/lifecycle.py`), also once the copy is
+    READY again. `cpu_s` is the CPU time of its processes at `cpu_at` of the machine's
     monotonic clock (0: not measured), `gpus` the utilization of its accelerators; these three
     change all the time, so they do not count when statuses are compared.
     """
@@ -153,6 +154,7 @@ class CopyStatus:
     key: str | None = field(default=None, repr=False)
     open_connections: int | None = None
     left_out: tuple[str, ...] = ()
+    models_address: str | None = None
     last_end: LastEnd | None = None
     cpu_s: float = field(default=0.0, compare=False)
     cpu_at: float = field(default=0.0, compare=False)

@@ -14,6 +14,14 @@ class SourceKind(Enum):
     ARCHIVE = "archive"  # one .tar.gz object, unpacked
     OBJECT = "object"  # one object, stored under its last key segment
     PREFIX = "prefix"  # every object under a prefix, relative paths kept
+    MODELS = "models"  # .tar.gz objects under a prefix, each a model that is got when asked for
+
+
+class ModelCacheSetting(Enum):
+    """MultiModelConfig.ModelCacheSetting: whether a model stays in memory after its requests."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +34,21 @@ class ArtifactSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """The container of one model server."""
+    """The container of one model server, of one model or (a source of MODELS) of many.
+
+    `model_cache` is read for many models only.
+    """
 
     image: str
     source: ArtifactSource | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     hostname: str | None = None
+    model_cache: ModelCacheSetting = ModelCacheSetting.ENABLED
+
+    @property
+    def is_multi_model(self) -> bool:
+        """Whether requests name the model, by TargetModel."""
+        return self.source is not None and self.source.kind is SourceKind.MODELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,18 +13,23 @@ from hostelry.domain.scope import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRoute:
-    """A ready copy; `address` is ``http://host:port``, `key` the secret that requests carry."""
+    """A ready copy; `address` is ``http://host:port``, `key` the secret that requests carry.
+
+    `models_address`, of a multi-model copy, is where its models are leased.
+    """
 
     id: str
     address: str
     key: str | None = field(default=None, repr=False)
+    models_address: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantRoute:
     """A variant of a model endpoint; `weight` is its share of requests without TargetVariant.
 
-    `waiting_for` is why it has no copy, where that is known.
+    `waiting_for` is why it has no copy, where that is known. With `is_multi_model` requests name
+    the model.
     """
 
     name: str
@@ -32,6 +37,7 @@ class VariantRoute:
     routing: RoutingStrategy
     copies: tuple[CopyRoute, ...]
     waiting_for: str | None = None
+    is_multi_model: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,10 +21,10 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop
 from math import sqrt
 
+from hostelry.domain.model import ModelCacheSetting
 from hostelry.placement.model_cache_values import (
     CachedModel,
     Eviction,
-    ModelCacheSetting,
     ModelCacheState,
     ModelsInUse,
     ModelTier,

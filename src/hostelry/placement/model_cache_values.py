@@ -16,13 +16,6 @@ class ModelTier(Enum):
     DISK = "disk"
 
 
-class ModelCacheSetting(Enum):
-    """MultiModelConfig.ModelCacheSetting: whether a model stays in memory after its requests."""
-
-    ENABLED = "Enabled"
-    DISABLED = "Disabled"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedModel:
     """A model that one instance has served, loaded or not.

@@ -78,6 +78,7 @@ async def serve(home: Home, instance_id: str) -> None:
     artifacts = artifact_store(home, folder)
     places = cgroup_parents()
     sweep_groups(places, SystemClock().now())
+    listener = loopback_socket()
     async with new_http() as http:
         agent = InstanceAgent(
             instance_id,
@@ -93,12 +94,13 @@ async def serve(home: Home, instance_id: str) -> None:
                 operator_environment=operator,
                 devices=devices,
                 copies_have_users=user is not None,
+                address=f"http://127.0.0.1:{listener.getsockname()[1]}",
                 warm=warm,
             ),
         )
         await agent.start()
         await agent.adopted(ADOPTION_TIMEOUT_S)
-        await answer(agent, folder, load_credentials(home).internal_key)
+        await answer(agent, listener, folder, load_credentials(home).internal_key)
 
 
 def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
@@ -117,9 +119,10 @@ def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
     )
 
 
-async def answer(agent: InstanceAgent, folder: InstanceFolder, internal_key: str) -> None:
+async def answer(
+    agent: InstanceAgent, listener: socket.socket, folder: InstanceFolder, internal_key: str
+) -> None:
     """Serve the agent's HTTP; agent.json is written once its port is listened on."""
-    listener = loopback_socket()
     server: AgentServer
 
     def finish() -> None:

@@ -30,6 +30,8 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.domain.scope import Scope
 from hostelry.gateway.balancing.load_balancer import LoadBalancer
+from hostelry.gateway.balancing.model_balancer import Balancers, ModelBalancer
+from hostelry.gateway.balancing.model_homes import ModelHomes
 from hostelry.gateway.balancing.outstanding import InFlightCounts, Outstanding
 from hostelry.gateway.control_client import ControlClient, HttpControlClient, NoControl
 from hostelry.gateway.dispatcher import Dispatcher
@@ -103,6 +105,8 @@ def build_gateway(
     draw = random.Random().random
     outstanding = counts or Outstanding()
     copies = LoadBalancer(pool, outstanding, draw, monotonic_s, memory.places)
+    models = ModelBalancer(copies, pool, outstanding, ModelHomes(monotonic_s), monotonic_s)
+    balancers = Balancers(copies=copies, models=models)
     meter = Meter(clock.now)
     pending_queue = PendingQueue(
         routes,
@@ -120,7 +124,7 @@ def build_gateway(
     )
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
-            callers, routes, copies, pending_queue, limits, draw, memory.sessions
+            callers, routes, balancers, pending_queue, limits, draw, memory.sessions
         ),
         openai=OpenAiHandler(
             callers, routes, copies, pending_queue, config.stream_timeout_s, config.max_body_bytes

@@ -16,6 +16,7 @@ from tests.unit.placement.model_caches import (
     some_models,
 )
 
+from hostelry.domain.model import ModelCacheSetting
 from hostelry.placement.model_cache import (
     evict_after_request,
     expected_disk_bytes,
@@ -27,7 +28,6 @@ from hostelry.placement.model_cache import (
 )
 from hostelry.placement.model_cache_values import (
     CachedModel,
-    ModelCacheSetting,
     ModelsInUse,
     ModelTier,
     ModelTooLarge,

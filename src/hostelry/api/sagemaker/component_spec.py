@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from hostelry.api.context import CallContext
-from hostelry.api.refusals import refuse_fields
+from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.api.sagemaker.container import archive_at
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.specifications import Given
@@ -120,6 +120,11 @@ def resolved_container(context: CallContext, given: Given) -> Container:
     container = None
     if model_name is not None:
         container = find_model(context, model_name).value.containers[0]
+        if container.is_multi_model:
+            raise unsupported(
+                f"Model {model_name} with Mode MultiModel in an inference component",
+                "Name it in a production variant, or use one component for each model.",
+            )
     return overridden(container, override or {})
 
 

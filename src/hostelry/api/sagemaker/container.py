@@ -7,14 +7,15 @@ from urllib.parse import unquote
 
 from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.base.errors import validation_error
-from hostelry.domain.model import ArtifactSource, Container, SourceKind
+from hostelry.domain.model import ArtifactSource, Container, ModelCacheSetting, SourceKind
 
 UNSUPPORTED = (
     "AdditionalModelDataSources",
     "ModelPackageName",
     "InferenceSpecificationName",
-    "MultiModelConfig",
 )
+MULTI_MODEL = "MultiModel"
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 UNSUPPORTED_SOURCE = ("ManifestS3Uri", "ManifestEtag", "HubAccessConfig", "ETag")
 
 # By S3DataType and CompressionType. Source: S3ModelDataSource in the API reference.
@@ -34,16 +35,42 @@ S3_HOST = re.compile(
 def container_of(given: Mapping[str, Any], path: str) -> Container:
     """The container that `given` defines; `path` names it in messages."""
     refuse_fields(given, UNSUPPORTED, f"{path}.")
-    if given.get("Mode", "SingleModel") != "SingleModel":
-        raise unsupported(f"{path}.Mode={given['Mode']}")
     if not given.get("Image"):
         raise validation_error(f"{path}.Image is required.")
+    is_multi_model = given.get("Mode") == MULTI_MODEL
+    config = given.get("MultiModelConfig")
+    if config is not None and not is_multi_model:
+        raise validation_error(f"{path}.MultiModelConfig is for Mode {MULTI_MODEL} only.")
+    setting = (config or {}).get("ModelCacheSetting", ModelCacheSetting.ENABLED.value)
     return Container(
         image=given["Image"],
-        source=source_of(given, path),
+        source=models_below(given, path) if is_multi_model else source_of(given, path),
+        model_cache=ModelCacheSetting(setting),
         environment=dict(given.get("Environment") or {}),
         hostname=given.get("ContainerHostname"),
     )
+
+
+def models_below(given: Mapping[str, Any], path: str) -> ArtifactSource:
+    """The prefix of a multi-model container, whose models are the objects below it."""
+    if given.get("ModelDataSource"):
+        raise validation_error(
+            f"{path}.ModelDataSource does not go with Mode {MULTI_MODEL}; give the prefix of the "
+            "models as ModelDataUrl."
+        )
+    url = given.get("ModelDataUrl")
+    if not url:
+        raise validation_error(
+            f"{path}.ModelDataUrl is required for Mode {MULTI_MODEL}: the prefix below which the "
+            "models are, as s3://bucket/prefix/."
+        )
+    found = s3_uri_of(url, f"{path}.ModelDataUrl", is_prefix=True)
+    if found.endswith(ARCHIVE_SUFFIXES):
+        raise validation_error(
+            f'{path}.ModelDataUrl "{url}" names an archive; for Mode {MULTI_MODEL} it must be the '
+            "prefix below which the models' archives are."
+        )
+    return ArtifactSource(uri=found.rstrip("/") + "/", kind=SourceKind.MODELS)
 
 
 def source_of(given: Mapping[str, Any], path: str) -> ArtifactSource | None:
@@ -91,18 +118,18 @@ def archive_at(uri: str, path: str) -> ArtifactSource:
     return ArtifactSource(uri=found, kind=SourceKind.ARCHIVE)
 
 
-def s3_uri_of(uri: str, path: str) -> str:
+def s3_uri_of(uri: str, path: str, *, is_prefix: bool = False) -> str:
     """The ``s3://bucket/key`` that `uri` means, which may be one of AWS's web addresses of it.
 
-    The address is only read: the object comes from the platform's own store.
+    A prefix may be empty. The address is only read: the object comes from the platform's own store.
     """
     scheme, _, rest = uri.partition("://")
     if scheme == "https":
-        return s3_uri_of(from_web_address(uri, path), path)
+        return s3_uri_of(from_web_address(uri, path), path, is_prefix=is_prefix)
     if scheme != "s3":
         raise unsupported(f'{path} "{uri}"', "Give it as s3://bucket/key.")
     bucket, _, key = rest.partition("/")
-    if not bucket or not key:
+    if not bucket or not (key or is_prefix):
         raise validation_error(f'{path} "{uri}" names no object; give it as s3://bucket/key.')
     return uri
 

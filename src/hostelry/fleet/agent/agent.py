@@ -20,6 +20,7 @@ from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.drain_counts import DrainCounts
 from hostelry.fleet.agent.hosted_copy import HostedCopy
 from hostelry.fleet.agent.lifecycle import plan_copies
+from hostelry.fleet.agent.models.copy_models import CopyModels
 from hostelry.fleet.host.gpu import gpu_uses
 from hostelry.fleet.host.processes import members, process_table
 from hostelry.fleet.host.usage import cpu_seconds, memory_use
@@ -112,6 +113,13 @@ class InstanceAgent:
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
         """The last lines of the copy's log; empty when there is none."""
         return CopyLog(self._folder.copy(copy_id).log).tail(max_lines)
+
+    def models_of(self, copy_id: str) -> tuple[CopyModels, str | None] | None:
+        """The models of a multi-model copy, and the copy's key; None for any other copy."""
+        hosted = self._hosted.get(copy_id)
+        if hosted is None or hosted.models is None:
+            return None
+        return hosted.models, hosted.record.key
 
     async def stop(self) -> None:
         """Stop every copy; returns when none is left."""

@@ -20,7 +20,8 @@ from hostelry.fleet.launch.warm import WarmForks
 class CopyDeps:
     """Dependencies of every copy of an instance. Logs of copies without one are not collected.
 
-    `copies_have_users`: programs run as unprivileged users, not as the agent's own.
+    `address` is the agent's own. `copies_have_users`: programs run as unprivileged
+    users, not as the agent's own.
     """
 
     images_file: Path
@@ -36,4 +37,5 @@ class CopyDeps:
     copies_have_users: bool = False
     warm: WarmForks | None = None
     clock: Clock = field(default_factory=SystemClock)
+    address: str = ""
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))

@@ -38,7 +38,8 @@ from hostelry.fleet.agent.lifecycle import (
 )
 from hostelry.fleet.agent.model_files import ModelFiles
 from hostelry.fleet.agent.model_server import ModelServer
-from hostelry.fleet.agent.orders import launch_order, not_passed_on, order_title
+from hostelry.fleet.agent.models.copy_models import copy_models, leases_address
+from hostelry.fleet.agent.orders import launch_order, not_passed_on, order_title, rule_of
 from hostelry.fleet.agent.reasons import (
     GONE_MEANWHILE,
     late_detail,
@@ -57,9 +58,8 @@ from hostelry.fleet.launch.environment import CopyPlace
 from hostelry.fleet.launch.launcher import CopyProcess
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 from hostelry.fleet.rules.devices import devices_of_copy
-from hostelry.fleet.rules.frameworks import why_not_trusted
 from hostelry.fleet.rules.given_variables import given_variables, left_out_note
-from hostelry.fleet.rules.images import ImageRule, ImageRules, unknown_image, with_own_probe
+from hostelry.fleet.rules.images import ImageRule
 from hostelry.fleet.rules.limits import reserved_cpus
 
 log = logging.getLogger(__name__)
@@ -113,12 +113,19 @@ class HostedCopy:
             self._adapters_changed,
         )
         self._adapters.set_desired(spec.adapters)
+        self.models = copy_models(spec, deps, self._log.note)
 
     @property
     def status(self) -> CopyStatus:
         """The current status."""
         end = recent_end(self._record.last_end, self._deps.clock.now(), self._deps.policy)
-        return replace(self._status, adapters=self._adapters.statuses, last_end=end)
+        leases = None if self.models is None else leases_address(self._deps.address, self.spec.id)
+        return replace(
+            self._status,
+            adapters=self._adapters.statuses,
+            last_end=end,
+            models_address=leases,
+        )
 
     @property
     def folder(self) -> CopyFolder:
@@ -172,6 +179,8 @@ class HostedCopy:
     async def stop(self) -> None:
         """End every process of the copy, forget its artifacts and remove its folder."""
         self._report(CopyPhase.STOPPING)
+        if self.models is not None:
+            await self.models.close()
         await self._end(self._record.process, self._deps.policy.stop_grace_s)
         self._deps.artifacts.release(self.spec.id)
         await asyncio.to_thread(self._folder.remove)
@@ -213,16 +222,13 @@ class HostedCopy:
 
     def _rule(self) -> ImageRule:
         """The image's rule in the operator's current file."""
-        image, file = self.spec.container.image, self._deps.images_file
-        rule = ImageRules.load(file).resolve(image)
-        if rule is None:
-            raise TerminalError(unknown_image(image, file))
-        if rule.kind == "predictive":
-            operator, has_own_user = self._deps.operator_environment, self._deps.copies_have_users
-            refusal = why_not_trusted(operator, has_own_user=has_own_user)
-            if refusal is not None:
-                raise TerminalError(refusal)
-        return with_own_probe(rule, self.spec.container.environment)
+        deps = self._deps
+        return rule_of(
+            self.spec.container,
+            deps.images_file,
+            deps.operator_environment,
+            has_own_user=deps.copies_have_users,
+        )
 
     async def _adopt(self) -> CopyProcess | None:
         """The process that a previous agent left, if it runs the desired spec; ends any other."""
@@ -355,6 +361,8 @@ class HostedCopy:
                 return self._too_late("GET /ping never answered 200")
             await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
         self._report(CopyPhase.PROVING, self._restart_reason)
+        if self.models is not None:
+            await self.models.served_by(server, mount_of(rule, self._folder.root))
         refusals = 0
         while True:
             left_s = max(0.1, deadline - monotonic_s())

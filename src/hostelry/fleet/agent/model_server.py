@@ -73,6 +73,8 @@ class ModelServer:
         self, probe: Probe, timeout_s: float, adapter: AdapterPlacement | None = None
     ) -> Answer:
         """Send the probe as a real invocation, through `adapter` where one is given."""
+        if probe.ping_alone:
+            return (await self.call("GET", "/ping", timeout_s=timeout_s))[0]
         headers = {"Content-Type": probe.content_type, "Accept": "application/json"}
         if adapter is not None:
             headers |= {ADAPTER_ID_HEADER: adapter.id, ADAPTER_ALIAS_HEADER: adapter.alias}

@@ -1,8 +1,11 @@
-"""Launch orders of copies: a program with its variables, or a container."""
+"""Launch orders of copies by their image's rule: a program with its variables, or a container."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
+from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopySpec
+from hostelry.domain.model import Container
 from hostelry.fleet.launch.container_order import (
     container_environment,
     container_order,
@@ -11,9 +14,34 @@ from hostelry.fleet.launch.container_order import (
 from hostelry.fleet.launch.environment import CopyPlace, program_environment
 from hostelry.fleet.launch.launcher import LaunchOrder
 from hostelry.fleet.records import CopyFolder
+from hostelry.fleet.rules.frameworks import why_not_trusted
 from hostelry.fleet.rules.given_variables import left_out
-from hostelry.fleet.rules.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRule
+from hostelry.fleet.rules.images import (
+    PROBE_BODY,
+    PROBE_CONTENT_TYPE,
+    ImageRule,
+    ImageRules,
+    multi_model_rule,
+    unknown_image,
+    with_own_probe,
+)
 from hostelry.fleet.rules.limits import DISK_VARIABLE
+
+
+def rule_of(
+    container: Container, images_file: Path, operator: Mapping[str, str], *, has_own_user: bool
+) -> ImageRule:
+    """The rule of the container's image in the operator's current file. Raises TerminalError."""
+    rule = ImageRules.load(images_file).resolve(container.image)
+    if rule is None:
+        raise TerminalError(unknown_image(container.image, images_file))
+    if rule.kind == "predictive":
+        refusal = why_not_trusted(operator, has_own_user=has_own_user)
+        if refusal is not None:
+            raise TerminalError(refusal)
+    if container.is_multi_model:
+        return multi_model_rule(rule, container.image)
+    return with_own_probe(rule, container.environment)
 
 
 def launch_order(

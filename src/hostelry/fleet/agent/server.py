@@ -1,5 +1,6 @@
-"""HTTP server of an agent (docs/architecture.md section 5). Every call carries the internal key.
+"""HTTP server of an agent (docs/architecture.md section 5). Every call carries a key.
 
+It is the internal one; for the models of a copy, which gateways lease, the copy's.
 Listens on loopback, on a port of the kernel's choice.
 """
 
@@ -13,7 +14,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
@@ -22,6 +23,8 @@ from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.server_end import EndsWithServer
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.models.copy_models import PREFIX as LEASES
+from hostelry.fleet.agent.models.lease_server import LeaseRoutes
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +51,13 @@ class AgentRoutes:
         refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
         app = Starlette(routes=routes)
         guarded = KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal)
-        return EndsWithServer(OwnHostsOnly(guarded))
+        leases = LeaseRoutes(self._agent.models_of).app()
+
+        async def either(scope: Scope, receive: Receive, send: Send) -> None:
+            is_lease = str(scope.get("path", "")).startswith(f"{LEASES}/")
+            await (leases if is_lease else guarded)(scope, receive, send)
+
+        return EndsWithServer(OwnHostsOnly(either))
 
     async def put_copies(self, request: Request) -> Response:
         """PUT /copies: all desired copies; answers once they are on disk."""

@@ -15,14 +15,14 @@ def container_sources(
 ) -> tuple[ArtifactSource | None, Mapping[str, ArtifactSource]]:
     """The model's source, and the source each model variable names (those with an s3:// value).
 
-    The model server resolves a Hugging Face id itself.
+    The model server resolves a Hugging Face id itself; a multi-model container has no model yet.
     """
     named = {
         name: _named_source(value)
         for name in MODEL_VARIABLES
         if (value := container.environment.get(name, "")).startswith("s3://")
     }
-    return container.source, named
+    return (None if container.is_multi_model else container.source), named
 
 
 def hub_model(container: Container) -> str | None:

@@ -131,6 +131,7 @@ def contract_variables(
         **{f"{ARTIFACT_PREFIX}{name}": folder for name, folder in substitutes.items()},
         "SAGEMAKER_BIND_TO_PORT": str(place.port),
         "HOSTELRY_MODEL_DIR": str(place.model_folder),
+        **({"SAGEMAKER_MULTI_MODEL": "true"} if spec.container.is_multi_model else {}),
         **_reservation(spec.requirements, place.shape),
         **device_variables(visible_devices(spec, place.devices)),
         MARKER_VARIABLE: str(place.folder),

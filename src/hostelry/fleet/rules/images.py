@@ -66,7 +66,8 @@ class Probe:
     the first element of a list; with `or_vector` a list of numbers, or labels with scores, will do.
     With `any_answer` a refusal that shows the route to exist is
     enough: no request is known that the server answers with 200. With `model_errors` so is a 500,
-    where the server has that of the model's own functions only.
+    where the server has that of the model's own functions only. With `ping_alone` none is sent:
+    there is no model yet.
     """
 
     content_type: str
@@ -75,6 +76,7 @@ class Probe:
     or_vector: bool = False
     any_answer: bool = False
     model_errors: bool = False
+    ping_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +229,17 @@ def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule
         return rule
     content_type = environment.get(PROBE_CONTENT_TYPE) or "application/json"
     return replace(rule, probe=Probe(content_type=content_type, body=body.encode()))
+
+
+def multi_model_rule(rule: ImageRule, image: str) -> ImageRule:
+    """The rule for a container of many models, which it loads later. Raises TerminalError."""
+    if rule.kind in ("lmi", "drill"):
+        raise TerminalError(
+            f'The image "{image}" is served by a built-in server of one model, and Mode is '
+            "MultiModel. Many adapters of one base are inference components; many models "
+            "need an image with SageMaker's multi-model contract."
+        )
+    return replace(rule, probe=replace(rule.probe, ping_alone=True))
 
 
 def framework_rule(repository: str, tag: str) -> ImageRule | None:

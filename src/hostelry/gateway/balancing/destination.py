@@ -106,7 +106,12 @@ def _check_kind(endpoint: EndpointRoute, invocation: InvokeRequest) -> None:
             f"Endpoint {endpoint.name} has no explainer; EnableExplanations cannot be used on it. "
             "Leave the header out."
         )
-    if invocation.target_model is not None:
+    if invocation.target_model is None and is_multi_model(endpoint):
+        raise _invalid(
+            f"Endpoint {endpoint.name} is a multi-model endpoint; name the model to invoke as "
+            "TargetModel, its path below the model's ModelDataUrl."
+        )
+    if invocation.target_model is not None and not is_multi_model(endpoint):
         raise _invalid(
             f"Endpoint {endpoint.name} is not a multi-model endpoint; TargetModel "
             f"{invocation.target_model} cannot be invoked on it."
@@ -163,6 +168,11 @@ def _variant(
     if variant is None or not variant.copies:
         raise NoCopyError(table.variant(endpoint, variant or _heaviest(endpoint.variants)))
     return table.variant(endpoint, variant)
+
+
+def is_multi_model(endpoint: EndpointRoute) -> bool:
+    """Whether requests to the endpoint name a model."""
+    return any(variant.is_multi_model for variant in endpoint.variants)
 
 
 def failure_text(failed: FailedComponent) -> str:

@@ -26,11 +26,18 @@ IGNORED_FIELDS = "x-hostelry-ignored-fields"
 
 
 def invocation_head(
-    invocation: InvokeRequest, destination: Destination, request: HttpRequest, request_id: str
+    invocation: InvokeRequest,
+    destination: Destination,
+    request: HttpRequest,
+    request_id: str,
+    model_id: str | None = None,
 ) -> bytes:
-    """``POST /invocations`` for `invocation`, which `request` is, on a copy of `destination`."""
+    """``POST /invocations`` for `invocation`, which `request` is, on a copy of `destination`.
+
+    For a model of a multi-model copy it is ``POST /models/ID/invoke``.
+    """
     return post_head(
-        "/invocations",
+        "/invocations" if model_id is None else f"/models/{model_id}/invoke",
         len(request.body),
         (
             FORWARDED_STREAM if invocation.stream else FORWARDED,
@@ -39,6 +46,7 @@ def invocation_head(
             ("X-Amzn-SageMaker-Custom-Attributes", invocation.custom_attributes),
             ("X-Amzn-SageMaker-Inference-Id", invocation.inference_id),
             ("X-Amzn-SageMaker-Session-Id", invocation.session_id),
+            ("X-Amzn-SageMaker-Target-Model", invocation.target_model),
             (ADAPTER_IDENTIFIER, destination.adapter_id),
             (ADAPTER_ALIAS, destination.adapter_alias),
             ("x-request-id", request_id),

@@ -5,6 +5,7 @@ Source: SageMaker runtime API reference, InvokeEndpoint, ModelError; wording as 
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.log_source import component_group, endpoint_group
+from hostelry.gateway.balancing.model_balancer import TargetModelRefusedError
 from hostelry.gateway.http.reply import DeadlineError, TooLargeError, UpstreamError
 from hostelry.gateway.route_table import Destination
 
@@ -37,6 +38,20 @@ def answered_with_error(
 def gave_no_answer(destination: Destination, error: UpstreamError) -> ModelError:
     """The error for a container that took the request and gave no whole answer."""
     return _model_error(destination, 0, _reason(error))
+
+
+def refused_model(destination: Destination, refusal: TargetModelRefusedError) -> ServiceError:
+    """The error for a model of a multi-model endpoint that cannot be had.
+
+    not below ModelDataUrl, or no such object     ValidationError (400)
+    not loaded within the time that it may take   ModelNotReadyException (429)
+    it does not load                              ModelError (424)
+    """
+    if refusal.status == 400:
+        return ServiceError("ValidationError", str(refusal), 400)
+    if refusal.status == 429:
+        return ServiceError("ModelNotReadyException", str(refusal), 429)
+    return _model_error(destination, refusal.model_status or 0, str(refusal))
 
 
 def log_group(destination: Destination) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from msgspec import structs
 
@@ -17,7 +18,12 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.scope import Scope
 from hostelry.gateway.balancing.destination import find_destination, unavailable
-from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer
+from hostelry.gateway.balancing.load_balancer import InFlightRequest
+from hostelry.gateway.balancing.model_balancer import (
+    Balancers,
+    ModelRequest,
+    TargetModelRefusedError,
+)
 from hostelry.gateway.balancing.sessions import (
     CLOSED_SESSION_ID,
     Sessions,
@@ -32,6 +38,7 @@ from hostelry.gateway.handlers.model_error import (
     ModelError,
     answered_with_error,
     gave_no_answer,
+    refused_model,
 )
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
@@ -62,7 +69,7 @@ class RuntimeHandler:
         self,
         callers: Callers,
         routes: RouteSource,
-        copies: LoadBalancer,
+        balancers: Balancers,
         pending_queue: PendingQueue,
         limits: InvocationLimits,
         draw: Callable[[], float],
@@ -70,7 +77,8 @@ class RuntimeHandler:
     ) -> None:
         self._callers = callers
         self._routes = routes
-        self._copies = copies
+        self._copies = balancers.copies
+        self._models = balancers.models
         self._pending_queue = pending_queue
         self._max_answer_bytes = limits.max_answer_bytes
         self._invoke_timeouts = Timeouts(total_s=limits.invoke_timeout_s)
@@ -138,8 +146,22 @@ class RuntimeHandler:
         has_session = invocation.session_id not in (None, NEW_SESSION)
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
-            head = invocation_head(invocation, destination, request, request_id)
             try:
+                if invocation.target_model is not None:
+                    return await self._models.send(
+                        destination.copies,
+                        ModelRequest(
+                            target=invocation.target_model,
+                            head=partial(
+                                invocation_head, invocation, destination, request, request_id
+                            ),
+                            body=request.body,
+                            timeouts=timeouts,
+                            whole_below_bytes=whole_below_bytes,
+                            chosen=measured.chosen,
+                        ),
+                    )
+                head = invocation_head(invocation, destination, request, request_id)
                 return await self._copies.send(
                     destination.copies,
                     destination.routing,
@@ -154,6 +176,9 @@ class RuntimeHandler:
                     measured.got_no_answer()
                     raise unavailable(destination.endpoint_name) from None
                 raise
+            except TargetModelRefusedError as error:
+                measured.refused_by_model(error.model_status or error.status)
+                raise refused_model(destination, error) from error
             except UpstreamError as error:
                 measured.got_no_answer()
                 raise gave_no_answer(destination, error) from error

@@ -119,6 +119,9 @@ def _variant_route(
         routing=variant.variant.routing,
         copies=routes,
         waiting_for=None if routes else _waiting_for(None, copies),
+        is_multi_model=any(
+            container.is_multi_model for model in variant.models for container in model.containers
+        ),
     )
 
 
@@ -188,7 +191,12 @@ def _routing(endpoint: Endpoint, variant_name: str) -> RoutingStrategy:
 
 def _copy_routes(copies: Iterable[Copy]) -> tuple[CopyRoute, ...]:
     routes = [
-        CopyRoute(id=copy.spec.id, address=copy.status.address, key=copy.status.key)
+        CopyRoute(
+            id=copy.spec.id,
+            address=copy.status.address,
+            key=copy.status.key,
+            models_address=copy.status.models_address,
+        )
         for copy in copies
         if is_routable(copy) and copy.status.address is not None
     ]

@@ -171,10 +171,24 @@ def test_one_container_in_a_list_is_the_model(call: Call) -> None:
             id="direct invocation",
         ),
         pytest.param({"PrimaryContainer": {}}, "PrimaryContainer.Image is required", id="no image"),
+        *(
+            pytest.param(
+                {"PrimaryContainer": {"Image": IMAGE, "Mode": "MultiModel", **more}}, text, id=name
+            )
+            for name, more, text in (
+                ("many models nowhere", {}, "PrimaryContainer.ModelDataUrl is required for Mode"),
+                ("one archive of many", {"ModelDataUrl": "s3://b/m.tar.gz"}, "names an archive"),
+                (
+                    "many models as a source",
+                    {"ModelDataSource": {"S3DataSource": S3_SOURCE}},
+                    "ModelDataSource does not go with Mode MultiModel",
+                ),
+            )
+        ),
         pytest.param(
-            {"PrimaryContainer": {"Image": IMAGE, "Mode": "MultiModel"}},
-            "PrimaryContainer.Mode=MultiModel is not supported",
-            id="a multi-model container",
+            {"PrimaryContainer": {"Image": IMAGE, "MultiModelConfig": {}}},
+            "MultiModelConfig is for Mode MultiModel only",
+            id="a setting of many models for one",
         ),
         pytest.param(
             {"PrimaryContainer": {"ModelPackageName": "p"}},

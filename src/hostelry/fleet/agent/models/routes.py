@@ -5,12 +5,14 @@ model is ours: what its process takes.
 """
 
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 
 from hostelry.base.json import decode
 from hostelry.fleet.agent.model_server import Answer, ModelServer
 
+MAX_PAGES = 1000
 UNLOAD_TIMEOUT_S = 60.0
 DESCRIBE_TIMEOUT_S = 10.0
 
@@ -21,13 +23,26 @@ class _Described(msgspec.Struct):
     memory_bytes: int | None = msgspec.field(default=None, name="memoryBytes")
 
 
+class _ListedModel(msgspec.Struct):
+    """A model in GET /models."""
+
+    model_name: str = msgspec.field(name="modelName")
+
+
+class _Listing(msgspec.Struct):
+    """The part of GET /models that is read."""
+
+    models: list[_ListedModel]
+    next_page_token: str | None = msgspec.field(default=None, name="nextPageToken")
+
+
 class HttpModelRoutes:
     """Implements `ModelRoutes` over a copy's HTTP."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
 
-    async def load(self, model_id: str, folder: Path, timeout_s: float) -> Answer:
+    async def load(self, model_id: str, folder: Path | str, timeout_s: float) -> Answer:
         """POST /models; a model that is loaded already (409) is a success."""
         answer, _ = await self._server.call(
             "POST",
@@ -44,6 +59,26 @@ class HttpModelRoutes:
             "DELETE", f"/models/{model_id}", timeout_s=UNLOAD_TIMEOUT_S
         )
         return Answer(status=404) if answer.status == 404 else answer
+
+    async def loaded(self) -> list[str]:
+        """The ids of the loaded models, of every page of GET /models."""
+        found: list[str] = []
+        page = ""
+        for _ in range(MAX_PAGES):
+            answer, body = await self._server.call(
+                "GET", f"/models{page}", timeout_s=DESCRIBE_TIMEOUT_S
+            )
+            if answer.fault is not None:
+                break
+            try:
+                listed = decode(body, _Listing)
+            except msgspec.DecodeError:
+                break
+            found += [it.model_name for it in listed.models]
+            if not listed.next_page_token:
+                break
+            page = f"?next_page_token={quote(listed.next_page_token, safe='')}"
+        return found
 
     async def memory_bytes(self, model_id: str) -> int | None:
         """`memoryBytes` of GET /models/ID; None where there is none."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hostelry.base.errors import HostelryError
+from hostelry.domain.model import ModelCacheSetting
 from hostelry.fleet.agent.models.loading import ModelLoading
 from hostelry.fleet.agent.models.tiers import HostedModel, ModelTiers, Ticket
 from hostelry.fleet.agent.models.values import (
@@ -25,7 +26,7 @@ from hostelry.fleet.agent.models.values import (
     TargetModelLoadError,
     check_target,
 )
-from hostelry.placement.model_cache_values import CachedModel, Eviction, ModelCacheSetting
+from hostelry.placement.model_cache_values import CachedModel, Eviction
 
 MAX_FAILURES = 10_000
 
@@ -107,6 +108,7 @@ class TargetModels:
 
     def restarted(self) -> None:
         """Record that the container started again, without any model."""
+        self._failures.clear()
         for facts in self._tiers.facts:
             self.lost(facts.key)
 

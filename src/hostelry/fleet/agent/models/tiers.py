@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
+from hostelry.domain.model import ModelCacheSetting
 from hostelry.fleet.agent.models.values import (
     TargetModelDeps,
     TargetModelLimits,
@@ -24,7 +25,6 @@ from hostelry.placement.model_cache import (
 from hostelry.placement.model_cache_values import (
     CachedModel,
     Eviction,
-    ModelCacheSetting,
     ModelCacheState,
     ModelsInUse,
     ModelTier,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from hostelry.base.clock import ManualClock
+from hostelry.domain.model import ModelCacheSetting
 from hostelry.fleet.agent.model_server import Answer
 from hostelry.fleet.agent.models.target_models import TargetModels
 from hostelry.fleet.agent.models.values import TargetModelDeps, TargetModelLimits
@@ -14,7 +15,7 @@ from hostelry.fleet.artifacts.protocol import (
     ArtifactUnavailableError,
     Fetch,
 )
-from hostelry.placement.model_cache_values import ModelCacheSetting, ModelTier
+from hostelry.placement.model_cache_values import ModelTier
 
 MB = 1024 * 1024
 LIMITS = TargetModelLimits(memory_bytes=100 * MB, disk_bytes=1000 * MB, wait_s=5.0)

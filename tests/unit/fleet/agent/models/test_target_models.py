@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
 
+from hostelry.domain.model import ModelCacheSetting
 from hostelry.fleet.agent.model_server import Answer
 from hostelry.fleet.agent.models.values import (
     ModelNotReadyError,
@@ -16,7 +17,7 @@ from hostelry.fleet.agent.models.values import (
     TargetModelLoadError,
     check_target,
 )
-from hostelry.placement.model_cache_values import ModelCacheSetting, ModelTier
+from hostelry.placement.model_cache_values import ModelTier
 
 MEMORY, DISK = ModelTier.MEMORY, ModelTier.DISK
 HANGS_AFTER_S = 20.0  # of real time: a test that waits for ever fails

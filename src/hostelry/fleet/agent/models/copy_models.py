@@ -1,0 +1,151 @@
+"""The models of one multi-model copy, and the leases by which gateways use them.
+
+A lease keeps its model loaded. It ends by its release, or after MAX_LEASE_S: the gateway may be
+gone, and no request takes longer.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.base.clock import Clock, MonotonicClock
+from hostelry.domain.copy import CopySpec
+from hostelry.domain.shape import Shape
+from hostelry.fleet.agent.adapter_mount import AdapterMount
+from hostelry.fleet.agent.deps import CopyDeps
+from hostelry.fleet.agent.model_server import Answer, ModelServer
+from hostelry.fleet.agent.models.routes import HttpModelRoutes
+from hostelry.fleet.agent.models.target_models import TargetModels
+from hostelry.fleet.agent.models.values import ModelUse, TargetModelDeps, TargetModelLimits
+from hostelry.fleet.artifacts.protocol import Artifacts
+
+PREFIX = "/target-models"  # of the agent's routes
+MAX_LEASE_S = 600.0  # above the time limit of a stream
+MODEL_SHARE = 0.9  # of a copy's memory; the rest is the server's own
+MAX_DISK_BYTES = 32 * 1024**3
+DISK_SHARE = 0.5  # of what is free
+NOT_SERVING = Answer(fault="the model server is not ready", status=503)
+
+
+class ServedRoutes:
+    """The model routes of the copy's process that serves now; a container sees other paths."""
+
+    def __init__(self) -> None:
+        self._routes: HttpModelRoutes | None = None
+        self._mount: AdapterMount | None = None
+
+    async def use(self, server: ModelServer, mount: AdapterMount | None) -> None:
+        """Use a server that is ready; what it has loaded for an earlier agent is unloaded."""
+        routes = HttpModelRoutes(server)
+        for model_id in await routes.loaded():
+            await routes.unload(model_id)
+        self._routes, self._mount = routes, mount
+
+    async def load(self, model_id: str, folder: Path, timeout_s: float) -> Answer:
+        """POST /models."""
+        if self._routes is None:
+            return NOT_SERVING
+        path = str(folder)
+        if self._mount is not None:
+            try:
+                path = await self._mount.place(model_id, folder)
+            except OSError as error:
+                return Answer(fault=f"its files cannot be given to the container: {error}")
+        return await self._routes.load(model_id, path, timeout_s)
+
+    async def unload(self, model_id: str) -> Answer:
+        """DELETE /models/ID."""
+        if self._routes is None:
+            return NOT_SERVING
+        answer = await self._routes.unload(model_id)
+        if self._mount is not None:
+            await self._mount.remove(model_id)
+        return answer
+
+    async def memory_bytes(self, model_id: str) -> int | None:
+        """The measured memory of the model."""
+        return None if self._routes is None else await self._routes.memory_bytes(model_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A model in use by a gateway."""
+
+    id: str
+    use: ModelUse
+    end: asyncio.TimerHandle
+
+
+class CopyModels:
+    """The models of a copy. `note` takes lines for its log."""
+
+    def __init__(
+        self,
+        spec: CopySpec,
+        artifacts: Artifacts,
+        clock: Clock,
+        limits: TargetModelLimits,
+        note: Callable[[str], None],
+    ) -> None:
+        assert spec.container.source is not None
+        self._routes = ServedRoutes()
+        deps = TargetModelDeps(routes=self._routes, artifacts=artifacts, clock=clock, note=note)
+        self._models = TargetModels(
+            spec.id, spec.container.source.uri, deps, limits, spec.container.model_cache
+        )
+        self._leases: dict[str, Lease] = {}
+
+    async def served_by(self, server: ModelServer, mount: AdapterMount | None) -> None:
+        """Load models into this server from now on; it has none."""
+        await self._routes.use(server, mount)
+        self._models.restarted()
+
+    async def acquire(self, target: str) -> Lease:
+        """The model, loaded, until `release`. Raises as TargetModels.acquire does."""
+        use = await self._models.acquire(target)
+        lease_id = secrets.token_hex(8)
+        end = asyncio.get_running_loop().call_later(MAX_LEASE_S, self.release, lease_id)
+        lease = self._leases[lease_id] = Lease(lease_id, use, end)
+        return lease
+
+    def release(self, lease_id: str, *, lost: bool = False) -> None:
+        """End the lease, if it has not ended; `lost`: the server did not have the model."""
+        lease = self._leases.pop(lease_id, None)
+        if lease is None:
+            return
+        lease.end.cancel()
+        if lost:
+            self._models.lost(lease.use.target)
+        self._models.release(lease.use)
+
+    async def close(self) -> None:
+        """End the loads under way and all leases."""
+        for lease_id in list(self._leases):
+            self.release(lease_id)
+        await self._models.close()
+
+
+def copy_models(spec: CopySpec, deps: CopyDeps, note: Callable[[str], None]) -> CopyModels | None:
+    """The models of a copy; None where it has one model."""
+    if not spec.container.is_multi_model:
+        return None
+    limits = model_limits(deps.shape, deps.images_file.parent)
+    return CopyModels(spec, deps.artifacts, MonotonicClock(), limits, note)
+
+
+def leases_address(agent_address: str, copy_id: str) -> str:
+    """Where gateways lease the copy's models."""
+    return f"{agent_address}{PREFIX}/{copy_id}"
+
+
+def model_limits(shape: Shape, folder: Path) -> TargetModelLimits:
+    """The memory and disk for models on an instance of `shape` with its files in `folder`."""
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return TargetModelLimits(
+        memory_bytes=int(MODEL_SHARE * min(shape.memory_bytes, machine_bytes)),
+        disk_bytes=min(MAX_DISK_BYTES, int(DISK_SHARE * shutil.disk_usage(folder).free)),
+    )

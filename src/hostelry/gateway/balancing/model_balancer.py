@@ -1,0 +1,239 @@
+"""Sends a request for a model of a multi-model endpoint to a copy that has it, or loads it first.
+
+The copy's agent keeps the model loaded while a lease on it lasts: one is taken before the request
+is sent, and given back after its last byte.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hostelry.base.errors import HostelryError
+from hostelry.base.json import decode
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import CopyRoute
+from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer, head_end
+from hostelry.gateway.balancing.model_homes import ModelHomes
+from hostelry.gateway.balancing.outstanding import InFlightCounts
+from hostelry.gateway.http.reply import ConnectError, Reply, ReplyPhase, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts, Upstream
+
+log = logging.getLogger(__name__)
+LEASE_TIMEOUTS = Timeouts(total_s=65.0)  # an agent lets a request wait 60 s for its model
+RELEASE_TIMEOUTS = Timeouts(total_s=10.0)
+MAX_LEASE_BYTES = 64 * 1024
+MAX_BACKGROUND = 64  # releases excluded
+REFUSALS = (400, 424, 429)
+NOT_LOADED = 404
+Head = Callable[[str], bytes]
+Chosen = Callable[[str, int], None]
+
+
+class TargetModelRefusedError(HostelryError):
+    """The copy cannot serve the model; `status` is the agent's, `model_status` the container's."""
+
+    def __init__(self, status: int, message: str, model_status: int | None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.model_status = model_status
+
+
+class ModelLease(msgspec.Struct):
+    """A model that a copy keeps loaded."""
+
+    lease: str
+    model_id: str
+    hit: bool
+    waited_s: float
+
+
+class _Refusal(msgspec.Struct):
+    message: str
+    status: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """A request for a model: `head` makes the request's head for the id that a copy has for it."""
+
+    target: str
+    head: Head
+    body: bytes
+    timeouts: Timeouts
+    whole_below_bytes: int | None
+    chosen: Chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balancers:
+    """The balancers of requests for copies, and of those for models on copies."""
+
+    copies: LoadBalancer
+    models: "ModelBalancer"
+
+
+class ModelBalancer:
+    """Chooses copies for models, and leases these there.
+
+    Args:
+        copies: sends requests to copies.
+        pool: connections to agents.
+        outstanding: requests in flight on copies.
+        homes: where models are.
+        now_s: seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        copies: LoadBalancer,
+        pool: Upstream,
+        outstanding: InFlightCounts,
+        homes: ModelHomes,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._copies = copies
+        self._pool = pool
+        self._outstanding = outstanding
+        self._homes = homes
+        self._now_s = now_s
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def send(self, copies: Sequence[CopyRoute], request: ModelRequest) -> InFlightRequest:
+        """Send the request to one of `copies`; returns once the head of its answer has come.
+
+        outcome                                    next
+        agent or copy refuse the connection        another copy is tried
+        all of them do                             ConnectError: the request was not processed
+        the copy has lost the model (404)          it is loaded again, once
+        the model cannot be had                    TargetModelRefusedError
+        otherwise                                  as LoadBalancer.send
+        """
+        left = list(copies)
+        refusal = ConnectError("There is no copy to connect to.")
+        while left:
+            counts = [self._outstanding.of(copy.id) for copy in left]
+            choice = self._homes.choose(left, counts, request.target)
+            copy = left[choice.index]
+            if choice.copy_to is not None:
+                self._copy_to(left[choice.copy_to], request.target)
+            try:
+                return await self._send_to(copy, request, counts[choice.index])
+            except ConnectError as error:
+                self._homes.forget(copy)
+                left.remove(copy)
+                refusal = error
+        raise refusal
+
+    async def close(self) -> None:
+        """End what is under way in the background."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    async def _send_to(
+        self, copy: CopyRoute, request: ModelRequest, outstanding: int
+    ) -> InFlightRequest:
+        sent = await self._leased(copy, request, outstanding)
+        if sent.reply.status != NOT_LOADED:
+            return sent
+        sent.close()
+        return await self._leased(copy, request, outstanding)
+
+    async def _leased(
+        self, copy: CopyRoute, request: ModelRequest, outstanding: int
+    ) -> InFlightRequest:
+        lease = await self._lease(copy, request.target)
+        began_s = self._now_s()
+        try:
+            sent = await self._copies.send(
+                (copy,),
+                RoutingStrategy.RANDOM,
+                (request.head(lease.model_id), request.body),
+                request.timeouts,
+                request.whole_below_bytes,
+                chosen=request.chosen,
+            )
+        except BaseException:
+            self._release(copy, lease, lost=False)
+            raise
+
+        def ended(reply: Reply) -> None:
+            is_lost = reply.status == NOT_LOADED
+            self._release(copy, lease, lost=is_lost)
+            if is_lost:
+                self._homes.failed(copy, request.target)
+            elif reply.phase is ReplyPhase.WHOLE:
+                self._homes.answered(copy, (self._now_s() - began_s) * 1000, outstanding)
+
+        return InFlightRequest(copy, sent.reply, sent.close, ended)
+
+    async def _lease(self, copy: CopyRoute, target: str) -> ModelLease:
+        """A lease of the model. Raises TargetModelRefusedError, ConnectError."""
+        try:
+            status, body = await self._call(
+                copy, "acquire", msgspec.json.encode({"target": target}), LEASE_TIMEOUTS
+            )
+            if status == 200:
+                lease = decode(body, ModelLease)
+                self._homes.acquired(copy, target, hit=lease.hit, waited_s=lease.waited_s)
+                return lease
+            refused = decode(body, _Refusal) if status in REFUSALS else None
+        except (UpstreamError, msgspec.DecodeError) as error:
+            raise ConnectError(f"The copy's agent gave no answer: {error}") from error
+        self._homes.failed(copy, target)
+        if refused is None:
+            raise ConnectError(f"The copy's agent answered {status}.")
+        raise TargetModelRefusedError(status, refused.message, refused.status)
+
+    def _release(self, copy: CopyRoute, lease: ModelLease, *, lost: bool) -> None:
+        """Give the lease back; where the agent does not answer it ends by its time limit."""
+
+        async def release() -> None:
+            body = msgspec.json.encode({"lease": lease.lease, "lost": lost})
+            try:
+                await self._call(copy, "release", body, RELEASE_TIMEOUTS)
+            except UpstreamError as error:
+                log.info("the lease of a model on copy %s is not given back: %s", copy.id, error)
+
+        self._in_background(release())
+
+    def _copy_to(self, copy: CopyRoute, target: str) -> None:
+        """Have the copy load the model, too, for requests to come."""
+        if len(self._background) >= MAX_BACKGROUND:
+            return
+
+        async def load() -> None:
+            try:
+                lease = await self._lease(copy, target)
+            except (ConnectError, TargetModelRefusedError) as error:
+                log.info("copy %s does not load model %s: %s", copy.id, target, error)
+                return
+            self._release(copy, lease, lost=False)
+
+        self._in_background(load())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _call(
+        self, copy: CopyRoute, action: str, body: bytes, timeouts: Timeouts
+    ) -> tuple[int, bytes]:
+        """The status and body of the agent's answer. Raises UpstreamError."""
+        address, _, path = (copy.models_address or "").removeprefix("http://").partition("/")
+        head = (
+            f"POST /{path}/{action} HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        ).encode("latin-1")
+        reply = await self._pool.send(
+            f"http://{address}", (head + head_end(copy.key), body), timeouts, MAX_LEASE_BYTES
+        )
+        try:
+            return reply.status, await reply.body(MAX_LEASE_BYTES)
+        finally:
+            reply.close()

@@ -1,0 +1,118 @@
+"""Models of multi-model copies: where this process expects them, and what loading them costs."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from hostelry.domain.routes import CopyRoute
+from hostelry.routing.latency import LatencyEstimate
+from hostelry.routing.model_choice import WINDOW_S, InstanceView, ModelChoice, choose_for_model
+
+MAX_COPIES = 4096  # remembered; beyond it the least recently used is forgotten
+MAX_MODELS = 10_000  # remembered of each copy, and of which requests are counted
+PRIOR_LOAD_MS = 1000.0
+KEPT = 0.8  # weight of earlier loads
+
+
+class CopyMemory:
+    """The models that one copy is expected to have since it began to listen at `address`.
+
+    Each has the second at which its load is expected to end.
+    """
+
+    __slots__ = ("address", "latency", "load_ms", "models")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.models: OrderedDict[str, float] = OrderedDict()
+        self.load_ms = PRIOR_LOAD_MS
+        self.latency = LatencyEstimate()
+
+
+class ModelHomes:
+    """Chooses copies for models from the history of what was sent to them.
+
+    Args:
+        now_s: seconds of a clock that never goes back.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._copies: OrderedDict[str, CopyMemory] = OrderedDict()
+        self._requests: OrderedDict[str, tuple[float, float]] = OrderedDict()  # decayed, and when
+
+    def choose(
+        self, copies: Sequence[CopyRoute], outstanding: Sequence[int], target: str
+    ) -> ModelChoice:
+        """The choice among `copies`, at least one, for a request; records that it will be there."""
+        now_s = self._now_s()
+        memories = [self._memory(copy) for copy in copies]
+        views = [
+            view_of(copy, memory, count, target, now_s)
+            for copy, memory, count in zip(copies, memories, outstanding, strict=True)
+        ]
+        choice = choose_for_model(target, views, self._counted(target, now_s))
+        for index in (choice.index, choice.copy_to):
+            if index is not None:
+                self._expect(memories[index], target, views[index], now_s)
+        return choice
+
+    def acquired(self, copy: CopyRoute, target: str, *, hit: bool, waited_s: float) -> None:
+        """Learn that the copy has the model, for which a request waited."""
+        memory = self._memory(copy)
+        memory.models[target] = self._now_s()
+        if not hit:
+            memory.load_ms = KEPT * memory.load_ms + (1 - KEPT) * waited_s * 1000
+
+    def answered(self, copy: CopyRoute, took_ms: float, outstanding: int) -> None:
+        """Learn from a whole answer that took `took_ms`, with `outstanding` requests before it."""
+        self._memory(copy).latency.answered(took_ms, outstanding, loaded=False)
+
+    def failed(self, copy: CopyRoute, target: str) -> None:
+        """Learn that the copy does not have the model."""
+        self._memory(copy).models.pop(target, None)
+
+    def forget(self, copy: CopyRoute) -> None:
+        """Drop what is known of a copy that has gone, or was restarted."""
+        self._copies.pop(copy.id, None)
+
+    def _memory(self, copy: CopyRoute) -> CopyMemory:
+        memory = self._copies.get(copy.id)
+        if memory is None or memory.address != copy.address:
+            memory = self._copies[copy.id] = CopyMemory(copy.address)
+            if len(self._copies) > MAX_COPIES:
+                self._copies.popitem(last=False)
+        self._copies.move_to_end(copy.id)
+        return memory
+
+    def _counted(self, target: str, now_s: float) -> float:
+        """The requests for the model within the last window, this one included; older ones fade."""
+        count, at_s = self._requests.pop(target, (0.0, now_s))
+        count = count * math.exp((at_s - now_s) / WINDOW_S) + 1.0
+        self._requests[target] = (count, now_s)
+        if len(self._requests) > MAX_MODELS:
+            self._requests.popitem(last=False)
+        return count
+
+    @staticmethod
+    def _expect(memory: CopyMemory, target: str, view: InstanceView, now_s: float) -> None:
+        if not view.is_home:
+            memory.models[target] = now_s + view.load_ms / 1000
+            if len(memory.models) > MAX_MODELS:
+                memory.models.popitem(last=False)
+        memory.models.move_to_end(target)
+
+
+def view_of(
+    copy: CopyRoute, memory: CopyMemory, outstanding: int, target: str, now_s: float
+) -> InstanceView:
+    """One copy as a request for `target` sees it."""
+    loaded_at_s = memory.models.get(target)
+    left_ms = memory.load_ms if loaded_at_s is None else max(0.0, loaded_at_s - now_s) * 1000
+    return InstanceView(
+        name=copy.id,
+        outstanding=outstanding,
+        service_ms=memory.latency.service_ms,
+        load_ms=left_ms,
+        is_home=loaded_at_s is not None,
+    )

@@ -1,0 +1,190 @@
+"""Leases of models: who may take one, what keeps a model, and what ends a lease."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, FakeFiles
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.copy_key import HEADER
+from hostelry.domain.copy import CopySpec
+from hostelry.domain.model import ArtifactSource, Container, SourceKind
+from hostelry.fleet.agent.model_server import ModelServer
+from hostelry.fleet.agent.models.copy_models import CopyModels
+from hostelry.fleet.agent.models.lease_server import LeaseRoutes
+
+KEY = "secret"
+ADDRESS = "/target-models/c-1"
+Ask = Callable[..., Awaitable[httpx.Response]]
+
+
+class ContainerServer:
+    """A container's model routes; `left` is what an earlier agent has loaded."""
+
+    def __init__(self, left: tuple[str, ...] = ()) -> None:
+        self.loaded = set(left)
+        self.refusal: httpx.Response | None = None
+        self.calls: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.calls.append(f"{request.method} {request.url.path}")
+        if request.method == "POST":
+            if self.refusal is not None:
+                return self.refusal
+            self.loaded.add(json.loads(request.content)["model_name"])
+            return httpx.Response(200)
+        name = request.url.path.removeprefix("/models").strip("/")
+        if request.method == "DELETE":
+            self.loaded.discard(name)
+            return httpx.Response(200)
+        if name:
+            return httpx.Response(200, json={"modelName": name, "memoryBytes": 1024})
+        first, *more = sorted(self.loaded) or [""]
+        page = request.url.params.get("next_page_token")
+        names = more if page else [first][: len(self.loaded)]
+        following = "more" if more and not page else None
+        return httpx.Response(
+            200,
+            json={"models": [{"modelName": it} for it in names], "nextPageToken": following},
+        )
+
+
+def played(
+    folder: Path, play: Callable[[Ask, CopyModels], Awaitable[None]], server: ContainerServer
+) -> None:
+    container = Container(image="i", source=ArtifactSource(uri="s3://b/p/", kind=SourceKind.MODELS))
+    spec = CopySpec(
+        id="c-1", owner="variant/v", container=container, requirements=None,
+        download_timeout_s=60, startup_timeout_s=60,
+    )  # fmt: skip
+    clock = ManualClock(1000.0)
+
+    async def run() -> None:
+        models = CopyModels(spec, FakeFiles(folder, clock), clock, LIMITS, lambda _: None)
+        find = {"c-1": (models, KEY)}.get
+        app = LeaseRoutes(find).app()
+        async with (
+            httpx.AsyncClient(transport=httpx.MockTransport(server)) as to_container,
+            httpx.AsyncClient(
+                transport=httpx.ASGITransport(app), base_url="http://agent", headers={HEADER: KEY}
+            ) as client,
+        ):
+            await models.served_by(ModelServer("http://copy", to_container), None)
+
+            async def ask(path: str, body: Any, **more: Any) -> httpx.Response:
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
+                asking = asyncio.create_task(client.post(path, content=content, **more))
+                while not asking.done():
+                    await asyncio.sleep(0)
+                    clock.advance(0.1)
+                return asking.result()
+
+            await play(ask, models)
+            await models.close()
+
+    asyncio.run(run())
+
+
+def test_a_model_stays_until_its_lease_is_given_back(tmp_path: Path) -> None:
+    server = ContainerServer()
+
+    async def play(ask: Ask, models: CopyModels) -> None:
+        first = (await ask(f"{ADDRESS}/acquire", {"target": "a.tar.gz"})).json()
+        second = (await ask(f"{ADDRESS}/acquire", {"target": "a.tar.gz"})).json()
+        assert (first["hit"], second["hit"]) == (False, True)
+        assert first["waited_s"] > 0
+        assert server.loaded == {first["model_id"]} == {second["model_id"]}
+        for lease in (first["lease"], second["lease"], second["lease"]):
+            answer = await ask(f"{ADDRESS}/release", {"lease": lease})
+            assert answer.status_code == 204, "also for a lease that has ended"
+
+    played(tmp_path, play, server)
+
+
+def test_a_lost_model_is_loaded_again(tmp_path: Path) -> None:
+    server = ContainerServer()
+
+    async def play(ask: Ask, models: CopyModels) -> None:
+        lease = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
+        server.loaded.clear()
+        await ask(f"{ADDRESS}/release", {"lease": lease["lease"], "lost": True})
+        again = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
+        assert not again["hit"]
+        assert server.loaded == {again["model_id"]}
+
+    played(tmp_path, play, server)
+
+
+def test_what_an_earlier_agent_has_loaded_is_unloaded(tmp_path: Path) -> None:
+    server = ContainerServer(left=("x", "y", "z"))
+
+    async def play(ask: Ask, models: CopyModels) -> None:
+        assert server.loaded == set()
+
+    played(tmp_path, play, server)
+    assert server.calls.count("GET /models") == 2, "every page"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "more", "status", "message"),
+    [
+        pytest.param("/target-models/c-2/acquire", {"target": "a"}, {}, 404, "no multi-model copy",
+                     id="another copy"),
+        pytest.param(f"{ADDRESS}/acquire", {"target": "a"}, {"headers": {HEADER: "guess"}}, 403,
+                     "missing or wrong", id="a wrong key"),
+        pytest.param(f"{ADDRESS}/acquire", {"target": "../a"}, {}, 400, "no path below",
+                     id="a path that leads out"),
+        pytest.param(f"{ADDRESS}/acquire", {"target": 7}, {}, 400, "target", id="a number"),
+        pytest.param(f"{ADDRESS}/acquire", b"{", {}, 400, "", id="no JSON"),
+        pytest.param(f"{ADDRESS}/release", b"[" * 9000, {}, 400, "", id="deep JSON"),
+        pytest.param(f"{ADDRESS}/acquire", b"x" * 20_000, {}, 413, "bytes", id="too much"),
+    ],
+)  # fmt: skip
+def test_refusals(
+    tmp_path: Path, path: str, body: Any, more: dict[str, Any], status: int, message: str
+) -> None:
+    async def play(ask: Ask, models: CopyModels) -> None:
+        answer = await ask(path, body, **more)
+        assert answer.status_code == status
+        assert message in answer.text
+
+    played(tmp_path, play, ContainerServer())
+
+
+def test_a_load_that_fails_has_the_containers_status(tmp_path: Path) -> None:
+    server = ContainerServer()
+    server.refusal = httpx.Response(500, text="torn")
+
+    async def play(ask: Ask, models: CopyModels) -> None:
+        answer = await ask(f"{ADDRESS}/acquire", {"target": "a"})
+        assert answer.status_code == 424
+        assert answer.json()["status"] == 500
+        assert "torn" in answer.json()["message"]
+
+    played(tmp_path, play, server)
+
+
+def test_no_model_is_loaded_before_the_server_is_ready(tmp_path: Path) -> None:
+    container = Container(image="i", source=ArtifactSource(uri="s3://b/p/", kind=SourceKind.MODELS))
+    spec = CopySpec(
+        id="c-1", owner="variant/v", container=container, requirements=None,
+        download_timeout_s=60, startup_timeout_s=60,
+    )  # fmt: skip
+    clock = ManualClock()
+
+    async def run() -> None:
+        models = CopyModels(spec, FakeFiles(tmp_path, clock), clock, LIMITS, lambda _: None)
+        asking = asyncio.create_task(models.acquire("a"))
+        while not asking.done():
+            await asyncio.sleep(0)
+            clock.advance(0.1)
+        error = asking.exception()
+        assert "not ready" in str(error)
+        await models.close()
+
+    asyncio.run(run())

@@ -1,0 +1,221 @@
+"""Requests for models: the copy that gets them, their leases, lost models and copies."""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.gateway.routes_sample import COPIES
+
+from hostelry.domain.routes import CopyRoute
+from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer
+from hostelry.gateway.balancing.model_balancer import (
+    ModelBalancer,
+    ModelRequest,
+    TargetModelRefusedError,
+)
+from hostelry.gateway.balancing.model_homes import ModelHomes
+from hostelry.gateway.balancing.outstanding import Outstanding
+from hostelry.gateway.fake import FakeReplyConnection
+from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts
+
+AGENTS = ("http://127.0.0.1:8", "http://127.0.0.1:9")
+MODEL_COPIES = tuple(
+    replace(copy, models_address=f"{agent}/target-models/{copy.id}")
+    for copy, agent in zip(COPIES, AGENTS, strict=True)
+)
+
+
+class Network:
+    """Two copies and their agents. `answers` are the next ones of an address, else 200."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, set[str]] = {agent: set() for agent in AGENTS}
+        self.leases: dict[str, int] = {}
+        self.released: list[dict[str, Any]] = []
+        self.answers: dict[str, list[tuple[int, bytes] | UpstreamError]] = {}
+        self.invoked: list[str] = []
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        head, body = parts
+        status, content = 200, b"ok"
+        waiting = self.answers.get(address)
+        if waiting:
+            given = waiting.pop(0)
+            if isinstance(given, UpstreamError):
+                raise given
+            status, content = given
+        elif address in AGENTS:
+            status, content = self.agent(address, head.split()[1].decode(), json.loads(body))
+        if address not in AGENTS:
+            self.invoked.append(f"{address[-1]} {head.split()[1].decode()}")
+        reply = Reply(FakeReplyConnection())
+        reply.head_came(status, {})
+        reply.chunk_came(content)
+        reply.completed(reusable=True)
+        return reply
+
+    def agent(self, address: str, path: str, asked: dict[str, Any]) -> tuple[int, bytes]:
+        if path.endswith("/release"):
+            self.released.append(asked)
+            self.leases[asked["lease"]] -= 1
+            return 204, b""
+        target, there = asked["target"], self.loaded[address]
+        hit = target in there
+        there.add(target)
+        lease = f"lease-{len(self.leases)}"
+        self.leases[lease] = 1
+        members = {"lease": lease, "model_id": target, "hit": hit, "waited_s": 0.0 if hit else 1.0}
+        return 200, json.dumps(members).encode()
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.now_s = 50.0
+        self.network = Network()
+        self.outstanding = Outstanding()
+        self.placed: list[InFlightRequest] = []
+
+    def play(self, *targets: str, close: bool = True) -> list[int]:
+        """The statuses of one request after the other; `close` ends each before the next."""
+        statuses = []
+
+        async def run() -> None:
+            now = lambda: self.now_s  # noqa: E731
+            copies = LoadBalancer(self.network, self.outstanding, lambda: 0.0, now)
+            models = ModelBalancer(copies, self.network, self.outstanding, ModelHomes(now), now)
+            for target in targets:
+                sent = await models.send(MODEL_COPIES, asked(target))
+                statuses.append(sent.reply.status)
+                self.placed.append(sent)
+                self.now_s += 2.0
+                if close:
+                    sent.close()
+                    await asyncio.sleep(0)
+            for sent in self.placed:
+                sent.close()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await models.close()
+
+        asyncio.run(run())
+        return statuses
+
+
+def asked(target: str) -> ModelRequest:
+    return ModelRequest(
+        target=target,
+        head=lambda model_id: f"POST /models/{model_id}/invoke HTTP/1.1\r\n".encode(),
+        body=b"{}",
+        timeouts=Timeouts(total_s=1),
+        whole_below_bytes=None,
+        chosen=lambda _copy, _count: None,
+    )
+
+
+def test_a_model_is_leased_invoked_and_given_back_where_it_is() -> None:
+    rig = Rig()
+    assert rig.play("a", "b", "a", "a") == [200] * 4
+    homes = {path.partition(" ")[2]: path[0] for path in rig.network.invoked}
+    assert len(rig.network.invoked) == 4
+    assert len({it for it in rig.network.invoked if "/a/" in it}) == 1, "one copy has model a"
+    assert set(homes) == {"/models/a/invoke", "/models/b/invoke"}
+    assert set(rig.network.leases.values()) == {0}
+    assert all(not it["lost"] for it in rig.network.released)
+    assert rig.outstanding.total == 0
+
+
+def test_gateways_that_know_nothing_choose_the_same_copy() -> None:
+    first, second = Rig(), Rig()
+    names = [f"m{number}" for number in range(20)]
+    first.play(*names)
+    second.play(*names)
+    assert first.network.invoked == second.network.invoked
+    assert len({it[0] for it in first.network.invoked}) == 2, "both copies have models"
+
+
+@pytest.mark.parametrize("kind", ["agent", "copy"])
+def test_a_copy_that_is_gone_is_replaced_at_once(kind: str) -> None:
+    rig = Rig()
+    for copy, agent in zip(COPIES, AGENTS, strict=True):
+        if copy is COPIES[0]:
+            address = agent if kind == "agent" else copy.address
+            rig.network.answers[address] = [ConnectError("refused")] * 50
+    assert rig.play(*(f"m{number}" for number in range(10))) == [200] * 10
+    assert {it[0] for it in rig.network.invoked} == {"2"}
+    assert rig.outstanding.total == 0
+
+
+def test_without_any_copy_the_request_was_not_processed() -> None:
+    rig = Rig()
+    for agent in AGENTS:
+        rig.network.answers[agent] = [ConnectError("refused")]
+    with pytest.raises(ConnectError):
+        rig.play("a")
+
+
+def test_a_model_that_the_container_has_lost_is_loaded_again_once() -> None:
+    rig = Rig()
+    for copy in COPIES:
+        rig.network.answers[copy.address] = [(404, b"not loaded")]
+    assert rig.play("a") == [200]
+    assert [it["lost"] for it in rig.network.released] == [True, False]
+    rig = Rig()
+    for copy in COPIES:
+        rig.network.answers[copy.address] = [(404, b"not loaded")] * 3
+    assert rig.play("a") == [404], "and no more than once"
+
+
+@pytest.mark.parametrize(
+    ("status", "model_status"),
+    [
+        pytest.param(400, None, id="no such object"),
+        pytest.param(429, None, id="it takes too long to load"),
+        pytest.param(424, 500, id="it does not load"),
+    ],
+)
+def test_a_model_that_cannot_be_had(status: int, model_status: int | None) -> None:
+    rig = Rig()
+    content = json.dumps({"message": "why", "status": model_status}).encode()
+    for agent in AGENTS:
+        rig.network.answers[agent] = [(status, content)]
+    with pytest.raises(TargetModelRefusedError, match="why") as caught:
+        rig.play("a")
+    assert (caught.value.status, caught.value.model_status) == (status, model_status)
+    assert rig.network.invoked == []
+
+
+@pytest.mark.parametrize(
+    "answer", [(503, b"starting"), (200, b"no JSON"), (424, b"{}"), (403, b"key")]
+)
+def test_an_agent_that_answers_nonsense_is_passed_over(answer: tuple[int, bytes]) -> None:
+    rig = Rig()
+    rig.network.answers[AGENTS[0]] = [answer] * 50
+    assert rig.play("m0", "m1", "m2", "m3") == [200] * 4
+    assert {it[0] for it in rig.network.invoked} == {"2"}
+
+
+def test_a_hot_model_is_loaded_on_another_copy_too() -> None:
+    rig = Rig()
+    rig.play(*["hot"] * 400, close=False)
+    assert all("hot" in there for there in rig.network.loaded.values())
+    assert {it[0] for it in rig.network.invoked} == {"1", "2"}
+    assert set(rig.network.leases.values()) == {0}
+
+
+def test_a_copy_that_was_restarted_is_expected_to_have_nothing() -> None:
+    homes = ModelHomes(lambda: 0.0)
+    (copy, _) = MODEL_COPIES
+    assert homes.choose([copy], [0], "a").loads
+    homes.acquired(copy, "a", hit=False, waited_s=3.0)
+    assert not homes.choose([copy], [0], "a").loads
+    moved: CopyRoute = replace(copy, address="http://127.0.0.1:77")
+    assert homes.choose([moved], [0], "a").loads
