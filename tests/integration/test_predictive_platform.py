@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 from tests.integration.platform import CLI, Platform, clean_environment, until
 from tests.integration.predictive_rig import TRAIN
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.runtimes import VARIABLE, runtime_python
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -278,3 +279,31 @@ def test_a_model_whose_process_dies_is_served_again(many: Served) -> None:
     with pytest.raises(ClientError, match="ModelError"):
         asked(many, "dying.tar.gz", b"die")
     assert asked(many, "dying.tar.gz") == [14.0]
+
+
+def test_loads_of_models_are_metrics(many: Served) -> None:
+    put(many, "counted.tar.gz", factor(3))
+    for _ in range(3):
+        assert asked(many, "counted.tar.gz") == [6.0]
+
+    cloudwatch, now = many.platform.boto3("cloudwatch"), SystemClock().now()
+
+    def samples(name: str, statistic: str) -> float:
+        found = cloudwatch.get_metric_statistics(
+            Namespace="AWS/SageMaker", MetricName=name, Period=60, Statistics=[statistic],
+            StartTime=now - 600, EndTime=now + 120,
+            Dimensions=[
+                {"Name": "EndpointName", "Value": "many"},
+                {"Name": "VariantName", "Value": "AllTraffic"},
+            ],
+        )  # fmt: skip
+        return float(sum(it[statistic] for it in found["Datapoints"]))
+
+    until(lambda: samples("ModelCacheHit", "Sum") >= 2, "hits", 30)
+    for name in ("ModelLoadingWaitTime", "ModelDownloadingTime", "ModelLoadingTime"):
+        assert samples(name, "SampleCount") >= 1, name
+        assert samples(name, "Sum") > 1000, f"{name} is in microseconds"
+    assert samples("ModelCacheHit", "SampleCount") > samples("ModelCacheHit", "Sum")
+    shown = many.platform.cli("explain", "--endpoint", "many")
+    assert "counted.tar.gz" in shown.stdout
+    assert "in memory" in shown.stdout

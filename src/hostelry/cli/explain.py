@@ -8,6 +8,7 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.control_requests import control_answer
+from hostelry.cli.explain_models import model_lines, models_by_copy
 from hostelry.cli.explain_text import explanation_document, explanation_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.reasons_once import reasons_once
@@ -27,6 +28,8 @@ def explain(
 ) -> None:
     """Show what each instance holds and has free, why each copy is there, and why others are not.
 
+    Of multi-model copies also the models that are loaded, and the last ones that were evicted.
+
     For each scalable target also the last decision with its reason, and how long the last act took.
 
     Exit code 1 when control does not answer, or there is no such endpoint or component.
@@ -44,13 +47,15 @@ def explain(
     selected = select(state["endpoints"], endpoint, component)
     names = [it["name"] for it in selected]
     targets = [it for it in scaling_targets(home, None, component) if it["endpoint"] in names]
+    models = models_by_copy(selected, credentials)
     if as_json:
         shown = [explanation_document(it, component) for it in selected]
-        print_json({"endpoints": shown, "scaling": targets})
+        print_json({"endpoints": shown, "scaling": targets, "models": models})
         return
     now = SystemClock().now()
     shown_once = selected if component is not None else reasons_once(selected)
     lines = [line for it in shown_once for line in explanation_lines(it, now, component)]
+    lines += [line for name, it in models.items() for line in model_lines(name, it)]
     lines += explained_lines(targets)
     typer.echo("\n".join([*lines, DECLARED_NOTE] if lines else ["No endpoints."]))
 

@@ -159,6 +159,7 @@ class CopyStatus:
     cpu_s: float = field(default=0.0, compare=False)
     cpu_at: float = field(default=0.0, compare=False)
     gpus: tuple[GpuUse, ...] = field(default=(), compare=False)
+    loaded_models: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

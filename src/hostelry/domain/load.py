@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hostelry.domain.copy_outcomes import CopyOutcomes
+from hostelry.domain.distribution import EMPTY, Distribution
+from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
 from hostelry.domain.scope import Scope
 
 
@@ -15,14 +17,6 @@ class LoadKey:
     endpoint_name: str
     variant_name: str
     component_name: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """Counts by value; `values` are the middles of logarithmic buckets."""
-
-    values: tuple[float, ...] = ()
-    counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +54,17 @@ class SecondLoad:
     model_errors: int = 0
     no_capacity: int = 0  # refused because there was no copy
     broken_streams: int = 0
-    model_latency_us: Distribution = Distribution()
-    overhead_latency_us: Distribution = Distribution()
-    first_chunk_latency_us: Distribution = Distribution()
-    first_chunk_model_latency_us: Distribution = Distribution()
-    first_chunk_overhead_latency_us: Distribution = Distribution()
+    model_latency_us: Distribution = EMPTY
+    overhead_latency_us: Distribution = EMPTY
+    first_chunk_latency_us: Distribution = EMPTY
+    first_chunk_model_latency_us: Distribution = EMPTY
+    first_chunk_overhead_latency_us: Distribution = EMPTY
     in_flight_max_by_copy: Mapping[str, int] = field(default_factory=dict)
     arrivals_by_copy: Mapping[str, int] = field(default_factory=dict)
     # When each copy first finished a request in this second: the end of a scaling activity (t2).
     first_answer_at_by_copy: Mapping[str, float] = field(default_factory=dict)
     outcomes_by_copy: Mapping[str, CopyOutcomes] = field(default_factory=dict)
+    model_loads: ModelLoads = NO_MODEL_LOADS  # of a multi-model endpoint
 
     @property
     def most_on_copies(self) -> int:

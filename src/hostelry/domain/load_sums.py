@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from hostelry.domain.copy_outcomes import OutcomesByCopy, outcomes_of_both
-from hostelry.domain.load import Distribution, SecondLoad
+from hostelry.domain.distribution import EMPTY, joined
+from hostelry.domain.load import SecondLoad
+from hostelry.domain.model_loads import NO_MODEL_LOADS, loads_of_both
 
-NOTHING = Distribution()
 NO_COPIES: Mapping[str, int] = {}
 NO_OUTCOMES: OutcomesByCopy = {}
 
@@ -78,27 +79,17 @@ def without_details(load: SecondLoad) -> SecondLoad:
     """The load without latencies and copies, which take most of its memory."""
     return replace(
         load,
-        model_latency_us=NOTHING,
-        overhead_latency_us=NOTHING,
-        first_chunk_latency_us=NOTHING,
-        first_chunk_model_latency_us=NOTHING,
-        first_chunk_overhead_latency_us=NOTHING,
+        model_latency_us=EMPTY,
+        overhead_latency_us=EMPTY,
+        first_chunk_latency_us=EMPTY,
+        first_chunk_model_latency_us=EMPTY,
+        first_chunk_overhead_latency_us=EMPTY,
         in_flight_max_by_copy=NO_COPIES,
         arrivals_by_copy=NO_COPIES,
         first_answer_at_by_copy=NO_COPIES,
         outcomes_by_copy=NO_OUTCOMES,
+        model_loads=NO_MODEL_LOADS,
     )
-
-
-def joined(one: Distribution, other: Distribution) -> Distribution:
-    """Both distributions as one, smallest value first."""
-    if not other.values or not one.values:
-        return one if one.values else other
-    counts = dict(zip(one.values, one.counts, strict=True))
-    for value, count in zip(other.values, other.counts, strict=True):
-        counts[value] = counts.get(value, 0) + count
-    values = sorted(counts)
-    return Distribution(values=tuple(values), counts=tuple(counts[it] for it in values))
 
 
 def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
@@ -124,6 +115,7 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         ),
         arrivals_by_copy=_by_copy(one.arrivals_by_copy, other.arrivals_by_copy, sum),
         outcomes_by_copy=outcomes_of_both(one.outcomes_by_copy, other.outcomes_by_copy),
+        model_loads=loads_of_both(one.model_loads, other.model_loads),
         first_answer_at_by_copy=_earliest(
             one.first_answer_at_by_copy, other.first_answer_at_by_copy
         ),

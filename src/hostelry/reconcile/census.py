@@ -150,4 +150,5 @@ def _use(copy: Copy, instance: Instance, statuses: Statuses) -> CopyUsage:
         cpu_at=status.cpu_at,
         memory_bytes=status.memory_bytes or None,
         gpus=() if seen is None else seen.gpus,
+        loaded_models=None if seen is None else seen.loaded_models,
     )

@@ -176,6 +176,7 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "last_end": None if status.last_end is None else _last_end(status.last_end),
         "memory_bytes": status.memory_bytes,
         "peak_memory_bytes": status.peak_memory_bytes,
+        "models_address": status.models_address,
         "memory_limit": status.memory_limit,
         "start_kind": status.start_kind,
         "start_s": status.start_s,

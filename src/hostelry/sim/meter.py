@@ -1,6 +1,7 @@
 """The load of a component, one a second, as gateway workers report it."""
 
-from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import LoadKey, SecondLoad
 
 MICRO = 1e6
 

@@ -242,8 +242,8 @@ class InstanceAgent:
 
 
 def version_of(copies: Sequence[CopyStatus]) -> str:
-    """A digest of `copies` without their CPU and GPU use, which changes all the time."""
-    copies = [replace(it, cpu_s=0.0, cpu_at=0.0, gpus=()) for it in copies]
+    """A digest of `copies` without their use and models, which change all the time."""
+    copies = [replace(it, cpu_s=0.0, cpu_at=0.0, gpus=(), loaded_models=None) for it in copies]
     return hashlib.sha256(msgspec.json.encode(copies)).hexdigest()[:32]
 
 

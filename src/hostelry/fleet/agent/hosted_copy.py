@@ -38,7 +38,7 @@ from hostelry.fleet.agent.lifecycle import (
 )
 from hostelry.fleet.agent.model_files import ModelFiles
 from hostelry.fleet.agent.model_server import ModelServer
-from hostelry.fleet.agent.models.copy_models import copy_models, leases_address
+from hostelry.fleet.agent.models.copy_models import copy_models, with_models
 from hostelry.fleet.agent.orders import launch_order, not_passed_on, order_title, rule_of
 from hostelry.fleet.agent.reasons import (
     GONE_MEANWHILE,
@@ -119,13 +119,8 @@ class HostedCopy:
     def status(self) -> CopyStatus:
         """The current status."""
         end = recent_end(self._record.last_end, self._deps.clock.now(), self._deps.policy)
-        leases = None if self.models is None else leases_address(self._deps.address, self.spec.id)
-        return replace(
-            self._status,
-            adapters=self._adapters.statuses,
-            last_end=end,
-            models_address=leases,
-        )
+        status = replace(self._status, adapters=self._adapters.statuses, last_end=end)
+        return with_models(status, self.models, self._deps.address)
 
     @property
     def folder(self) -> CopyFolder:

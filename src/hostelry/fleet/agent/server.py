@@ -46,6 +46,7 @@ class AgentRoutes:
             Route("/copies", self.put_copies, methods=["PUT"]),
             Route("/observe", self.observe, methods=["GET"]),
             Route("/logs/{copy_id}", self.logs, methods=["GET"]),
+            Route("/models/{copy_id}", self.models, methods=["GET"]),
             Route("/shutdown", self.shutdown, methods=["POST"]),
         ]
         refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
@@ -93,6 +94,13 @@ class AgentRoutes:
         except (ValueError, TerminalError) as error:
             return PlainTextResponse(str(error), status_code=400)
         return PlainTextResponse(tail)
+
+    async def models(self, request: Request) -> Response:
+        """GET /models/COPY_ID: the models of a multi-model copy, and its last evictions."""
+        found = self._agent.models_of(request.path_params["copy_id"])
+        if found is None:
+            return PlainTextResponse("no multi-model copy of that id is here", status_code=404)
+        return Response(msgspec.json.encode(found[0].account()), media_type="application/json")
 
     async def shutdown(self, _request: Request) -> Response:
         """POST /shutdown: answers at once, then stops every copy and this process."""

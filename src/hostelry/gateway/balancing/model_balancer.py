@@ -43,12 +43,13 @@ class TargetModelRefusedError(HostelryError):
 
 
 class ModelLease(msgspec.Struct):
-    """A model that a copy keeps loaded."""
+    """A model that a copy keeps loaded; `times` are what it measured since the last lease."""
 
     lease: str
     model_id: str
     hit: bool
     waited_s: float
+    times: tuple[tuple[str, float], ...] = ()
 
 
 class _Refusal(msgspec.Struct):
@@ -58,7 +59,10 @@ class _Refusal(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """A request for a model: `head` makes the request's head for the id that a copy has for it."""
+    """A request for a model: `head` makes the request's head for the id that a copy has for it.
+
+    `leased` is called with each lease.
+    """
 
     target: str
     head: Head
@@ -66,6 +70,7 @@ class ModelRequest:
     timeouts: Timeouts
     whole_below_bytes: int | None
     chosen: Chosen
+    leased: Callable[[ModelLease], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +152,7 @@ class ModelBalancer:
         self, copy: CopyRoute, request: ModelRequest, outstanding: int
     ) -> InFlightRequest:
         lease = await self._lease(copy, request.target)
+        request.leased(lease)
         began_s = self._now_s()
         try:
             sent = await self._copies.send(

@@ -159,6 +159,9 @@ class RuntimeHandler:
                             timeouts=timeouts,
                             whole_below_bytes=whole_below_bytes,
                             chosen=measured.chosen,
+                            leased=lambda it: measured.leased(
+                                hit=it.hit, waited_s=it.waited_s, times=it.times
+                            ),
                         ),
                     )
                 head = invocation_head(invocation, destination, request, request_id)

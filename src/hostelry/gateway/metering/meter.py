@@ -4,7 +4,7 @@ On the hottest path: a request costs one object and some additions. Seconds begi
 their lengths are of a clock that never jumps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hostelry.base.clock import monotonic_ns
@@ -18,6 +18,7 @@ from hostelry.gateway.metering.request_counters import (
     FIRST_ANSWER,
     MODEL_ERRORS,
     NONE_YET,
+    ModelCounters,
     RequestCounters,
     answered,
 )
@@ -96,6 +97,14 @@ class Measurement:
         base = self._tally.base
         if num_on_copies > base.seen_on_copies:
             base.seen_on_copies = num_on_copies
+
+    def leased(self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]) -> None:
+        """Record its model of a multi-model endpoint, and times that the copy has measured."""
+        self._meter.now_ns()
+        models = self._tally.models
+        if models is None:
+            models = self._tally.models = ModelCounters()
+        models.leased(hit=hit, waited_s=waited_s, times=times)
 
     def first_chunk(self) -> None:
         """Record the first chunk of a streamed answer."""

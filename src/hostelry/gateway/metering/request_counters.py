@@ -1,17 +1,46 @@
 """Counters of one name in the present second, in whole numbers."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from hostelry.domain.copy_outcomes import CopyOutcomes
-from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import StatisticSet
+from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
 
 KEPT_BITS = 8  # of a time: a bucket is at most 0.8 % wide, its middle 0.4 % from its ends
+MODEL_TIMES = ("waiting", "downloading", "loading", "unloading")
 Buckets = dict[int, int]  # by the lower end
 # Indexes of a copy's counters, after requests on it and most at a time:
 ARRIVALS, FIRST_ANSWER, FINISHED, ANSWERS = 2, 3, 4, 9
 ERRORS_4XX, ERRORS_5XX, MODEL_ERRORS, BROKEN = 5, 6, 7, 8
 NONE_YET = (0,) * 14
+
+
+class ModelCounters:
+    """Counters of a multi-model endpoint: models that were found loaded, and times in seconds."""
+
+    __slots__ = ("hits", "lookups", "times")
+
+    def __init__(self) -> None:
+        self.lookups = self.hits = 0
+        self.times: dict[str, Buckets] = {name: {} for name in MODEL_TIMES}
+
+    def leased(self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]) -> None:
+        """Count a request's model, and `times` by name that its copy has measured."""
+        self.lookups += 1
+        self.hits += hit
+        if not hit:
+            _count(self.times["waiting"], int(waited_s * 1e9))
+        for name, taken_s in times:
+            if name in self.times:
+                _count(self.times[name], int(taken_s * 1e9))
+
+    def close(self) -> ModelLoads:
+        """What was counted."""
+        found = {f"{name}_us": _distribution(it) for name, it in self.times.items()}
+        return ModelLoads(lookups=self.lookups, hits=self.hits, **found)
 
 
 class RequestCounters:
@@ -48,6 +77,7 @@ class RequestCounters:
         "key",
         "low",
         "model_errors",
+        "models",
         "no_capacity",
         "on_copies",
         "on_copies_first",
@@ -172,6 +202,7 @@ class RequestCounters:
                 for it, copy in self.copies.items()
                 if copy[FIRST_ANSWER]
             },
+            model_loads=NO_MODEL_LOADS if self.models is None else self.models.close(),
             outcomes_by_copy={
                 it: _outcomes(copy) for it, copy in self.copies.items() if copy[FINISHED]
             },
@@ -194,6 +225,7 @@ class RequestCounters:
         self.arrivals = self.finished = self.delayed = self.service_ns = 0
         self.errors_4xx = self.errors_5xx = self.model_errors = 0
         self.no_capacity = self.broken_streams = 0
+        self.models: ModelCounters | None = None
         self._model: Buckets = {}
         self._overhead: Buckets = {}
         self._first_whole: Buckets = {}

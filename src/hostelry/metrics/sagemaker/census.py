@@ -38,6 +38,7 @@ class CopyUsage:
     cpu_at: float = 0.0
     memory_bytes: int | None = None
     gpus: tuple[GpuUse, ...] = ()
+    loaded_models: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

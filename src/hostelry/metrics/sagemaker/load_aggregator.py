@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from hostelry.base.errors import HostelryError
-from hostelry.domain.load import Distribution, LoadKey, LoadReport, SecondLoad
+from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
 from hostelry.domain.load_sums import counts_only, side_by_side, without_details
 
 HISTORY_S = 900

@@ -6,7 +6,7 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import (
     MODEL_NAMESPACE,
     OWN_NAMESPACE,
@@ -44,6 +44,12 @@ OUTCOMES = (
     MetricField("Invocation5XXErrors", "errors_5xx"),
     MetricField("InvocationModelErrors", "model_errors"),
     MetricField("MidStreamErrors", "broken_streams"),
+)
+MODEL_TIMES = (
+    MetricField("ModelLoadingWaitTime", "waiting_us"),
+    MetricField("ModelDownloadingTime", "downloading_us"),
+    MetricField("ModelLoadingTime", "loading_us"),
+    MetricField("ModelUnloadingTime", "unloading_us"),
 )
 ONE_ZERO = ((0.0,), (1.0,))
 NO_CAPACITY = "NoCapacityInvocationFailures"
@@ -93,10 +99,15 @@ def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
             for outcome in OUTCOMES:
                 bits = _bits(getattr(load, outcome.field), load.finished)
                 yield key.scope, _counted(outcome.name, dimensions, at, *bits)
-        for latency in LATENCIES:
-            seen: Distribution = getattr(load, latency.field)
+        models = load.model_loads
+        if models.lookups:
+            bits = _bits(models.hits, models.lookups)
+            yield key.scope, _counted("ModelCacheHit", dimensions, at, *bits)
+        times = ((it.name, getattr(models, it.field)) for it in MODEL_TIMES)
+        latencies = ((it.name, getattr(load, it.field)) for it in LATENCIES)
+        for name, seen in (*latencies, *times):
             if seen.values:
-                found = _counted(latency.name, dimensions, at, seen.values, seen.counts)
+                found = _counted(name, dimensions, at, seen.values, seen.counts)
                 yield key.scope, replace(found, unit=MICROSECONDS)
 
 

@@ -21,6 +21,7 @@ from hostelry.metrics.sagemaker.census import (
 from hostelry.metrics.sagemaker.enhanced import ServingLocation, accelerator_names
 from hostelry.metrics.sagemaker.high_resolution import ScopedSample, paced
 
+LOADED_MODELS = "LoadedModelCount"
 Used = Mapping[str, float]  # CPUs by copy id
 
 
@@ -93,6 +94,9 @@ def _of_instance(
     held = [it.memory_bytes for it in copies if it.memory_bytes is not None]
     if shape.memory_bytes and (held or not copies):
         yield "MemoryUtilization", 100 * sum(held) / shape.memory_bytes
+    models = [it.loaded_models for it in copies if it.loaded_models is not None]
+    if models:
+        yield LOADED_MODELS, sum(models)
     yield from _of_gpus([gpu for copy in copies for gpu in copy.gpus], takes_components)
     if not takes_components:
         return
@@ -182,5 +186,5 @@ def _sample(
         at=at,
         values=tuple(values),
         counts=(1.0,) * len(values),
-        unit="Percent",
+        unit="None" if name == LOADED_MODELS else "Percent",
     )

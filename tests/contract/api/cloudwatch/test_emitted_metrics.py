@@ -4,18 +4,22 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
-from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import (
     COMPONENT_NAMESPACE,
     ENDPOINT_NAMESPACE,
     MODEL_NAMESPACE,
     Sample,
 )
+from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
+from hostelry.metrics.sagemaker.census import CopyUsage
 from hostelry.metrics.sagemaker.publication import Publication
 from hostelry.metrics.sagemaker.utilization import utilization
 
@@ -39,7 +43,13 @@ TABLE = {
     "FirstChunkModelLatency": ("Microseconds", BOTH),
     "FirstChunkOverheadLatency": ("Microseconds", BOTH),
     "NoCapacityInvocationFailures": ("None", {COMPONENT}),
+    "ModelCacheHit": ("None", {VARIANT, NEW_FLEET}),
+    "ModelLoadingWaitTime": ("Microseconds", {VARIANT, NEW_FLEET}),
+    "ModelDownloadingTime": ("Microseconds", {VARIANT, NEW_FLEET}),
+    "ModelLoadingTime": ("Microseconds", {VARIANT, NEW_FLEET}),
+    "ModelUnloadingTime": ("Microseconds", {VARIANT, NEW_FLEET}),
 }
+OF_MODELS = {it for it in TABLE if it.endswith("Time") or it == "ModelCacheHit"}
 HIGH_RESOLUTION = {
     "ConcurrentRequestsPerModel",
     "ConcurrentRequestsPerCopy",
@@ -71,6 +81,16 @@ def busy(second: int, key: LoadKey) -> SecondLoad:
         first_chunk_latency_us=some,
         first_chunk_model_latency_us=some,
         first_chunk_overhead_latency_us=some,
+        model_loads=NO_MODEL_LOADS
+        if key.component_name
+        else ModelLoads(
+            lookups=2,
+            hits=1,
+            waiting_us=some,
+            downloading_us=some,
+            loading_us=some,
+            unloading_us=some,
+        ),
     )
 
 
@@ -124,7 +144,8 @@ def test_an_idle_minute_has_one_zero_of_a_fleet_however_many_components_it_has()
 
 def test_an_idle_minute_has_zeros_of_all_but_latencies() -> None:
     idle = of_aws(())
-    assert {it.metric.name for it in idle} == {it for it in TABLE if not it.endswith("Latency")}
+    counted = {it for it in TABLE if not it.endswith("Latency")}
+    assert {it.metric.name for it in idle} == counted - OF_MODELS
     sums = {it.statistics.maximum if it.statistics else max(it.values) for it in idle}
     assert sums == {0.0}
 
@@ -133,3 +154,13 @@ def test_instances_and_copies_report_their_use_in_per_cent() -> None:
     reported = [it for _, it in utilization(T0, census(disk_use=0.5), {"c-0": 0.25, "c-1": 0.5})]
     assert {(it.metric.namespace, it.metric.name, names(it)) for it in reported} == USES
     assert {it.unit for it in reported} == {"Percent"}
+
+
+def test_instances_with_many_models_report_how_many_are_loaded() -> None:
+    here = census()
+    variant = here.variants[MODEL]
+    host = variant.instances[0].id
+    copies = (CopyUsage(copy_id="c-9", instance_id=host, loaded_models=3),)
+    here = replace(here, variants={**here.variants, MODEL: replace(variant, copies=copies)})
+    reported = [it for _, it in utilization(T0, here, {}) if it.metric.name == "LoadedModelCount"]
+    assert [(names(it), it.unit, it.values) for it in reported] == [(VARIANT, "None", (3.0,))]

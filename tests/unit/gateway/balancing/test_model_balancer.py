@@ -118,6 +118,7 @@ def asked(target: str) -> ModelRequest:
         timeouts=Timeouts(total_s=1),
         whole_below_bytes=None,
         chosen=lambda _copy, _count: None,
+        leased=lambda _lease: None,
     )
 
 

@@ -7,7 +7,8 @@ import pytest
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
-from hostelry.domain.load import Distribution, LoadKey, SecondLoad
+from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Sample
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.publication import MAX_NAMES_AT_ONCE, Publication

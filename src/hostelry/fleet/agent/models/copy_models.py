@@ -8,12 +8,14 @@ import asyncio
 import os
 import secrets
 import shutil
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hostelry.base.clock import Clock, MonotonicClock
-from hostelry.domain.copy import CopySpec
+from hostelry.domain.copy import CopySpec, CopyStatus
 from hostelry.domain.shape import Shape
 from hostelry.fleet.agent.adapter_mount import AdapterMount
 from hostelry.fleet.agent.deps import CopyDeps
@@ -26,6 +28,7 @@ from hostelry.fleet.artifacts.protocol import Artifacts
 PREFIX = "/target-models"  # of the agent's routes
 MAX_LEASE_S = 600.0  # above the time limit of a stream
 MODEL_SHARE = 0.9  # of a copy's memory; the rest is the server's own
+MAX_TIMES = 1000  # kept until a gateway takes them
 MAX_DISK_BYTES = 32 * 1024**3
 DISK_SHARE = 0.5  # of what is free
 NOT_SERVING = Answer(fault="the model server is not ready", status=503)
@@ -93,16 +96,68 @@ class CopyModels:
     ) -> None:
         assert spec.container.source is not None
         self._routes = ServedRoutes()
-        deps = TargetModelDeps(routes=self._routes, artifacts=artifacts, clock=clock, note=note)
+        self._times: deque[tuple[str, float]] = deque(maxlen=MAX_TIMES)
+        deps = TargetModelDeps(
+            routes=self._routes,
+            artifacts=artifacts,
+            clock=clock,
+            note=note,
+            measured=lambda name, taken_s: self._times.append((name, round(taken_s, 6))),
+        )
         self._models = TargetModels(
             spec.id, spec.container.source.uri, deps, limits, spec.container.model_cache
         )
         self._leases: dict[str, Lease] = {}
+        self._clock, self._limits = clock, limits
 
     async def served_by(self, server: ModelServer, mount: AdapterMount | None) -> None:
         """Load models into this server from now on; it has none."""
         await self._routes.use(server, mount)
         self._models.restarted()
+
+    @property
+    def num_loaded(self) -> int:
+        """The models in memory."""
+        return sum(it.loaded for it in self._models.models)
+
+    def account(self) -> dict[str, Any]:
+        """Every model that is known, and the last evictions, as JSON values."""
+        now_s = self._clock.now()
+        return {
+            "memory_bytes": self._limits.memory_bytes,
+            "disk_bytes": self._limits.disk_bytes,
+            "models": [
+                {
+                    "target": model.key,
+                    "loaded": model.loaded,
+                    "on_disk": model.on_disk,
+                    "memory_bytes": model.memory_bytes,
+                    "disk_bytes": model.disk_bytes,
+                    "last_used_s": max(0.0, round(now_s - model.last_used_at_s, 3)),
+                    "hits": model.hits,
+                    "in_flight": model.in_flight,
+                    "pinned": model.pinned,
+                    "load_s": model.load_s,
+                    "download_s": model.download_s,
+                }
+                for model in self._models.models
+            ],
+            "evictions": [
+                {
+                    "target": gone.key,
+                    "tier": gone.tier.value,
+                    "freed_bytes": gone.freed_bytes,
+                    "reason": gone.reason,
+                }
+                for gone in self._models.evictions
+            ],
+        }
+
+    def take_times(self) -> list[tuple[str, float]]:
+        """Seconds of downloads, loads and unloads since the last call."""
+        found = list(self._times)
+        self._times.clear()
+        return found
 
     async def acquire(self, target: str) -> Lease:
         """The model, loaded, until `release`. Raises as TargetModels.acquire does."""
@@ -137,9 +192,12 @@ def copy_models(spec: CopySpec, deps: CopyDeps, note: Callable[[str], None]) -> 
     return CopyModels(spec, deps.artifacts, MonotonicClock(), limits, note)
 
 
-def leases_address(agent_address: str, copy_id: str) -> str:
-    """Where gateways lease the copy's models."""
-    return f"{agent_address}{PREFIX}/{copy_id}"
+def with_models(status: CopyStatus, models: CopyModels | None, agent_address: str) -> CopyStatus:
+    """The status with where gateways lease the copy's models, and how many are in memory."""
+    if models is None:
+        return status
+    address = f"{agent_address}{PREFIX}/{status.id}"
+    return replace(status, models_address=address, loaded_models=models.num_loaded)
 
 
 def model_limits(shape: Shape, folder: Path) -> TargetModelLimits:

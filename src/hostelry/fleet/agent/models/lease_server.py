@@ -1,6 +1,6 @@
 """The agent's routes by which gateways lease models; each call carries the copy's key.
 
-POST /target-models/COPY_ID/acquire {"target"}         {"lease", "model_id", "hit", "waited_s"}
+POST /target-models/COPY_ID/acquire {"target"}         200 {"lease", "model_id", "hit", ...}
 POST /target-models/COPY_ID/release {"lease", "lost"}  204
 """
 
@@ -75,6 +75,7 @@ class LeaseRoutes:
             "model_id": lease.use.model_id,
             "hit": lease.use.hit,
             "waited_s": lease.use.waited_s,
+            "times": models.take_times(),
         }
         return Response(msgspec.json.encode(members), media_type="application/json")
 

@@ -80,8 +80,10 @@ class ModelLoading:
             folder = await self._fetched(model)
             if known:
                 return folder
+            took_s = self._deps.clock.now() - started_s
+            self._deps.measured("downloading", took_s)
             # The artifact cache may have kept the files: no time to plan with.
-            took_s = max(self._deps.clock.now() - started_s, model.facts.download_s / 2)
+            took_s = max(took_s, model.facts.download_s / 2)
             size_bytes = await asyncio.to_thread(_size_bytes, folder)
             model.facts = replace(
                 model.facts, on_disk=True, disk_bytes=size_bytes, download_s=took_s
@@ -160,6 +162,7 @@ class ModelLoading:
             answer = await self._deps.routes.load(model.id, folder, self._limits.load_timeout_s)
             if answer.fault is None:
                 took_s = self._deps.clock.now() - started_s
+                self._deps.measured("loading", took_s)
                 if answer.status != ALREADY_LOADED:
                     model.facts = replace(model.facts, load_s=took_s)
                 return

@@ -289,7 +289,9 @@ class ModelTiers:
                 self.withdraw(model)
 
     async def _unload(self, model: HostedModel) -> None:
+        started_s = self._deps.clock.now()
         answer = await self._deps.routes.unload(model.id)
+        self._deps.measured("unloading", self._deps.clock.now() - started_s)
         if answer.fault is not None:
             self._deps.note(f"{model.facts.key} was not unloaded: {answer.fault}")
         model.unload = None

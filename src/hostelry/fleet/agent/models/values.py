@@ -71,14 +71,23 @@ class TargetModelLimits:
     num_known: int = 10_000
 
 
+def unheard(_name: str, _taken_s: float) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetModelDeps:
-    """What the models of a container are made of; `note` takes lines for the copy's log."""
+    """What the models of a container are made of.
+
+    `note` takes lines for the copy's log, `measured` the seconds of each download ("downloading"),
+    load ("loading") and unload ("unloading").
+    """
 
     routes: ModelRoutes
     artifacts: Artifacts
     clock: Clock
     note: Callable[[str], None]
+    measured: Callable[[str, float], None] = unheard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

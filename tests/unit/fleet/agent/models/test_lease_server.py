@@ -12,6 +12,7 @@ from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, FakeFiles
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.copy_key import HEADER
+from hostelry.cli.explain_models import model_lines
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.fleet.agent.model_server import ModelServer
@@ -104,6 +105,22 @@ def test_a_model_stays_until_its_lease_is_given_back(tmp_path: Path) -> None:
             assert answer.status_code == 204, "also for a lease that has ended"
 
     played(tmp_path, play, server)
+
+
+def test_an_account_has_what_is_loaded_and_what_that_took(tmp_path: Path) -> None:
+    async def play(ask: Ask, models: CopyModels) -> None:
+        lease = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
+        assert {name for name, _ in lease["times"]} == {"downloading", "loading"}
+        again = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
+        assert again["times"] == [], "each is reported once"
+        await ask(f"{ADDRESS}/release", {"lease": lease["lease"]})
+        (model,) = models.account()["models"]
+        assert (model["target"], model["loaded"], model["in_flight"]) == ("a", True, 1)
+        assert (model["memory_bytes"], model["hits"]) == (1024, 1)
+        assert models.num_loaded == 1
+        assert "\n".join(model_lines("c-1", models.account())).count(" a ") == 1
+
+    played(tmp_path, play, ContainerServer())
 
 
 def test_a_lost_model_is_loaded_again(tmp_path: Path) -> None:
