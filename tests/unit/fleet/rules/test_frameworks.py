@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostelry.fleet.rules.frameworks import framework_runtime, why_not_trusted
+from hostelry.fleet.rules.frameworks import framework_runtime, why_no_runtime, why_not_trusted
 from hostelry.fleet.rules.images import ImageRules, repository_of, tag_of
 
 REGISTRY = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
@@ -18,6 +18,26 @@ REGISTRY = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
         pytest.param("sagemaker-scikit-learn:1.4-2", ("sklearn", "sklearn-1.4"), id="a bare name"),
         pytest.param(f"{REGISTRY}/sagemaker-scikit-learn:9.9-1-cpu-py3", ("sklearn", "sklearn-9.9"),
                      id="a version that is not known"),
+        pytest.param(f"{REGISTRY}/sagemaker-xgboost:1.7-1", ("xgboost", "xgboost-1.7"),
+                     id="XGBoost's"),
+        pytest.param(f"{REGISTRY}/sagemaker-xgboost:1.5-1-arm64", ("xgboost", "xgboost-1.5"),
+                     id="for another processor"),
+        pytest.param(f"{REGISTRY}/pytorch-inference:2.6.0-gpu-py312-cu124-ubuntu22.04-sagemaker",
+                     ("pytorch", "pytorch-2.6"), id="PyTorch's for GPUs"),
+        pytest.param(f"{REGISTRY}/pytorch-inference-graviton:2.1-cpu-py310-ubuntu20.04-sagemaker",
+                     ("pytorch", "pytorch-2.1"), id="for Graviton"),
+        pytest.param(f"{REGISTRY}/tensorflow-inference:2.19.0-cpu",
+                     ("tensorflow", "tensorflow-2.19"), id="TensorFlow's"),
+        pytest.param(f"{REGISTRY}/huggingface-pytorch-inference:2.6.0-transformers4.49.0-cpu-py312-"
+                     "ubuntu22.04", ("huggingface", "huggingface-4.49"),
+                     id="Hugging Face's, by the version of transformers"),
+        pytest.param(f"{REGISTRY}/huggingface-pytorch-inference:2.6.0-cpu", None,
+                     id="without a version of transformers"),
+        pytest.param(f"{REGISTRY}/huggingface-tensorflow-inference:2.11.0-transformers4.26.0-cpu",
+                     None, id="Hugging Face's on TensorFlow"),
+        pytest.param(f"{REGISTRY}/autogluon-inference:1.3.0-cpu-py311",
+                     ("autogluon", "autogluon-1.3"), id="AutoGluon's"),
+        pytest.param(f"{REGISTRY}/pytorch-inference:2.6.0-cpu-py312-ours", None, id="one's own"),
         pytest.param(f"{REGISTRY}/sagemaker-scikit-learn@sha256:0", None, id="no tag"),
         pytest.param(f"{REGISTRY}/sagemaker-scikit-learn:latest", None, id="no version"),
         pytest.param(f"{REGISTRY}/my-sagemaker-scikit-learn:1.2", None, id="a longer name"),
@@ -43,3 +63,17 @@ def test_images(image: str, found: tuple[str, str] | None) -> None:
 )
 def test_code_runs(operator: dict[str, str], has_own_user: bool, runs: bool) -> None:
     assert (why_not_trusted(operator, has_own_user=has_own_user) is None) == runs
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        pytest.param("sklearn-1.2", None, id="a known one"),
+        pytest.param("sklearn-9.9", "for sklearn:9.9; of sklearn there are 0.23, 1.0, 1.2, 1.4",
+                     id="another version"),
+        pytest.param("xgboost-0.90", "of xgboost there are 1.2", id="an old one"),
+    ],
+)  # fmt: skip
+def test_runtimes_that_cannot_be_made(runtime: str, words: str | None) -> None:
+    found = why_no_runtime(runtime)
+    assert (found is None) if words is None else (found is not None and words in found)

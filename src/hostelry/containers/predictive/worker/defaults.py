@@ -11,6 +11,7 @@ import importlib
 import os
 from typing import Any
 
+from hostelry.containers.predictive.worker.default_autogluon import AutoGluonHandler
 from hostelry.containers.predictive.worker.default_huggingface import HuggingFaceHandler
 from hostelry.containers.predictive.worker.default_pytorch import PyTorchHandler
 from hostelry.containers.predictive.worker.default_tensorflow import TensorFlowHandler
@@ -65,6 +66,7 @@ def the_file(model_dir: str, patterns: Any) -> str:
 
 
 HANDLERS: dict[str, Any] = {
+    "autogluon": AutoGluonHandler,
     "huggingface": HuggingFaceHandler,
     "pytorch": PyTorchHandler,
     "sklearn": ScikitLearnHandler,
