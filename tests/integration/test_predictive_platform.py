@@ -15,6 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 from tests.integration.platform import CLI, Platform, clean_environment, until
 from tests.integration.predictive_rig import TRAIN
+from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.runtimes import VARIABLE, runtime_python
@@ -307,3 +308,15 @@ def test_loads_of_models_are_metrics(many: Served) -> None:
     shown = many.platform.cli("explain", "--endpoint", "many")
     assert "counted.tar.gz" in shown.stdout
     assert "in memory" in shown.stdout
+
+
+@pytest.mark.slow
+def test_the_sdks_own_multi_model_class_deploys_adds_lists_and_predicts(served: Served) -> None:
+    python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
+    program = Path(__file__).parent / "sdk_programs" / "sdk2_multi_model.py"
+    done = served.platform.exec([str(python), "-W", "ignore", str(program)])
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert output == {
+        "listed": ["added/times-2.tar.gz", "added/times-3.tar.gz"],
+        "answers": [[14.0], [21.0]],
+    }
