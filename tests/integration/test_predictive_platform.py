@@ -320,3 +320,34 @@ def test_the_sdks_own_multi_model_class_deploys_adds_lists_and_predicts(served: 
         "listed": ["added/times-2.tar.gz", "added/times-3.tar.gz"],
         "answers": [[14.0], [21.0]],
     }
+
+
+def test_a_runtime_that_is_not_there_is_installed_when_it_is_first_needed(tmp_path: Path) -> None:
+    environment = {VARIABLE: str(tmp_path / "runtimes"), "HOSTELRY_CUSTOM_CODE": "trusted"}
+    with Platform(tmp_path / "home", environment=environment) as platform:
+        sagemaker = platform.boto3("sagemaker")
+        for name in ("one", "two"):
+            source = {"Mode": "MultiModel", "ModelDataUrl": "s3://none/models/"}
+            sagemaker.create_model(
+                ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer={"Image": IMAGE, **source}
+            )
+            variant = {
+                "VariantName": "v", "ModelName": name, "InstanceType": "ml.m5.large",
+                "InitialInstanceCount": 1,
+            }  # fmt: skip
+            sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+            sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+
+        installing = "installing the runtime sklearn:1.2"
+        until(lambda: installing in platform.cli("status").stdout, "status says so", 60)
+
+        def in_service() -> bool:
+            found = sagemaker.list_endpoints(StatusEquals="InService")["Endpoints"]
+            return len(found) == 2
+
+        until(in_service, "both are InService", 120)
+        listed = platform.environment | environment
+        runtimes = subprocess.run(
+            [*CLI, "runtimes", "list"], env=listed, capture_output=True, text=True, check=True
+        ).stdout
+    assert "sklearn-1.2 (cpu" in runtimes

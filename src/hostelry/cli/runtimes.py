@@ -30,6 +30,9 @@ def install_runtime(
         str | None,
         typer.Option("--device", help="cpu or cuda. Default: what this machine has."),
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for an installation of it that is under way.")
+    ] = False,
 ) -> None:
     """Install a runtime, from the package index that pip is configured for.
 
@@ -44,7 +47,7 @@ def install_runtime(
     place = folder / folder_name(name)
     size = "minutes, some GB" if name == "vllm" else "a minute, some hundred MB"
     typer.echo(f"Installing {name} for {chosen} in {place} ({size}) ...")
-    runtime = installation.install(folder, name, chosen, typer.echo)
+    runtime = installation.install(folder, name, chosen, typer.echo, wait=wait)
     typer.echo(f"Installed {described(runtime)}")
 
 

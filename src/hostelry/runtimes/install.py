@@ -31,14 +31,14 @@ UNSOLVED = "No solution found"  # uv's words where no index has what is asked fo
 Say = Callable[[str], None]
 
 
-def install(folder: Path, name: str, device: str, say: Say) -> Runtime:
+def install(folder: Path, name: str, device: str, say: Say, *, wait: bool = False) -> Runtime:
     """Install the runtime `name`; the one that is there already, if it is complete.
 
-    Raises TerminalError where another installation runs, where the folder cannot be written, or
-    with the last lines of what failed.
+    Raises TerminalError where another installation runs and `wait` is not set, where the folder
+    cannot be written, or with the last lines of what failed.
     """
     try:
-        return _installed_now(folder, name, device, say)
+        return _installed_now(folder, name, device, say, wait)
     except OSError as error:
         raise TerminalError(
             f"{folder} cannot be written: {error}; make room there, or name another folder in "
@@ -46,11 +46,11 @@ def install(folder: Path, name: str, device: str, say: Say) -> Runtime:
         ) from error
 
 
-def _installed_now(folder: Path, name: str, device: str, say: Say) -> Runtime:
+def _installed_now(folder: Path, name: str, device: str, say: Say, wait: bool) -> Runtime:
     recipe, title = recipe_of(name, device), name
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     name = folder_name(title)
-    with single_flight(folder, name):
+    with single_flight(folder, name, wait=wait):
         there = installed(folder, name)
         if there is not None and there.device == device:
             return there
@@ -268,11 +268,14 @@ def default_device() -> str:
 
 
 @contextmanager
-def single_flight(folder: Path, name: str) -> Iterator[None]:
-    """Hold the lock of one runtime. Raises TerminalError where another process has it."""
+def single_flight(folder: Path, name: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of one runtime.
+
+    Raises TerminalError where another process has it, unless it shall `wait`.
+    """
     with (folder / f".{name}.lock").open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise TerminalError(
                 f"another process installs or removes the runtime {name} in {folder}; wait for it"

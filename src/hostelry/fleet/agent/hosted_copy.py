@@ -48,6 +48,7 @@ from hostelry.fleet.agent.reasons import (
     restart_note,
     start_failure,
 )
+from hostelry.fleet.agent.runtime_install import ensure_runtime
 from hostelry.fleet.host.connections import belongs_to_another
 from hostelry.fleet.host.gpu import uses_of
 from hostelry.fleet.host.processes import members, process_table
@@ -103,7 +104,7 @@ class HostedCopy:
             artifacts=deps.artifacts,
             policy=deps.policy,
             note=self._log.note,
-            waiting=lambda cause: self._report(self._status.phase, cause),
+            waiting=self._waits,
         )
         self._adapters = CopyAdapters(
             spec.id,
@@ -265,6 +266,9 @@ class HostedCopy:
         rule = self._rule()
         if not self._attempts.ever_ready:
             self._report(CopyPhase.DOWNLOADING, self._restart_reason)
+        if rule.runtime is not None:
+            operator = self._deps.operator_environment
+            await ensure_runtime(rule.runtime, operator, self._log.note, self._waits)
         if self._deps.warm is not None:
             # It imports while files are downloaded.
             given = given_variables(
@@ -475,6 +479,9 @@ class HostedCopy:
         tail = self._log.tail(LOG_TAIL_LINES) if ended else ""
         self._status = replace(self._status, phase=phase, reason=reason, log_tail=tail, **members)
         self._changed()
+
+    def _waits(self, cause: str) -> None:
+        self._report(self._status.phase, cause)
 
     @property
     def _address(self) -> str:

@@ -35,9 +35,9 @@ def rule_of(
     rule = ImageRules.load(images_file).resolve(container.image)
     if rule is None:
         raise TerminalError(unknown_image(container.image, images_file))
-    if rule.kind == "predictive":
+    if rule.runtime is not None:
         refusal = why_not_trusted(operator, has_own_user=has_own_user)
-        refusal = refusal or why_no_runtime(rule.argv[-1])
+        refusal = refusal or why_no_runtime(rule.runtime)
         if refusal is not None:
             raise TerminalError(refusal)
     if container.is_multi_model:

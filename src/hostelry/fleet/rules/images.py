@@ -90,6 +90,7 @@ class ImageRule:
     network: a container's network: "none", "host" or "bridge".
     engine: the container engine, a name or a path; None for the first that works.
     pull: whether an image that is not on this machine is fetched.
+    runtime: the folder of the runtime that its server needs.
     environment: names that a container's Environment may set for a program, a star for any ending;
     None for all names that are not known to steer programs.
     """
@@ -101,6 +102,7 @@ class ImageRule:
     engine: str | None = None
     pull: bool = True
     environment: tuple[str, ...] | None = None
+    runtime: str | None = None
 
     @property
     def is_built_in(self) -> bool:
@@ -251,7 +253,7 @@ def framework_rule(repository: str, tag: str) -> ImageRule | None:
         return None
     framework, runtime = found
     argv = (*FRAMEWORK_COMMAND, "--framework", framework, "--runtime", runtime)
-    return ImageRule(kind="predictive", argv=argv, probe=MODEL_PROBE)
+    return ImageRule(kind="predictive", argv=argv, probe=MODEL_PROBE, runtime=runtime)
 
 
 def tag_of(image: str) -> str:
