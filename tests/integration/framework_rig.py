@@ -59,13 +59,12 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 class Deployer:
-    """Puts archives into the bucket `models`, and deploys them."""
+    """Puts archives into the bucket `models`, which is there, and deploys them."""
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
         self._sagemaker = platform.boto3("sagemaker")
         self._s3 = platform.boto3("s3")
-        self._s3.create_bucket(Bucket="models")
         self._runtime = platform.boto3("sagemaker-runtime")
 
     def put(self, name: str, **files: bytes) -> None:

@@ -1,4 +1,4 @@
-"""AWS's framework images through boto3: models trained in the runtimes that serve them.
+"""AWS's framework images through boto3 and the SDK: models trained in the runtimes that serve them.
 
 XGBoost's runtime is installed here. Those of some GB serve where they are in HOSTELRY_RUNTIMES_DIR:
 
@@ -6,6 +6,7 @@ XGBoost's runtime is installed here. Those of some GB serve where they are in HO
 """
 
 import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,23 +17,28 @@ from tests.integration.framework_models import trained
 from tests.integration.framework_rig import (
     Deployer,
     files_of,
+    packed,
     runtimes_of_tests,
     runtimes_with,
 )
 from tests.integration.platform import Platform
+from tests.integration.sdk_rig import PROGRAMS, Programs, upload
+from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.runtimes import VARIABLE, installed, runtime_python
+from hostelry.fleet.rules.frameworks import REPOSITORIES, why_no_runtime
+from hostelry.fleet.rules.images import ImageRules
 from hostelry.runtimes.recipes import folder_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 ALGORITHMS = "246618743249.dkr.ecr.us-west-2.amazonaws.com"
 DEEP_LEARNING = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
-INSTALLED = ("xgboost:1.7",)
+INSTALLED = ("sklearn:1.2", "xgboost:1.7")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A framework's image; `code` makes what it predicts twice as much, or says OWN."""
+    """A framework's image, and code that gives twice what the model predicts."""
 
     image: str
     runtime: str
@@ -109,17 +115,76 @@ def transform_fn(model, body, content_type, accept):
 }
 
 
+SDK_CLASSES = {
+    "SKLearnModel": "sklearn",
+    "XGBoostModel": "xgboost",
+    "PyTorchModel": "pytorch",
+    "TensorFlowModel": "tensorflow",
+    "HuggingFaceModel": "huggingface",
+}
+RUNTIMES = {"sklearn": "sklearn:1.2", **{name: it.runtime for name, it in CASES.items()}}
+# The SDK's program has no code of its own for the others.
+ENTRY_POINTS = {
+    "sklearn": "import joblib\ndef model_fn(it): return joblib.load(it + '/model.joblib')\n",
+    "xgboost": """
+import xgboost
+def model_fn(model_dir):
+    return xgboost.Booster(model_file=model_dir + "/xgboost-model.json")
+""",
+    "pytorch": "import torch\ndef model_fn(folder): return torch.jit.load(folder + '/net.pth')\n",
+}
+
+
 def is_here(name: str) -> bool:
     """Whether the runtime is installed by these tests, or was."""
     return name in INSTALLED or installed(runtimes_of_tests(), folder_name(name)) is not None
 
 
+class Bench(Deployer):
+    """A platform with models of the frameworks whose runtimes are here, and the SDK's programs."""
+
+    def __init__(self, platform: Platform, folder: Path, programs: Programs) -> None:
+        super().__init__(platform)
+        self.programs = programs
+        self.folder = folder
+        self.known: dict[str, dict[str, Any]] = {}
+        for framework, runtime in RUNTIMES.items():
+            if is_here(runtime):
+                python = runtime_python(runtimes_of_tests(), folder_name(runtime))
+                self.known[framework] = trained(python, framework, folder / framework)
+
+    def start_programs(self) -> None:
+        """Start the program of each class of the SDK, whose framework is here."""
+        for kind, framework in SDK_CLASSES.items():
+            if framework in self.known:
+                archive = self.folder / f"{framework}.tar.gz"
+                archive.write_bytes(packed(**files_of(self.folder / framework)))
+                code = self.folder / f"{framework}_code" / "inference.py"
+                code.parent.mkdir()
+                code.write_text(ENTRY_POINTS.get(framework, ""))
+                entry_point = str(code) if framework in ENTRY_POINTS else ""
+                rows = json.dumps(self.known[framework]["rows"])
+                given = (kind, str(archive), entry_point, rows)
+                self.programs.start(kind, "sdk2_framework_model.py", *given)
+
+
 @pytest.fixture(scope="module")
-def deployer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployer]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     environment = {VARIABLE: str(runtimes_with(*INSTALLED)), "HOSTELRY_CUSTOM_CODE": "trusted"}
-    home = tmp_path_factory.mktemp("home") / "home"
-    with Platform(home, environment=environment) as platform:
-        yield Deployer(platform)
+    folder = tmp_path_factory.mktemp("frameworks")
+    sdk = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
+    with Platform(folder / "home", environment=environment) as platform:
+        upload(platform, "models", {})
+        with Programs(platform, sdk) as programs:
+            made = Bench(platform, folder, programs)
+            made.start_programs()
+            yield made
+            programs.finish()
+
+
+def here(runtime: str) -> pytest.MarkDecorator:
+    """Skips a test whose runtime is not here."""
+    return pytest.mark.skipif(not is_here(runtime), reason=f"hostelry runtimes install {runtime}")
 
 
 def numbers(value: Any) -> list[float]:
@@ -132,39 +197,26 @@ def numbers(value: Any) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "framework",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.skipif(
-                not is_here(case.runtime), reason=f"hostelry runtimes install {case.runtime}"
-            ),
-        )
-        for name, case in CASES.items()
-    ],
+    "framework", [pytest.param(name, marks=here(it.runtime)) for name, it in CASES.items()]
 )
-def test_a_model_answers_as_its_framework_does(
-    deployer: Deployer, framework: str, tmp_path: Path
-) -> None:
-    case = CASES[framework]
-    python = runtime_python(runtimes_of_tests(), folder_name(case.runtime))
-    known = trained(python, framework, tmp_path / "model")
+def test_a_model_answers_as_its_framework_does(bench: Bench, framework: str) -> None:
+    case, known = CASES[framework], bench.known[framework]
     rows, predicted = known["rows"], numbers(known["predicted"])
-    files = files_of(tmp_path / "model")
+    files = files_of(bench.folder / framework)
     names = (f"{framework}-default", f"{framework}-own")
-    deployer.put(names[0], **files)
-    deployer.put(names[1], **files, **{"code/inference.py": case.code.encode()})
+    bench.put(names[0], **files)
+    bench.put(names[1], **files, **{"code/inference.py": case.code.encode()})
     for name in names:
-        deployer.begin(name, name, case.image, **case.environment)
+        bench.begin(name, name, case.image, **case.environment)
     for name in names:
-        found = deployer.settled(name)
+        found = bench.settled(name)
         assert found["EndpointStatus"] == "InService", found
-    answer = deployer.invoke(names[0], *default_body(framework, rows))
+    answer = bench.invoke(names[0], *default_body(framework, rows))
     assert numbers(json.loads(answer)) == pytest.approx(predicted, abs=1e-5)
-    answer = deployer.invoke(names[1], "application/json", json.dumps(rows).encode())
+    answer = bench.invoke(names[1], "application/json", json.dumps(rows).encode())
     assert numbers(json.loads(answer)) == pytest.approx([2 * it for it in predicted], abs=1e-5)
     for name in names:
-        deployer.delete(name)
+        bench.delete(name)
 
 
 def default_body(framework: str, rows: Any) -> tuple[str, bytes]:
@@ -175,8 +227,55 @@ def default_body(framework: str, rows: Any) -> tuple[str, bytes]:
     return "application/json", json.dumps(named.get(framework, rows)).encode()
 
 
-def test_an_image_without_a_runtime_fails_with_those_that_can_be_made(deployer: Deployer) -> None:
-    deployer.put("none", model=b"")
-    found = deployer.deployed("old", "none", f"{ALGORITHMS}/sagemaker-xgboost:0.90-2-cpu-py3")
+def test_an_image_without_a_runtime_fails_with_those_that_can_be_made(bench: Bench) -> None:
+    bench.put("none", model=b"")
+    found = bench.deployed("old", "none", f"{ALGORITHMS}/sagemaker-xgboost:0.90-2-cpu-py3")
     assert found["EndpointStatus"] == "Failed"
     assert "xgboost:0.90; of xgboost there are 1.2" in found["FailureReason"]
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=here(RUNTIMES[it])) for kind, it in SDK_CLASSES.items()]
+)
+def test_sdk_2_deploys_by_the_frameworks_class_and_predicts(bench: Bench, kind: str) -> None:
+    output = bench.programs.output(kind)
+    framework = SDK_CLASSES[kind]
+    rule = ImageRules().resolve(output["image"])
+    assert rule is not None
+    assert rule.argv[-1] == folder_name(RUNTIMES[framework])
+    predicted = numbers(bench.known[framework]["predicted"])
+    assert numbers(output["answer"]) == pytest.approx(predicted, abs=1e-5)
+
+
+SERVED = {
+    "autogluon": "1.0 1.1 1.2 1.3",
+    "huggingface": "4.26 4.28 4.37 4.48 4.49 4.51",
+    "pytorch": "1.13 2.0 2.1 2.2 2.3 2.4 2.5 2.6",
+    "sklearn": "0.23 1.0 1.2",
+    "tensorflow": "2.10 2.11 2.12 2.13 2.14 2.16 2.18 2.19 2.8 2.9",
+    "xgboost": "1.2 1.3 1.5 1.7 3.0",
+}
+REGIONS = "us-west-2,eu-central-1,ap-south-1,cn-north-1,us-gov-west-1,us-iso-east-1"
+
+
+def test_the_sdks_image_uris_have_runtimes() -> None:
+    python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
+    program = PROGRAMS / "sdk2_image_uris.py"
+    done = subprocess.run(
+        [str(python), "-W", "ignore", str(program), REGIONS],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    served: dict[str, set[str]] = {}
+    for framework, _, uri in json.loads(done.stdout.splitlines()[-1]):
+        rule = ImageRules().resolve(uri)
+        assert rule is not None or uri.rpartition("/")[2].partition(":")[0] not in REPOSITORIES, uri
+        if rule is None or rule.kind != "predictive":
+            continue
+        name, _, version = rule.argv[-1].partition("-")
+        assert (name, rule.argv[-3]) == (framework, framework), uri
+        if why_no_runtime(rule.argv[-1]) is None:
+            served.setdefault(framework, set()).add(version)
+    assert {name: " ".join(sorted(it)) for name, it in served.items()} == SERVED
