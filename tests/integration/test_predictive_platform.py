@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import signal
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -75,6 +76,10 @@ class Served:
         self.expected = json.loads(done.stdout)
         self.platform = platform
         self.sagemaker = platform.boto3("sagemaker")
+        self.runtime = platform.boto3(
+            "sagemaker-runtime", retries={"max_attempts": 1}, max_pool_connections=32
+        )
+        self.s3 = platform.boto3("s3")
         model = (folder / "model.joblib").read_bytes()
         s3 = platform.boto3("s3")
         s3.create_bucket(Bucket="models")
@@ -119,8 +124,9 @@ class Served:
         return found
 
     def invoke(self, name: str, kind: str, body: bytes, **more: str) -> bytes:
-        runtime = self.platform.boto3("sagemaker-runtime", retries={"max_attempts": 1})
-        answer = runtime.invoke_endpoint(EndpointName=name, ContentType=kind, Body=body, **more)
+        answer = self.runtime.invoke_endpoint(
+            EndpointName=name, ContentType=kind, Body=body, **more
+        )
         text: bytes = answer["Body"].read()
         return text
 
@@ -187,6 +193,7 @@ def test_code_is_not_run_as_the_platforms_own_user_unasked(runtimes: Path, tmp_p
 
 MANY = """
 import os
+import signal
 def model_fn(model_dir):
     return float(open(os.path.join(model_dir, "factor")).read())
 def input_fn(body, content_type):
@@ -225,7 +232,7 @@ def many(served: Served) -> Served:
 
 
 def put(served: Served, name: str, content: bytes) -> None:
-    served.platform.boto3("s3").put_object(Bucket="many", Key=f"models/{name}", Body=content)
+    served.s3.put_object(Bucket="many", Key=f"models/{name}", Body=content)
 
 
 def asked(served: Served, target: str, body: bytes = b"2") -> Any:
@@ -351,3 +358,73 @@ def test_a_runtime_that_is_not_there_is_installed_when_it_is_first_needed(tmp_pa
             [*CLI, "runtimes", "list"], env=listed, capture_output=True, text=True, check=True
         ).stdout
     assert "sklearn-1.2 (cpu" in runtimes
+
+
+def account(many: Served) -> dict[str, Any]:
+    """The models of the endpoint's one copy, by their names."""
+    shown = json.loads(many.platform.cli("explain", "--endpoint", "many", "--json").stdout)
+    (models,) = shown["models"].values()
+    return {it["target"]: it for it in models["models"]}
+
+
+def eventually(many: Served, target: str) -> Any:
+    """The answer once there is one: an AWS client tries again, too."""
+
+    def answer() -> Any:
+        try:
+            return asked(many, target)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in ("ServiceUnavailable", "ModelError"):
+                return None
+            raise
+
+    return until(answer, f"{target} answers", 60)
+
+
+def test_a_hundred_cold_models_at_once_are_loaded_once_each(many: Served) -> None:
+    put(many, "warm.tar.gz", factor(4))
+    assert asked(many, "warm.tar.gz") == [8.0]
+    names = [f"cold/{number}.tar.gz" for number in range(50)]
+    for number, name in enumerate(names):
+        put(many, name, factor(number))
+    with ThreadPoolExecutor(24) as pool:
+        cold = [pool.submit(asked, many, name) for name in (*names, *names)]
+        assert asked(many, "warm.tar.gz") == [8.0]
+        assert [it.result() for it in cold] == [[2.0 * number] for number in (*range(50),) * 2]
+    found = account(many)
+    assert sum(found[name]["hits"] for name in names) <= 50, "one of two waited for the load"
+    assert all(found[name]["loaded"] and not found[name]["in_flight"] for name in names)
+
+
+def test_a_model_in_memory_outlives_its_object_and_a_new_one_is_served_after_it(
+    many: Served,
+) -> None:
+    put(many, "old.tar.gz", factor(2))
+    assert asked(many, "old.tar.gz") == [4.0]
+    many.platform.boto3("s3").delete_object(Bucket="many", Key="models/old.tar.gz")
+    assert asked(many, "old.tar.gz") == [4.0]
+
+
+@pytest.mark.parametrize("killed", ["server", "agent", "control"])
+def test_models_are_served_again_after_a_kill(many: Served, killed: str) -> None:
+    put(many, "kept.tar.gz", factor(6))
+    assert asked(many, "kept.tar.gz") == [12.0]
+    status = json.loads(many.platform.cli("status", "--json").stdout)["state"]
+    (copy,) = [
+        copy
+        for endpoint in status["endpoints"]
+        if endpoint["name"] == "many"
+        for copy in endpoint["copies"]
+    ]
+    if killed == "server":
+        os.kill(copy["pid"], signal.SIGKILL)
+    elif killed == "agent":
+        record = many.platform.home.instances / copy["instance"] / "agent.json"
+        os.kill(json.loads(record.read_bytes())["process"]["pid"], signal.SIGKILL)
+    else:
+        many.platform.kill("control")
+        put(many, "without-control.tar.gz", factor(9))
+        assert asked(many, "without-control.tar.gz") == [18.0], "it is not asked"
+    assert eventually(many, "kept.tar.gz") == [12.0]
+    put(many, f"after-{killed}.tar.gz", factor(8))
+    assert eventually(many, f"after-{killed}.tar.gz") == [16.0]
