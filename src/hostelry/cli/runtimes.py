@@ -45,7 +45,8 @@ def install_runtime(
         raise TerminalError(f"--device is {chosen!r}; it must be one of {', '.join(DEVICES)}")
     folder = runtimes_folder(os.environ)
     place = folder / folder_name(name)
-    size = "minutes, some GB" if name == "vllm" else "a minute, some hundred MB"
+    is_small = name.startswith(("sklearn:", "xgboost:"))
+    size = "a minute, some hundred MB" if is_small else "minutes, some GB"
     typer.echo(f"Installing {name} for {chosen} in {place} ({size}) ...")
     runtime = installation.install(folder, name, chosen, typer.echo, wait=wait)
     typer.echo(f"Installed {described(runtime)}")

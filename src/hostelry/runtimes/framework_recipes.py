@@ -151,7 +151,7 @@ FRAMEWORKS: Mapping[str, Mapping[str, Devices]] = {
         "1.2": xgboost("1.2.1", ("3.7", "3.8"), "scikit-learn==0.24.1", "pandas<1.3"),
         "1.3": xgboost("1.3.3", ("3.7", "3.8"), "scikit-learn==0.24.1", "pandas<1.3"),
         "1.5": xgboost("1.5.2", ("3.8", "3.9", "3.7"), "scikit-learn==0.24.1", "pandas<1.3",
-                       "numpy<1.23"),
+                       "numpy<1.23", "setuptools<81"),
         "1.7": xgboost("1.7.4", ("3.8", "3.9", "3.10"), "scikit-learn==1.0.2", "pandas<1.5",
                        "numpy<1.25"),
         "3.0": xgboost("3.0.5", ("3.10", "3.11", "3.12"), "scikit-learn<1.8", "pandas<2.3",

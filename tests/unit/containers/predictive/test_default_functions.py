@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hostelry.containers.predictive.worker import recordio, tensorflow_rest, xgboost_output
+from hostelry.containers.predictive.worker.default_xgboost import Boosters
 from hostelry.containers.predictive.worker.recordio import counted, encoded, framed
 
 F32, F64, I32 = 2, 3, 7
@@ -134,3 +135,20 @@ def test_rows_become_columns() -> None:
     assert tensorflow_rest.columns_of(rows, SPECS) == {"a": [1, 3], "b": [2, 4]}
     assert tensorflow_rest.columns_of([1, 2], {"a": None}) == {"a": [1, 2]}
     assert tensorflow_rest.columns_of([{"a": 1}], {"a": None}) == {"a": [1]}
+
+
+class OldBooster:
+    """What XGBoost before 1.4 has of a booster."""
+
+    def save_config(self) -> str:
+        """Its settings."""
+        learner = {
+            "learner_model_param": {"num_class": "0", "num_feature": "4"},
+            "objective": {"name": "binary:logistic"},
+        }
+        return json.dumps({"learner": learner})
+
+
+def test_xgboosts_settings_are_read_without_methods_of_later_versions() -> None:
+    found = Boosters([OldBooster()])
+    assert (found.objective, found.num_class, found.num_features) == ("binary:logistic", 0, 4)

@@ -44,7 +44,9 @@ class Boosters:
         self.boosters = boosters
         learner = json.loads(boosters[0].save_config())["learner"]
         self.objective = str(learner["objective"]["name"])
-        self.num_class = int(learner["learner_model_param"].get("num_class", "0"))
+        parameters = learner["learner_model_param"]
+        self.num_class = int(parameters.get("num_class", "0"))
+        self.num_features = int(parameters["num_feature"])  # no method of XGBoost before 1.4
 
     def predict(self, matrix: Any) -> Any:
         """The models' joint prediction."""
@@ -94,7 +96,7 @@ class XGBoostHandler:
         """What the models predict for the rows."""
         if not isinstance(model, Boosters):  # of the author's own model_fn
             return model.predict(data, validate_features=False)
-        features, columns = model.boosters[0].num_features(), data.num_col()
+        features, columns = model.num_features, data.num_col()
         if columns > features + 1:
             raise refusal(
                 BAD_REQUEST, f"a row has {columns} features; the model was trained with {features}"
