@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -381,7 +382,7 @@ def eventually(many: Served, target: str) -> Any:
     return until(answer, f"{target} answers", 60)
 
 
-def test_a_hundred_cold_models_at_once_are_loaded_once_each(many: Served) -> None:
+def test_many_cold_models_asked_for_at_once_are_loaded_once_each(many: Served) -> None:
     put(many, "warm.tar.gz", factor(4))
     assert asked(many, "warm.tar.gz") == [8.0]
     names = [f"cold/{number}.tar.gz" for number in range(50)]
@@ -396,9 +397,7 @@ def test_a_hundred_cold_models_at_once_are_loaded_once_each(many: Served) -> Non
     assert all(found[name]["loaded"] and not found[name]["in_flight"] for name in names)
 
 
-def test_a_model_in_memory_outlives_its_object_and_a_new_one_is_served_after_it(
-    many: Served,
-) -> None:
+def test_a_model_in_memory_outlives_its_object(many: Served) -> None:
     put(many, "old.tar.gz", factor(2))
     assert asked(many, "old.tar.gz") == [4.0]
     many.platform.boto3("s3").delete_object(Bucket="many", Key="models/old.tar.gz")
@@ -428,3 +427,14 @@ def test_models_are_served_again_after_a_kill(many: Served, killed: str) -> None
     assert eventually(many, "kept.tar.gz") == [12.0]
     put(many, f"after-{killed}.tar.gz", factor(8))
     assert eventually(many, f"after-{killed}.tar.gz") == [16.0]
+
+
+@pytest.mark.slow
+def test_the_example_of_a_thousand_models_prints_its_table(served: Served) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "thousand_models.py"
+    asked_for = ("--models", "20", "--seconds", "2")
+    done = served.platform.exec([sys.executable, str(example), *asked_for])
+    table = {line[:34].strip(): line[34:].split() for line in done.stdout.splitlines()}
+    assert table["endpoints, models"] == ["1,", "20", "20,", "20"]
+    assert 1 <= int(table["models in memory"][0]) <= 20
+    assert table["requests, errors"][1] == "0", done.stdout

@@ -22,7 +22,9 @@ from hostelry.containers.predictive.app import PredictiveApp, ServingApp
 from hostelry.containers.predictive.batching import BatchLimits
 from hostelry.containers.predictive.config import (
     MODULES,
+    OF_MANY,
     OWN_MODEL_DIR,
+    TOOLKIT,
     PredictiveConfig,
     interpreter,
     resolve,
@@ -106,7 +108,12 @@ async def serve(config: PredictiveConfig, listener: socket.socket, key: str | No
     environment = worker_environment(
         os.environ, config.python, config.model_dir, config.threads_per_worker
     )
-    zygote = ZygoteProcess(config.python, MODULES[config.framework], environment)
+    zygote = ZygoteProcess(
+        config.python,
+        MODULES[config.framework],
+        environment,
+        OF_MANY.get(config.framework, ()) + TOOLKIT if config.multi_model else (),
+    )
     served: WorkerPool | ModelTable
     if config.multi_model:
         table = model_table(config, zygote, clock, metrics)

@@ -28,6 +28,26 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "tensorflow": ("numpy", "tensorflow"),
     "xgboost": ("numpy", "scipy.sparse", "xgboost"),
 }  # what the zygote imports
+# And for many models, whose processes would else import these each, most of what models use:
+TOOLKIT = tuple(
+    f"sagemaker_inference.{name}"
+    for name in ("transformer", "default_inference_handler", "decoder", "encoder", "content_types")
+)
+OF_MANY: Mapping[str, tuple[str, ...]] = {
+    "sklearn": (
+        "joblib",
+        *(
+            f"sklearn.{name}"
+            for name in (
+                "calibration", "cluster", "compose", "decomposition", "ensemble",
+                "feature_extraction.text", "impute", "linear_model", "model_selection",
+                "naive_bayes", "neighbors", "neural_network", "pipeline", "preprocessing", "svm",
+                "tree",
+            )
+        ),
+    ),
+    "xgboost": ("joblib", "xgboost.sklearn"),
+}  # fmt: skip
 # A worker's body lengths are 32-bit numbers.
 LARGEST_PAYLOAD_MB = 2047
 

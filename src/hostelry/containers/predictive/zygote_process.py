@@ -39,9 +39,15 @@ class ZygoteProcess:
     """The process; `start` it, then `fork` workers. `ended` is set once it is gone."""
 
     def __init__(
-        self, python: Path, modules: Sequence[str], environment: Mapping[str, str]
+        self,
+        python: Path,
+        modules: Sequence[str],
+        environment: Mapping[str, str],
+        also: Sequence[str] = (),
     ) -> None:
+        """`also` are modules that are imported where they are there."""
         self._python = python
+        self._also = [part for name in also for part in ("--also", name)]
         self._modules = tuple(modules)
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,7 +67,8 @@ class ZygoteProcess:
         ours, theirs = socket.socketpair()
         command = [
             str(self._python), "-s", str(PROGRAM),
-            "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()), *self._modules,
+            "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()),
+            *self._also, *self._modules,
         ]  # fmt: skip
         try:
             # Not asyncio's: the kernel's parent-death signal is tied to the thread that starts it.

@@ -33,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--also", action="append", default=[], help="imported where it is there")
     parser.add_argument("modules", nargs="*")
     given = parser.parse_args(argv)
     die_with_parent(given.parent)
@@ -43,6 +44,8 @@ def main(argv: list[str] | None = None) -> int:
             text = f"{type(error).__name__}: {error}"
             frames.send(stream, {"failed": text[:1000]})
             return 1
+        for name in given.also:
+            import_if_there(name)
         gc.collect()
         gc.freeze()  # a collection in a worker must not write to shared pages
         woken, waker = os.pipe()
@@ -57,6 +60,14 @@ def main(argv: list[str] | None = None) -> int:
         os.close(woken)
         os.close(waker)
     return serving.serve(worker)
+
+
+def import_if_there(name: str) -> None:
+    """Import a module for the models that will use it; another version may not have it."""
+    try:
+        importlib.import_module(name)
+    except KIND_ERRORS:
+        return
 
 
 def version_of(module: Any) -> str:
