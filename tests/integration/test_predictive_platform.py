@@ -276,9 +276,9 @@ def test_a_model_that_cannot_be_had_is_refused_with_the_cause(
 
 def test_only_requests_to_multi_model_endpoints_name_a_model(many: Served) -> None:
     many.deployed("alone", "inside")
-    with pytest.raises(ClientError, match="not a multi-model endpoint"):
+    with pytest.raises(ClientError, match="no multi-model container"):
         many.invoke("alone", ROW, b"1", TargetModel="a/m1.tar.gz")
-    with pytest.raises(ClientError, match="is a multi-model endpoint; name the model"):
+    with pytest.raises(ClientError, match="is multi-model; name the model"):
         many.invoke("many", ROW, b"1")
 
 

@@ -1,5 +1,7 @@
 """Routes that several tests look things up in."""
 
+from dataclasses import replace
+
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import (
     ComponentRoute,
@@ -66,6 +68,18 @@ SNAPSHOT = RouteSnapshot(
             name="models",
             takes_components=False,
             variants=(variant("blue", 1.0), variant("green", 3.0), variant("dark", 0.0, ())),
+        ),
+        EndpointRoute(
+            scope=HERE,
+            name="mixed",
+            takes_components=False,
+            variants=(variant("one", 1.0), replace(variant("many", 1.0), is_multi_model=True)),
+        ),
+        EndpointRoute(
+            scope=HERE,
+            name="many",
+            takes_components=False,
+            variants=(replace(variant("many", 1.0), is_multi_model=True),),
         ),
         EndpointRoute(
             scope=HERE,

@@ -106,16 +106,8 @@ def _check_kind(endpoint: EndpointRoute, invocation: InvokeRequest) -> None:
             f"Endpoint {endpoint.name} has no explainer; EnableExplanations cannot be used on it. "
             "Leave the header out."
         )
-    if invocation.target_model is None and is_multi_model(endpoint):
-        raise _invalid(
-            f"Endpoint {endpoint.name} is a multi-model endpoint; name the model to invoke as "
-            "TargetModel, its path below the model's ModelDataUrl."
-        )
-    if invocation.target_model is not None and not is_multi_model(endpoint):
-        raise _invalid(
-            f"Endpoint {endpoint.name} is not a multi-model endpoint; TargetModel "
-            f"{invocation.target_model} cannot be invoked on it."
-        )
+    if invocation.target_model is not None and endpoint.takes_components:
+        raise _no_models(f"Endpoint {endpoint.name}", invocation.target_model)
     if invocation.target_container_hostname is not None:
         raise _invalid(
             f"Endpoint {endpoint.name} is not a direct multi-container endpoint; "
@@ -158,21 +150,35 @@ def _variant(
             f"{invocation.inference_component_name} cannot be invoked on it."
         )
     wanted = invocation.target_variant
+    if wanted is not None and named_variant(endpoint.variants, wanted) is None:
+        raise _no_variant(endpoint, wanted)
+    variants = _of_kind(endpoint, invocation)
     if wanted is None:
-        variant = None if holder is None else marked_variant(endpoint.variants, holder)
-        variant = variant or choose_variant(endpoint.variants, draw)
+        variant = None if holder is None else marked_variant(variants, holder)
+        variant = variant or choose_variant(variants, draw)
     else:
-        variant = named_variant(endpoint.variants, wanted)
-        if variant is None:
-            raise _no_variant(endpoint, wanted)
+        variant = named_variant(variants, wanted)
     if variant is None or not variant.copies:
-        raise NoCopyError(table.variant(endpoint, variant or _heaviest(endpoint.variants)))
+        raise NoCopyError(table.variant(endpoint, variant or _heaviest(variants)))
     return table.variant(endpoint, variant)
 
 
-def is_multi_model(endpoint: EndpointRoute) -> bool:
-    """Whether requests to the endpoint name a model."""
-    return any(variant.is_multi_model for variant in endpoint.variants)
+def _of_kind(endpoint: EndpointRoute, invocation: InvokeRequest) -> tuple[VariantRoute, ...]:
+    """The variants that may get the invocation: of many models where it names one, else of one.
+
+    Raises ServiceError where there is none, or the variant that it names is none of them.
+    """
+    model, wanted = invocation.target_model, invocation.target_variant
+    variants = tuple(it for it in endpoint.variants if it.is_multi_model == (model is not None))
+    if variants and (wanted is None or named_variant(variants, wanted) is not None):
+        return variants
+    title = f"Endpoint {endpoint.name}" if wanted is None else f"Variant {wanted}"
+    if model is None:
+        raise _invalid(
+            f"{title} is multi-model; name the model to invoke as TargetModel, its path below the "
+            "ModelDataUrl."
+        )
+    raise _no_models(title, model)
 
 
 def failure_text(failed: FailedComponent) -> str:
@@ -203,6 +209,12 @@ def unavailable(endpoint_name: str) -> ServiceError:
         "ServiceUnavailable",
         f"No healthy instance of endpoint {endpoint_name} can take the request now; try again.",
         503,
+    )
+
+
+def _no_models(title: str, target_model: str) -> ServiceError:
+    return _invalid(
+        f"{title} has no multi-model container; TargetModel {target_model} cannot be invoked on it."
     )
 
 

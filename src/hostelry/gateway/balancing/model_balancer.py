@@ -231,7 +231,9 @@ class ModelBalancer:
         self, copy: CopyRoute, action: str, body: bytes, timeouts: Timeouts
     ) -> tuple[int, bytes]:
         """The status and body of the agent's answer. Raises UpstreamError."""
-        address, _, path = (copy.models_address or "").removeprefix("http://").partition("/")
+        if copy.models_address is None:
+            raise ConnectError("The copy's agent has not reported where its models are leased.")
+        address, _, path = copy.models_address.removeprefix("http://").partition("/")
         head = (
             f"POST /{path}/{action} HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
