@@ -15,6 +15,7 @@ import msgspec
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
 from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer, head_end
 from hostelry.gateway.balancing.model_homes import ModelHomes
@@ -59,11 +60,13 @@ class _Refusal(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """A request for a model: `head` makes the request's head for the id that a copy has for it.
+    """A request to `key` for a model.
 
-    `leased` is called with each lease.
+    `head` makes the request's head for the id that a copy has for the model; `leased` is called
+    with each lease.
     """
 
+    key: LoadKey
     target: str
     head: Head
     body: bytes
@@ -117,14 +120,16 @@ class ModelBalancer:
         the model cannot be had                    TargetModelRefusedError
         otherwise                                  as LoadBalancer.send
         """
+        for newcomer in self._homes.newcomers(copies):
+            self._load(newcomer, self._homes.popular(request.key))
         left = list(copies)
         refusal = ConnectError("There is no copy to connect to.")
         while left:
             counts = [self._outstanding.of(copy.id) for copy in left]
-            choice = self._homes.choose(left, counts, request.target)
+            choice = self._homes.choose(request.key, left, counts, request.target)
             copy = left[choice.index]
             if choice.copy_to is not None:
-                self._copy_to(left[choice.copy_to], request.target)
+                self._load(left[choice.copy_to], [request.target])
             try:
                 return await self._send_to(copy, request, counts[choice.index])
             except ConnectError as error:
@@ -207,18 +212,19 @@ class ModelBalancer:
 
         self._in_background(release())
 
-    def _copy_to(self, copy: CopyRoute, target: str) -> None:
-        """Have the copy load the model, too, for requests to come."""
+    def _load(self, copy: CopyRoute, targets: Sequence[str]) -> None:
+        """Have the copy load models for requests to come, one after the other."""
         if len(self._background) >= MAX_BACKGROUND:
             return
 
         async def load() -> None:
-            try:
-                lease = await self._lease(copy, target)
-            except (ConnectError, TargetModelRefusedError) as error:
-                log.info("copy %s does not load model %s: %s", copy.id, target, error)
-                return
-            self._release(copy, lease, lost=False)
+            for target in targets:
+                try:
+                    lease = await self._lease(copy, target)
+                except (ConnectError, TargetModelRefusedError) as error:
+                    log.info("copy %s does not load model %s: %s", copy.id, target, error)
+                    return
+                self._release(copy, lease, lost=False)
 
         self._in_background(load())
 

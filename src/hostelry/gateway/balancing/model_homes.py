@@ -4,6 +4,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
 from hostelry.routing.latency import LatencyEstimate
 from hostelry.routing.model_choice import WINDOW_S, InstanceView, ModelChoice, choose_for_model
@@ -11,6 +12,8 @@ from hostelry.routing.model_choice import WINDOW_S, InstanceView, ModelChoice, c
 MAX_COPIES = 4096  # remembered; beyond it the least recently used is forgotten
 MAX_MODELS = 10_000  # remembered of each copy, and of which requests are counted
 PRIOR_LOAD_MS = 1000.0
+SEVERAL = 1.5  # fading requests: two within 40 s, from which a model is loaded ahead
+MAX_PRELOADED = 100
 KEPT = 0.8  # weight of earlier loads
 
 
@@ -39,19 +42,43 @@ class ModelHomes:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._copies: OrderedDict[str, CopyMemory] = OrderedDict()
-        self._requests: OrderedDict[str, tuple[float, float]] = OrderedDict()  # decayed, and when
+        # By the name that copies serve, and the model: decayed requests, and when.
+        self._requests: OrderedDict[tuple[LoadKey, str], tuple[float, float]] = OrderedDict()
+
+    def newcomers(self, copies: Sequence[CopyRoute]) -> list[CopyRoute]:
+        """Those of `copies` that nothing is known of, where another one has models."""
+        found = [it for it in copies if not self._knows(it)]
+        if not found or not any(self._copies[it.id].models for it in copies if self._knows(it)):
+            return []
+        for copy in found:
+            self._memory(copy)
+        return found
+
+    def popular(self, key: LoadKey) -> list[str]:
+        """The models of `key` that several requests named of late, the most requested first."""
+        now_s = self._now_s()
+        counts = {
+            target: count * math.exp((at_s - now_s) / WINDOW_S)
+            for (owner, target), (count, at_s) in self._requests.items()
+            if owner == key
+        }
+        several = [target for target, count in counts.items() if count >= SEVERAL]
+        return sorted(several, key=lambda it: -counts[it])[:MAX_PRELOADED]
 
     def choose(
-        self, copies: Sequence[CopyRoute], outstanding: Sequence[int], target: str
+        self, key: LoadKey, copies: Sequence[CopyRoute], outstanding: Sequence[int], target: str
     ) -> ModelChoice:
-        """The choice among `copies`, at least one, for a request; records that it will be there."""
+        """The choice among the `copies` of `key`, at least one, for a request.
+
+        Records that the model will be there.
+        """
         now_s = self._now_s()
         memories = [self._memory(copy) for copy in copies]
         views = [
             view_of(copy, memory, count, target, now_s)
             for copy, memory, count in zip(copies, memories, outstanding, strict=True)
         ]
-        choice = choose_for_model(target, views, self._counted(target, now_s))
+        choice = choose_for_model(target, views, self._counted(key, target, now_s))
         for index in (choice.index, choice.copy_to):
             if index is not None:
                 self._expect(memories[index], target, views[index], now_s)
@@ -85,11 +112,15 @@ class ModelHomes:
         self._copies.move_to_end(copy.id)
         return memory
 
-    def _counted(self, target: str, now_s: float) -> float:
+    def _knows(self, copy: CopyRoute) -> bool:
+        memory = self._copies.get(copy.id)
+        return memory is not None and memory.address == copy.address
+
+    def _counted(self, key: LoadKey, target: str, now_s: float) -> float:
         """The requests for the model within the last window, this one included; older ones fade."""
-        count, at_s = self._requests.pop(target, (0.0, now_s))
+        count, at_s = self._requests.pop((key, target), (0.0, now_s))
         count = count * math.exp((at_s - now_s) / WINDOW_S) + 1.0
-        self._requests[target] = (count, now_s)
+        self._requests[key, target] = (count, now_s)
         if len(self._requests) > MAX_MODELS:
             self._requests.popitem(last=False)
         return count

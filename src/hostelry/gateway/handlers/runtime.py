@@ -151,6 +151,7 @@ class RuntimeHandler:
                     return await self._models.send(
                         destination.copies,
                         ModelRequest(
+                            key=destination.key,
                             target=invocation.target_model,
                             head=partial(
                                 invocation_head, invocation, destination, request, request_id

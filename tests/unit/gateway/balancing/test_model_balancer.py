@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.gateway.routes_sample import COPIES
+from tests.unit.gateway.routes_sample import COPIES, HERE
 
+from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer
 from hostelry.gateway.balancing.model_balancer import (
@@ -21,6 +22,7 @@ from hostelry.gateway.fake import FakeReplyConnection
 from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
 
+KEY = LoadKey(scope=HERE, endpoint_name="many", variant_name="v")
 AGENTS = ("http://127.0.0.1:8", "http://127.0.0.1:9")
 MODEL_COPIES = tuple(
     replace(copy, models_address=f"{agent}/target-models/{copy.id}")
@@ -37,6 +39,7 @@ class Network:
         self.released: list[dict[str, Any]] = []
         self.answers: dict[str, list[tuple[int, bytes] | UpstreamError]] = {}
         self.invoked: list[str] = []
+        self.acquired: dict[str, list[str]] = {agent: [] for agent in AGENTS}
 
     async def send(
         self,
@@ -69,6 +72,7 @@ class Network:
             self.leases[asked["lease"]] -= 1
             return 204, b""
         target, there = asked["target"], self.loaded[address]
+        self.acquired[address].append(target)
         hit = target in there
         there.add(target)
         lease = f"lease-{len(self.leases)}"
@@ -83,6 +87,8 @@ class Rig:
         self.network = Network()
         self.outstanding = Outstanding()
         self.placed: list[InFlightRequest] = []
+        self.copies: tuple[CopyRoute, ...] = MODEL_COPIES
+        self.homes = ModelHomes(lambda: self.now_s)
 
     def play(self, *targets: str, close: bool = True) -> list[int]:
         """The statuses of one request after the other; `close` ends each before the next."""
@@ -91,9 +97,9 @@ class Rig:
         async def run() -> None:
             now = lambda: self.now_s  # noqa: E731
             copies = LoadBalancer(self.network, self.outstanding, lambda: 0.0, now)
-            models = ModelBalancer(copies, self.network, self.outstanding, ModelHomes(now), now)
+            models = ModelBalancer(copies, self.network, self.outstanding, self.homes, now)
             for target in targets:
-                sent = await models.send(MODEL_COPIES, asked(target))
+                sent = await models.send(self.copies, asked(target))
                 statuses.append(sent.reply.status)
                 self.placed.append(sent)
                 self.now_s += 2.0
@@ -102,7 +108,7 @@ class Rig:
                     await asyncio.sleep(0)
             for sent in self.placed:
                 sent.close()
-            for _ in range(5):
+            for _ in range(50):
                 await asyncio.sleep(0)
             await models.close()
 
@@ -112,6 +118,7 @@ class Rig:
 
 def asked(target: str) -> ModelRequest:
     return ModelRequest(
+        key=KEY,
         target=target,
         head=lambda model_id: f"POST /models/{model_id}/invoke HTTP/1.1\r\n".encode(),
         body=b"{}",
@@ -215,8 +222,33 @@ def test_a_hot_model_is_loaded_on_another_copy_too() -> None:
 def test_a_copy_that_was_restarted_is_expected_to_have_nothing() -> None:
     homes = ModelHomes(lambda: 0.0)
     (copy, _) = MODEL_COPIES
-    assert homes.choose([copy], [0], "a").loads
+    assert homes.choose(KEY, [copy], [0], "a").loads
     homes.acquired(copy, "a", hit=False, waited_s=3.0)
-    assert not homes.choose([copy], [0], "a").loads
+    assert not homes.choose(KEY, [copy], [0], "a").loads
     moved: CopyRoute = replace(copy, address="http://127.0.0.1:77")
-    assert homes.choose([moved], [0], "a").loads
+    assert homes.choose(KEY, [moved], [0], "a").loads
+
+
+def test_a_new_copy_gets_the_popular_models_first() -> None:
+    rig = Rig()
+    rig.copies = MODEL_COPIES[:1]
+    rig.play("a", "b", "b", "b", "c", "c", "rare")
+    rig.copies = MODEL_COPIES
+    rig.play("b")
+    assert rig.network.loaded[AGENTS[1]] == {"b", "c"}
+    assert list(dict.fromkeys(rig.network.acquired[AGENTS[1]])) == ["b", "c"], "in this order"
+    assert set(rig.network.leases.values()) == {0}
+
+
+def test_nothing_is_loaded_ahead_for_another_endpoint_or_onto_the_first_copies() -> None:
+    now_s = 0.0
+    homes = ModelHomes(lambda: now_s)
+    assert homes.newcomers(MODEL_COPIES) == [], "no copy has a model yet"
+    for _ in range(3):
+        homes.choose(KEY, MODEL_COPIES[:1], [0], "a")
+    assert homes.newcomers(MODEL_COPIES) == [MODEL_COPIES[1]]
+    assert homes.newcomers(MODEL_COPIES) == [], "once"
+    assert homes.popular(KEY) == ["a"]
+    assert homes.popular(replace(KEY, endpoint_name="other")) == []
+    now_s = 600.0
+    assert homes.popular(KEY) == [], "popularity fades"
