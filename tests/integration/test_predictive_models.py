@@ -170,6 +170,14 @@ def test_a_model_that_cannot_be_loaded_harms_no_other(
     models.unload("good")
 
 
+def test_packages_of_one_of_many_models_are_refused_with_what_to_do(models: Models) -> None:
+    folder = models.coded("packages", "def model_fn(d): return 1")
+    (folder / "code" / "requirements.txt").write_text("six\n")
+    answer = models.load("packages", folder)
+    assert answer.status_code == 400
+    assert "SAGEMAKER_SUBMIT_DIRECTORY" in answer.text
+
+
 def test_a_models_process_that_is_killed_is_replaced_alone(models: Models) -> None:
     for name in ("killed", "other"):
         models.load(name, models.folder(name))

@@ -292,6 +292,50 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_its_reason(
     assert str(tmp_path) not in reason
 
 
+VERSION = """
+import six
+def model_fn(model_dir):
+    return six.__version__
+def predict_fn(data, model):
+    return [model]
+"""
+
+
+def test_packages_that_the_code_names_come_before_the_runtimes(
+    trained: Trained, tmp_path: Path
+) -> None:
+    folder = trained.with_code(tmp_path / "model", VERSION)
+    (folder / "code" / "requirements.txt").write_text("# ours\nsix==1.15.0\n")
+    with serving(folder, tmp_path / "log", TMPDIR=str(tmp_path)) as server:
+        with server.client() as client:
+            answer = client.post("/invocations", json=[[1.0, 2.0]])
+        assert answer.json() == ["1.15.0"]
+        assert list(tmp_path.glob("hostelry-packages-*"))
+    assert not list(tmp_path.glob("hostelry-packages-*")), "they go with the server"
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "message"),
+    [
+        pytest.param("six\n", {"HOSTELRY_CUSTOM_CODE_REQUIREMENTS": "refuse"},
+                     "HOSTELRY_CUSTOM_CODE_REQUIREMENTS=refuse", id="the operator refuses"),
+        pytest.param("no-such-package-at-all==9\n", {}, "requirements.txt cannot be installed",
+                     id="no such package"),
+        pytest.param("six ==\n", {}, "requirements.txt cannot be installed", id="half a line"),
+        pytest.param("#" * 100_000, {}, "more than 65536 bytes", id="too large"),
+    ],
+)  # fmt: skip
+def test_packages_that_cannot_be_installed_end_the_server_with_the_reason(
+    trained: Trained, tmp_path: Path, text: str, variables: dict[str, str], message: str
+) -> None:
+    folder = trained.with_code(tmp_path / "model", VERSION)
+    (folder / "code" / "requirements.txt").write_text(text)
+    with launched(folder, tmp_path / "log", TMPDIR=str(tmp_path), **variables) as server:
+        assert message in server.ended()
+    assert server.process.returncode == 2
+    assert not list(tmp_path.glob("hostelry-packages-*"))
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -19,9 +19,9 @@ from uv import find_uv_bin
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.pip_settings import read_settings, uv_arguments, uv_variables
 from hostelry.base.runtimes import RECORD, VARIABLE, Runtime, installed, runtime_python
 from hostelry.runtimes.interpreters import find_interpreter
-from hostelry.runtimes.pip_settings import read_settings, uv_arguments, uv_variables
 from hostelry.runtimes.recipe import Recipe
 from hostelry.runtimes.recipes import folder_name, recipe_of
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.pip_settings import parse_settings, uv_arguments, uv_variables
 from hostelry.runtimes.install import locked_packages, python_version
 from hostelry.runtimes.interpreters import find_interpreter
-from hostelry.runtimes.pip_settings import parse_settings, uv_arguments, uv_variables
 from hostelry.runtimes.recipes import best_device, folder_name, known_names, recipe_of
 
 

@@ -5,6 +5,7 @@ import asyncio
 import logging
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -30,8 +31,9 @@ from hostelry.containers.predictive.config import (
     resolve,
 )
 from hostelry.containers.predictive.metrics import PredictiveMetrics
-from hostelry.containers.predictive.model_table import ModelTable
+from hostelry.containers.predictive.model_table import ModelRefusedError, ModelTable
 from hostelry.containers.predictive.multi_model_app import MultiModelApp
+from hostelry.containers.predictive.requirements import FILE, installed_requirements
 from hostelry.containers.predictive.worker_pool import PoolLimits, WorkerPool
 from hostelry.containers.predictive.worker_process import ModelPlaces
 from hostelry.containers.predictive.zygote_process import ZygoteProcess, worker_environment
@@ -89,18 +91,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         cpus = len(os.sched_getaffinity(0))
         model_dir = given.model_dir.absolute()
         config = resolve(os.environ, given.framework, python, model_dir, cpus, given.multi_model)
+        packages = installed_requirements(config.code_dir, python, os.environ)
         listener = listen(given.host, int(given.port))
     except TerminalError as error:
         log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
         return EXIT_CONFIGURATION
-    failure = uvloop.run(serve(config, listener, key))
+    try:
+        failure = uvloop.run(serve(config, listener, key, packages))
+    finally:
+        if packages is not None:
+            shutil.rmtree(packages, ignore_errors=True)
     if failure:
         log.error("the server ends: %s", " ".join(failure.split()))
     return EXIT_FAILURE if failure else 0
 
 
-async def serve(config: PredictiveConfig, listener: socket.socket, key: str | None) -> str | None:
-    """Run until SIGTERM or SIGINT; the reason when it ends by a failure instead."""
+async def serve(
+    config: PredictiveConfig, listener: socket.socket, key: str | None, packages: Path | None
+) -> str | None:
+    """Run until SIGTERM or SIGINT; the reason when it ends by a failure instead.
+
+    `packages` is the folder of those that the model's code names.
+    """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -108,6 +120,8 @@ async def serve(config: PredictiveConfig, listener: socket.socket, key: str | No
     environment = worker_environment(
         os.environ, config.python, config.model_dir, config.threads_per_worker
     )
+    if packages is not None:
+        environment["PYTHONPATH"] = str(packages)
     zygote = ZygoteProcess(
         config.python,
         MODULES[config.framework],
@@ -186,6 +200,12 @@ def model_table(
 def places_of_one(config: PredictiveConfig, folder: Path) -> ModelPlaces:
     """What a worker of one of many models loads; code of its own comes first."""
     own = folder / "code"
+    if (own / FILE).is_file():
+        raise ModelRefusedError(
+            400,
+            f"the model has code/{FILE}, which is not installed for one of many models; name its "
+            "packages in that of SAGEMAKER_SUBMIT_DIRECTORY, which all of them share",
+        )
     return ModelPlaces(
         model_dir=str(folder),
         code_dir=str(own if own.is_dir() else config.code_dir),
