@@ -359,6 +359,8 @@ def test_a_runtime_that_is_not_there_is_installed_when_it_is_first_needed(tmp_pa
             [*CLI, "runtimes", "list"], env=listed, capture_output=True, text=True, check=True
         ).stdout
     assert "sklearn-1.2 (cpu" in runtimes
+    compiled = (tmp_path / "runtimes").glob("sklearn-1.2/lib/*/site-packages/pandas/__pycache__/*")
+    assert any(compiled), "starts compile nothing"
 
 
 def account(many: Served) -> dict[str, Any]:

@@ -112,7 +112,8 @@ def build_locked(folder: Path, lock: Path, recipe: Recipe, say: Say) -> dict[str
     run_step([*uv, "venv", "--python", str(interpreter), str(folder)], say, variables)
     python = str(folder / "bin" / "python")
     sync = ["pip", "sync", str(lock), "--python", python, "--require-hashes", "--link-mode=copy"]
-    run_step([*uv, *sync, *places], say, variables)
+    # Copies write no bytecode: without it each start would compile what it imports.
+    run_step([*uv, *sync, "--compile-bytecode", *places], say, variables)
     if found.at_start is not None:
         write_at_start(folder, found.at_start)
     return locked_packages(lock.read_text())
