@@ -9,9 +9,10 @@ from hostelry.fleet.records import ProcessIdentity
 
 def test_a_process_that_works_has_used_more() -> None:
     before, began_s = cpu_seconds([own_identity()]), process_time()
-    while process_time() < began_s + 0.05:
+    while process_time() < began_s + 0.2:
         sum(range(10_000))
-    assert cpu_seconds([own_identity()]) >= before + 0.04
+    # The kernel counts user and system time in ticks of 10 ms and drops what is over.
+    assert cpu_seconds([own_identity()]) > before + 0.15
 
 
 def test_a_process_holds_no_more_than_its_bound() -> None:
