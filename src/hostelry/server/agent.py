@@ -22,6 +22,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
+from hostelry.base.runtimes import runtimes_folder
 from hostelry.domain.copy import Instance
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.deps import CopyDeps
@@ -38,6 +39,7 @@ from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.launch.limited_process import limit_files
 from hostelry.fleet.launch.run_as import OpenArtifacts
 from hostelry.fleet.launch.warm import WarmForks
+from hostelry.fleet.launch.warm_runtimes import WarmRuntimes
 from hostelry.fleet.records import AgentRecord, InstanceFolder
 from hostelry.server.home import Home, load_config, load_credentials
 
@@ -75,6 +77,7 @@ async def serve(home: Home, instance_id: str) -> None:
         limit_files(0)  # copies inherit it: it cannot be set for a process of another user
     operator = dict(os.environ)
     warm = WarmForks(folder.root, passed_on(operator))
+    runtimes = WarmRuntimes(runtimes_folder(operator), passed_on(operator))
     artifacts = artifact_store(home, folder)
     places = cgroup_parents()
     sweep_groups(places, SystemClock().now())
@@ -86,7 +89,7 @@ async def serve(home: Home, instance_id: str) -> None:
             CopyDeps(
                 images_file=home.images,
                 artifacts=artifacts if user is None else OpenArtifacts(artifacts),
-                launcher=CopyLauncher(ProcessLauncher(places, warm, user)),
+                launcher=CopyLauncher(ProcessLauncher(places, warm, user, runtimes)),
                 http=http,
                 region=instance.scope.region,
                 shape=instance.shape,
@@ -95,7 +98,7 @@ async def serve(home: Home, instance_id: str) -> None:
                 devices=devices,
                 copies_have_users=user is not None,
                 address=f"http://127.0.0.1:{listener.getsockname()[1]}",
-                warm=warm,
+                warm=(warm, runtimes),
             ),
         )
         await agent.start()

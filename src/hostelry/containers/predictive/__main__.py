@@ -36,7 +36,11 @@ from hostelry.containers.predictive.multi_model_app import MultiModelApp
 from hostelry.containers.predictive.requirements import FILE, installed_requirements
 from hostelry.containers.predictive.worker_pool import PoolLimits, WorkerPool
 from hostelry.containers.predictive.worker_process import ModelPlaces
-from hostelry.containers.predictive.zygote_process import ZygoteProcess, worker_environment
+from hostelry.containers.predictive.zygote_process import (
+    ZygoteProcess,
+    lent_socket,
+    worker_environment,
+)
 
 DRAIN_S = 8.0
 LOAD_S = 3600.0  # the platform's own limit for a start is below it
@@ -84,7 +88,7 @@ def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal; 0 after a drain, 1 after a failure, 2 for a wrong configuration."""
     configure_logging("predictive")
-    key = take_key(os.environ)
+    key, lent = take_key(os.environ), lent_socket(os.environ)
     try:
         given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
         python = interpreter(os.environ, given.runtime, given.python)
@@ -92,12 +96,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         model_dir = given.model_dir.absolute()
         config = resolve(os.environ, given.framework, python, model_dir, cpus, given.multi_model)
         packages = installed_requirements(config.code_dir, python, os.environ)
+        if lent is not None and (packages is not None or config.threads_per_worker > 1):
+            lent.close()  # it has imported the framework before these packages, for one thread
+            lent = None
         listener = listen(given.host, int(given.port))
     except TerminalError as error:
         log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
         return EXIT_CONFIGURATION
     try:
-        failure = uvloop.run(serve(config, listener, key, packages))
+        failure = uvloop.run(serve(config, listener, key, packages, lent))
     finally:
         if packages is not None:
             shutil.rmtree(packages, ignore_errors=True)
@@ -107,11 +114,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def serve(
-    config: PredictiveConfig, listener: socket.socket, key: str | None, packages: Path | None
+    config: PredictiveConfig,
+    listener: socket.socket,
+    key: str | None,
+    packages: Path | None,
+    lent: socket.socket | None,
 ) -> str | None:
     """Run until SIGTERM or SIGINT; the reason when it ends by a failure instead.
 
-    `packages` is the folder of those that the model's code names.
+    `packages` is the folder of those that the model's code names, `lent` the socket to a process
+    of the agent's that has imported the framework.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -126,7 +138,7 @@ async def serve(
         config.python,
         MODULES[config.framework],
         environment,
-        OF_MANY.get(config.framework, ()) + TOOLKIT if config.multi_model else (),
+        TOOLKIT + (OF_MANY.get(config.framework, ()) if config.multi_model else ()),
     )
     served: WorkerPool | ModelTable
     if config.multi_model:
@@ -139,7 +151,7 @@ async def serve(
     http = http_server(served_on(listener, app.asgi(key)))
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     try:
-        return await run(zygote, served, app, stop)
+        return await run(zygote, served, app, stop, lent)
     finally:
         await served.close()
         await zygote.close()
@@ -148,11 +160,15 @@ async def serve(
 
 
 async def run(
-    zygote: ZygoteProcess, served: WorkerPool | ModelTable, app: ServingApp, stop: asyncio.Event
+    zygote: ZygoteProcess,
+    served: WorkerPool | ModelTable,
+    app: ServingApp,
+    stop: asyncio.Event,
+    lent: socket.socket | None,
 ) -> str | None:
     """Load, serve, drain; the reason of a failure, None after `stop`."""
     stopping = asyncio.create_task(stop.wait())
-    starting = asyncio.create_task(started(zygote, served))
+    starting = asyncio.create_task(started(zygote, served, lent))
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
@@ -178,9 +194,11 @@ async def run(
     return None
 
 
-async def started(zygote: ZygoteProcess, served: WorkerPool | ModelTable) -> None:
+async def started(
+    zygote: ZygoteProcess, served: WorkerPool | ModelTable, lent: socket.socket | None
+) -> None:
     """Import the framework, load the model in every worker."""
-    await zygote.start()
+    await zygote.start(lent)
     await served.start()
 
 

@@ -24,18 +24,18 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "autogluon": ("numpy", "pandas", "autogluon.tabular"),
     "huggingface": ("numpy", "torch", "transformers", "transformers.pipelines"),
     "pytorch": ("numpy", "torch"),
-    "sklearn": ("numpy", "scipy", "pandas", "sklearn"),
+    "sklearn": ("numpy", "scipy", "sklearn"),
     "tensorflow": ("numpy", "tensorflow"),
     "xgboost": ("numpy", "scipy.sparse", "xgboost"),
 }  # what the zygote imports
-# And for many models, whose processes would else import these each, most of what models use:
+# And, once for all processes that are forked from it, most of what models use:
 TOOLKIT = tuple(
     f"sagemaker_inference.{name}"
     for name in ("transformer", "default_inference_handler", "decoder", "encoder", "content_types")
 )
 OF_MANY: Mapping[str, tuple[str, ...]] = {
     "sklearn": (
-        "joblib",
+        *("joblib", "pandas"),
         *(
             f"sklearn.{name}"
             for name in (

@@ -29,6 +29,7 @@ class FromZygote(msgspec.Struct, frozen=True):
     code: int = 0
     versions: dict[str, str] = {}
     python: str = ""
+    pid: int = 0
 
 
 class ReplyHead(msgspec.Struct, frozen=True):

@@ -6,10 +6,10 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from hostelry.base.json import decode
 from hostelry.containers.predictive.messages import FromZygote, WorkerMessageError, packed, received
 
 PROGRAM = Path(__file__).parent / "worker" / "__main__.py"
+LENT_FD = "HOSTELRY_ZYGOTE_FD"  # the variable with the descriptor of a lent one's socket
 IMPORT_S = 300.0  # a large framework, read from a slow disk for the first time
 FORK_S = 10.0
 EXIT_CODE_S = 3.0
@@ -29,6 +30,21 @@ THREADS = (
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+class CopyOrder(TypedDict):
+    """What a zygote needs to know of the copy that it is forked for; see worker/copy_process.py.
+
+    `marker` is the variable by which the copy's processes are found, its value `copy_folder`.
+    Without `uid` and `gid` it stays the same user.
+    """
+
+    folder: str
+    copy_folder: str
+    marker: str
+    log: str
+    uid: int | None
+    gid: int | None
 
 
 class ZygoteError(HostelryError):
@@ -44,13 +60,21 @@ class ZygoteProcess:
         modules: Sequence[str],
         environment: Mapping[str, str],
         also: Sequence[str] = (),
+        later: Sequence[str] = (),
+        idle_s: float | None = None,
     ) -> None:
-        """`also` are modules that are imported where they are there."""
+        """`also` are modules that are imported where they are there, `later` while it waits.
+
+        With `idle_s` it is an agent's, for many copies: it ends after that time without any.
+        """
         self._python = python
-        self._also = [part for name in also for part in ("--also", name)]
+        self._options = [part for name in also for part in ("--also", name)]
+        self._options += [part for name in later for part in ("--later", name)]
+        self._options += [] if idle_s is None else ["--idle-s", str(idle_s)]
         self._modules = tuple(modules)
         self._environment = dict(environment)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None  # unless it was lent
+        self._pid = 0
         self._orders: socket.socket | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._forked: dict[int, asyncio.Future[int]] = {}
@@ -62,17 +86,34 @@ class ZygoteProcess:
         self.fault = ""
         self.versions: Mapping[str, str] = {}
 
-    async def start(self) -> None:
-        """Start it and wait until the framework is imported. Raises ZygoteError."""
+    async def start(self, lent: socket.socket | None = None) -> None:
+        """Start it, or take the `lent` one if it is there, and wait for the imported framework.
+
+        Raises ZygoteError.
+        """
+        if lent is not None and not await answers(lent, self._environment):
+            log.info("no process with an imported framework was lent; it is imported here")
+            lent.close()
+            lent = None
+        ours = self._started() if lent is None else lent
+        self._orders = ours.dup()
+        self._orders.setblocking(False)
+        ours.setblocking(False)
+        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        self._reading = asyncio.create_task(self._read(reader), name="zygote")
+        await self._within(self._ready, IMPORT_S, f"{', '.join(self._modules)} not imported")
+
+    def _started(self) -> socket.socket:
+        """The socket to a process of its own."""
         ours, theirs = socket.socketpair()
         command = [
             str(self._python), "-s", str(PROGRAM),
             "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()),
-            *self._also, *self._modules,
+            *self._options, *self._modules,
         ]  # fmt: skip
         try:
             # Not asyncio's: the kernel's parent-death signal is tied to the thread that starts it.
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - see above
+            self._process = subprocess.Popen(
                 command,
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
@@ -83,42 +124,54 @@ class ZygoteProcess:
             raise ZygoteError(f"{self._python} cannot be started: {error}") from error
         finally:
             theirs.close()
-        self._orders = ours.dup()
-        self._orders.setblocking(False)
-        ours.setblocking(False)
-        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        self._reading = asyncio.create_task(self._read(reader), name="zygote")
-        await self._within(self._ready, IMPORT_S, f"{', '.join(self._modules)} not imported")
+        self._pid = self._process.pid
+        return ours
 
     @property
     def pid(self) -> int:
         """Its process id; it is started."""
-        assert self._process is not None, "it is started"
-        return self._process.pid
+        return self._pid
 
     async def fork(self) -> tuple[int, socket.socket]:
         """A worker's process id, and the socket to it. Raises ZygoteError."""
+        ours, theirs = socket.socketpair()
+        try:
+            pid = await self._forked_for({}, (theirs,))
+        except ZygoteError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        return pid, ours
+
+    async def fork_copy(
+        self, copy: CopyOrder, whole: bool, front: socket.socket, gate: socket.socket
+    ) -> int:
+        """The process id of a copy's own zygote, which waits at the gate. Raises ZygoteError.
+
+        It serves the copy's server at the other end of `front`; `whole` has it import everything
+        before.
+        """
+        await asyncio.shield(self._ready)
+        order = {"copy": copy, **({"whole": True} if whole else {})}
+        return await self._forked_for(order, (front, gate))
+
+    async def _forked_for(self, order: dict[str, Any], sockets: Sequence[socket.socket]) -> int:
         if self._orders is None or self.ended.is_set():
             raise ZygoteError(self.fault or "it was not started")
         self._last_number += 1
         number = self._last_number
         forked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._forked[number] = forked
-        ours, theirs = socket.socketpair()
+        message = b"".join(packed({"number": number, **order}))
         try:
-            socket.send_fds(self._orders, packed({"number": number}), [theirs.fileno()])
-            pid = await self._within(forked, FORK_S, "no worker forked")
+            socket.send_fds(self._orders, [message], [it.fileno() for it in sockets])
+            return await self._within(forked, FORK_S, "no worker forked")
         except OSError as error:
-            ours.close()
             raise ZygoteError(f"the order could not be sent: {error}") from error
-        except ZygoteError:
-            ours.close()
-            raise
         finally:
-            theirs.close()
             self._forked.pop(number, None)
-        ours.setblocking(False)
-        return pid, ours
 
     async def exit_code(self, pid: int) -> int | None:
         """The status of a worker that ends, minus its signal; None if it is not known in time."""
@@ -136,6 +189,8 @@ class ZygoteProcess:
         """End it, and with it every worker."""
         if self._process is not None:
             self._process.kill()
+        elif self._orders is not None:
+            self._orders.shutdown(socket.SHUT_RDWR)  # a lent one ends by that
         if self._reading is not None:
             with suppress(asyncio.CancelledError):
                 await self._reading
@@ -161,9 +216,10 @@ class ZygoteProcess:
                 head, _ = await received(reader)
                 self._take(decode(head, FromZygote))
         except (asyncio.IncompleteReadError, ConnectionError):
-            assert self._process is not None, "it is started"
-            code = await asyncio.to_thread(self._process.wait)
-            cause = f"its process ended {'by signal' if code < 0 else 'with status'} {abs(code)}"
+            if self._process is not None:
+                code = await asyncio.to_thread(self._process.wait)
+                kind = "by signal" if code < 0 else "with status"
+                cause = f"its process ended {kind} {abs(code)}"
         except (WorkerMessageError, msgspec.DecodeError) as error:
             cause = f"it sent no message: {error}"
         finally:
@@ -172,6 +228,7 @@ class ZygoteProcess:
     def _take(self, message: FromZygote) -> None:
         if message.ready:
             self.versions = {"python": message.python, **message.versions}
+            self._pid = message.pid
             set_once(self._ready, None)
         elif message.failed is not None:
             self.fault = f"the framework cannot be imported: {message.failed}"
@@ -195,6 +252,34 @@ def set_once(future: "asyncio.Future[T]", value: T) -> None:
     """Set the result, unless it is set."""
     if not future.done():
         future.set_result(value)
+
+
+def lent_socket(environment: MutableMapping[str, str]) -> socket.socket | None:
+    """The socket to the zygote that the agent forks for this copy; None where it does not."""
+    number = environment.pop(LENT_FD, "")
+    if not number.isdigit():
+        return None
+    try:
+        return socket.socket(fileno=int(number))
+    except OSError:
+        return None
+
+
+async def answers(lent: socket.socket, environment: Mapping[str, str]) -> bool:
+    """Whether a lent zygote is there, once it has these variables."""
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+    lent.setblocking(False)
+    try:
+        await loop.sock_sendall(lent, b"".join(packed({"environment": dict(environment)})))
+        loop.add_reader(lent, set_once, readable, None)
+        try:
+            await asyncio.wait_for(readable, IMPORT_S)
+        finally:
+            loop.remove_reader(lent)
+        return bool(lent.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
 
 
 def worker_environment(

@@ -1,7 +1,7 @@
 """Dependencies that an agent passes to each of its copies."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from hostelry.domain.shape import Shape
 from hostelry.fleet.agent.lifecycle import CopyPolicy
 from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.launch.launcher import Launcher
-from hostelry.fleet.launch.warm import WarmForks
+from hostelry.fleet.launch.warm import WarmStarts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class CopyDeps:
     policy: CopyPolicy = field(default_factory=CopyPolicy)
     devices: tuple[str, ...] = ()
     copies_have_users: bool = False
-    warm: WarmForks | None = None
+    warm: Sequence[WarmStarts] = ()
     clock: Clock = field(default_factory=SystemClock)
     address: str = ""
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))

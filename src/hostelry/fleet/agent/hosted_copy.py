@@ -93,11 +93,11 @@ class HostedCopy:
         self._record = CopyRecord(spec_digest=spec_digest(spec))
         self._attempts = Attempts()
         self._restart_reason: str | None = None  # how the last process ended, until READY again
-        self._reading_ahead: asyncio.Task[int] | None = (
-            None  # kept from garbage collection, never awaited
-        )
+        # Kept from garbage collection, never awaited.
+        self._reading_ahead: asyncio.Task[int] | None = None
         self._started_at: float | None = None  # None: started by a previous agent
         self._ready_at: float | None = None
+        self._process: CopyProcess | None = None
         self._files = ModelFiles(
             spec=spec,
             model=folder.model,
@@ -269,12 +269,11 @@ class HostedCopy:
         if rule.runtime is not None:
             operator = self._deps.operator_environment
             await ensure_runtime(rule.runtime, operator, self._log.note, self._waits)
-        if self._deps.warm is not None:
-            # It imports while files are downloaded.
-            given = given_variables(
-                self.spec.container.environment, rule.environment, self._deps.machine_cpus
-            )
-            self._deps.warm.prepare(rule.argv, given)
+        given = given_variables(
+            self.spec.container.environment, rule.environment, self._deps.machine_cpus
+        )
+        for warm in self._deps.warm:  # it imports while files are downloaded
+            warm.prepare(rule.argv, given)
         substitutes = await self._files.fetch()
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
@@ -320,7 +319,7 @@ class HostedCopy:
 
     async def _watch_process(self, process: CopyProcess, rule: ImageRule) -> Ending:
         """Watch one process until it exits, fails to start, or hangs."""
-        self._ready_at = None
+        self._ready_at, self._process = None, process
         exited = asyncio.create_task(process.wait())
         serving = asyncio.create_task(self._serve(rule))
         try:
@@ -420,9 +419,9 @@ class HostedCopy:
     def _proven(self) -> None:
         if self._ready_at is None:
             self._ready_at = monotonic_s()
-            if self._started_at is not None:
-                start_s = round(self._ready_at - self._started_at, 3)
-                self._status = replace(self._status, start_s=start_s)
+            if self._started_at is not None and self._process is not None:
+                start_s, kind = self._ready_at - self._started_at, self._process.start_kind
+                self._status = replace(self._status, start_s=round(start_s, 3), start_kind=kind)
         self._attempts = replace(self._attempts, ever_ready=True)
         self._restart_reason = None
         self._remember(ever_ready=True)

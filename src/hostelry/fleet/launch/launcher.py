@@ -26,6 +26,7 @@ from hostelry.fleet.launch.limited_process import (
 )
 from hostelry.fleet.launch.run_as import prepare_run_as
 from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmForks
+from hostelry.fleet.launch.warm_runtimes import LentZygote, WarmRuntimes
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.rules.copy_user import CopyUser, RunAs
 from hostelry.fleet.rules.limits import CopyLimits
@@ -112,9 +113,12 @@ class ProcessLauncher:
         cgroup_parents: Sequence[CgroupParent] = (),
         warm: WarmForks | None = None,
         user: CopyUser | None = None,
+        runtimes: WarmRuntimes | None = None,
     ) -> None:
         self._cgroup_parents = tuple(cgroup_parents)
         self._warm = warm
+        self._runtimes = runtimes
+        self._giving: set[asyncio.Task[None]] = set()
         self._user = user
         self._processes: dict[Path, LimitedProcess] = {}
 
@@ -124,8 +128,14 @@ class ProcessLauncher:
         run_as = None if self._user is None else _run_as(order.folder, self._user)
         forked = await self._forked(order, run_as)
         if forked is None:
-            cold = _cold(order, run_as)
-            return self._keep(confine(cold, order.folder, limits, self._cgroup_parents), order)
+            lent = self._lent(order, run_as)
+            cold = _cold(order, run_as, lent)
+            limited = confine(cold, order.folder, limits, self._cgroup_parents)
+            if lent is not None:
+                giving = asyncio.create_task(lent.give(limited), name="a fork for a copy")
+                self._giving.add(giving)
+                giving.add_done_callback(self._giving.discard)
+            return self._keep(limited, order)
         limited = self._keep(confine(forked, order.folder, limits, self._cgroup_parents), order)
         forked.begin()
         return limited
@@ -164,6 +174,18 @@ class ProcessLauncher:
             CopyLog(order.log).note(f"a cold start, since {error}")
             return None
 
+    def _lent(self, order: LaunchOrder, run_as: RunAs | None) -> LentZygote | None:
+        """The fork that its server is to get; None if it imports its framework itself."""
+        if self._runtimes is None:
+            return None
+        try:
+            return self._runtimes.lend(
+                order.argv, order.environment, order.folder, order.log, run_as
+            )
+        except ColdStartError as error:
+            CopyLog(order.log).note(f"a cold start, since {error}")
+            return None
+
     def _keep(self, process: LimitedProcess, order: LaunchOrder) -> LimitedProcess:
         self._processes[order.folder] = process
         return process
@@ -176,11 +198,21 @@ def _run_as(folder: Path, user: CopyUser) -> RunAs:
         raise TerminalError(f"{folder} cannot be given to the user {user.name}: {error}") from error
 
 
-def _cold(order: LaunchOrder, run_as: RunAs | None) -> WatchedProcess:
+def _cold(order: LaunchOrder, run_as: RunAs | None, lent: LentZygote | None) -> WatchedProcess:
     environment = run_as.environment(order.environment) if run_as else order.environment
     folder = run_as.work if run_as else order.folder
+    pass_fds = () if lent is None else (lent.front.fileno(),)
     try:
-        return start_unprivileged(order.argv, environment, folder, order.log, run_as)
+        return start_unprivileged(
+            order.argv,
+            {**environment, **(lent.variables if lent else {})},
+            folder,
+            order.log,
+            run_as,
+            pass_fds,
+        )
     except (OSError, ValueError) as error:
+        if lent is not None:
+            lent.close()
         user = f" as {run_as.user.name}" if run_as else ""
         raise TerminalError(f"cannot start {order.argv[0]}{user}: {error}") from error

@@ -26,7 +26,14 @@ from hostelry.base.proc import PROC, oom_kills
 from hostelry.base.recurring import run_periodically
 from hostelry.fleet.host.cgroups import CgroupParent, CopyGroup, make_group, remove_groups
 from hostelry.fleet.host.disk import remove_written, written_bytes
-from hostelry.fleet.host.processes import WatchedProcess, members, process_table, send
+from hostelry.fleet.host.processes import (
+    WatchedProcess,
+    identify,
+    is_alive,
+    members,
+    process_table,
+    send,
+)
 from hostelry.fleet.host.usage import held_at_most, memory_use
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.rules.copy_user import RunAs
@@ -107,6 +114,7 @@ class LimitedProcess:
         self._folder = folder
         self._record = record
         self._group = record.group
+        self._included: ProcessIdentity | None = None
         self._seen = _Measured(known=[process.identity], machine_kills=oom_kills())
 
     @property
@@ -122,7 +130,18 @@ class LimitedProcess:
     @property
     def start_kind(self) -> str:
         """How it was started: "cold", or "warm" from an interpreter with its libraries loaded."""
-        return self._process.start_kind
+        included = self._included is not None and is_alive(self._included)
+        return "warm" if included else self._process.start_kind
+
+    def include(self, pid: int) -> None:
+        """Set the limits of another first process of the copy, forked for it elsewhere."""
+        self._included = identify(pid)
+        if self._included is None:
+            return
+        self._seen.known.append(self._included)
+        with contextlib.suppress(OSError):
+            (PROC / str(pid) / "oom_score_adj").write_text(str(COPY_OOM_SCORE))
+        self._enclose()
 
     @property
     def groups(self) -> tuple[Path, ...]:
@@ -279,6 +298,7 @@ def start_unprivileged(
     folder: Path,
     log_file: Path,
     run_as: RunAs | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> WatchedProcess:
     """`WatchedProcess.start` with no_new_privs set.
 
@@ -288,7 +308,7 @@ def start_unprivileged(
 
     def start() -> WatchedProcess:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        return WatchedProcess.start(argv, environment, folder, log_file, run_as=run_as)
+        return WatchedProcess.start(argv, environment, folder, log_file, pass_fds, run_as)
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(start).result()

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -44,6 +44,14 @@ T = TypeVar("T")
 
 class ColdStartError(Exception):
     """This copy cannot be forked; the message is the cause."""
+
+
+class WarmStarts(Protocol):
+    """Processes that have imported what copies need, for a kind of copies."""
+
+    def prepare(self, argv: Sequence[str], given: Mapping[str, str]) -> None:
+        """Start importing for a copy of `argv` and its own variables; returns at once."""
+        ...
 
 
 class ForkedProcess(WatchedProcess):

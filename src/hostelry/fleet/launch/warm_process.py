@@ -16,20 +16,24 @@ import select
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hostelry.base.json import decode
-from hostelry.base.proc import first_environment, process_stat
+from hostelry.base.proc import process_stat
+from hostelry.containers.predictive.worker.copy_process import (
+    become,
+    mark,
+    redirect,
+    take_environment,
+)
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
 
 IDLE_S = 120.0
 RECEIVE_BYTES = 1 << 18
 PR_SET_PDEATHSIG = 1
-PR_SET_DUMPABLE = 4
 PR_SET_NO_NEW_PRIVS = 38
 EXIT_ABANDONED = 0
 
@@ -129,9 +133,8 @@ class ForkedChild:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.chdir(self.order.folder)
         redirect(self.order.log)
-        os.environ.clear()
-        os.environ.update(self.order.environment)
-        mark(self.order.environment[MARKER_VARIABLE])
+        take_environment(self.order.environment)
+        mark(MARKER_VARIABLE, self.order.environment[MARKER_VARIABLE])
         word = os.read(self.gate, 1)
         os.close(self.gate)
         if not word:
@@ -141,49 +144,10 @@ class ForkedChild:
             become(self.order.uid, self.order.gid)
 
 
-def become(uid: int, gid: int) -> None:
-    """Switch to the user for good, in that group only; raises OSError if the kernel refuses."""
-    os.setgroups([])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
-    tempfile.tempdir = None  # TMPDIR has changed
-    # The kernel hides a process that changed its user from itself in /proc, unless it is dumpable.
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-
-
 def is_alone() -> bool:
     """Whether this process has one thread, both for the kernel and for Python."""
     stat = process_stat(os.getpid())
     return threading.active_count() == 1 and stat is not None and stat.num_threads == 1
-
-
-def redirect(log: str) -> None:
-    """Read from /dev/null and append output to `log`."""
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    sink = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    for source, target in ((nowhere, 0), (sink, 1), (sink, 2)):
-        os.dup2(source, target)
-    os.close(nowhere)
-    os.close(sink)
-
-
-def mark(folder: str) -> None:
-    """Write `folder` into the space of the marker in this process's first environment.
-
-    /proc/PID/environ shows the memory that the program was started with, whatever os.environ holds
-    now. Agents find a copy's processes there (processes.py).
-    """
-    shown, stat = first_environment(os.getpid()), process_stat(os.getpid())
-    assert stat is not None
-    begin = (b"\0" + shown).index(b"\0" + MARKER_VARIABLE.encode() + b"=")
-    begin += len(MARKER_VARIABLE) + 1
-    room = shown.index(b"\0", begin) - begin
-    value = os.fsencode(folder)
-    if len(value) > room:
-        raise ValueError(f"the copy's folder {folder} has more than {room} bytes")
-    ctypes.memmove(stat.environment_at + begin, value.ljust(room, b"\0"), room)
 
 
 def main() -> int:

@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from hostelry.fleet.artifacts.sources import hub_model_of
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.rules.given_variables import DEVICE_VARIABLES
-from hostelry.fleet.rules.images import LMI_COMMAND, TGI_COMMAND, VLLM_COMMAND
+from hostelry.fleet.rules.images import (
+    FRAMEWORK_COMMAND,
+    LMI_COMMAND,
+    TGI_COMMAND,
+    VLLM_COMMAND,
+)
 from hostelry.fleet.rules.interpreter import PYTHON_VARIABLES
 from hostelry.fleet.rules.limits import THREAD_VARIABLES, thread_variables
 
@@ -24,7 +29,7 @@ READ_LATE_PREFIXES = ("OPTION_", "SERVING_", "SM_VLLM_", "SAGEMAKER_", "HOSTELRY
 # own options decided where modules are searched.
 READ_LATE = frozenset(
     {
-        *("HF_MODEL_ID", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
+        *("HF_MODEL_ID", "HF_TASK", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
         *THREAD_VARIABLES,
         *DEVICE_VARIABLES,
         *PYTHON_VARIABLES,
@@ -50,6 +55,15 @@ def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
 def arguments_of(argv: Sequence[str]) -> tuple[str, ...]:
     """The arguments of a program that is started as `python -m MODULE ARGUMENTS`."""
     return tuple(argv[argv.index("-m") + 2 :]) if "-m" in argv else ()
+
+
+def framework_of(argv: Sequence[str]) -> tuple[str, str] | None:
+    """The framework and the runtime of a framework model server; None for other programs."""
+    num_parts = len(FRAMEWORK_COMMAND)
+    match tuple(argv[num_parts:]):
+        case ("--framework", framework, "--runtime", runtime):
+            return (framework, runtime) if tuple(argv[:num_parts]) == FRAMEWORK_COMMAND else None
+    return None
 
 
 def cold_cause(parent: Mapping[str, str], environment: Mapping[str, str]) -> str | None:

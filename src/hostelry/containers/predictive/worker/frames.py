@@ -52,8 +52,8 @@ def exactly(stream: socket.socket, count: int) -> bytes:
     return bytes(found)
 
 
-def receive_with_socket(stream: socket.socket) -> tuple[dict[str, Any], socket.socket | None]:
-    """The next message, without a body, and the socket that came with its first byte."""
+def receive_with_sockets(stream: socket.socket) -> tuple[dict[str, Any], list[socket.socket]]:
+    """The next message, without a body, and the sockets that came with its first byte."""
     descriptors = array.array("i")
     room = socket.CMSG_LEN(4 * descriptors.itemsize)
     first, ancillary, _, _ = stream.recvmsg(LENGTHS.size, room)
@@ -67,12 +67,4 @@ def receive_with_socket(stream: socket.socket) -> tuple[dict[str, Any], socket.s
     if head_length > MAX_HEAD_BYTES or body_length:
         raise ClosedError(f"a message of {head_length} and {body_length} bytes")
     head = json.loads(exactly(stream, head_length).decode())
-    sockets = [socket.socket(fileno=it) for it in descriptors]
-    return head, first_of(sockets)
-
-
-def first_of(sockets: list[socket.socket]) -> socket.socket | None:
-    """The first of the sockets; the others are closed."""
-    for each in sockets[1:]:
-        each.close()
-    return sockets[0] if sockets else None
+    return head, [socket.socket(fileno=it) for it in descriptors]

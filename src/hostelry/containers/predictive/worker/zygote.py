@@ -1,9 +1,11 @@
 """The process that imports the framework once and is forked for each worker.
 
 It has one thread and runs no code of a model. Orders come over its socket, each with the socket of
-the worker to be; what it says:
+the worker to be. An agent's own (--idle-s) is forked for copies: with the order comes the socket of
+the copy's server and one at which the fork waits; it becomes the copy's, takes the variables that
+the server sends first, and serves it as if it had imported the framework itself. What it says:
 
-    {"ready": true, "versions": {...}}          the framework is imported
+    {"ready": true, "versions": {...}, "pid": P}  the framework is imported
     {"failed": "..."}                           it cannot be; the process ends
     {"number": N, "forked": PID}                the order with the number N
     {"ended": PID, "code": C}                   a worker ended: its status, or minus its signal
@@ -22,9 +24,10 @@ import socket
 import sys
 from typing import Any
 
-from hostelry.containers.predictive.worker import frames, serving
+from hostelry.containers.predictive.worker import copy_process, frames, serving
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+LATER_AFTER_S = 2.0  # a copy that was just forked has the CPUs first
 KIND_ERRORS = (ImportError, OSError, ValueError, AttributeError, RuntimeError, SystemError)
 
 
@@ -34,32 +37,136 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--also", action="append", default=[], help="imported where it is there")
+    parser.add_argument("--later", action="append", default=[], help="the same, while it waits")
+    parser.add_argument("--idle-s", type=float, help="ends after so long without children")
     parser.add_argument("modules", nargs="*")
     given = parser.parse_args(argv)
     die_with_parent(given.parent)
-    with socket.socket(fileno=given.socket_fd) as stream:
-        try:
-            versions = {name: version_of(importlib.import_module(name)) for name in given.modules}
-        except KIND_ERRORS as error:
-            text = f"{type(error).__name__}: {error}"
-            frames.send(stream, {"failed": text[:1000]})
-            return 1
-        for name in given.also:
-            import_if_there(name)
-        gc.collect()
-        gc.freeze()  # a collection in a worker must not write to shared pages
+    stream = socket.socket(fileno=given.socket_fd)
+    try:
+        versions = {name: version_of(importlib.import_module(name)) for name in given.modules}
+    except KIND_ERRORS as error:
+        text = f"{type(error).__name__}: {error}"
+        frames.send(stream, {"failed": text[:1000]})
+        return 1
+    for name in given.also:
+        import_if_there(name)
+    return Zygote(versions, given.later, given.idle_s).serve(stream)
+
+
+class Zygote:
+    """The imported framework: `serve` its orders.
+
+    `later` are modules that are still to be imported, where they are there.
+    """
+
+    def __init__(self, versions: dict[str, str], later: list[str], idle_s: float | None) -> None:
+        self._versions = versions
+        self._later = list(later)
+        self._idle_s = idle_s
+        self._children: set[int] = set()
+        self._pause_s = LATER_AFTER_S
+
+    def import_all(self) -> None:
+        """Import what is left to import."""
+        while self._later:
+            self._import_next()
+        freeze()
+
+    def serve(self, stream: socket.socket) -> int:
+        """Serve the front or the agent until it goes away; in each fork, what it is for."""
+        freeze()
         woken, waker = os.pipe()
         for descriptor in (woken, waker):
             os.set_blocking(descriptor, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(waker)
-        frames.send(stream, {"ready": True, "versions": versions, "python": sys.version.split()[0]})
-        worker = forks(stream, woken)
-        if worker is None:
+        python = sys.version.split()[0]
+        ready = {"ready": True, "versions": self._versions, "python": python, "pid": os.getpid()}
+        with stream:
+            frames.send(stream, ready)
+            forked = self._forks(stream, woken)
+        if forked is None:
             return 0
         os.close(woken)
         os.close(waker)
-    return serving.serve(worker)
+        order, sockets = forked
+        if "copy" not in order:
+            return serving.serve(sockets[0])
+        return self._serve_copy(order, *sockets)
+
+    def _serve_copy(self, order: dict[str, Any], front: socket.socket, gate: socket.socket) -> int:
+        """Serve a copy's front as its own zygote; the exit status."""
+        if not copy_process.become_copy(order["copy"], gate):
+            return 0
+        try:
+            copy_process.take_environment(frames.receive(front)[0]["environment"])
+        except (frames.ClosedError, ConnectionError):  # the front needs another one
+            return 0
+        return Zygote(self._versions, [], None).serve(front)
+
+    def _forks(
+        self, stream: socket.socket, woken: int
+    ) -> tuple[dict[str, Any], list[socket.socket]] | None:
+        """Serve orders; None here once the front is gone, and order and sockets in each fork."""
+        while True:
+            ready, _, _ = select.select([stream.fileno(), woken], [], [], self._wait_s())
+            if woken in ready:
+                os.read(woken, 4096)
+                for message in reaped(self._children):
+                    frames.send(stream, message)
+            if stream.fileno() not in ready:
+                if not ready and not self._waited():
+                    return None
+                continue
+            try:
+                order, sockets = frames.receive_with_sockets(stream)
+            except (frames.ClosedError, ConnectionError):
+                return None
+            if len(sockets) != (2 if "copy" in order else 1):
+                return None
+            if "whole" in order:
+                self.import_all()
+            if self._fork(stream, order, sockets):
+                return order, sockets
+
+    def _fork(
+        self, stream: socket.socket, order: dict[str, Any], sockets: list[socket.socket]
+    ) -> bool:
+        """Fork for an order; True in the fork."""
+        zygote = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if "copy" not in order:  # a copy lives on without the agent and its zygote
+                die_with_parent(zygote)
+            return True
+        for each in sockets:
+            each.close()
+        self._children.add(pid)
+        frames.send(stream, {"number": order["number"], "forked": pid})
+        return False
+
+    def _wait_s(self) -> float | None:
+        """Seconds until something is due besides orders; None where nothing is."""
+        if self._idle_s is None:
+            return None
+        return self._pause_s if self._later else self._idle_s
+
+    def _waited(self) -> bool:
+        """Do what is due while nothing is asked for; False where it is to end."""
+        if not self._later:
+            return bool(self._children)
+        self._pause_s = 0.0
+        self._import_next()
+        freeze()
+        return True
+
+    def _import_next(self) -> None:
+        import_if_there(self._later.pop(0))
 
 
 def import_if_there(name: str) -> None:
@@ -68,6 +175,12 @@ def import_if_there(name: str) -> None:
         importlib.import_module(name)
     except KIND_ERRORS:
         return
+
+
+def freeze() -> None:
+    """Keep collections in forks from writing to the pages that they share."""
+    gc.collect()
+    gc.freeze()
 
 
 def version_of(module: Any) -> str:
@@ -82,37 +195,6 @@ def die_with_parent(parent: int) -> None:
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
-
-
-def forks(stream: socket.socket, woken: int) -> socket.socket | None:
-    """Serve orders; None here once the front is gone, and the worker's socket in each worker."""
-    children: set[int] = set()
-    while True:
-        ready, _, _ = select.select([stream.fileno(), woken], [], [])
-        if woken in ready:
-            os.read(woken, 4096)
-            for message in reaped(children):
-                frames.send(stream, message)
-        if stream.fileno() not in ready:
-            continue
-        try:
-            order, worker = frames.receive_with_socket(stream)
-        except (frames.ClosedError, ConnectionError):
-            return None
-        if worker is None:
-            continue
-        zygote = os.getpid()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            die_with_parent(zygote)
-            return worker
-        worker.close()
-        children.add(pid)
-        frames.send(stream, {"number": order["number"], "forked": pid})
 
 
 def reaped(children: set[int]) -> list[dict[str, int]]:
