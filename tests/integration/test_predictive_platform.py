@@ -192,6 +192,68 @@ def test_code_is_not_run_as_the_platforms_own_user_unasked(runtimes: Path, tmp_p
     assert "HOSTELRY_CUSTOM_CODE=trusted" in found["FailureReason"]
 
 
+def test_copies_of_an_instance_share_an_imported_framework(served: Served) -> None:
+    sagemaker, name = served.sagemaker, "shared"
+    variant = {
+        "VariantName": "AllTraffic", "InstanceType": "ml.m5.2xlarge", "InitialInstanceCount": 1,
+    }  # fmt: skip
+    sagemaker.create_endpoint_config(
+        EndpointConfigName=name, ExecutionRoleArn=ROLE, ProductionVariants=[variant]
+    )
+    sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+    environments = {
+        "first": {},
+        "another": {"SAGEMAKER_MODEL_SERVER_WORKERS": "2"},
+        "with-a-variable": {"ITS_OWN": "1"},
+        "with-threads": {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"},
+    }
+    for component, environment in environments.items():
+        sagemaker.create_inference_component(
+            InferenceComponentName=component,
+            EndpointName=name,
+            VariantName="AllTraffic",
+            Specification={
+                "Container": {
+                    "Image": IMAGE,
+                    "ArtifactUrl": "s3://models/inside.tar.gz",
+                    "Environment": environment,
+                },
+                "ComputeResourceRequirements": {
+                    "NumberOfCpuCoresRequired": 2, "MinMemoryRequiredInMb": 1024,
+                },
+            },
+            RuntimeConfig={"CopyCount": 1},
+        )  # fmt: skip
+    looker = served.platform.looker()
+
+    def settled() -> bool:
+        found = [
+            looker.describe_inference_component(InferenceComponentName=it) for it in environments
+        ]
+        return all(it["InferenceComponentStatus"] == "InService" for it in found)
+
+    until(settled, "all components are InService", 90)
+    body = json.dumps(served.expected["rows"]).encode()
+    for component in environments:
+        answer = served.invoke(name, "application/json", body, InferenceComponentName=component)
+        assert json.loads(answer) == pytest.approx(served.expected["predicted"], abs=1e-6)
+    assert start_kinds(served.platform, name) == {
+        "first": "warm",
+        "another": "warm",
+        "with-a-variable": "cold",
+        "with-threads": "cold",
+    }
+    for component in environments:
+        sagemaker.delete_inference_component(InferenceComponentName=component)
+
+
+def start_kinds(platform: Platform, endpoint: str) -> dict[str, str]:
+    """How each component's copy of an endpoint was started."""
+    state = json.loads(platform.cli("status", "--json").stdout)["state"]
+    (found,) = [it for it in state["endpoints"] if it["name"] == endpoint]
+    return {it["component"]: it["start_kind"] for it in found["copies"]}
+
+
 MANY = """
 import os
 import signal

@@ -6,9 +6,10 @@ from hostelry.fleet.launch.warm_rules import (
     WARM_MODULES,
     arguments_of,
     cold_cause,
+    framework_of,
     parent_environment,
 )
-from hostelry.fleet.rules.images import LMI_COMMAND, TGI_COMMAND, VLLM_COMMAND
+from hostelry.fleet.rules.images import FRAMEWORK_COMMAND, LMI_COMMAND, TGI_COMMAND, VLLM_COMMAND
 from hostelry.fleet.rules.limits import thread_variables
 
 OPERATOR = {"PATH": "/bin", "HF_HOME": "/cache", "HF_TOKEN": "secret", "OMP_NUM_THREADS": "8"}
@@ -65,3 +66,21 @@ def test_every_kind_of_llm_image_is_forked_from_one_interpreter_with_its_own_fla
     assert WARM_MODULES[VLLM_COMMAND] == WARM_MODULES[TGI_COMMAND] == WARM_MODULES[LMI_COMMAND]
     flags = [arguments_of(it) for it in (LMI_COMMAND, VLLM_COMMAND, TGI_COMMAND, ("a", "b"))]
     assert flags == [(), ("--vllm",), ("--tgi",), ()]
+
+
+SKLEARN = ("--framework", "sklearn", "--runtime", "sklearn-1.2")
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        pytest.param((*FRAMEWORK_COMMAND, *SKLEARN), ("sklearn", "sklearn-1.2"), id="its own"),
+        pytest.param(("python", *SKLEARN), None, id="an operator's command"),
+        pytest.param(LMI_COMMAND, None, id="the LLM server"),
+        pytest.param((*FRAMEWORK_COMMAND, *SKLEARN, "--host", "::"), None, id="other arguments"),
+    ],
+)
+def test_the_runtime_of_a_framework_model_server_is_known(
+    argv: tuple[str, ...], expected: tuple[str, str] | None
+) -> None:
+    assert framework_of(argv) == expected

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from typing import Any
 
 from hostelry.containers.predictive.worker import frames
@@ -43,6 +44,9 @@ def serve(stream: socket.socket) -> int:
 def loaded(load: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The model and what to say of it; None where it cannot be loaded."""
     os.environ.update(load["environment"])
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()  # each fork would else draw the same numbers
     model = ModelServing(load["model_dir"], load["code_dir"], load["framework"])
     failure = model.load()
     return (None, {"failed": failure}) if failure else (model, {"loaded": True})
