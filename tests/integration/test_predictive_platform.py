@@ -228,7 +228,8 @@ def test_copies_of_an_instance_share_an_imported_framework(served: Served) -> No
 
     def settled() -> bool:
         found = [
-            looker.describe_inference_component(InferenceComponentName=it) for it in environments
+            looker.describe_inference_component(InferenceComponentName=component)
+            for component in environments
         ]
         return all(it["InferenceComponentStatus"] == "InService" for it in found)
 

@@ -148,7 +148,7 @@ class LentZygote:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells the server where its socket is."""
+        """The variable by which the server finds its socket."""
         return {LENT_FD: str(self.front.fileno())}
 
     async def give(self, limited: LimitedProcess) -> None:

@@ -1,4 +1,4 @@
-"""What a process that was forked for one copy becomes: the copy's, in its folder, log and user.
+"""A process that was forked for one copy becomes the copy's: in its folder, log and user.
 
 A fork keeps the variables, the output and the user of the process that it was forked from. The
 same for forks of the platform's interpreter (fleet/launch/warm_process.py) and of a runtime's.
