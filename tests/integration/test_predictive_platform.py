@@ -1,13 +1,11 @@
 """AWS's scikit-learn image through boto3: a real model in a runtime that the CLI installs."""
 
 import fcntl
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,22 +14,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from tests.integration.platform import CLI, Platform, clean_environment, until
-from tests.integration.predictive_rig import TRAIN
+from tests.integration.served_models import IMAGE, ROLE, Served, packed
 from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.runtimes import VARIABLE, runtime_python
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
-ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
-IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
-CODE = """
-import os, joblib
-def model_fn(model_dir):
-    return joblib.load(os.path.join(model_dir, "model.joblib"))
-def predict_fn(data, model):
-    return [round(it, 6) for it in model.predict(data)]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -52,84 +41,6 @@ def runtimes() -> Path:
         )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
-
-
-def packed(**files: bytes) -> bytes:
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return content.getvalue()
-
-
-class Served:
-    """A platform with a trained model in S3."""
-
-    def __init__(self, platform: Platform, folder: Path, python: Path) -> None:
-        done = subprocess.run(
-            [str(python), "-c", TRAIN, str(folder / "model.joblib")],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        self.expected = json.loads(done.stdout)
-        self.platform = platform
-        self.sagemaker = platform.boto3("sagemaker")
-        self.runtime = platform.boto3(
-            "sagemaker-runtime", retries={"max_attempts": 1}, max_pool_connections=32
-        )
-        self.s3 = platform.boto3("s3")
-        model = (folder / "model.joblib").read_bytes()
-        s3 = platform.boto3("s3")
-        s3.create_bucket(Bucket="models")
-        archives = {
-            "inside": packed(**{"model.joblib": model, "code/inference.py": CODE.encode()}),
-            "model": packed(**{"model.joblib": model}),
-            "source": packed(**{"entry.py": CODE.encode()}),
-            "broken": packed(**{"code/inference.py": b"def model_fn(d): raise ValueError('torn')"}),
-        }
-        for name, content in archives.items():
-            s3.put_object(Bucket="models", Key=f"{name}.tar.gz", Body=content)
-
-    def deployed(self, name: str, archive: str, image: str = IMAGE, **env: str) -> dict[str, Any]:
-        """The endpoint of a model, once it is InService or Failed."""
-        self.sagemaker.create_model(
-            ModelName=name,
-            ExecutionRoleArn=ROLE,
-            PrimaryContainer={
-                "Image": image,
-                "ModelDataUrl": f"s3://models/{archive}.tar.gz",
-                "Environment": env,
-            },
-        )
-        return self.endpoint(name)
-
-    def endpoint(self, name: str) -> dict[str, Any]:
-        """The endpoint of the model `name`, once it is InService or Failed."""
-        variant = {
-            "VariantName": "AllTraffic",
-            "ModelName": name,
-            "InstanceType": "ml.m5.large",
-            "InitialInstanceCount": 1,
-        }
-        self.sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
-        self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
-
-        def settled() -> dict[str, Any] | None:
-            found: dict[str, Any] = self.platform.looker().describe_endpoint(EndpointName=name)
-            return found if found["EndpointStatus"] in ("InService", "Failed") else None
-
-        found: dict[str, Any] = until(settled, f"{name} is InService or Failed", 90)
-        return found
-
-    def invoke(self, name: str, kind: str, body: bytes, **more: str) -> bytes:
-        answer = self.runtime.invoke_endpoint(
-            EndpointName=name, ContentType=kind, Body=body, **more
-        )
-        text: bytes = answer["Body"].read()
-        return text
 
 
 @pytest.fixture(scope="module")
