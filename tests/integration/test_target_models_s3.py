@@ -42,15 +42,15 @@ class ReadingContainer:
         self.loaded: dict[str, bytes] = {}
         self.loads = 0
 
-    async def load(self, model_id: str, folder: Path, timeout_s: float) -> Answer:
+    async def load(self, target: str, folder: Path, timeout_s: float) -> Answer:
         self.loads += 1
-        self.loaded[model_id] = (folder / "model").read_bytes()
+        self.loaded[target] = (folder / "model").read_bytes()
         return Answer(status=200)
 
-    async def unload(self, model_id: str) -> Answer:
-        return Answer(status=200 if self.loaded.pop(model_id, None) else 404)
+    async def unload(self, target: str) -> Answer:
+        return Answer(status=200 if self.loaded.pop(target, None) else 404)
 
-    async def memory_bytes(self, model_id: str) -> int | None:
+    async def memory_bytes(self, target: str, files_bytes: int) -> int | None:
         return SIZE
 
 

@@ -1,7 +1,7 @@
-"""Adapter files for a container: one folder of the copy, mounted into it at its start.
+"""Files for a container that come later: one folder of the copy, mounted into it at its start.
 
-Adapters are hard-linked into that folder as they come, so that they take no further disk space and
-the container sees no artifacts of other copies.
+Adapters, and models of a multi-model copy, are hard-linked into that folder as they come, so that
+they take no further disk space and the container sees no artifacts of other copies.
 """
 
 import asyncio
@@ -13,6 +13,8 @@ from pathlib import Path
 
 from hostelry.fleet.launch.container_order import ADAPTERS_PATH, adapters_folder
 from hostelry.fleet.rules.images import ImageRule
+
+MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,18 @@ class AdapterMount:
         name = _name(adapter_id)
         await asyncio.to_thread(_place, files, self.root / name)
         return f"{ADAPTERS_PATH}/{name}"
+
+    async def place_model(self, model_id: str, files: Path) -> str:
+        """The path in the container of a model; Triton takes only one of this form.
+
+        Raises OSError.
+        """
+        await asyncio.to_thread(_place, files, self.root / model_id / MODEL)
+        return f"{ADAPTERS_PATH}/{model_id}/{MODEL}"
+
+    async def remove_model(self, model_id: str) -> None:
+        """Remove the model's files, if any."""
+        await asyncio.to_thread(shutil.rmtree, self.root / model_id, ignore_errors=True)
 
     async def remove(self, adapter_id: str) -> None:
         """Remove the adapter's files, if any."""
@@ -47,6 +61,7 @@ def _place(files: Path, target: Path) -> None:
         return
     half = target.with_name(f"{target.name}.half")
     shutil.rmtree(half, ignore_errors=True)
+    target.parent.mkdir(exist_ok=True)
     shutil.copytree(files.resolve(), half, copy_function=_link)
     for folder, _, _ in os.walk(half):
         os.chmod(folder, 0o755)  # the cache's folders are read-only; these must be removable

@@ -114,7 +114,7 @@ class HostedCopy:
             self._adapters_changed,
         )
         self._adapters.set_desired(spec.adapters)
-        self.models = copy_models(spec, deps, self._log.note)
+        self.models = copy_models(spec, deps, folder.root, self._log.note, self._resident_bytes)
 
     @property
     def status(self) -> CopyStatus:
@@ -360,7 +360,8 @@ class HostedCopy:
             await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
         self._report(CopyPhase.PROVING, self._restart_reason)
         if self.models is not None:
-            await self.models.served_by(server, mount_of(rule, self._folder.root))
+            mount, adopted = mount_of(rule, self._folder.root), self._started_at is None
+            await self.models.served_by(server, mount, adopted=adopted)
         refusals = 0
         while True:
             left_s = max(0.1, deadline - monotonic_s())

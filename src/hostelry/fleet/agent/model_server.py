@@ -138,13 +138,14 @@ class ModelServer:
     ) -> tuple[Answer, bytes]:
         """The answer to any call, and its body, cut off at about MAX_ANSWER_BYTES."""
         call = f"{method} {path.partition('?')[0]}"
-        headers = {**(headers or {}), **self._key_header}
+        # A TargetModel is sent as the bytes that the caller's own header had.
+        encoded = httpx.Headers({**(headers or {}), **self._key_header}, encoding="latin-1")
         try:
             # httpx's own limits apply to each read; this one to the whole call.
             async with (
                 asyncio.timeout(timeout_s),
                 self._http.stream(
-                    method, self._address + path, headers=headers, content=body, timeout=timeout_s
+                    method, self._address + path, headers=encoded, content=body, timeout=timeout_s
                 ) as response,
             ):
                 text = await _read_bounded(response)

@@ -23,6 +23,7 @@ from hostelry.fleet.launch.container_order import (
 COPY_LABEL = "hostelry.copy"
 INSTANCE_LABEL = "hostelry.instance"
 BIND_LABEL = "com.amazonaws.sagemaker.capabilities.accept-bind-to-port"
+MODELS_LABEL = "com.amazonaws.sagemaker.capabilities.multi-models"
 MAX_PROCESSES = 4096
 SHARED_MEMORY = "1g"
 KILLED = 128 + 9
@@ -79,6 +80,11 @@ class ImageFacts:
         """Whether its server listens on SAGEMAKER_BIND_TO_PORT."""
         return self.labels.get(BIND_LABEL, "").lower() == "true"
 
+    @property
+    def loads_models(self) -> bool:
+        """Whether its server has the multi-model routes."""
+        return self.labels.get(MODELS_LABEL, "").lower() == "true"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
@@ -126,6 +132,12 @@ def run_arguments(engine: EngineFacts, image: ImageFacts, plan: ContainerPlan) -
     Raises TerminalError for options that this engine or image does not support.
     """
     order = plan.order
+    if order.is_multi_model and not image.loads_models:
+        raise TerminalError(
+            f'The image "{order.image}" does not contain the required label {MODELS_LABEL}=true, '
+            "and Mode is MultiModel. Add the label once its server has the routes "
+            "(docs/multi-model.md)."
+        )
     return [
         *engine.argv,
         "run",

@@ -46,6 +46,7 @@ class ContainerOrder:
     pull: whether an image that is not on this machine may be pulled, within pull_timeout_s.
     engine: the container engine, a name or a path; None for the first that answers.
     key: the one its proxy requires; None for a container with a network, which has no proxy.
+    is_multi_model: whether its image must have the label for that.
     """
 
     image: str
@@ -60,6 +61,7 @@ class ContainerOrder:
     pull_timeout_s: float
     engine: str | None = None
     key: str | None = field(default=None, repr=False)
+    is_multi_model: bool = False
 
     @property
     def inner_port(self) -> int:
@@ -91,6 +93,7 @@ def container_order(
         pull_timeout_s=spec.download_timeout_s,
         engine=rule.engine,
         key=place.key if rule.network == "none" else None,
+        is_multi_model=spec.container.is_multi_model,
     )
 
 

@@ -30,6 +30,7 @@ MAX_LEASE_BYTES = 64 * 1024
 MAX_BACKGROUND = 64  # releases excluded
 REFUSALS = (400, 424, 429)
 NOT_LOADED = 404
+OUT_OF_RESOURCES = 507
 Head = Callable[[str], bytes]
 Chosen = Callable[[str, int], None]
 
@@ -117,6 +118,7 @@ class ModelBalancer:
         agent or copy refuse the connection        another copy is tried
         all of them do                             ConnectError: the request was not processed
         the copy has lost the model (404)          it is loaded again, once
+        the copy has no memory for it (507)        others are evicted, and it is sent again, once
         the model cannot be had                    TargetModelRefusedError
         otherwise                                  as LoadBalancer.send
         """
@@ -148,15 +150,16 @@ class ModelBalancer:
         self, copy: CopyRoute, request: ModelRequest, outstanding: int
     ) -> InFlightRequest:
         sent = await self._leased(copy, request, outstanding)
-        if sent.reply.status != NOT_LOADED:
+        if sent.reply.status not in (NOT_LOADED, OUT_OF_RESOURCES):
             return sent
         sent.close()
-        return await self._leased(copy, request, outstanding)
+        more_room = sent.reply.status == OUT_OF_RESOURCES
+        return await self._leased(copy, request, outstanding, more_room=more_room)
 
     async def _leased(
-        self, copy: CopyRoute, request: ModelRequest, outstanding: int
+        self, copy: CopyRoute, request: ModelRequest, outstanding: int, *, more_room: bool = False
     ) -> InFlightRequest:
-        lease = await self._lease(copy, request.target)
+        lease = await self._lease(copy, request.target, more_room=more_room)
         request.leased(lease)
         began_s = self._now_s()
         try:
@@ -182,11 +185,12 @@ class ModelBalancer:
 
         return InFlightRequest(copy, sent.reply, sent.close, ended)
 
-    async def _lease(self, copy: CopyRoute, target: str) -> ModelLease:
+    async def _lease(self, copy: CopyRoute, target: str, *, more_room: bool = False) -> ModelLease:
         """A lease of the model. Raises TargetModelRefusedError, ConnectError."""
+        asked = {"target": target} | ({"more_room": True} if more_room else {})
         try:
             status, body = await self._call(
-                copy, "acquire", msgspec.json.encode({"target": target}), LEASE_TIMEOUTS
+                copy, "acquire", msgspec.json.encode(asked), LEASE_TIMEOUTS
             )
             if status == 200:
                 lease = decode(body, ModelLease)

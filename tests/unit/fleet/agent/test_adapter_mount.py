@@ -1,4 +1,4 @@
-"""Adapter files for a container: linked, whole, and removable."""
+"""Files of adapters and models for a container: linked, whole, and removable."""
 
 import asyncio
 from pathlib import Path
@@ -42,6 +42,17 @@ def test_an_adapter_is_linked_and_named_by_its_path_in_the_container(
     assert not placed.exists()
     assert (files / "deep" / "weights").read_text() == "w", "the cache's files stay"
     asyncio.run(place.remove("es@1"))
+
+
+def test_a_model_is_at_a_path_of_the_contracts_form(tmp_path: Path, files: Path) -> None:
+    place = shelf(tmp_path)
+    assert asyncio.run(place.place_model("0af", files)) == "/opt/ml/models/0af/model"
+    placed = place.root / "0af" / "model"
+    assert (placed / "deep" / "weights").samefile(files / "deep" / "weights")
+    asyncio.run(place.place_model("0af", files))
+    asyncio.run(place.remove_model("0af"))
+    assert list(place.root.iterdir()) == []
+    asyncio.run(place.remove_model("0af"))
 
 
 def test_half_of_an_adapter_is_never_shown(tmp_path: Path, files: Path) -> None:

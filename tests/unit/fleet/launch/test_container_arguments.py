@@ -10,6 +10,7 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.launch.container_arguments import (
     BIND_LABEL,
+    MODELS_LABEL,
     ContainerPlan,
     ContainerState,
     EngineFacts,
@@ -136,6 +137,13 @@ def test_the_machines_network_is_for_images_that_listen_on_the_given_port() -> N
     assert "--network=host" in argv(image=BINDING, network="host")
     with pytest.raises(TerminalError, match="accept-bind-to-port=true"):
         argv(network="host")
+
+
+def test_many_models_are_for_images_that_say_so() -> None:
+    labels = {MODELS_LABEL: "true"}
+    assert argv(image=ImageFacts(id="sha256:abc", labels=labels), is_multi_model=True)
+    with pytest.raises(TerminalError, match="multi-models=true"):
+        argv(is_multi_model=True)
 
 
 def test_variables_are_in_a_file_and_not_for_every_user_to_read() -> None:

@@ -40,6 +40,7 @@ class Network:
         self.answers: dict[str, list[tuple[int, bytes] | UpstreamError]] = {}
         self.invoked: list[str] = []
         self.acquired: dict[str, list[str]] = {agent: [] for agent in AGENTS}
+        self.more_room: list[bool] = []
 
     async def send(
         self,
@@ -73,6 +74,7 @@ class Network:
             return 204, b""
         target, there = asked["target"], self.loaded[address]
         self.acquired[address].append(target)
+        self.more_room.append(asked.get("more_room", False))
         hit = target in there
         there.add(target)
         lease = f"lease-{len(self.leases)}"
@@ -180,6 +182,24 @@ def test_a_model_that_the_container_has_lost_is_loaded_again_once() -> None:
     for copy in COPIES:
         rig.network.answers[copy.address] = [(404, b"not loaded")] * 3
     assert rig.play("a") == [404], "and no more than once"
+
+
+@pytest.mark.parametrize(
+    ("refusals", "statuses"),
+    [
+        pytest.param(1, [200], id="room is made once"),
+        pytest.param(3, [507], id="that did not help"),
+    ],
+)
+def test_a_request_without_memory_is_sent_again_after_evictions(
+    refusals: int, statuses: list[int]
+) -> None:
+    rig = Rig()
+    for copy in COPIES:
+        rig.network.answers[copy.address] = [(507, b"full")] * refusals
+    assert rig.play("a") == statuses
+    assert rig.network.more_room == [False, True]
+    assert [it["lost"] for it in rig.network.released] == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -19,59 +19,19 @@ from hostelry.domain.copy import CopySpec, CopyStatus
 from hostelry.domain.shape import Shape
 from hostelry.fleet.agent.adapter_mount import AdapterMount
 from hostelry.fleet.agent.deps import CopyDeps
-from hostelry.fleet.agent.model_server import Answer, ModelServer
-from hostelry.fleet.agent.models.routes import HttpModelRoutes
+from hostelry.fleet.agent.model_server import ModelServer
+from hostelry.fleet.agent.models.served_routes import LoadedRecord, ServedRoutes
 from hostelry.fleet.agent.models.target_models import TargetModels
 from hostelry.fleet.agent.models.values import ModelUse, TargetModelDeps, TargetModelLimits
 from hostelry.fleet.artifacts.protocol import Artifacts
 
 PREFIX = "/target-models"  # of the agent's routes
+LOADED = "loaded-models"  # the folder of the record, in the copy's
 MAX_LEASE_S = 600.0  # above the time limit of a stream
 MODEL_SHARE = 0.9  # of a copy's memory; the rest is the server's own
 MAX_TIMES = 1000  # kept until a gateway takes them
 MAX_DISK_BYTES = 32 * 1024**3
 DISK_SHARE = 0.5  # of what is free
-NOT_SERVING = Answer(fault="the model server is not ready", status=503)
-
-
-class ServedRoutes:
-    """The model routes of the copy's process that serves now; a container sees other paths."""
-
-    def __init__(self) -> None:
-        self._routes: HttpModelRoutes | None = None
-        self._mount: AdapterMount | None = None
-
-    async def use(self, server: ModelServer, mount: AdapterMount | None) -> None:
-        """Use a server that is ready; what it has loaded for an earlier agent is unloaded."""
-        routes = HttpModelRoutes(server)
-        for model_id in await routes.loaded():
-            await routes.unload(model_id)
-        self._routes, self._mount = routes, mount
-
-    async def load(self, model_id: str, folder: Path, timeout_s: float) -> Answer:
-        """POST /models."""
-        if self._routes is None:
-            return NOT_SERVING
-        path = str(folder)
-        if self._mount is not None:
-            try:
-                path = await self._mount.place(model_id, folder)
-            except OSError as error:
-                return Answer(fault=f"its files cannot be given to the container: {error}")
-        return await self._routes.load(model_id, path, timeout_s)
-
-    async def unload(self, model_id: str) -> Answer:
-        """DELETE /models/ID."""
-        if self._routes is None:
-            return NOT_SERVING
-        answer = await self._routes.unload(model_id)
-        if self._mount is not None:
-            await self._mount.remove(model_id)
-        return answer
-
-    async def memory_bytes(self, model_id: str) -> int | None:
-        """The measured memory of the model."""
-        return None if self._routes is None else await self._routes.memory_bytes(model_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +53,10 @@ class CopyModels:
         clock: Clock,
         limits: TargetModelLimits,
         note: Callable[[str], None],
+        routes: ServedRoutes,
     ) -> None:
         assert spec.container.source is not None
-        self._routes = ServedRoutes()
+        self._routes = routes
         self._times: deque[tuple[str, float]] = deque(maxlen=MAX_TIMES)
         deps = TargetModelDeps(
             routes=self._routes,
@@ -110,9 +71,11 @@ class CopyModels:
         self._leases: dict[str, Lease] = {}
         self._clock, self._limits = clock, limits
 
-    async def served_by(self, server: ModelServer, mount: AdapterMount | None) -> None:
-        """Load models into this server from now on; it has none."""
-        await self._routes.use(server, mount)
+    async def served_by(
+        self, server: ModelServer, mount: AdapterMount | None, *, adopted: bool
+    ) -> None:
+        """Load models into this server from now on; it has none, once an `adopted` one is empty."""
+        await self._routes.use(server, mount, adopted=adopted)
         self._models.restarted()
 
     @property
@@ -159,9 +122,14 @@ class CopyModels:
         self._times.clear()
         return found
 
-    async def acquire(self, target: str) -> Lease:
-        """The model, loaded, until `release`. Raises as TargetModels.acquire does."""
+    async def acquire(self, target: str, *, more_room: bool = False) -> Lease:
+        """The model, loaded, until `release`; with `more_room` others are evicted for its request.
+
+        Raises as TargetModels.acquire does.
+        """
         use = await self._models.acquire(target)
+        if more_room:
+            await self._models.make_room_for_request(target)
         lease_id = secrets.token_hex(8)
         end = asyncio.get_running_loop().call_later(MAX_LEASE_S, self.release, lease_id)
         lease = self._leases[lease_id] = Lease(lease_id, use, end)
@@ -184,12 +152,22 @@ class CopyModels:
         await self._models.close()
 
 
-def copy_models(spec: CopySpec, deps: CopyDeps, note: Callable[[str], None]) -> CopyModels | None:
-    """The models of a copy; None where it has one model."""
+def copy_models(
+    spec: CopySpec,
+    deps: CopyDeps,
+    folder: Path,
+    note: Callable[[str], None],
+    used_bytes: Callable[[], int],
+) -> CopyModels | None:
+    """The models of the copy in `folder`; None where it has one model.
+
+    `used_bytes` is the memory of its processes.
+    """
     if not spec.container.is_multi_model:
         return None
     limits = model_limits(deps.shape, deps.images_file.parent)
-    return CopyModels(spec, deps.artifacts, MonotonicClock(), limits, note)
+    routes = ServedRoutes(LoadedRecord(folder / LOADED), lambda: asyncio.to_thread(used_bytes))
+    return CopyModels(spec, deps.artifacts, MonotonicClock(), limits, note, routes)
 
 
 def with_models(status: CopyStatus, models: CopyModels | None, agent_address: str) -> CopyStatus:

@@ -1,7 +1,7 @@
 """The agent's routes by which gateways lease models; each call carries the copy's key.
 
-POST /target-models/COPY_ID/acquire {"target"}         200 {"lease", "model_id", "hit", ...}
-POST /target-models/COPY_ID/release {"lease", "lost"}  204
+POST /target-models/COPY_ID/acquire {"target", "more_room"}  200 {"lease", "model_id", "hit", ...}
+POST /target-models/COPY_ID/release {"lease", "lost"}        204
 """
 
 import hmac
@@ -27,9 +27,10 @@ Find = Callable[[str], tuple[CopyModels, str | None] | None]
 
 
 class AskedModel(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `acquire`."""
+    """The body of `acquire`; `more_room`: the server answered a request for the model with 507."""
 
     target: str
+    more_room: bool = False
 
 
 class EndedLease(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,7 +62,7 @@ class LeaseRoutes:
             return body
         try:
             asked = decode(bytes(body.body), AskedModel)
-            lease = await models.acquire(asked.target)
+            lease = await models.acquire(asked.target, more_room=asked.more_room)
         except (msgspec.DecodeError, TargetModelError) as error:
             return refusal(400, str(error))
         except ModelNotReadyError as error:

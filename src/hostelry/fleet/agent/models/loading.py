@@ -143,7 +143,7 @@ class ModelLoading:
         try:
             await self._tiers.reserve_memory(model, need_bytes)
             await self._posted(model, folder, need_bytes)
-            measured = await self._deps.routes.memory_bytes(model.id)
+            measured = await self._deps.routes.memory_bytes(model.facts.key, model.facts.disk_bytes)
             if measured is not None:
                 model.facts = replace(model.facts, memory_bytes=measured)
                 self._tiers.shrink(ModelTier.MEMORY, model)
@@ -159,7 +159,9 @@ class ModelLoading:
         refusal = ""
         for attempt in range(1, MAX_REFUSALS + 1):
             started_s = self._deps.clock.now()
-            answer = await self._deps.routes.load(model.id, folder, self._limits.load_timeout_s)
+            answer = await self._deps.routes.load(
+                model.facts.key, folder, self._limits.load_timeout_s
+            )
             if answer.fault is None:
                 took_s = self._deps.clock.now() - started_s
                 self._deps.measured("loading", took_s)

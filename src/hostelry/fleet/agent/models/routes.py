@@ -1,9 +1,12 @@
 """Client of the multi-model routes of a container.
 
 Source: SageMaker's contract for multi-model containers. `memoryBytes` in the description of a
-model is ours: what its process takes.
+model is ours: what its process takes. Loads and unloads name the TargetModel in the header of
+invocations: Triton knows its models by it, and waits 350 s for the end of one that it cannot find.
 """
 
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,7 +14,10 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.fleet.agent.model_server import Answer, ModelServer
+from hostelry.fleet.agent.models.values import model_id
 
+TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
+OUR_ID = re.compile(r"[0-9a-f]{40}")  # of `model_id`; a server may have models of its own
 MAX_PAGES = 1000
 UNLOAD_TIMEOUT_S = 60.0
 DESCRIBE_TIMEOUT_S = 10.0
@@ -26,7 +32,7 @@ class _Described(msgspec.Struct):
 class _ListedModel(msgspec.Struct):
     """A model in GET /models."""
 
-    model_name: str = msgspec.field(name="modelName")
+    model_name: str = msgspec.field(default="", name="modelName")  # Triton lists some without
 
 
 class _Listing(msgspec.Struct):
@@ -42,25 +48,36 @@ class HttpModelRoutes:
     def __init__(self, server: ModelServer) -> None:
         self._server = server
 
-    async def load(self, model_id: str, folder: Path | str, timeout_s: float) -> Answer:
+    async def load(self, target: str, folder: Path | str, timeout_s: float) -> Answer:
         """POST /models; a model that is loaded already (409) is a success."""
         answer, _ = await self._server.call(
             "POST",
             "/models",
             timeout_s=timeout_s,
-            headers={"Content-Type": "application/json"},
-            body=msgspec.json.encode({"model_name": model_id, "url": str(folder)}),
+            headers={"Content-Type": "application/json", **_named(target)},
+            body=msgspec.json.encode({"model_name": model_id(target), "url": str(folder)}),
         )
         return Answer(status=409) if answer.status == 409 else answer
 
-    async def unload(self, model_id: str) -> Answer:
+    async def unload(self, target: str) -> Answer:
         """DELETE /models/ID; succeeds if it is not there."""
+        return await self._delete(model_id(target), _named(target))
+
+    async def unload_left(self, known: Collection[str]) -> None:
+        """Unload what an earlier agent had loaded: the `known` targets, and all ids like ours."""
+        for target in known:
+            await self.unload(target)
+        for found in await self._listed():
+            if OUR_ID.fullmatch(found):
+                await self._delete(found, {})
+
+    async def _delete(self, found: str, headers: Mapping[str, str]) -> Answer:
         answer, _ = await self._server.call(
-            "DELETE", f"/models/{model_id}", timeout_s=UNLOAD_TIMEOUT_S
+            "DELETE", f"/models/{found}", timeout_s=UNLOAD_TIMEOUT_S, headers=headers
         )
         return Answer(status=404) if answer.status == 404 else answer
 
-    async def loaded(self) -> list[str]:
+    async def _listed(self) -> list[str]:
         """The ids of the loaded models, of every page of GET /models."""
         found: list[str] = []
         page = ""
@@ -80,10 +97,10 @@ class HttpModelRoutes:
             page = f"?next_page_token={quote(listed.next_page_token, safe='')}"
         return found
 
-    async def memory_bytes(self, model_id: str) -> int | None:
+    async def memory_bytes(self, target: str) -> int | None:
         """`memoryBytes` of GET /models/ID; None where there is none."""
         answer, body = await self._server.call(
-            "GET", f"/models/{model_id}", timeout_s=DESCRIBE_TIMEOUT_S
+            "GET", f"/models/{model_id(target)}", timeout_s=DESCRIBE_TIMEOUT_S
         )
         if answer.fault is not None:
             return None
@@ -92,3 +109,7 @@ class HttpModelRoutes:
         except msgspec.DecodeError:
             return None
         return found if found is not None and found > 0 else None
+
+
+def _named(target: str) -> dict[str, str]:
+    return {TARGET_MODEL: target.encode("latin-1", "replace").decode("latin-1")}

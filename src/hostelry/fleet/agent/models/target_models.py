@@ -26,9 +26,10 @@ from hostelry.fleet.agent.models.values import (
     TargetModelLoadError,
     check_target,
 )
-from hostelry.placement.model_cache_values import CachedModel, Eviction
+from hostelry.placement.model_cache_values import CachedModel, Eviction, ModelTier
 
 MAX_FAILURES = 10_000
+MORE_ROOM_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,21 @@ class TargetModels:
         model = self._tiers.find(use.target)
         if model is not None and model.in_flight:
             self._give_back(model)
+
+    async def make_room_for_request(self, target: str) -> None:
+        """Evict others as far as can be: the container answered a request for the model with 507.
+
+        The model is in use.
+        """
+        model = self._tiers.find(target)
+        if model is None:
+            return
+        memory, need_bytes = ModelTier.MEMORY, model.facts.memory_bytes
+        try:
+            async with asyncio.timeout(MORE_ROOM_WAIT_S):
+                await self._tiers.free_more(model, memory, need_bytes, attempt=1)
+        except (TimeoutError, TargetModelLoadError) as error:
+            self._deps.note(f"a request for {target} was answered with 507; no room: {error!r}")
 
     def lost(self, target: str) -> None:
         """Record that the container answered 404 for a model: the next request loads it again."""

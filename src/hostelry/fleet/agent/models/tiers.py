@@ -290,7 +290,7 @@ class ModelTiers:
 
     async def _unload(self, model: HostedModel) -> None:
         started_s = self._deps.clock.now()
-        answer = await self._deps.routes.unload(model.id)
+        answer = await self._deps.routes.unload(model.facts.key)
         self._deps.measured("unloading", self._deps.clock.now() - started_s)
         if answer.fault is not None:
             self._deps.note(f"{model.facts.key} was not unloaded: {answer.fault}")

@@ -33,16 +33,19 @@ class TargetModelLoadError(HostelryError):
 class ModelRoutes(Protocol):
     """The model routes of one container. No method raises for what the server does."""
 
-    async def load(self, model_id: str, folder: Path, timeout_s: float) -> Answer:
+    async def load(self, target: str, folder: Path, timeout_s: float) -> Answer:
         """POST /models."""
         ...
 
-    async def unload(self, model_id: str) -> Answer:
+    async def unload(self, target: str) -> Answer:
         """DELETE /models/ID; succeeds if it is not there."""
         ...
 
-    async def memory_bytes(self, model_id: str) -> int | None:
-        """The memory that the model takes, measured; None where the server does not report it."""
+    async def memory_bytes(self, target: str, files_bytes: int) -> int | None:
+        """The memory that the loaded model takes, measured; None without any measurement.
+
+        A measurement that is no report of the server's is at least `files_bytes`.
+        """
         ...
 
 

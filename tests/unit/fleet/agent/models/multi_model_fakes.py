@@ -37,8 +37,8 @@ class FakeContainer:
         self.most_mb = 0.0
         self.names: dict[str, str] = {}
 
-    async def load(self, model_id: str, folder: Path, timeout_s: float) -> Answer:
-        name = self.names[model_id] = folder.name
+    async def load(self, target: str, folder: Path, timeout_s: float) -> Answer:
+        name = self.names[target] = folder.name
         self.calls.append(f"load {name}")
         if name in self.gates:
             await self.gates[name].wait()
@@ -55,14 +55,14 @@ class FakeContainer:
         self.most_mb = max(self.most_mb, sum(self.loaded.values()))
         return Answer(status=200)
 
-    async def unload(self, model_id: str) -> Answer:
-        name = self.names.get(model_id, model_id)
+    async def unload(self, target: str) -> Answer:
+        name = self.names.get(target, target)
         self.calls.append(f"unload {name}")
         await self.clock.sleep(0.01)
         return Answer(status=200 if self.loaded.pop(name, None) else 404)
 
-    async def memory_bytes(self, model_id: str) -> int | None:
-        return int(self.loaded[self.names[model_id]] * MB) if self.reports else None
+    async def memory_bytes(self, target: str, files_bytes: int) -> int | None:
+        return int(self.loaded[self.names[target]] * MB) if self.reports else None
 
 
 class FakeFiles:

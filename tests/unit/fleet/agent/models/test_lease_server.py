@@ -18,6 +18,8 @@ from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.agent.models.copy_models import CopyModels
 from hostelry.fleet.agent.models.lease_server import LeaseRoutes
+from hostelry.fleet.agent.models.routes import TARGET_MODEL
+from hostelry.fleet.agent.models.served_routes import LoadedRecord, ServedRoutes
 
 KEY = "secret"
 ADDRESS = "/target-models/c-1"
@@ -30,6 +32,8 @@ class ContainerServer:
     def __init__(self, left: tuple[str, ...] = ()) -> None:
         self.loaded = set(left)
         self.refusal: httpx.Response | None = None
+        self.lists = self.reports = True
+        self.named: dict[str, str] = {}  # TargetModel of the last call for an id
         self.calls: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -42,9 +46,13 @@ class ContainerServer:
         name = request.url.path.removeprefix("/models").strip("/")
         if request.method == "DELETE":
             self.loaded.discard(name)
+            self.named[name] = request.headers.get(TARGET_MODEL, "")
             return httpx.Response(200)
         if name:
-            return httpx.Response(200, json={"modelName": name, "memoryBytes": 1024})
+            memory = {"memoryBytes": 1024} if self.reports else {}
+            return httpx.Response(200, json={"modelName": name, **memory})
+        if not self.lists:
+            return httpx.Response(200, json={"models": [{} for _ in self.loaded]})
         first, *more = sorted(self.loaded) or [""]
         page = request.url.params.get("next_page_token")
         names = more if page else [first][: len(self.loaded)]
@@ -55,8 +63,20 @@ class ContainerServer:
         )
 
 
+def routes_of(folder: Path, used_bytes: Callable[[], int] = lambda: 0) -> ServedRoutes:
+    async def used() -> int:
+        await asyncio.sleep(0)
+        return used_bytes()
+
+    return ServedRoutes(LoadedRecord(folder / "loaded"), used)
+
+
 def played(
-    folder: Path, play: Callable[[Ask, CopyModels], Awaitable[None]], server: ContainerServer
+    folder: Path,
+    play: Callable[[Ask, CopyModels], Awaitable[None]],
+    server: ContainerServer,
+    *,
+    adopted: bool = True,
 ) -> None:
     container = Container(image="i", source=ArtifactSource(uri="s3://b/p/", kind=SourceKind.MODELS))
     spec = CopySpec(
@@ -66,7 +86,9 @@ def played(
     clock = ManualClock(1000.0)
 
     async def run() -> None:
-        models = CopyModels(spec, FakeFiles(folder, clock), clock, LIMITS, lambda _: None)
+        models = CopyModels(
+            spec, FakeFiles(folder, clock), clock, LIMITS, lambda _: None, routes_of(folder)
+        )
         find = {"c-1": (models, KEY)}.get
         app = LeaseRoutes(find).app()
         async with (
@@ -75,7 +97,7 @@ def played(
                 transport=httpx.ASGITransport(app), base_url="http://agent", headers={HEADER: KEY}
             ) as client,
         ):
-            await models.served_by(ModelServer("http://copy", to_container), None)
+            await models.served_by(ModelServer("http://copy", to_container), None, adopted=adopted)
 
             async def ask(path: str, body: Any, **more: Any) -> httpx.Response:
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -137,14 +159,82 @@ def test_a_lost_model_is_loaded_again(tmp_path: Path) -> None:
     played(tmp_path, play, server)
 
 
-def test_what_an_earlier_agent_has_loaded_is_unloaded(tmp_path: Path) -> None:
-    server = ContainerServer(left=("x", "y", "z"))
+OLD = ("1" * 40, "2" * 40, "3" * 40)
+
+
+@pytest.mark.parametrize(
+    ("adopted", "left", "pages"),
+    [
+        pytest.param(
+            True, {"own"}, 2, id="by an earlier agent: unloaded, but for the server's own"
+        ),
+        pytest.param(False, {"own", *OLD}, 0, id="by the server itself, which has just started"),
+    ],
+)
+def test_what_a_server_has_loaded_already(
+    tmp_path: Path, adopted: bool, left: set[str], pages: int
+) -> None:
+    server = ContainerServer(left=("own", *OLD))
 
     async def play(ask: Ask, models: CopyModels) -> None:
-        assert server.loaded == set()
+        assert server.loaded == left
 
-    played(tmp_path, play, server)
-    assert server.calls.count("GET /models") == 2, "every page"
+    played(tmp_path, play, server, adopted=adopted)
+    assert server.calls.count("GET /models") == pages
+
+
+def test_the_next_agent_unloads_by_name_what_was_recorded(tmp_path: Path) -> None:
+    """Triton lists models without their names, and unloads them by their TargetModel alone."""
+    server = ContainerServer()
+    server.lists = False
+    known: list[str] = []
+
+    async def load(ask: Ask, models: CopyModels) -> None:
+        answers = [await ask(f"{ADDRESS}/acquire", {"target": target}) for target in ("a", "b")]
+        known.extend(it.json()["model_id"] for it in answers)
+
+    async def look(ask: Ask, models: CopyModels) -> None:
+        assert server.loaded == set()
+        assert {server.named[it] for it in known} == {"a", "b"}
+
+    played(tmp_path, load, server)
+    assert server.loaded == set(known)
+    played(tmp_path, look, server)
+    calls = len(server.calls)
+    played(tmp_path, look, server)
+    assert [it for it in server.calls[calls:] if "DELETE" in it] == [], "once is enough"
+
+
+MB = 1024**2
+
+
+@pytest.mark.parametrize(
+    ("grown_mb", "files_mb", "expected_mb"),
+    [
+        pytest.param(30, 1, 30, id="what the processes take more"),
+        pytest.param(1, 8, 8, id="at least the files: the server reuses what a model has left"),
+        pytest.param(0, 8, None, id="nothing that could be measured"),
+        pytest.param(-5, 8, None, id="less than before"),
+    ],
+)
+def test_a_server_that_reports_no_memory_is_measured(
+    tmp_path: Path, grown_mb: int, files_mb: int, expected_mb: int | None
+) -> None:
+    server = ContainerServer()
+    server.reports = False
+
+    async def run() -> None:
+        routes = routes_of(tmp_path, lambda: (100 + grown_mb * len(server.loaded)) * MB)
+        async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as http:
+            await routes.use(ModelServer("http://copy", http), None, adopted=False)
+            await routes.load("a", tmp_path, 5.0)
+            measured = await routes.memory_bytes("a", files_mb * MB)
+            assert measured == (None if expected_mb is None else expected_mb * MB)
+            await asyncio.gather(routes.load("b", tmp_path, 5.0), routes.load("c", tmp_path, 5.0))
+            for target in "bc":
+                assert await routes.memory_bytes(target, MB) is None, "not which of them it was"
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -195,7 +285,9 @@ def test_no_model_is_loaded_before_the_server_is_ready(tmp_path: Path) -> None:
     clock = ManualClock()
 
     async def run() -> None:
-        models = CopyModels(spec, FakeFiles(tmp_path, clock), clock, LIMITS, lambda _: None)
+        models = CopyModels(
+            spec, FakeFiles(tmp_path, clock), clock, LIMITS, lambda _: None, routes_of(tmp_path)
+        )
         asking = asyncio.create_task(models.acquire("a"))
         while not asking.done():
             await asyncio.sleep(0)

@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from hostelry.fleet.agent.model_server import Answer, ModelServer
-from hostelry.fleet.agent.models.routes import HttpModelRoutes
+from hostelry.fleet.agent.models.routes import TARGET_MODEL, HttpModelRoutes
+from hostelry.fleet.agent.models.values import model_id
 
-ID = "0123abc"
+TARGET = "a/caf\xe9.tar.gz"
+ID = model_id(TARGET)
 
 
 def called(
@@ -33,6 +35,12 @@ def called(
     return found, request
 
 
+def named(request: httpx.Request) -> str:
+    """The TargetModel that a server reads."""
+    given = {name.lower(): value for name, value in request.headers.raw}
+    return given[TARGET_MODEL.lower().encode()].decode("latin-1")
+
+
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
@@ -48,10 +56,11 @@ def called(
 )
 def test_a_load_names_the_model_and_its_folder(status: int, expected: Answer) -> None:
     found, request = called(
-        httpx.Response(status, text="full"), lambda it: it.load(ID, Path("/cache/k/files"), 5.0)
+        httpx.Response(status, text="full"), lambda it: it.load(TARGET, Path("/cache/k/files"), 5.0)
     )
     assert found == expected
     assert (request.method, request.url.path) == ("POST", "/models")
+    assert named(request) == TARGET
     assert msgspec.json.decode(request.content) == {"model_name": ID, "url": "/cache/k/files"}
 
 
@@ -60,9 +69,10 @@ def test_a_load_names_the_model_and_its_folder(status: int, expected: Answer) ->
     [(200, None), (404, None), (500, f"DELETE /models/{ID} answered 500: no body")],
 )
 def test_an_unload_of_what_is_not_there_is_done(status: int, fault: str | None) -> None:
-    found, request = called(httpx.Response(status), lambda it: it.unload(ID))
+    found, request = called(httpx.Response(status), lambda it: it.unload(TARGET))
     assert found == Answer(status=status, fault=fault)
     assert (request.method, request.url.path) == ("DELETE", f"/models/{ID}")
+    assert named(request) == TARGET
 
 
 @pytest.mark.parametrize(
@@ -79,6 +89,6 @@ def test_an_unload_of_what_is_not_there_is_done(status: int, fault: str | None) 
 def test_the_measured_memory_is_read_where_it_is_reported(
     response: httpx.Response, expected: int | None
 ) -> None:
-    found, request = called(response, lambda it: it.memory_bytes(ID))
+    found, request = called(response, lambda it: it.memory_bytes(TARGET))
     assert found == expected
     assert (request.method, request.url.path) == ("GET", f"/models/{ID}")

@@ -117,6 +117,27 @@ def test_507_evicts_and_tries_again_until_the_container_takes_it(rig: Rig) -> No
     assert rig.container.calls.count("load c") >= 2
 
 
+def test_507_to_a_request_evicts_what_no_request_needs(rig: Rig) -> None:
+    async def play() -> None:
+        rig.sizes(a=10, c=10)
+        await rig.use("a")
+        held = await rig.models.acquire("c")
+        await rig.models.make_room_for_request("c")
+        assert rig.there(MEMORY) == {"c"}
+        other = await rig.models.acquire("a")
+        await rig.models.make_room_for_request("unknown")
+        making = asyncio.create_task(rig.models.make_room_for_request("c"))
+        await settled()
+        assert not making.done(), "it waits for a model in use"
+        rig.models.release(other)
+        await making
+        await rig.models.make_room_for_request("c")
+        assert rig.there(MEMORY) == {"c"}, "nothing else is there"
+        rig.models.release(held)
+
+    played(rig, play)
+
+
 def test_507_with_nothing_to_evict_is_the_models_error_with_the_sizes(rig: Rig) -> None:
     async def play() -> None:
         rig.container.memory_mb = 50

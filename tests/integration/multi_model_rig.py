@@ -1,0 +1,128 @@
+"""Multi-model endpoints on a platform of the test's own, whose server is not ours."""
+
+import io
+import json
+import os
+import signal
+import tarfile
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+from tests.integration.platform import Platform, until
+
+ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+BUCKET = "others"
+
+
+def archive(files: Mapping[str, bytes | str]) -> bytes:
+    """A tar.gz of these files."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as packed:
+        for name, text in files.items():
+            data = text.encode() if isinstance(text, str) else text
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            packed.addfile(member, io.BytesIO(data))
+    return content.getvalue()
+
+
+class Models:
+    """One endpoint of many models: its objects, requests, and what the platform says of it."""
+
+    def __init__(self, platform: Platform, name: str, image: str, **environment: str) -> None:
+        self.platform, self.name = platform, name
+        self.s3 = platform.boto3("s3")
+        self.runtime = platform.boto3(
+            "sagemaker-runtime", retries={"total_max_attempts": 1}, read_timeout=90
+        )
+        sagemaker = platform.boto3("sagemaker")
+        if BUCKET not in [it["Name"] for it in self.s3.list_buckets()["Buckets"]]:
+            self.s3.create_bucket(Bucket=BUCKET)
+        sagemaker.create_model(
+            ModelName=name,
+            ExecutionRoleArn=ROLE,
+            PrimaryContainer={
+                "Image": image,
+                "Mode": "MultiModel",
+                "ModelDataUrl": f"s3://{BUCKET}/{name}/",
+                "Environment": environment,
+            },
+        )
+        variant = {
+            "VariantName": "AllTraffic",
+            "ModelName": name,
+            "InstanceType": "ml.t2.medium",
+            "InitialInstanceCount": 1,
+        }
+        sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+        sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+
+        def settled() -> dict[str, Any] | None:
+            found: dict[str, Any] = platform.looker().describe_endpoint(EndpointName=name)
+            return found if found["EndpointStatus"] in ("InService", "Failed") else None
+
+        self.described = until(settled, f"{name} is InService or Failed", 90)
+
+    @property
+    def serving(self) -> "Models":
+        """The endpoint, which must be InService."""
+        assert self.described["EndpointStatus"] == "InService", self.described
+        return self
+
+    def put(self, target: str, files: Mapping[str, bytes | str]) -> str:
+        """Put a model's archive; its TargetModel."""
+        self.s3.put_object(Bucket=BUCKET, Key=f"{self.name}/{target}", Body=archive(files))
+        return target
+
+    def ask(self, target: str, body: bytes | str, kind: str = "application/json") -> Any:
+        """The JSON of the answer."""
+        answer = self.runtime.invoke_endpoint(
+            EndpointName=self.name, TargetModel=target, Body=body, ContentType=kind
+        )
+        return json.loads(answer["Body"].read())
+
+    def refusal(self, target: str, body: bytes | str) -> dict[str, Any]:
+        """The error that the request gets: its code, message, and the container's status."""
+        try:
+            answer = self.ask(target, body)
+        except ClientError as error:
+            response = error.response
+            status = response.get("OriginalStatusCode")
+            return {**response["Error"], "status": status}
+        raise AssertionError(f"{target} answered {answer}")
+
+    def eventually(self, target: str, body: bytes | str) -> Any:
+        """The answer once there is one: an AWS client tries again, too."""
+
+        def answer() -> Any:
+            try:
+                return [self.ask(target, body)]
+            except ClientError as error:
+                if error.response["Error"]["Code"] in ("ServiceUnavailable", "ModelError"):
+                    return None
+                raise
+
+        return until(answer, f"{target} answers", 60)[0]
+
+    def known(self) -> dict[str, Any]:
+        """The models that the copy knows of, by their targets."""
+        shown = self.platform.cli("explain", "--endpoint", self.name, "--json").stdout
+        (models,) = json.loads(shown)["models"].values()
+        return {it["target"]: it for it in models["models"]}
+
+    def in_memory(self) -> set[str]:
+        """The targets of the loaded models."""
+        return {target for target, it in self.known().items() if it["loaded"]}
+
+    def kill_agent(self) -> None:
+        """Kill the agent of the endpoint's copy; the next one adopts its server."""
+        state = json.loads(self.platform.cli("status", "--json").stdout)["state"]
+        (copy,) = [
+            copy
+            for endpoint in state["endpoints"]
+            if endpoint["name"] == self.name
+            for copy in endpoint["copies"]
+        ]
+        record = self.platform.home.instances / copy["instance"] / "agent.json"
+        os.kill(json.loads(record.read_bytes())["process"]["pid"], signal.SIGKILL)

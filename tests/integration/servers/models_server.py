@@ -1,0 +1,129 @@
+"""A multi-model server by AWS's contract alone, as a user's own image might have it.
+
+Plain standard library, one process for all models. A model is `model.json` at the url of its load:
+`factor`, and of its load `refused`, `hangs` or `dies`. It answers 507 to a load beyond
+MODELS_MAX models, 409 to a second load, 404 for what it has not. It lists two models a page, the
+first of them its own. An invocation multiplies a number, or has a fault: `die`, `hang`, `forget`
+(all models), `refuse STATUS`, `alone` (507 while another model is loaded), `calls` (what came).
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+PAGE = 2
+MAX = int(os.environ.get("MODELS_MAX", "3"))
+OWN = "of-the-image"
+FACTORS: dict[str, float] = {OWN: 1.0}
+URLS = {OWN: "/opt/own"}
+CALLS: list[list[str]] = []
+LOCK = threading.Lock()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        name = parts.path.removeprefix("/models").strip("/")
+        if parts.path == "/ping":
+            self.answer(200, {})
+        elif parts.path == "/models":
+            self.listed(int(parse_qs(parts.query).get("next_page_token", ["0"])[0]))
+        elif name in FACTORS:
+            self.answer(200, {"modelName": name, "modelUrl": URLS[name]})
+        else:
+            self.answer(404, {})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path == "/models":
+            self.note("load")
+            asked = json.loads(body)
+            self.load(asked["model_name"], asked["url"])
+        elif self.path.endswith("/invoke"):
+            self.invoke(self.path.split("/")[2], body.decode())
+        else:
+            self.answer(404, {})
+
+    def do_DELETE(self) -> None:
+        self.note("unload")
+        with LOCK:
+            found = FACTORS.pop(self.path.split("/")[2], None)
+        self.answer(200 if found is not None else 404, {})
+
+    def listed(self, first: int) -> None:
+        with LOCK:
+            names = sorted(FACTORS, key=lambda it: (it != OWN, it))
+        found = {"models": [{"modelName": it} for it in names[first : first + PAGE]]}
+        more = {"nextPageToken": str(first + PAGE)} if names[first + PAGE :] else {}
+        self.answer(200, {**found, **more})
+
+    def load(self, name: str, url: str) -> None:
+        model = json.loads((Path(url) / "model.json").read_bytes())
+        if model.get("dies"):
+            os._exit(5)
+        if model.get("hangs"):
+            time.sleep(600)
+        if model.get("refused"):
+            self.answer(500, {"message": model["refused"]})
+            return
+        with LOCK:
+            if name in FACTORS:
+                status = 409
+            elif len(FACTORS) - 1 >= MAX:
+                status = 507
+            else:
+                status, FACTORS[name], URLS[name] = 200, model["factor"], url
+        self.answer(status, {})
+
+    def invoke(self, name: str, asked: str) -> None:
+        if name not in FACTORS:
+            self.answer(404, {"message": "not loaded"})
+        elif asked == "die":
+            os._exit(6)
+        elif asked == "hang":
+            time.sleep(600)
+        elif asked == "forget":
+            with LOCK:
+                FACTORS.clear()
+            self.answer(404, {"message": "not loaded"})
+        elif asked.startswith("refuse "):
+            self.answer(int(asked.split()[1]), {"message": "by the model"})
+        elif asked == "alone" and len(FACTORS) > 2:
+            self.answer(507, {"message": "no memory for the request"})
+        elif asked == "calls":
+            self.answer(200, {"calls": CALLS, "own": OWN in FACTORS, "url": URLS[name]})
+        elif asked == "environment":
+            self.answer(200, dict(os.environ))
+        elif asked == "alone":
+            self.answer(200, len(FACTORS))
+        else:
+            self.answer(200, float(asked) * FACTORS[name])
+
+    def note(self, call: str) -> None:
+        CALLS.append([call, self.headers.get("X-Amzn-SageMaker-Target-Model", "")])
+
+    def answer(self, status: int, content: object) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        print(format % args, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    port = int(os.environ.get("SAGEMAKER_BIND_TO_PORT", "8080"))
+    host = os.environ.get("SAGEMAKER_BIND_HOST", "0.0.0.0")
+    server = ThreadingHTTPServer((host, port), Handler)
+    server.daemon_threads = True
+    server.serve_forever()

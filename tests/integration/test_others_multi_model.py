@@ -1,0 +1,138 @@
+"""Multi-model endpoints through boto3 whose server has AWS's contract, and is not ours."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.multi_model_rig import Models
+from tests.integration.platform import Platform
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+SERVER = Path(__file__).parent / "servers" / "models_server.py"
+IMAGES = f"""
+[[image]]
+pattern = "mine:*"
+command = ["{sys.executable}", "{SERVER}"]
+[image.probe]
+content_type = "application/json"
+body = '{{}}'
+"""
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    root = tmp_path_factory.mktemp("home") / "home"
+    root.mkdir(mode=0o700)
+    (root / "images.toml").write_text(IMAGES)
+    with Platform(root) as platform:
+        yield platform
+
+
+@pytest.fixture(scope="module")
+def mine(platform: Platform) -> Models:
+    return Models(platform, "mine", "mine:1", MODELS_MAX="3").serving
+
+
+def put(models: Models, target: str, factor: float, **more: object) -> str:
+    return models.put(target, {"model.json": json.dumps({"factor": factor, **more})})
+
+
+def test_models_are_loaded_by_name_and_evicted_where_the_server_answers_507(mine: Models) -> None:
+    names = [put(mine, f"a/m{number}.tar.gz", number) for number in range(6)]
+    assert [mine.ask(name, "2") for name in names] == [0, 2, 4, 6, 8, 10]
+    assert len(mine.in_memory()) == 3
+    assert [mine.ask(name, "3") for name in names] == [0, 3, 6, 9, 12, 15]
+    reported = mine.ask(names[0], "calls")
+    assert reported["own"], "the server's own model is not ours to unload"
+    loads = [name for call, name in reported["calls"] if call == "load"]
+    unloads = [name for call, name in reported["calls"] if call == "unload"]
+    assert set(names) <= set(loads)
+    assert set(unloads) <= set(names)
+    assert len(unloads) >= 3
+
+
+def test_memory_is_measured_where_the_server_reports_none(mine: Models) -> None:
+    name = put(mine, "measured.tar.gz", 1)
+    assert mine.ask(name, "1") == 1
+    assert mine.known()[name]["memory_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "status", "message"),
+    [
+        pytest.param("refuse 400", "ModelError", 400, "by the model", id="refused"),
+        pytest.param("refuse 404", "ModelError", 404, "by the model", id="the model's own 404"),
+        pytest.param("refuse 409", "ModelError", 409, "by the model", id="the model's own 409"),
+        pytest.param("refuse 503", "ModelError", 503, "by the model", id="overloaded"),
+        pytest.param("refuse 507", "ModelError", 507, "by the model", id="never enough memory"),
+        pytest.param("die", "ModelError", 0, "", id="the server dies"),
+    ],
+)
+def test_a_request_that_fails_is_a_model_error_with_the_servers_status(
+    mine: Models, body: str, code: str, status: int, message: str
+) -> None:
+    name = put(mine, "fails.tar.gz", 5)
+    other = put(mine, "other.tar.gz", 7)
+    assert [mine.eventually(it, "1") for it in (name, other)] == [5, 7]
+    found = mine.refusal(name, body)
+    assert (found["Code"], found["status"]) == (code, status)
+    assert message in found["Message"]
+    assert [mine.eventually(it, "2") for it in (name, other)] == [10, 14]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        pytest.param({"refused": "torn weights"}, "torn weights", id="refused"),
+        pytest.param({"dies": True}, "", id="its load kills the server"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_a_model_error_and_others_are_served(
+    mine: Models, fault: dict[str, object], message: str
+) -> None:
+    other = put(mine, "good.tar.gz", 3)
+    assert mine.eventually(other, "1") == 3
+    found = mine.refusal(put(mine, f"{next(iter(fault))}.tar.gz", 1, **fault), "1")
+    assert found["Code"] == "ModelError"
+    assert message in found["Message"]
+    assert mine.eventually(other, "2") == 6
+
+
+def test_a_load_or_request_that_hangs_holds_up_no_other(mine: Models) -> None:
+    slow = mine.platform.boto3(
+        "sagemaker-runtime", retries={"total_max_attempts": 1}, read_timeout=1
+    )
+    hangs = put(mine, "hangs.tar.gz", 1, hangs=True)
+    other = put(mine, "beside.tar.gz", 3)
+    assert mine.eventually(other, "1") == 3
+    for target, body in ((hangs, b"1"), (other, b"hang")):
+        with pytest.raises(Exception, match=r"[Rr]ead timeout"):
+            slow.invoke_endpoint(EndpointName="mine", TargetModel=target, Body=body)
+    assert mine.eventually(other, "4") == 12
+    assert mine.refusal(other, "die")["Code"] == "ModelError", "both end with the server"
+    assert mine.eventually(other, "5") == 15
+
+
+def test_a_request_for_which_the_server_has_no_memory_gets_others_evicted(mine: Models) -> None:
+    names = [put(mine, f"b/m{number}.tar.gz", number) for number in range(3)]
+    assert [mine.eventually(name, "1") for name in names] == [0, 1, 2]
+    assert mine.eventually(names[0], "alone") <= 2
+    assert names[0] in mine.in_memory()
+
+
+def test_a_server_that_has_forgotten_its_models_gets_them_again(mine: Models) -> None:
+    name = put(mine, "forgotten.tar.gz", 4)
+    assert mine.eventually(name, "1") == 4
+    mine.refusal(name, "forget")
+    assert mine.eventually(name, "2") == 8
+
+
+def test_the_next_agent_unloads_what_it_does_not_know_of(mine: Models) -> None:
+    name = put(mine, "kept.tar.gz", 4)
+    assert mine.eventually(name, "1") == 4
+    mine.kill_agent()
+    assert mine.eventually(name, "2") == 8
+    unloads = [target for call, target in mine.ask(name, "calls")["calls"] if call == "unload"]
+    assert name in unloads
