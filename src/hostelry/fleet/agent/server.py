@@ -114,7 +114,7 @@ class AgentRoutes:
 
 def loopback_socket() -> socket.socket:
     """A listening socket on a free loopback port."""
-    listener = socket.socket()
+    listener = socket.socket(proto=socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
     return listener
