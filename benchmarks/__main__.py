@@ -20,6 +20,7 @@ NAMES = (
     "shared_cpus",
     "packing",
     "multi_model_trace",
+    "multi_model",
     "routing",
     "scale_out",
     "detection_study",

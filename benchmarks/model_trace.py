@@ -77,7 +77,7 @@ def traces(num_models: int, num_requests: int, seed: int) -> Iterator[ModelTrace
         yield ModelTrace(name=name, kinds=kinds, num_regular=num_models, at_s=at_s, models=models)
 
 
-def _zipf(exponent: float, chance: random.Random, num_models: int, num_requests: int) -> Chosen:
+def zipf(exponent: float, chance: random.Random, num_models: int, num_requests: int) -> Chosen:
     """Independent requests, by Zipf's law."""
     ranks = _ranks(chance, num_models)
     draw = _by_zipf(exponent, chance, num_models)
@@ -85,12 +85,14 @@ def _zipf(exponent: float, chance: random.Random, num_models: int, num_requests:
         yield at_s, ranks[draw()]
 
 
-def _drift(chance: random.Random, num_models: int, num_requests: int) -> Chosen:
-    """Zipf's law, with models trading places all the time."""
+def drift(
+    chance: random.Random, num_models: int, num_requests: int, every: int = DRIFT_EVERY
+) -> Chosen:
+    """Zipf's law, with models trading places after `every` requests."""
     ranks = _ranks(chance, num_models)
     draw = _by_zipf(0.9, chance, num_models)
     for number, at_s in enumerate(_instants(chance, num_requests)):
-        if number % DRIFT_EVERY == DRIFT_EVERY - 1:
+        if number % every == every - 1:
             places = chance.sample(range(num_models), max(int(num_models * DRIFT_SHARE), 2))
             moved = [ranks[place] for place in places]
             chance.shuffle(moved)
@@ -102,14 +104,14 @@ def _drift(chance: random.Random, num_models: int, num_requests: int) -> Chosen:
 def _rare(chance: random.Random, num_models: int, num_requests: int) -> Chosen:
     """Zipf's law, and one request in five for a model that is asked for only once."""
     fresh = count(num_models)
-    for at_s, model in _zipf(0.9, chance, num_models, num_requests):
+    for at_s, model in zipf(0.9, chance, num_models, num_requests):
         yield at_s, next(fresh) if chance.random() < RARE_SHARE else model
 
 
 def _scans(chance: random.Random, num_models: int, num_requests: int) -> Chosen:
     """Zipf's law, and now and then every model once, in one request of three."""
     scan: list[int] = []
-    for number, (at_s, model) in enumerate(_zipf(0.9, chance, num_models, num_requests)):
+    for number, (at_s, model) in enumerate(zipf(0.9, chance, num_models, num_requests)):
         if number % SCAN_EVERY == SCAN_EVERY // 2:
             scan = _ranks(chance, num_models)
         yield at_s, scan.pop() if scan and number % SCAN_STEP == 0 else model
@@ -145,10 +147,10 @@ def _instants(chance: random.Random, num_requests: int) -> Iterator[float]:
 
 
 TRACES: dict[str, Callable[[random.Random, int, int], Chosen]] = {
-    "Zipf 0.6": partial(_zipf, 0.6),
-    "Zipf 0.9": partial(_zipf, 0.9),
-    "Zipf 1.2": partial(_zipf, 1.2),
-    "Zipf 0.9, drift": _drift,
+    "Zipf 0.6": partial(zipf, 0.6),
+    "Zipf 0.9": partial(zipf, 0.9),
+    "Zipf 1.2": partial(zipf, 1.2),
+    "Zipf 0.9, drift": drift,
     "Zipf 0.9, one in five rare": _rare,
     "Zipf 0.9, scans": _scans,
     "bursts": _bursts,

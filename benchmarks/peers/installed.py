@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peers.contestant import PeerMissingError
@@ -52,6 +53,17 @@ def install_gateway(name: str) -> None:
     """Put one of `GATEWAY_PACKAGES` into an environment of its own, 0.2 to 0.5 GB."""
     environment = _new_environment(peers_folder() / name)
     _run([str(environment / "bin/pip"), "install", "--quiet", GATEWAY_PACKAGES[name]])
+
+
+def install_into(folder: Path, packages: Sequence[str]) -> Path:
+    """The environment in `folder` with `packages`; what is there already is kept."""
+    done = folder / "installed.txt"
+    wanted = "\n".join(packages)
+    if not done.exists() or done.read_text() != wanted:
+        environment = _new_environment(folder)
+        _run([str(environment / "bin/pip"), "install", "--quiet", *packages])
+        done.write_text(wanted)
+    return folder
 
 
 def install_vllm() -> None:

@@ -1,0 +1,181 @@
+"""A real platform with customers' models in S3, and multi-model endpoints on it."""
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as SigningCredentials
+from tests.integration.platform import CLI, Platform, clean_environment
+from tests.integration.predictive_rig import PredictiveServer, launched
+
+from benchmarks.live_component import settled
+from benchmarks.peers.model_shelf import BODY, JSON, Answered, Connections, timed_answer
+from hostelry.base.runtimes import VARIABLE, installed, runtime_python
+from hostelry.cli.client_environment import client_variables
+
+TRAIN = Path(__file__).parent / "peers" / "programs" / "train_models.py"
+IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
+ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+RUNTIME, ASKED_RUNTIME = "sklearn-1.2", "sklearn:1.2"
+INSTANCE_TYPE = "ml.c8g.medium"  # 2 GiB, nine tenths of it for models
+BUCKET, PREFIX = "customers", "models"
+UPLOADERS, TRAINERS = 4, 2
+READY_S = 90.0
+
+
+def target_of(number: int) -> str:
+    """The TargetModel of a customer."""
+    return f"customer-{number:04}.tar.gz"
+
+
+def runtime_in(folder: Path) -> Path:
+    """The interpreter of the scikit-learn runtime in `folder`, which is installed if need be."""
+    if installed(folder, RUNTIME) is None:
+        subprocess.run(
+            [*CLI, "runtimes", "install", ASKED_RUNTIME],
+            env={**clean_environment(), VARIABLE: str(folder)},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+    return runtime_python(folder, RUNTIME)
+
+
+def trained(python: Path, folder: Path, num_models: int, scale: float, seed: int) -> dict[str, Any]:
+    """Train models into archives in `folder`; what each predicts."""
+    commands = [
+        [str(it) for it in (python, TRAIN, folder, seed, scale, part, TRAINERS, num_models)]
+        for part in range(TRAINERS)
+    ]
+    running = [subprocess.Popen(command, env=clean_environment()) for command in commands]
+    codes = [process.wait() for process in running]
+    if any(codes):
+        raise RuntimeError("the models were not trained; the cause is above")
+    parts = [json.loads(file.read_text()) for file in folder.glob("answers-*.json")]
+    return {name: answer for part in parts for name, answer in part.items()}
+
+
+@contextlib.contextmanager
+def running_platform(scratch: Path, runtimes: Path) -> Iterator[Platform]:
+    """A platform at its defaults, which may run the code in pickles."""
+    environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
+    with Platform(scratch / "home", environment=environment) as platform:
+        yield platform
+
+
+def upload(platform: Platform, folder: Path, targets: Sequence[str]) -> None:
+    """Put the archives into the bucket: that is their deployment."""
+    s3 = platform.boto3("s3", s3={"addressing_style": "path"}, max_pool_connections=UPLOADERS)
+    s3.create_bucket(Bucket=BUCKET)
+
+    def put(target: str) -> None:
+        with (folder / target).open("rb") as body:
+            s3.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{target}", Body=body)
+
+    with ThreadPoolExecutor(UPLOADERS) as pool:
+        list(pool.map(put, targets))
+
+
+def client_environment(platform: Platform) -> dict[str, str]:
+    """The variables by which an AWS client finds the platform."""
+    return client_variables(platform.config, platform.credentials)
+
+
+class Endpoint:
+    """A multi-model endpoint of one copy."""
+
+    name = "hostelry"
+
+    def __init__(self, platform: Platform, endpoint: str) -> None:
+        self._platform = platform
+        self._endpoint = endpoint
+        self._connections = Connections(platform.port)
+        keys = platform.credentials
+        signing = SigningCredentials(keys.access_key_id, keys.secret_access_key)
+        self._signer = SigV4Auth(signing, "sagemaker", keys.region)
+
+    def call(self, target: str) -> Answered:
+        """One request, signed before its time is taken."""
+        path = f"/endpoints/{self._endpoint}/invocations"
+        request = AWSRequest(
+            "POST",
+            f"http://127.0.0.1:{self._platform.port}{path}",
+            {"Content-Type": JSON, "X-Amzn-SageMaker-Target-Model": target},
+            BODY,
+        )
+        self._signer.add_auth(request)
+        headers = {name: str(value) for name, value in request.headers.items()}
+        content, took_s = timed_answer(self._connections, path, BODY, headers)
+        return Answered(predicted=msgspec.json.decode(content)[0], took_s=took_s)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """The server of the one copy."""
+        status = json.loads(self._platform.cli("status", "--json").stdout)["state"]
+        found = [it for it in status["endpoints"] if it["name"] == self._endpoint]
+        return [copy["pid"] for it in found for copy in it["copies"]]
+
+    def account(self) -> dict[str, Any]:
+        """The copy's models, as `hostelry explain` shows them."""
+        shown = self._platform.cli("explain", "--endpoint", self._endpoint, "--json").stdout
+        (models,) = json.loads(shown)["models"].values()
+        found: dict[str, Any] = models
+        return found
+
+
+@contextlib.contextmanager
+def running_endpoint(platform: Platform, name: str) -> Iterator[Endpoint]:
+    """An endpoint for all models of the bucket, in service; deleted afterwards."""
+    client = platform.boto3("sagemaker")
+    client.create_model(
+        ModelName=name,
+        ExecutionRoleArn=ROLE,
+        PrimaryContainer={
+            "Image": IMAGE,
+            "Mode": "MultiModel",
+            "ModelDataUrl": f"s3://{BUCKET}/{PREFIX}/",
+        },
+    )
+    variant = {
+        "VariantName": "AllTraffic",
+        "ModelName": name,
+        "InstanceType": INSTANCE_TYPE,
+        "InitialInstanceCount": 1,
+    }
+    client.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+    client.create_endpoint(EndpointName=name, EndpointConfigName=name)
+    settled(lambda: client.describe_endpoint(EndpointName=name)["EndpointStatus"])
+    try:
+        yield Endpoint(platform, name)
+    finally:
+        client.delete_endpoint(EndpointName=name)
+        until_gone(client, name)
+
+
+def until_gone(client: Any, name: str) -> None:
+    """Wait until the endpoint is deleted."""
+    give_up_at_s = time.perf_counter() + READY_S
+    while any(it["EndpointName"] == name for it in client.list_endpoints()["Endpoints"]):
+        if time.perf_counter() > give_up_at_s:
+            raise RuntimeError(f"endpoint {name} was not deleted within {READY_S:g} s")
+        time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def running_server(scratch: Path, python: Path) -> Iterator[PredictiveServer]:
+    """The program of a multi-model copy, alone, ready for orders."""
+    flags = ("--framework", "sklearn", "--multi-model", "--python", str(python))
+    with launched(scratch, scratch / "server.log", *flags) as server:
+        give_up_at_s = time.perf_counter() + READY_S
+        while server.status() != 200:
+            if server.process.poll() is not None or time.perf_counter() > give_up_at_s:
+                raise RuntimeError((scratch / "server.log").read_text(errors="replace"))
+            time.sleep(0.05)
+        yield server
