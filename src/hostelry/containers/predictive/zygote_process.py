@@ -65,7 +65,7 @@ class ZygoteProcess:
     ) -> None:
         """`also` are modules that are imported where they are there, `later` while it waits.
 
-        With `idle_s` it is an agent's, for many copies: it ends after that time without any.
+        With `idle_s` it is an agent's, for many copies: it ends after that time with one at most.
         """
         self._python = python
         self._options = [part for name in also for part in ("--also", name)]

@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--also", action="append", default=[], help="imported where it is there")
     parser.add_argument("--later", action="append", default=[], help="the same, while it waits")
-    parser.add_argument("--idle-s", type=float, help="ends after so long without children")
+    parser.add_argument("--idle-s", type=float, help="ends after so long with one child at most")
     parser.add_argument("modules", nargs="*")
     given = parser.parse_args(argv)
     die_with_parent(given.parent)
@@ -159,7 +159,7 @@ class Zygote:
     def _waited(self) -> bool:
         """Do what is due while nothing is asked for; False where it is to end."""
         if not self._later:
-            return bool(self._children)
+            return len(self._children) > 1  # with one alone no pages are shared
         self._pause_s = 0.0
         self._import_next()
         freeze()
