@@ -1,7 +1,7 @@
 """Sends a request for a model of a multi-model endpoint to a copy that has it, or loads it first.
 
 The copy's agent keeps the model loaded while a lease on it lasts: one is taken before the request
-is sent, and given back after its last byte.
+is sent, and given back after its last byte, or a moment later if other requests use it.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from hostelry.base.json import decode
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
+from hostelry.gateway.balancing.kept_leases import IDLE_S, KeptLease, KeptLeases
 from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer, head_end
 from hostelry.gateway.balancing.model_homes import ModelHomes
 from hostelry.gateway.balancing.outstanding import InFlightCounts
@@ -26,6 +27,7 @@ from hostelry.gateway.http.upstream import Timeouts, Upstream
 log = logging.getLogger(__name__)
 LEASE_TIMEOUTS = Timeouts(total_s=65.0)  # an agent lets a request wait 60 s for its model
 RELEASE_TIMEOUTS = Timeouts(total_s=10.0)
+CLOSE_S = 1.0
 MAX_LEASE_BYTES = 64 * 1024
 MAX_BACKGROUND = 64  # releases excluded
 REFUSALS = (400, 424, 429)
@@ -45,13 +47,21 @@ class TargetModelRefusedError(HostelryError):
 
 
 class ModelLease(msgspec.Struct):
-    """A model that a copy keeps loaded; `times` are what it measured since the last lease."""
+    """A model that a copy keeps loaded; `times` are what it measured since the last lease.
+
+    `keep`: other requests may use the lease too.
+    """
 
     lease: str
     model_id: str
     hit: bool
     waited_s: float
     times: tuple[tuple[str, float], ...] = ()
+    keep: bool = False
+
+    def kept(self, copy: CopyRoute, target: str, now_s: float) -> KeptLease:
+        """This lease with what is needed to use it again and to give it back."""
+        return KeptLease(copy, target, self.lease, self.model_id, now_s)
 
 
 class _Refusal(msgspec.Struct):
@@ -110,6 +120,8 @@ class ModelBalancer:
         self._homes = homes
         self._now_s = now_s
         self._background: set[asyncio.Task[None]] = set()
+        self._kept = KeptLeases()
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def send(self, copies: Sequence[CopyRoute], request: ModelRequest) -> InFlightRequest:
         """Send the request to one of `copies`; returns once the head of its answer has come.
@@ -141,7 +153,13 @@ class ModelBalancer:
         raise refusal
 
     async def close(self) -> None:
-        """End what is under way in the background."""
+        """Give back what is kept, end what is under way in the background."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for kept in self._kept.close():
+            self._release(kept, lost=False)
+        if self._background:
+            await asyncio.wait(self._background, timeout=CLOSE_S)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -159,31 +177,62 @@ class ModelBalancer:
     async def _leased(
         self, copy: CopyRoute, request: ModelRequest, outstanding: int, *, more_room: bool = False
     ) -> InFlightRequest:
-        lease = await self._lease(copy, request.target, more_room=more_room)
-        request.leased(lease)
+        kept = await self._kept_lease(copy, request, more_room=more_room)
         began_s = self._now_s()
         try:
             sent = await self._copies.send(
                 (copy,),
                 RoutingStrategy.RANDOM,
-                (request.head(lease.model_id), request.body),
+                (request.head(kept.model_id), request.body),
                 request.timeouts,
                 request.whole_below_bytes,
                 chosen=request.chosen,
             )
         except BaseException:
-            self._release(copy, lease, lost=False)
+            self._give_back(kept)
             raise
 
         def ended(reply: Reply) -> None:
             is_lost = reply.status == NOT_LOADED
-            self._release(copy, lease, lost=is_lost)
+            self._give_back(kept, lost=is_lost, again=reply.status != OUT_OF_RESOURCES)
             if is_lost:
                 self._homes.failed(copy, request.target)
             elif reply.phase is ReplyPhase.WHOLE:
                 self._homes.answered(copy, (self._now_s() - began_s) * 1000, outstanding)
 
         return InFlightRequest(copy, sent.reply, sent.close, ended)
+
+    async def _kept_lease(
+        self, copy: CopyRoute, request: ModelRequest, *, more_room: bool
+    ) -> KeptLease:
+        """The lease that another request uses or has just used, or one of the agent's."""
+        kept = None if more_room else self._kept.take(copy, request.target, self._now_s())
+        if kept is not None:
+            self._homes.acquired(copy, request.target, hit=True, waited_s=0.0)
+            request.leased(
+                ModelLease(lease=kept.lease, model_id=kept.model_id, hit=True, waited_s=0.0)
+            )
+            return kept
+        lease = await self._lease(copy, request.target, more_room=more_room)
+        request.leased(lease)
+        kept = lease.kept(copy, request.target, self._now_s())
+        if lease.keep:
+            self._kept.add(kept)
+        return kept
+
+    def _give_back(self, kept: KeptLease, *, lost: bool = False, again: bool = True) -> None:
+        """End the use by one request."""
+        if self._kept.give_back(kept, self._now_s(), lost=lost, again=again):
+            self._release(kept, lost=lost)
+        elif self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(IDLE_S, self._release_idle)
+
+    def _release_idle(self) -> None:
+        self._sweep = None
+        for kept in self._kept.ended(self._now_s()):
+            self._release(kept, lost=False)
+        if self._kept.num_idle:
+            self._sweep = asyncio.get_running_loop().call_later(IDLE_S, self._release_idle)
 
     async def _lease(self, copy: CopyRoute, target: str, *, more_room: bool = False) -> ModelLease:
         """A lease of the model. Raises TargetModelRefusedError, ConnectError."""
@@ -204,15 +253,16 @@ class ModelBalancer:
             raise ConnectError(f"The copy's agent answered {status}.")
         raise TargetModelRefusedError(status, refused.message, refused.status)
 
-    def _release(self, copy: CopyRoute, lease: ModelLease, *, lost: bool) -> None:
+    def _release(self, kept: KeptLease, *, lost: bool) -> None:
         """Give the lease back; where the agent does not answer it ends by its time limit."""
 
         async def release() -> None:
-            body = msgspec.json.encode({"lease": lease.lease, "lost": lost})
+            body = msgspec.json.encode({"lease": kept.lease, "lost": lost, "uses": kept.uses})
             try:
-                await self._call(copy, "release", body, RELEASE_TIMEOUTS)
+                await self._call(kept.copy, "release", body, RELEASE_TIMEOUTS)
             except UpstreamError as error:
-                log.info("the lease of a model on copy %s is not given back: %s", copy.id, error)
+                where = kept.copy.id
+                log.info("the lease of a model on copy %s is not given back: %s", where, error)
 
         self._in_background(release())
 
@@ -228,7 +278,7 @@ class ModelBalancer:
                 except (ConnectError, TargetModelRefusedError) as error:
                     log.info("copy %s does not load model %s: %s", copy.id, target, error)
                     return
-                self._release(copy, lease, lost=False)
+                self._release(lease.kept(copy, target, self._now_s()), lost=False)
 
         self._in_background(load())
 

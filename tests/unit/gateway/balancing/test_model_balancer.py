@@ -41,6 +41,7 @@ class Network:
         self.invoked: list[str] = []
         self.acquired: dict[str, list[str]] = {agent: [] for agent in AGENTS}
         self.more_room: list[bool] = []
+        self.keep = False
 
     async def send(
         self,
@@ -80,6 +81,7 @@ class Network:
         lease = f"lease-{len(self.leases)}"
         self.leases[lease] = 1
         members = {"lease": lease, "model_id": target, "hit": hit, "waited_s": 0.0 if hit else 1.0}
+        members["keep"] = self.keep
         return 200, json.dumps(members).encode()
 
 
@@ -91,6 +93,7 @@ class Rig:
         self.placed: list[InFlightRequest] = []
         self.copies: tuple[CopyRoute, ...] = MODEL_COPIES
         self.homes = ModelHomes(lambda: self.now_s)
+        self.pause_s = 2.0
 
     def play(self, *targets: str, close: bool = True) -> list[int]:
         """The statuses of one request after the other; `close` ends each before the next."""
@@ -104,7 +107,7 @@ class Rig:
                 sent = await models.send(self.copies, asked(target))
                 statuses.append(sent.reply.status)
                 self.placed.append(sent)
-                self.now_s += 2.0
+                self.now_s += self.pause_s
                 if close:
                     sent.close()
                     await asyncio.sleep(0)
@@ -272,3 +275,33 @@ def test_nothing_is_loaded_ahead_for_another_endpoint_or_onto_the_first_copies()
     assert homes.popular(replace(KEY, endpoint_name="other")) == []
     now_s = 600.0
     assert homes.popular(KEY) == [], "popularity fades"
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "num_leases"),
+    [
+        pytest.param(0.01, 1, id="requests that follow each other use one lease"),
+        pytest.param(2.0, 4, id="each request after a while takes its own"),
+    ],
+)
+def test_a_lease_serves_the_next_requests_where_the_agent_lets_it(
+    pause_s: float, num_leases: int
+) -> None:
+    rig = Rig()
+    rig.network.keep, rig.pause_s = True, pause_s
+    assert rig.play("a", "a", "a", "a") == [200] * 4
+    assert sum(map(len, rig.network.acquired.values())) == num_leases
+    assert len(rig.network.invoked) == 4
+    assert set(rig.network.leases.values()) == {0}
+    assert sum(it["uses"] for it in rig.network.released) == 4
+
+
+def test_a_model_that_is_lost_under_a_kept_lease_is_loaded_again() -> None:
+    rig = Rig()
+    rig.network.keep, rig.pause_s = True, 0.01
+    rig.copies = MODEL_COPIES[:1]
+    rig.network.answers[COPIES[0].address] = [(200, b"ok"), (404, b"gone"), (200, b"ok")]
+    assert rig.play("a", "a") == [200, 200]
+    assert rig.network.acquired[AGENTS[0]] == ["a", "a"]
+    assert [it["lost"] for it in rig.network.released] == [True, False]
+    assert set(rig.network.leases.values()) == {0}

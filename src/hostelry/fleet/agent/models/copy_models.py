@@ -116,6 +116,11 @@ class CopyModels:
             ],
         }
 
+    @property
+    def are_kept(self) -> bool:
+        """Whether models stay after their requests."""
+        return self._models.are_kept
+
     def take_times(self) -> list[tuple[str, float]]:
         """Seconds of downloads, loads and unloads since the last call."""
         found = list(self._times)
@@ -135,7 +140,7 @@ class CopyModels:
         lease = self._leases[lease_id] = Lease(lease_id, use, end)
         return lease
 
-    def release(self, lease_id: str, *, lost: bool = False) -> None:
+    def release(self, lease_id: str, *, lost: bool = False, uses: int = 1) -> None:
         """End the lease, if it has not ended; `lost`: the server did not have the model."""
         lease = self._leases.pop(lease_id, None)
         if lease is None:
@@ -143,7 +148,7 @@ class CopyModels:
         lease.end.cancel()
         if lost:
             self._models.lost(lease.use.target)
-        self._models.release(lease.use)
+        self._models.release(lease.use, uses)
 
     async def close(self) -> None:
         """End the loads under way and all leases."""

@@ -1,11 +1,12 @@
 """The agent's routes by which gateways lease models; each call carries the copy's key.
 
-POST /target-models/COPY_ID/acquire {"target", "more_room"}  200 {"lease", "model_id", "hit", ...}
-POST /target-models/COPY_ID/release {"lease", "lost"}        204
+POST /target-models/COPY_ID/acquire {"target", "more_room"}    200 {"lease", "model_id", "hit", ...}
+POST /target-models/COPY_ID/release {"lease", "lost", "uses"}  204
 """
 
 import hmac
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 from starlette.applications import Starlette
@@ -34,10 +35,11 @@ class AskedModel(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EndedLease(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `release`."""
+    """The body of `release`; `uses` counts the requests that used the lease."""
 
     lease: str
     lost: bool = False
+    uses: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
 
 
 class LeaseRoutes:
@@ -77,6 +79,7 @@ class LeaseRoutes:
             "hit": lease.use.hit,
             "waited_s": lease.use.waited_s,
             "times": models.take_times(),
+            "keep": models.are_kept,
         }
         return Response(msgspec.json.encode(members), media_type="application/json")
 
@@ -89,7 +92,7 @@ class LeaseRoutes:
             ended = decode(bytes(body.body), EndedLease)
         except msgspec.DecodeError as error:
             return refusal(400, str(error))
-        models.release(ended.lease, lost=ended.lost)
+        models.release(ended.lease, lost=ended.lost, uses=ended.uses)
         return Response(status_code=204)
 
     async def _asked(self, request: Request) -> tuple[CopyModels | None, Response]:

@@ -61,6 +61,11 @@ class TargetModels:
         self._loads: set[asyncio.Task[None]] = set()
 
     @property
+    def are_kept(self) -> bool:
+        """Whether models stay after their requests."""
+        return self._setting is ModelCacheSetting.ENABLED
+
+    @property
     def models(self) -> list[CachedModel]:
         """Every model that is remembered, loaded or not."""
         return self._tiers.facts
@@ -95,8 +100,10 @@ class TargetModels:
         waited_s = self._deps.clock.now() - started_s
         return ModelUse(target=target, model_id=model.id, hit=False, waited_s=waited_s)
 
-    def release(self, use: ModelUse) -> None:
-        """Give a model back after its request."""
+    def release(self, use: ModelUse, uses: int = 1) -> None:
+        """Give a model back after its request, or after as many as `uses`."""
+        for _ in range(uses - 1):
+            self._tiers.count_hit(self._tiers.requested(use.target))
         model = self._tiers.find(use.target)
         if model is not None and model.in_flight:
             self._give_back(model)

@@ -14,7 +14,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.copy_key import HEADER
 from hostelry.cli.explain_models import model_lines
 from hostelry.domain.copy import CopySpec
-from hostelry.domain.model import ArtifactSource, Container, SourceKind
+from hostelry.domain.model import ArtifactSource, Container, ModelCacheSetting, SourceKind
 from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.agent.models.copy_models import CopyModels
 from hostelry.fleet.agent.models.lease_server import LeaseRoutes
@@ -75,10 +75,12 @@ def played(
     folder: Path,
     play: Callable[[Ask, CopyModels], Awaitable[None]],
     server: ContainerServer,
+    setting: ModelCacheSetting = ModelCacheSetting.ENABLED,
     *,
     adopted: bool = True,
 ) -> None:
-    container = Container(image="i", source=ArtifactSource(uri="s3://b/p/", kind=SourceKind.MODELS))
+    source = ArtifactSource(uri="s3://b/p/", kind=SourceKind.MODELS)
+    container = Container(image="i", source=source, model_cache=setting)
     spec = CopySpec(
         id="c-1", owner="variant/v", container=container, requirements=None,
         download_timeout_s=60, startup_timeout_s=60,
@@ -141,8 +143,22 @@ def test_an_account_has_what_is_loaded_and_what_that_took(tmp_path: Path) -> Non
         assert (model["memory_bytes"], model["hits"]) == (1024, 1)
         assert models.num_loaded == 1
         assert "\n".join(model_lines("c-1", models.account())).count(" a ") == 1
+        await ask(f"{ADDRESS}/release", {"lease": again["lease"], "uses": 5})
+        (model,) = models.account()["models"]
+        assert (model["in_flight"], model["hits"]) == (0, 5), "all requests of the lease count"
 
     played(tmp_path, play, ContainerServer())
+
+
+@pytest.mark.parametrize("setting", list(ModelCacheSetting))
+def test_a_gateway_may_keep_leases_where_models_stay(
+    tmp_path: Path, setting: ModelCacheSetting
+) -> None:
+    async def play(ask: Ask, models: CopyModels) -> None:
+        lease = (await ask(f"{ADDRESS}/acquire", {"target": "a"})).json()
+        assert lease["keep"] == (setting is ModelCacheSetting.ENABLED)
+
+    played(tmp_path, play, ContainerServer(), setting)
 
 
 def test_a_lost_model_is_loaded_again(tmp_path: Path) -> None:
