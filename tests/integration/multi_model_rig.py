@@ -82,22 +82,24 @@ class Models:
         )
         return json.loads(answer["Body"].read())
 
-    def refusal(self, target: str, body: bytes | str) -> dict[str, Any]:
+    def refusal(
+        self, target: str, body: bytes | str, kind: str = "application/json"
+    ) -> dict[str, Any]:
         """The error that the request gets: its code, message, and the container's status."""
         try:
-            answer = self.ask(target, body)
+            answer = self.ask(target, body, kind)
         except ClientError as error:
             response = error.response
             status = response.get("OriginalStatusCode")
             return {**response["Error"], "status": status}
         raise AssertionError(f"{target} answered {answer}")
 
-    def eventually(self, target: str, body: bytes | str) -> Any:
+    def eventually(self, target: str, body: bytes | str, kind: str = "application/json") -> Any:
         """The answer once there is one: an AWS client tries again, too."""
 
         def answer() -> Any:
             try:
-                return [self.ask(target, body)]
+                return [self.ask(target, body, kind)]
             except ClientError as error:
                 if error.response["Error"]["Code"] in ("ServiceUnavailable", "ModelError"):
                     return None

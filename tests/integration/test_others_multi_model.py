@@ -1,17 +1,21 @@
 """Multi-model endpoints through boto3 whose server has AWS's contract, and is not ours."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.container_rig import ENGINE_TABLE, IMAGE, machine
 from tests.integration.multi_model_rig import Models
 from tests.integration.platform import Platform
+from tests.integration.python_image import image_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 SERVER = Path(__file__).parent / "servers" / "models_server.py"
-IMAGES = f"""
+where_an_engine_is = pytest.mark.skipif(bool(machine().fault), reason=machine().fault)
+IMAGES = f"""{ENGINE_TABLE}
 [[image]]
 pattern = "mine:*"
 command = ["{sys.executable}", "{SERVER}"]
@@ -33,6 +37,24 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 @pytest.fixture(scope="module")
 def mine(platform: Platform) -> Models:
     return Models(platform, "mine", "mine:1", MODELS_MAX="3").serving
+
+
+@where_an_engine_is
+def test_an_image_of_ones_own_serves_models_where_it_has_the_label(
+    platform: Platform, tmp_path: Path
+) -> None:
+    box = Models(platform, "box", image_of(tmp_path, SERVER), MODELS_MAX="2").serving
+    names = [put(box, f"a/m{number}.tar.gz", number) for number in range(4)]
+    assert [box.ask(name, "2") for name in names] == [0, 2, 4, 6]
+    assert len(box.in_memory()) == 2
+    reported = box.ask(names[3], "calls")
+    assert re.fullmatch(r"/opt/ml/models/[0-9a-f]{40}/model", reported["url"])
+    assert box.ask(names[3], "environment")["SAGEMAKER_MULTI_MODEL"] == "true"
+    assert box.refusal(names[3], "die")["Code"] == "ModelError"
+    assert box.eventually(names[3], "3") == 9
+    bare = Models(platform, "bare", IMAGE).described
+    assert bare["EndpointStatus"] == "Failed"
+    assert "capabilities.multi-models=true" in bare["FailureReason"]
 
 
 def put(models: Models, target: str, factor: float, **more: object) -> str:

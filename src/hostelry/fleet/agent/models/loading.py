@@ -171,6 +171,8 @@ class ModelLoading:
             if answer.status != OUT_OF_RESOURCES:
                 raise TargetModelLoadError(answer.fault, answer.status)
             refusal = answer.fault
+            # AWS's multi-model-server keeps a model that did not fit, and answers 409 from then on.
+            await self._deps.routes.unload(model.facts.key)
             await self._tiers.free_more(model, ModelTier.MEMORY, need_bytes, attempt)
         raise TargetModelLoadError(refusal, OUT_OF_RESOURCES)
 

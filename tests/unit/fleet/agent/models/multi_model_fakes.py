@@ -36,6 +36,8 @@ class FakeContainer:
         self.took = asyncio.Event()
         self.most_mb = 0.0
         self.names: dict[str, str] = {}
+        self.keeps_refused = False  # as AWS's multi-model-server does
+        self.refused: set[str] = set()
 
     async def load(self, target: str, folder: Path, timeout_s: float) -> Answer:
         name = self.names[target] = folder.name
@@ -45,10 +47,12 @@ class FakeContainer:
         await self.clock.sleep(0.5)
         if name in self.answers:
             return self.answers[name]
-        if name in self.loaded:
+        if name in self.loaded or name in self.refused:
             return Answer(status=409)
         size_mb = self.sizes_mb.get(name, 10)
         if sum(self.loaded.values()) + size_mb > self.memory_mb:
+            if self.keeps_refused:
+                self.refused.add(name)
             return Answer(status=507, fault="POST /models answered 507: no memory")
         self.loaded[name] = size_mb
         self.took.set()
@@ -59,6 +63,7 @@ class FakeContainer:
         name = self.names.get(target, target)
         self.calls.append(f"unload {name}")
         await self.clock.sleep(0.01)
+        self.refused.discard(name)
         return Answer(status=200 if self.loaded.pop(name, None) else 404)
 
     async def memory_bytes(self, target: str, files_bytes: int) -> int | None:

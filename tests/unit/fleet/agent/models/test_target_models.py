@@ -105,9 +105,13 @@ def test_what_is_on_the_disk_is_loaded_without_another_download_that_counts(rig:
     played(rig, play)
 
 
-def test_507_evicts_and_tries_again_until_the_container_takes_it(rig: Rig) -> None:
+@pytest.mark.parametrize("keeps_refused", [False, True])
+def test_507_evicts_and_tries_again_until_the_container_takes_it(
+    rig: Rig, keeps_refused: bool
+) -> None:
     async def play() -> None:
         rig.container.memory_mb = 50
+        rig.container.keeps_refused = keeps_refused
         rig.sizes(a=20, b=20, c=45)
         await rig.use("a", "b", "c")
         assert rig.container.loaded == {"c": 45}

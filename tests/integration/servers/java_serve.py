@@ -1,0 +1,67 @@
+"""Starts multi-model-server or TorchServe as SageMaker's toolkit does for many models.
+
+    java_serve.py mms|ts      run by the Python that has the package
+
+The configuration is the package's own for SageMaker, filled in as the toolkit fills it in.
+"""
+
+import os
+import re
+import socket
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGE = sys.argv[1]
+
+
+def free_port() -> int:
+    """A port of the loopback that is free."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def main() -> None:
+    """Replace this process with the server's."""
+    spec = find_spec(PACKAGE)
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(tempfile.mkdtemp())
+    (folder / "store").mkdir()
+    of_torch = PACKAGE == "ts"
+    values = {
+        "SAGEMAKER_MODEL_STORE": str(folder / "store") if of_torch else "/",
+        "SAGEMAKER_BIND_TO_PORT": os.environ["SAGEMAKER_BIND_TO_PORT"],
+        "SAGEMAKER_RESPONSE_TIMEOUT": "60",
+        "SAGEMAKER_NUM_MODEL_WORKERS": "1",
+        "SAGEMAKER_HANDLER": "handler.py:handle",
+        "SAGEMAKER_MAX_RESPONSE_SIZE": "6553500",
+        "SAGEMAKER_MAX_REQUEST_SIZE": "6553500",
+    }
+    template = Path(spec.origin).parent / "configs" / "sagemaker_config.properties"
+    text = re.sub(r"\$\$(\w+)\$\$", lambda it: values[it[1]], template.read_text())
+    text = text.replace("0.0.0.0", "127.0.0.1")
+    options = []
+    if of_torch:
+        ports = {name: free_port() for name in ("metrics", "grpc_inference", "grpc_management")}
+        text += (
+            f"\nmetrics_address=http://127.0.0.1:{ports['metrics']}"
+            f"\ngrpc_inference_port={ports['grpc_inference']}"
+            f"\ngrpc_management_port={ports['grpc_management']}\n"
+        )
+        options = ["--ncs", "--disable-token-auth", "--enable-model-api"]
+    config = folder / "config.properties"
+    config.write_text(text)
+    # Its sockets and its pid file are in the folder of temporary files: one for each server.
+    environment = {**os.environ, "TEMP": str(folder), "TMPDIR": str(folder)}
+    program = "torchserve" if of_torch else "multi-model-server"
+    flag = "--ts-config" if of_torch else "--mms-config"
+    command = [str(Path(sys.executable).parent / program), "--start", "--foreground"]
+    os.chdir(folder)
+    os.execve(command[0], [*command, flag, str(config), *options], environment)
+
+
+if __name__ == "__main__":
+    main()

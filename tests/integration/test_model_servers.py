@@ -1,0 +1,300 @@
+"""Model servers of others, real ones, behind a multi-model endpoint through boto3.
+
+AWS's multi-model-server, where there is Java. The others are run from an environment that is named:
+
+    python3.11 -m venv DIR && DIR/bin/pip install nvidia-pytriton     # HOSTELRY_TRITON_VENV=DIR
+    python3.11 -m venv DIR && DIR/bin/pip install torchserve torch    # HOSTELRY_TORCHSERVE_VENV=DIR
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.integration.container_rig import ENGINE_TABLE, machine
+from tests.integration.multi_model_rig import Models
+from tests.integration.platform import Platform
+from tests.integration.python_image import image_of
+from tests.integration.virtual_environments import virtual_environment
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+SERVERS = Path(__file__).parent / "servers"
+TRITON = os.environ.get("HOSTELRY_TRITON_VENV", "")
+TORCHSERVE = os.environ.get("HOSTELRY_TORCHSERVE_VENV", "")
+SLOTS = 2  # processes that fit beside each other
+# A process has one of the slots for its life; without one there is no memory for its model.
+TAKES_A_SLOT = f"""
+import fcntl, json, os, tempfile
+def slot():
+    folder = os.environ.get("MODEL_SLOTS") or tempfile.gettempdir()
+    for number in range({SLOTS}):
+        file = open(os.path.join(folder, f"slot-{{number}}"), "w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        return file
+    raise MemoryError("out of memory")
+"""
+HANDLER = (
+    TAKES_A_SLOT
+    + """
+MODEL = {}
+def handle(data, context):
+    if not MODEL:
+        MODEL["slot"] = slot()
+        with open(os.path.join(context.system_properties.get("model_dir"), "factor")) as file:
+            MODEL["factor"] = float(file.read())
+        MODEL["memory"] = b"x" * (32 << 20)
+    if data is None:
+        return None
+    body = data[0].get("body")
+    asked = body if isinstance(body, (bytes, bytearray, str)) else json.dumps(body)
+    if "die" in str(asked):
+        os._exit(3)
+    return [json.dumps(float(asked) * MODEL["factor"])]
+"""
+)
+TRITON_MODEL = (
+    TAKES_A_SLOT
+    + """
+import numpy
+import triton_python_backend_utils as backend
+class TritonPythonModel:
+    def initialize(self, args):
+        self.slot = slot()
+        self.memory = b"x" * (32 << 20)
+        folder = os.path.dirname(os.path.abspath(__file__))
+        with open(os.path.join(folder, "factor")) as file:
+            self.factor = float(file.read())
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = backend.get_input_tensor_by_name(request, "x").as_numpy()
+            if x[0] < 0:
+                os._exit(3)
+            y = backend.Tensor("y", (x * self.factor).astype(numpy.float32))
+            answers.append(backend.InferenceResponse([y]))
+        return answers
+"""
+)
+TRITON_CONFIG = """
+backend: "python"
+max_batch_size: 0
+input [{ name: "x", data_type: TYPE_FP32, dims: [-1] }]
+output [{ name: "y", data_type: TYPE_FP32, dims: [-1] }]
+instance_group [{ kind: KIND_CPU }]
+"""
+Files = Mapping[str, str]
+
+
+def java_files(factor: str) -> Files:
+    return {"handler.py": HANDLER, "factor": factor}
+
+
+def triton_files(factor: str) -> Files:
+    """With a folder around them, as Triton's documentation has it."""
+    return {f"times/{name}": text for name, text in flat_triton_files(factor).items()}
+
+
+def flat_triton_files(factor: str) -> Files:
+    return {"config.pbtxt": TRITON_CONFIG, "1/model.py": TRITON_MODEL, "1/factor": factor}
+
+
+def plain(number: float) -> str:
+    return json.dumps(number)
+
+
+def tensor(number: float) -> str:
+    x = {"name": "x", "shape": [1], "datatype": "FP32", "data": [number]}
+    return json.dumps({"inputs": [x]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A server: what its models, requests and answers are like, and why it cannot run here.
+
+    `die` ends the process of a model; `refused` is in the message of one that does not load.
+    """
+
+    name: str
+    files: Callable[[str], Files]
+    request: Callable[[float], str]
+    die: str
+    refused: str
+    kind: str = "application/json"
+    missing: str = ""
+    restarts: bool = True  # a process of a model that has died
+
+
+JAVA = "" if shutil.which("java") else "apt-get install default-jre-headless"
+CASES = (
+    Case(
+        name="mms",
+        files=java_files,
+        request=plain,
+        die="die",
+        kind="text/csv",
+        refused="Failed to start workers",
+        missing=JAVA,
+    ),
+    Case(
+        name="torchserve",
+        files=java_files,
+        request=plain,
+        die="die",
+        kind="text/csv",
+        refused="Failed to start workers",
+        missing=JAVA or ("" if TORCHSERVE else "pip install torchserve torch"),
+    ),
+    Case(
+        name="triton",
+        files=triton_files,
+        request=tensor,
+        die=tensor(-1),
+        restarts=False,
+        refused="could not convert string to float",
+        missing="" if TRITON else "pip install nvidia-pytriton",
+    ),
+    Case(
+        name="triton-container",
+        files=flat_triton_files,
+        request=tensor,
+        die=tensor(-1),
+        restarts=False,
+        refused="could not convert string to float",
+        missing="pip install nvidia-pytriton" if not TRITON else machine().fault,
+    ),
+)
+
+
+def program(pattern: str, *command: object) -> str:
+    """The operator's rule for a server of this machine."""
+    return f"""
+[[image]]
+pattern = "{pattern}:*"
+command = {json.dumps([str(it) for it in command])}
+[image.probe]
+content_type = "application/json"
+body = '{{}}'
+"""
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    root = tmp_path_factory.mktemp("home") / "home"
+    root.mkdir(mode=0o700)
+    java = SERVERS / "java_serve.py"
+    rules = ENGINE_TABLE
+    if not JAVA:
+        mms = virtual_environment("mms", "multi-model-server==1.1.11", "setuptools<80")
+        rules += program("mms", mms / "python", java, "mms")
+    if TORCHSERVE:
+        rules += program("torchserve", f"{TORCHSERVE}/bin/python", java, "ts")
+    if TRITON:
+        rules += program("triton", f"{TRITON}/bin/python", SERVERS / "triton_serve.py")
+    (root / "images.toml").write_text(rules)
+    # As the platform's own user: the environments of the servers may be this user's alone.
+    with Platform(root, "--copy-user", "none") as platform:
+        yield platform
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            case, id=case.name, marks=pytest.mark.skipif(bool(case.missing), reason=case.missing)
+        )
+        for case in CASES
+    ],
+)
+def served(
+    request: pytest.FixtureRequest, platform: Platform, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Case, Models]]:
+    case: Case = request.param
+    if case.name == "triton-container":
+        image = image_of(
+            tmp_path_factory.mktemp("image"), SERVERS / "triton_serve.py", Path(TRITON)
+        )
+        yield case, Models(platform, case.name, image).serving
+        return
+    slots = tmp_path_factory.mktemp("slots")
+    yield case, Models(platform, case.name, f"{case.name}:1", MODEL_SLOTS=str(slots)).serving
+
+
+Served = tuple[Case, Models]
+
+
+def ask(served: Served, target: str, number: float) -> float:
+    case, models = served
+    return value(models.ask(target, case.request(number), case.kind))
+
+
+def eventually(served: Served, target: str, number: float) -> float:
+    case, models = served
+    return value(models.eventually(target, case.request(number), case.kind))
+
+
+def value(answer: object) -> float:
+    if isinstance(answer, dict):
+        return float(answer["outputs"][0]["data"][0])
+    assert isinstance(answer, float)
+    return answer
+
+
+def put(served: Served, target: str, factor: float) -> str:
+    case, models = served
+    return models.put(target, case.files(str(factor)))
+
+
+def test_models_are_loaded_served_and_evicted_where_there_is_no_memory(served: Served) -> None:
+    names = [put(served, f"a/m{number}.tar.gz", number) for number in range(4)]
+    assert [ask(served, name, 2) for name in names] == [0, 2, 4, 6]
+    _, models = served
+    assert len(models.in_memory()) <= SLOTS
+    assert [ask(served, name, 3) for name in names] == [0, 3, 6, 9]
+    with ThreadPoolExecutor(4) as pool:
+        last = names[-1]
+        assert list(pool.map(lambda number: ask(served, last, number), range(8))) == [
+            3 * number for number in range(8)
+        ]
+
+
+def test_memory_of_a_model_is_measured(served: Served) -> None:
+    name = put(served, "measured.tar.gz", 2)
+    assert ask(served, name, 2) == 4
+    found = served[1].known()[name]
+    assert 32 * 2**20 <= found["memory_bytes"] <= 2**30
+
+
+def test_a_model_that_does_not_load_is_a_model_error(served: Served) -> None:
+    case, models = served
+    name = models.put("torn.tar.gz", case.files("torn"))
+    found = models.refusal(name, case.request(1), case.kind)
+    assert found["Code"] == "ModelError"
+    assert case.refused in found["Message"], found
+    assert ask(served, put(served, "whole.tar.gz", 5), 2) == 10
+
+
+def test_models_are_served_after_the_agents_death(served: Served) -> None:
+    name = put(served, "kept.tar.gz", 7)
+    assert ask(served, name, 2) == 14
+    served[1].kill_agent()
+    assert eventually(served, name, 3) == 21
+    names = [put(served, f"after/m{number}.tar.gz", number) for number in range(3)]
+    assert [ask(served, it, 2) for it in names] == [0, 2, 4], "none of the old ones is left"
+
+
+def test_a_model_whose_process_dies_is_a_model_error(served: Served) -> None:
+    case, models = served
+    name = put(served, "dies.tar.gz", 6)
+    assert ask(served, name, 2) == 12
+    assert models.refusal(name, case.die, case.kind)["Code"] == "ModelError"
+    if case.restarts:
+        assert eventually(served, name, 2) == 12
+    else:
+        assert "is not healthy" in models.refusal(name, case.request(2), case.kind)["Message"]
