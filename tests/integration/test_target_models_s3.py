@@ -80,7 +80,7 @@ class Instance:
     async def asked(self, target: str) -> bytes:
         """The content of the model that answers a request."""
         use = await self.models.acquire(target)
-        content = self.container.loaded[use.model_id]
+        content = self.container.loaded[target]
         self.models.release(use)
         return content
 
