@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -197,8 +196,9 @@ def test_an_unload_gives_the_memory_back_and_lets_requests_end(models: Models) -
     assert models.load("large", large).json()["memoryBytes"] > LARGE_BYTES
     loaded = proportional_bytes(models.processes())
     with ThreadPoolExecutor(1) as pool:
+        taken = models.server.num_taken()
         asked = pool.submit(models.invoke, "large", "1")
-        time.sleep(0.3)  # it is on its way
+        eventually(lambda: models.server.num_taken() > taken, "it is on its way")
         assert models.unload("large").status_code == 200
         assert asked.result().json() == [1.0], "the request was let end"
     after = proportional_bytes(models.processes())
@@ -236,6 +236,32 @@ def test_a_model_beyond_the_copys_memory_is_refused_with_507(tmp_path: Path) -> 
         assert (answer.status_code, "unload a model first" in answer.text) == (507, True)
         assert models.invoke("huge").status_code == 404
         assert models.invoke("small").json() == [1.0]
+
+
+LEAK = """
+import numpy
+kept = []
+def model_fn(model_dir): return 1
+def predict_fn(data, model):
+    kept.append(numpy.ones(50 * 2**20 // 8))
+    return [1.0]
+"""
+
+
+def test_a_model_that_leaks_ends_before_its_neighbours(tmp_path: Path) -> None:
+    with contextmanager(launch)(tmp_path, HOSTELRY_MEMORY_BYTES=str(400 * MIB)) as models:
+        assert models.load("small", models.coded("small", LARGE.format(bytes=MIB))).is_success
+        assert models.load("leak", models.coded("leak", LEAK)).is_success
+        statuses: list[int] = []
+
+        def is_unloaded() -> bool:
+            statuses.append(models.invoke("leak").status_code)
+            return statuses[-1] == 404
+
+        eventually(is_unloaded, "it is ended", 30.0)
+        assert set(statuses) <= {200, 404, 502}
+        assert models.invoke("small").json() == [1.0]
+        assert "model leak was ended: it grew from" in (tmp_path / "log").read_text()
 
 
 ONCE = "import os\ndef model_fn(model_dir): os.mkdir(model_dir + '/once')"

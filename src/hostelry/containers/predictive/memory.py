@@ -26,6 +26,22 @@ def one_process(pid: int) -> int:
     return 0
 
 
+def grown_most(
+    limit_bytes: int | None, used_bytes: int, sizes: Iterable[tuple[str, int, int]]
+) -> str | None:
+    """The model that is to end, for it has grown the most; None while the limit is kept. Pure.
+
+    `sizes` has each model's name, its bytes after the load, and its bytes now.
+    """
+    if limit_bytes is None or used_bytes < limit_bytes:
+        return None
+    growth_bytes, name = max(
+        ((now_bytes - loaded_bytes, name) for name, loaded_bytes, now_bytes in sizes),
+        default=(0, ""),
+    )
+    return name if growth_bytes > 0 else None
+
+
 def no_room(limit_bytes: int | None, used_bytes: int, model_bytes: int = 0) -> str | None:
     """Why a model of `model_bytes` beside `used_bytes` is too much; None where it fits. Pure.
 

@@ -1,6 +1,7 @@
 """The loaded models of a multi-model server: a forked process, or a few, for each."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
-from hostelry.containers.predictive.memory import no_room, proportional_bytes
+from hostelry.containers.predictive.memory import grown_most, no_room, proportional_bytes
 from hostelry.containers.predictive.metrics import PredictiveMetrics
 from hostelry.containers.predictive.worker_pool import WorkerPool
 from hostelry.containers.predictive.worker_process import (
@@ -20,6 +21,9 @@ from hostelry.containers.predictive.worker_process import (
 from hostelry.containers.predictive.zygote_process import ZygoteError, ZygoteProcess
 
 UNLOAD_LOOK_S = 0.02
+WATCH_EVERY_S = 2.0
+
+log = logging.getLogger(__name__)
 
 
 class ModelRefusedError(HostelryError):
@@ -32,11 +36,12 @@ class ModelRefusedError(HostelryError):
 
 @dataclass(slots=True, eq=False)
 class ModelInMemory:
-    """A model in memory. `memory_bytes` was measured when it was loaded, or after it served."""
+    """A model in memory: its bytes when it was loaded, and when they were measured last."""
 
     name: str
     url: str
     pool: WorkerPool
+    loaded_bytes: int = 0
     memory_bytes: int = 0
     in_flight: int = 0
     has_served: bool = False
@@ -61,13 +66,19 @@ class ModelTable:
         self._models: dict[str, ModelInMemory] = {}
         self.is_ready = False
         self._loading: dict[str, asyncio.Task[ModelInMemory]] = {}
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Take orders; nothing is loaded before it is asked for."""
         self.is_ready = True
+        if self._limit_bytes is not None:
+            self._watching = asyncio.create_task(self._watch(), name="memory of models")
 
     async def close(self) -> None:
         """End every model's processes."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         for task in self._loading.values():
             task.cancel()
         await asyncio.gather(*self._loading.values(), return_exceptions=True)
@@ -139,9 +150,36 @@ class ModelTable:
         await self._ended(model.pool)
         self._metrics.models(len(self._models))
 
-    async def _ended(self, pool: WorkerPool) -> None:
+    async def _watch(self) -> None:
+        """End the model that has grown the most whenever all together exceed the limit."""
+        while True:
+            await self._clock.sleep(WATCH_EVERY_S)
+            if not self._stale:
+                continue
+            used_bytes = await self._used_bytes()
+            sizes = [(it.name, it.loaded_bytes, it.memory_bytes) for it in self._models.values()]
+            name = grown_most(self._limit_bytes, used_bytes, sizes)
+            if name is not None:
+                await self._end_grown(self._models.pop(name), used_bytes)
+
+    async def _end_grown(self, model: ModelInMemory, used_bytes: int) -> None:
+        reason = (
+            f"model {model.name} was ended: it grew from {model.loaded_bytes} to "
+            f"{model.memory_bytes} bytes, and {used_bytes} bytes are in use; the copy has "
+            f"{self._limit_bytes} (HOSTELRY_MEMORY_BYTES)"
+        )
+        log.warning("%s", reason)
+        self._metrics.models(len(self._models))
+        await self._ended(model.pool, reason)
+
+    @property
+    def _stale(self) -> list[ModelInMemory]:
+        """The models whose memory may have changed since it was measured."""
+        return [model for model in self._models.values() if model.has_served or model.in_flight]
+
+    async def _ended(self, pool: WorkerPool, reason: str = "the model is unloaded") -> None:
         pids = pool.pids
-        await pool.close()
+        await pool.close(reason)
         await asyncio.gather(*(self._zygote.exit_code(pid) for pid in pids))
 
     async def _loaded(self, name: str, url: str) -> ModelInMemory:
@@ -150,7 +188,7 @@ class ModelTable:
         model = ModelInMemory(name=name, url=url, pool=self._pool_of(Path(url)))
         try:
             await model.pool.start()
-            model.memory_bytes = await measured(model.pool.pids)
+            model.loaded_bytes = model.memory_bytes = await measured(model.pool.pids)
             self._refuse_without_room(await self._used_bytes(), model.memory_bytes)
         except (ModelLoadError, WorkerLostError) as error:
             await self._ended(model.pool)
@@ -165,8 +203,7 @@ class ModelTable:
 
     async def _used_bytes(self) -> int:
         """The memory of the front, the zygote and every model; those that served are measured."""
-        stale = [model for model in self._models.values() if model.has_served]
-        for model in stale:
+        for model in self._stale:
             model.has_served = False
             model.memory_bytes = await measured(model.pool.pids)
         own = await measured((os.getpid(), self._zygote.pid))

@@ -74,6 +74,7 @@ class WorkerPool:
         self._workers: list[WorkerProcess | None] = []
         self._fault: str | None = None
         self._closed = False
+        self._reason = ""
         self._parameters: dict[str, Any] | None = None
 
     @property
@@ -127,9 +128,10 @@ class WorkerPool:
         """What execution_parameters_fn of the model gave when it was loaded; None without it."""
         return self._parameters
 
-    async def close(self) -> None:
-        """End the workers; requests that wait or come are refused."""
+    async def close(self, reason: str = "the server ends") -> None:
+        """End the workers; requests that wait or come are refused with the reason."""
         self._closed = True
+        self._reason = reason
         for task in self._runners:
             task.cancel()
         await asyncio.gather(*self._runners, return_exceptions=True)
@@ -137,7 +139,7 @@ class WorkerPool:
             if worker is not None:
                 worker.end()
         while self._queue:
-            refuse(self._queue.popleft(), WorkerLostError("the server ends"))
+            refuse(self._queue.popleft(), WorkerLostError(reason))
 
     async def _started(self) -> WorkerProcess:
         return await start_worker(self._zygote, self._places, self._limits.load_timeout_s)
@@ -202,7 +204,7 @@ class WorkerPool:
             return
         except asyncio.CancelledError:
             for waiting in batch:
-                refuse(waiting, WorkerLostError("the server ends"))
+                refuse(waiting, WorkerLostError(self._reason))
             raise
         for waiting, answer in zip(batch, answers, strict=True):
             if not waiting.answer.done():

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from hostelry.containers.predictive.memory import no_room, proportional_bytes
+from hostelry.containers.predictive.memory import grown_most, no_room, proportional_bytes
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,27 @@ def test_room_for_a_model(
     reason = no_room(limit_bytes, used_bytes, model_bytes)
     assert (reason is not None) == refused
     assert reason is None or "unload a model first" in reason
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "used_bytes", "sizes", "expected"),
+    [
+        pytest.param(None, 900, [("a", 1, 800)], None, id="there is no limit"),
+        pytest.param(100, 99, [("a", 1, 80)], None, id="the limit is kept"),
+        pytest.param(
+            100, 100, [("a", 60, 70), ("b", 1, 20)], "b", id="the one that has grown most"
+        ),
+        pytest.param(100, 100, [("a", 60, 50)], None, id="none has grown"),
+        pytest.param(100, 100, [], None, id="there is none"),
+    ],
+)
+def test_the_model_that_ends_where_memory_is_exceeded(
+    limit_bytes: int | None,
+    used_bytes: int,
+    sizes: list[tuple[str, int, int]],
+    expected: str | None,
+) -> None:
+    assert grown_most(limit_bytes, used_bytes, sizes) == expected
 
 
 def test_memory_of_processes() -> None:
