@@ -197,6 +197,7 @@ def many(served: Served) -> Served:
             "Mode": "MultiModel",
             "ModelDataUrl": "s3://many/models/",
             "MultiModelConfig": {"ModelCacheSetting": "Enabled"},
+            "Environment": {"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "5"},
         },
     )
     described = served.sagemaker.describe_model(ModelName="many")["PrimaryContainer"]
@@ -290,6 +291,39 @@ def test_loads_of_models_are_metrics(many: Served) -> None:
     shown = many.platform.cli("explain", "--endpoint", "many")
     assert "counted.tar.gz" in shown.stdout
     assert "in memory" in shown.stdout
+
+
+HANGING = MANY + """
+import sys, time
+def output_fn(prediction, accept):
+    if prediction[0] < 0:
+        time.sleep(600)
+    print("x" * (1 << 22))
+    return str(prediction)
+"""
+
+
+def test_a_model_that_hangs_or_floods_its_log_holds_up_no_other(many: Served) -> None:
+    code = packed(**{"factor": b"4", "code/inference.py": HANGING.encode()})
+    put(many, "hanging.tar.gz", code)
+    put(many, "beside.tar.gz", factor(9))
+    assert [asked(many, "hanging.tar.gz"), asked(many, "beside.tar.gz")] == [[8.0], [18.0]]
+    with ThreadPoolExecutor(1) as pool:
+        hangs = pool.submit(asked, many, "hanging.tar.gz", b"-1")
+        while not hangs.done():
+            assert asked(many, "beside.tar.gz") == [18.0]
+        with pytest.raises(ClientError, match="a request took more than 5 s"):
+            hangs.result()
+    assert asked(many, "hanging.tar.gz") == [8.0]
+
+
+def test_an_object_that_is_replaced_is_served_once_the_old_one_has_left(many: Served) -> None:
+    put(many, "replaced.tar.gz", factor(2))
+    assert asked(many, "replaced.tar.gz") == [4.0]
+    put(many, "replaced.tar.gz", factor(3))
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: asked(many, "replaced.tar.gz"), range(12)))
+    assert answers == [[4.0]] * 12, "as on AWS: nothing is half old, half new"
 
 
 @pytest.mark.slow
