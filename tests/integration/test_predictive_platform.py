@@ -293,7 +293,9 @@ def test_loads_of_models_are_metrics(many: Served) -> None:
     assert "in memory" in shown.stdout
 
 
-HANGING = MANY + """
+HANGING = (
+    MANY
+    + """
 import sys, time
 def output_fn(prediction, accept):
     if prediction[0] < 0:
@@ -301,6 +303,7 @@ def output_fn(prediction, accept):
     print("x" * (1 << 22))
     return str(prediction)
 """
+)
 
 
 def test_a_model_that_hangs_or_floods_its_log_holds_up_no_other(many: Served) -> None:
