@@ -12,8 +12,8 @@ from benchmarks.many_models_bench import Bench, Row
 from benchmarks.many_models_platform import running_server
 from benchmarks.model_trace import MB
 from benchmarks.peers import process_tree
-from benchmarks.peers.many_models import TritonModels
-from benchmarks.peers.model_shelf import BODY, JSON, ModelShelf
+from benchmarks.peers.many_models import RayModels, TritonModels
+from benchmarks.peers.model_shelf import BODY, JSON
 
 MOST_PROCESSES = 10
 ALONE = """
@@ -43,22 +43,22 @@ def memory_row(what: str, loaded: int, total: float, more: float | None = None) 
     }
 
 
-def memory_of_peer(bench: Bench, peer: ModelShelf) -> Row:
+def memory_of_peer(bench: Bench, peer: RayModels | TritonModels) -> Row:
     """Of the mixed models, beside as many small ones before and after; Triton unloads all."""
 
     def call_all(targets: Sequence[str]) -> float:
         for target in targets:
             bench.checked(peer, target)
-        return pss(peer.pids)
+        return pss([peer.pid])
 
     mixed = bench.mixed
     if isinstance(peer, TritonModels):
         mixed = mixed[:MOST_PROCESSES]
         peer.unload_all()
-        before = pss(peer.pids)
+        before = pss([peer.pid])
         loaded = call_all(mixed)
         peer.unload_all()
-        after = pss(peer.pids)
+        after = pss([peer.pid])
     else:
         before = call_all(bench.small)
         loaded = call_all(mixed)

@@ -4,7 +4,7 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from benchmarks.live_component import settled
 from benchmarks.peers.model_shelf import BODY, JSON, Answered, Connections, timed_answer
 from hostelry.base.runtimes import VARIABLE, installed, runtime_python
 from hostelry.cli.client_environment import client_variables
+from hostelry.containers.predictive.memory import proportional_bytes
 
 TRAIN = Path(__file__).parent / "peers" / "programs" / "train_models.py"
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
@@ -93,9 +94,10 @@ class Endpoint:
 
     name = "hostelry"
 
-    def __init__(self, platform: Platform, endpoint: str) -> None:
+    def __init__(self, platform: Platform, endpoint: str, before: Collection[int]) -> None:
         self._platform = platform
         self._endpoint = endpoint
+        self._before = {*before}
         self._connections = Connections(platform.port)
         keys = platform.credentials
         signing = SigningCredentials(keys.access_key_id, keys.secret_access_key)
@@ -116,11 +118,11 @@ class Endpoint:
         return Answered(predicted=msgspec.json.decode(content)[0], took_s=took_s)
 
     @property
-    def pids(self) -> Sequence[int]:
-        """The server of the one copy."""
-        status = json.loads(self._platform.cli("status", "--json").stdout)["state"]
-        found = [it for it in status["endpoints"] if it["name"] == self._endpoint]
-        return [copy["pid"] for it in found for copy in it["copies"]]
+    def memory_bytes(self) -> int:
+        """PSS of all that runs for its models: the copy, and interpreters that it is forked of."""
+        agents = self._platform.home.instances.glob("*/agent.json")
+        own = {json.loads(it.read_bytes())["process"]["pid"] for it in agents}
+        return proportional_bytes({*self._platform.processes()} - self._before - own)
 
     def account(self) -> dict[str, Any]:
         """The copy's models, as `hostelry explain` shows them."""
@@ -133,6 +135,7 @@ class Endpoint:
 @contextlib.contextmanager
 def running_endpoint(platform: Platform, name: str) -> Iterator[Endpoint]:
     """An endpoint for all models of the bucket, in service; deleted afterwards."""
+    before = platform.processes()
     client = platform.boto3("sagemaker")
     client.create_model(
         ModelName=name,
@@ -153,7 +156,7 @@ def running_endpoint(platform: Platform, name: str) -> Iterator[Endpoint]:
     client.create_endpoint(EndpointName=name, EndpointConfigName=name)
     settled(lambda: client.describe_endpoint(EndpointName=name)["EndpointStatus"])
     try:
-        yield Endpoint(platform, name)
+        yield Endpoint(platform, name, before)
     finally:
         client.delete_endpoint(EndpointName=name)
         until_gone(client, name)

@@ -37,7 +37,6 @@ from benchmarks.many_models_memory import (
     memory_of_processes,
     memory_of_server,
     memory_row,
-    pss,
 )
 from benchmarks.many_models_platform import (
     running_endpoint,
@@ -107,17 +106,18 @@ def measure(bench: Bench, seed: int) -> dict[str, list[Row]]:
     print("measuring", flush=True)
     calls, memory = rounds_and_memory(bench)
     memory += [memory_of_server(bench), memory_of_processes(bench)]
-    hits, traces = [], requests_of(bench.setting, seed)
+    traces = requests_of(bench.setting, seed)
+    hits: list[Row] = []
     ours: list[Called] = []
     for name, numbers in traces.items():
         with running_endpoint(bench.platform, f"trace-{len(hits)}") as endpoint:
-            called, live = live_calls(bench, endpoint, numbers)
+            called, num_hits = live_calls(bench, endpoint, numbers)
             account = endpoint.account()
-            hits.append(hit_row(name, called, live, account))
+            hits.append(hit_row(name, called, num_hits, account))
             if not ours:
                 ours, capacity = called, account["memory_bytes"]
                 loaded = sum(it["loaded"] for it in account["models"])
-                memory.append(memory_row("platform, full", loaded, pss(endpoint.pids)))
+                memory.append(memory_row("platform, full", loaded, endpoint.memory_bytes / MB))
                 found = sum(it["hits"] for it in account["models"]) / len(called)
     speeds = [speed_row("hostelry", loaded, ours, found) | {"ours / its": 1.0}]
     more = {row["what"]: row["MB a further one"] for row in memory}
@@ -147,12 +147,10 @@ def rounds_and_memory(bench: Bench) -> tuple[list[Row], list[Row]]:
     order = random.Random(SEED).sample(sorted(bench.answers), len(bench.answers))
     fresh = [it for it in order if it not in {*bench.small, *bench.mixed}]
     with contextlib.ExitStack() as stack:
-        shelves: list[ModelShelf] = [
-            stack.enter_context(running_endpoint(bench.platform, "rounds"))
-        ]
-        for name in bench.peers:
-            most = max(setting.together, setting.rounds * setting.cold + 1)
-            shelves.append(stack.enter_context(running_peer(bench, name, most)))
+        ours = stack.enter_context(running_endpoint(bench.platform, "rounds"))
+        most = max(setting.together, setting.rounds * setting.cold + 1)
+        peers = [stack.enter_context(running_peer(bench, name, most)) for name in bench.peers]
+        shelves: list[ModelShelf] = [ours, *peers]
         for shelf in shelves:
             bench.checked(shelf, bench.small[0])  # what is imported once
         for number in range(setting.rounds):
@@ -162,7 +160,7 @@ def rounds_and_memory(bench: Bench) -> tuple[list[Row], list[Row]]:
                 warm = [bench.checked(shelf, cold[0])[0] for _ in range(setting.warm)]
                 found = {"first": statistics.median(first), "warm": statistics.median(warm)}
                 seconds.setdefault(shelf.name, []).append(found)
-        memory = [memory_of_peer(bench, shelf) for shelf in shelves[1:]]
+        memory = [memory_of_peer(bench, peer) for peer in peers]
     return [call_row(name, seconds[name], seconds["hostelry"]) for name in seconds], memory
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -68,7 +69,7 @@ class RayModels:
 
     def __init__(self, port: int, process: "subprocess.Popen[bytes]") -> None:
         self._connections = Connections(port)
-        self.pids: Sequence[int] = (process.pid,)
+        self.pid = process.pid
 
     def call(self, target: str) -> Answered:
         """One request."""
@@ -122,7 +123,7 @@ class TritonModels:
         self._repository, self._fetch, self.most = repository, fetch, most
         self._models: OrderedDict[str, Shelved] = OrderedDict()
         self._lock = threading.Lock()
-        self.pids: Sequence[int] = (process.pid,)
+        self.pid = process.pid
 
     def call(self, target: str) -> Answered:
         """One request; the model is downloaded and loaded before where it is not there."""
@@ -155,7 +156,7 @@ class TritonModels:
                 model.loaded = False
                 self._unload(name)
         give_up_at_s = time.perf_counter() + READY_TIMEOUT_S
-        while len(process_tree.members(self.pids[0])) > 1 and time.perf_counter() < give_up_at_s:
+        while len(process_tree.members(self.pid)) > 1 and time.perf_counter() < give_up_at_s:
             time.sleep(0.05)
 
     def _make_room(self) -> None:
@@ -211,7 +212,7 @@ def running_triton(
         "--allow-metrics=false",
     ]  # fmt: skip
     with started("triton", command, given) as (process, log):
-        wait_until(lambda: b"Started HTTPService" in log.read_bytes(), process, log)
+        wait_until(lambda: is_listening(port), process, log)
         yield TritonModels(port, process, repository, most, fetch)
 
 
@@ -235,6 +236,13 @@ def started(
     finally:
         process_tree.stop(process)
         log.unlink(missing_ok=True)
+
+
+def is_listening(port: int) -> bool:
+    """Whether a connection to the port succeeds."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+        return True
+    return False
 
 
 def wait_until(ready: Callable[[], bool], process: "subprocess.Popen[bytes]", log: Path) -> None:

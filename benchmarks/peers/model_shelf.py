@@ -3,7 +3,7 @@
 import http.client
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,10 +31,6 @@ class ModelShelf(Protocol):
 
     def call(self, target: str) -> Answered:
         """One request for a model; from any thread. Raises RuntimeError for a refusal."""
-
-    @property
-    def pids(self) -> Sequence[int]:
-        """The roots of the processes that serve."""
 
 
 class Connections:

@@ -2,7 +2,14 @@
 
 import pytest
 from benchmarks.many_models_bench import SETTINGS
-from benchmarks.many_models_live import Called, first_seconds, hit_row, requests_of, speed_row
+from benchmarks.many_models_live import (
+    Called,
+    first_seconds,
+    hit_row,
+    num_joined,
+    requests_of,
+    speed_row,
+)
 from benchmarks.many_models_platform import target_of
 from benchmarks.model_policies import NAMES, OURS
 
@@ -32,13 +39,22 @@ def account(*sizes: int, memory: int) -> dict[str, object]:
 
 def test_policies_get_the_endpoints_requests_models_and_memory() -> None:
     requests = called(*[0, 1, 0, 2, 0] * 4)
-    row = hit_row("some", requests, 50.0, account(MB, MB, MB, memory=3 * MB))
+    row = hit_row("some", requests, 8, account(MB, MB, MB, memory=3 * MB))
     shown = {"ours, replayed" if it == OURS else it for it in NAMES}
-    assert row.keys() == {"trace", "live", "upper bound"} | shown
+    assert row.keys() == {"trace", "AWS's metric", "live", "upper bound"} | shown
     assert {row[it] for it in shown} == {100.0}, "all fit, and each is loaded in the warm-up"
-    tight = hit_row("some", requests, 50.0, account(MB, MB, MB, memory=MB))
+    tight = hit_row("some", requests, 8, account(MB, MB, MB, memory=MB))
     assert tight["Belady"] < 50 < row["LRU"]
-    assert tight["live"] == 50.0
+    assert tight["live"] == tight["AWS's metric"] == 50.0
+
+
+def test_requests_that_join_a_load_are_told_from_those_beside_a_quick_answer() -> None:
+    def at(began_s: float, ended_s: float, model: int = 1) -> Called:
+        return Called(model=model, began_s=began_s, ended_s=ended_s, hit=None)
+
+    load = [at(0.0, 0.3), at(0.1, 0.3), at(0.2, 0.31), at(0.25, 0.3, model=2)]
+    quick = [at(1.0, 1.02), at(1.01, 1.03)]
+    assert num_joined([*load, *quick], {1: 0.2, 2: 0.2}) == 2
 
 
 def test_a_row_of_callers_has_what_they_saw() -> None:
