@@ -48,6 +48,7 @@ class ArtifactCache:
         (root / LEASES).mkdir(parents=True, exist_ok=True)
         for left in root.glob(f"{MAKING}*"):
             shutil.rmtree(left, ignore_errors=True)
+        self._sizes = self._sizes_on_disk()
 
     def find(self, key: str) -> Path | None:
         """The files of the entry, marked as used now; None if there is no intact one.
@@ -144,19 +145,20 @@ class ArtifactCache:
         with self._lock:
             self._remove(key)
             made.rename(self._root / key)
+            self._sizes[key] = size_bytes
             self._reserved.pop(key, None)
             return self._root / key / "files"
 
     def used_bytes(self) -> int:
         """Bytes of the entries, and of those being made."""
         with self._lock:
-            published = sum(entry.size_bytes for entry in self._entries())
-            return published + sum(self._reserved.values())
+            return sum(self._sizes.values()) + sum(self._reserved.values())
 
     def _evict_until(self, enough: Callable[[], bool]) -> None:
         """Remove entries without a lease, least recently used first, until `enough`."""
         if enough():
             return
+        self._sizes = self._sizes_on_disk()  # entries may have been deleted by hand
         held = {path.name for path in (self._root / LEASES).rglob("*") if path.is_file()}
         idle = [entry for entry in self._entries() if entry.key not in held]
         for entry in sorted(idle, key=self._used_at):
@@ -166,6 +168,9 @@ class ArtifactCache:
 
     def _used_at(self, entry: ArtifactEntry) -> int:
         return (self._root / entry.key / "entry.json").stat().st_mtime_ns
+
+    def _sizes_on_disk(self) -> dict[str, int]:
+        return {entry.key: entry.size_bytes for entry in self._entries()}
 
     def _entries(self) -> list[ArtifactEntry]:
         keys = [path.parent.name for path in self._root.glob("[!.]*/entry.json")]
@@ -183,6 +188,7 @@ class ArtifactCache:
 
     def _remove(self, key: str) -> None:
         """Remove the entry atomically, then delete its files."""
+        self._sizes.pop(key, None)
         if (self._root / key).exists():
             gone = self.making(key)
             (self._root / key).rename(gone / "old")

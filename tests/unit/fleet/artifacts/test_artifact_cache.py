@@ -1,4 +1,5 @@
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,17 @@ def test_releasing_one_adapter_leaves_the_model(tmp_path: Path) -> None:
     cache.release("c-1")
     assert cache.held("c-1/model", "s3://b/k1", "archive") is None
     cache.release("c-1")
+
+
+def test_room_is_counted_without_reading_the_entries_and_again_where_there_is_none(
+    tmp_path: Path,
+) -> None:
+    cache = ArtifactCache(tmp_path, max_bytes=30)
+    for key in ("k1", "k2", "k3"):
+        put(cache, key)
+        cache.hold("copy", key)
+    assert cache.used_bytes() == ArtifactCache(tmp_path).used_bytes() == 30
+    shutil.rmtree(tmp_path / "k1")
+    assert cache.used_bytes() == 30, "what is deleted by hand is not seen at once"
+    put(cache, "k4")
+    assert cache.used_bytes() == 30
