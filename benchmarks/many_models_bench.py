@@ -42,8 +42,8 @@ SETTINGS = {
         together=15,
     ),
     "full": Setting(
-        num_models=1000, scale=1, num_requests=6000, rounds=6, cold=4, warm=200, peer_s=45,
-        together=40,
+        num_models=1000, scale=1, num_requests=3000, rounds=5, cold=3, warm=200, peer_s=30,
+        together=30,
     ),
 }  # fmt: skip
 
@@ -54,6 +54,7 @@ class Bench:
 
     setting: Setting
     scratch: Path
+    models: Path
     python: Path
     platform: Platform
     answers: Mapping[str, float]

@@ -17,7 +17,7 @@ from benchmarks.model_trace import ModelKind, ModelTrace, drift, zipf
 from benchmarks.multi_model_trace import BOUND, WARM_UP, replay, upper_bound
 from benchmarks.peers.model_shelf import ModelShelf
 
-DRIFT_EVERY = 500  # requests, after which a twentieth of the models trade places
+DRIFT_EVERY = 250  # requests, after which a twentieth of the models trade places
 NEVER_ASKED_FOR = ModelKind(memory_bytes=1, disk_bytes=1, load_s=0.1, download_s=0.1)
 
 

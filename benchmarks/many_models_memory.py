@@ -77,7 +77,7 @@ def memory_of_server(bench: Bench) -> Row:
 
         def loaded(targets: Sequence[str]) -> float:
             for target in targets:
-                unpacked(bench.scratch / "models" / target, folder / target)
+                unpacked(bench.models / target, folder / target)
                 order = {"model_name": target, "url": str(folder / target)}
                 http.post("/models", json=order).raise_for_status()
                 http.post(

@@ -50,7 +50,18 @@ def runtime_in(folder: Path) -> Path:
 
 
 def trained(python: Path, folder: Path, num_models: int, scale: float, seed: int) -> dict[str, Any]:
-    """Train models into archives in `folder`; what each predicts."""
+    """Train models into archives in `folder`, unless they are there; what each predicts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = folder / f"done-{num_models}-{scale:g}-{seed}"
+    if not done.exists():
+        train(python, folder, num_models, scale, seed)
+        done.touch()
+    parts = [json.loads(file.read_text()) for file in folder.glob("answers-*.json")]
+    return {name: answer for part in parts for name, answer in part.items()}
+
+
+def train(python: Path, folder: Path, num_models: int, scale: float, seed: int) -> None:
+    """Train models into archives, and what they predict into answers."""
     commands = [
         [str(it) for it in (python, TRAIN, folder, seed, scale, part, TRAINERS, num_models)]
         for part in range(TRAINERS)
@@ -59,8 +70,6 @@ def trained(python: Path, folder: Path, num_models: int, scale: float, seed: int
     codes = [process.wait() for process in running]
     if any(codes):
         raise RuntimeError("the models were not trained; the cause is above")
-    parts = [json.loads(file.read_text()) for file in folder.glob("answers-*.json")]
-    return {name: answer for part in parts for name, answer in part.items()}
 
 
 @contextlib.contextmanager

@@ -66,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         type=Path,
         help="of their environments; default: temporary",
     )
+    parser.add_argument("--models-dir", type=Path, help="where they are kept; default: temporary")
     parser.add_argument("--runtimes", type=Path, help="default: HOSTELRY_RUNTIMES_DIR, or yours")
     arguments = parser.parse_args(argv)
     setting = SETTINGS[arguments.setting]
@@ -77,15 +78,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         runtimes = (arguments.runtimes or runtimes_folder(os.environ)).absolute()
         python = runtime_in(runtimes)
         print(f"training {setting.num_models} models", flush=True)
-        models = scratch / "models"
-        models.mkdir()
+        models = (arguments.models_dir or scratch / "models").absolute()
         answers = trained(python, models, setting.num_models, setting.scale, arguments.seed)
         with running_platform(scratch, runtimes) as platform:
             print("uploading them", flush=True)
             upload(platform, models, sorted(answers))
             small, mixed = small_and_mixed(models, setting.together, arguments.seed)
             bench = Bench(
-                setting=setting, scratch=scratch, python=python, platform=platform,
+                setting=setting, scratch=scratch, models=models, python=python, platform=platform,
                 answers=answers, small=small, mixed=mixed, peers=peers,
             )  # fmt: skip
             measured = measure(bench, arguments.seed)

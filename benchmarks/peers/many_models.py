@@ -91,6 +91,7 @@ def running_ray(
         **variables,
         "PATH": f"{python.parent}:{os.environ.get('PATH', '')}",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # by default its workers give way to all others here
     }
     with started("ray", command, given) as (process, log):
         wait_until(lambda: b"ready" in log.read_bytes(), process, log)
