@@ -126,11 +126,11 @@ def num_joined(called: Sequence[Called], load_s: Mapping[int, float]) -> int:
     """Requests that began while an earlier one waited for the load of the same model. Pure."""
     first: dict[int, Called] = {}
     joined = 0
-    for it in sorted(called, key=lambda it: it.began_s):
-        before = first.get(it.model)
-        if before is None or before.ended_s <= it.began_s:
-            first[it.model] = it
-        elif before.ended_s - before.began_s > load_s[it.model]:
+    for request in sorted(called, key=lambda it: it.began_s):
+        before = first.get(request.model)
+        if before is None or before.ended_s <= request.began_s:
+            first[request.model] = request
+        elif before.ended_s - before.began_s > load_s[request.model]:
             joined += 1
     return joined
 

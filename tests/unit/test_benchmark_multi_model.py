@@ -48,7 +48,7 @@ def test_policies_get_the_endpoints_requests_models_and_memory() -> None:
     assert tight["live"] == tight["AWS's metric"] == 50.0
 
 
-def test_requests_that_join_a_load_are_told_from_those_beside_a_quick_answer() -> None:
+def test_requests_that_join_a_load_differ_from_those_beside_a_quick_answer() -> None:
     def at(began_s: float, ended_s: float, model: int = 1) -> Called:
         return Called(model=model, began_s=began_s, ended_s=ended_s, hit=None)
 
