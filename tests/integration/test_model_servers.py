@@ -131,6 +131,7 @@ class Case:
     restarts: bool = True  # a process of a model that has died
 
 
+NO_TRITON = "pip install nvidia-pytriton, and HOSTELRY_TRITON_VENV=DIR"
 JAVA = "" if shutil.which("java") else "apt-get install default-jre-headless"
 CASES = (
     Case(
@@ -149,7 +150,8 @@ CASES = (
         die="die",
         kind="text/csv",
         refused="Failed to start workers",
-        missing=JAVA or ("" if TORCHSERVE else "pip install torchserve torch"),
+        missing=JAVA
+        or ("" if TORCHSERVE else "pip install torchserve torch, and HOSTELRY_TORCHSERVE_VENV=DIR"),
     ),
     Case(
         name="triton",
@@ -158,7 +160,7 @@ CASES = (
         die=tensor(-1),
         restarts=False,
         refused="could not convert string to float",
-        missing="" if TRITON else "pip install nvidia-pytriton",
+        missing="" if TRITON else NO_TRITON,
     ),
     Case(
         name="triton-container",
@@ -167,7 +169,7 @@ CASES = (
         die=tensor(-1),
         restarts=False,
         refused="could not convert string to float",
-        missing="pip install nvidia-pytriton" if not TRITON else machine().fault,
+        missing=NO_TRITON if not TRITON else machine().fault,
     ),
 )
 

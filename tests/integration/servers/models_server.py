@@ -9,6 +9,7 @@ first of them its own. An invocation multiplies a number, or has a fault: `die`,
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -126,4 +127,6 @@ if __name__ == "__main__":
     host = os.environ.get("SAGEMAKER_BIND_HOST", "0.0.0.0")
     server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = True
+    # The first process of a container ends by a handler alone.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     server.serve_forever()
