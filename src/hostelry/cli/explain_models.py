@@ -50,9 +50,17 @@ def model_lines(copy_id: str, found: JsonObject | str) -> list[str]:
     models = sorted(found["models"], key=lambda it: (not it["loaded"], it["last_used_s"]))
     loaded = [it for it in models if it["loaded"]]
     used_bytes = sum(it["memory_bytes"] for it in loaded)
+    accelerator = found.get("accelerator_bytes")
+    taken = sum(it["accelerator_bytes"] for it in loaded)
     lines = [
         f"  models of {copy_id}: {len(loaded)} in memory ("
-        f"{memory_text(used_bytes)} of {memory_text(found['memory_bytes'])}), "
+        f"{memory_text(used_bytes)} of {memory_text(found['memory_bytes'])}"
+        + (
+            f", {memory_text(taken)} of {memory_text(accelerator)} declared of the accelerator"
+            if accelerator
+            else ""
+        )
+        + "), "
         f"{sum(it['on_disk'] for it in models)} on disk, {len(models)} known"
     ]
     rows = [["MODEL", "MEMORY", "REQUESTS NOW", "LAST USE", "HITS", "LOAD", "DOWNLOAD"]]

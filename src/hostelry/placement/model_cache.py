@@ -110,7 +110,7 @@ def most_valuable(cache: ModelCacheState, now_s: float) -> list[str]:
     ranked = sorted(zip(values, cache.models, strict=True), key=_most_valuable_first)
     chosen, left = [], cache.capacity_bytes
     for _, model in ranked:
-        size = model.memory_bytes if cache.tier is ModelTier.MEMORY else model.disk_bytes
+        size = model.size_bytes(cache.tier)
         if size <= left:
             chosen.append(model.key)
             left -= size
@@ -161,7 +161,7 @@ def keep_values(
     else:
         per_byte = [
             sqrt(LEAST_SECONDS + model.load_s + (0.0 if model.on_disk else model.download_s))
-            / (LEAST_BYTES + model.memory_bytes)
+            / (LEAST_BYTES + model.size_bytes(tier))
             for model in models
         ]
     typical = sorted(per_byte)[len(per_byte) // 2] if per_byte else 0.0

@@ -10,9 +10,13 @@ MIB = 1024 * 1024
 
 
 class ModelTier(Enum):
-    """A place that models take bytes of: loaded in memory, or unpacked on the instance's disk."""
+    """A place that models take bytes of: loaded in memory, or unpacked on the instance's disk.
+
+    A loaded model may also take a declared part of an accelerator's memory.
+    """
 
     MEMORY = "memory"
+    ACCELERATOR = "accelerator"
     DISK = "disk"
 
 
@@ -26,6 +30,7 @@ class CachedModel:
         loaded: whether it is in memory, or being loaded.
         disk_bytes: of its unpacked files.
         memory_bytes: measured after its last load; before that an estimate.
+        accelerator_bytes: declared; what it takes of the accelerator while it is loaded.
         download_s: measured, unpacking included.
         load_s: measured.
         popularity: its requests.
@@ -39,6 +44,7 @@ class CachedModel:
     loaded: bool = False
     disk_bytes: int = 0
     memory_bytes: int = 0
+    accelerator_bytes: int = 0
     download_s: float = 0.0
     load_s: float = 0.0
     popularity: DecayedCounts = field(default_factory=DecayedCounts)
@@ -58,9 +64,19 @@ class CachedModel:
 
     def held_bytes(self, tier: ModelTier) -> int:
         """Bytes of `tier` that it takes now."""
-        if tier is ModelTier.MEMORY:
-            return self.memory_bytes if self.loaded else 0
-        return self.disk_bytes if self.on_disk else 0
+        if tier is ModelTier.DISK:
+            return self.disk_bytes if self.on_disk else 0
+        return self.size_bytes(tier) if self.loaded else 0
+
+    def size_bytes(self, tier: ModelTier) -> int:
+        """Bytes of `tier` that it takes when it is there."""
+        match tier:
+            case ModelTier.MEMORY:
+                return self.memory_bytes
+            case ModelTier.ACCELERATOR:
+                return self.accelerator_bytes
+            case ModelTier.DISK:
+                return self.disk_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +92,8 @@ class ModelCacheState:
         """Bytes of the tier that each model takes now."""
         if self.tier is ModelTier.MEMORY:
             return [model.memory_bytes if model.loaded else 0 for model in self.models]
+        if self.tier is ModelTier.ACCELERATOR:
+            return [model.accelerator_bytes if model.loaded else 0 for model in self.models]
         return [model.disk_bytes if model.on_disk else 0 for model in self.models]
 
     @property

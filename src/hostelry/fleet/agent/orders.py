@@ -14,6 +14,7 @@ from hostelry.fleet.launch.container_order import (
 from hostelry.fleet.launch.environment import CopyPlace, program_environment
 from hostelry.fleet.launch.launcher import LaunchOrder
 from hostelry.fleet.records import CopyFolder
+from hostelry.fleet.rules.accelerator_memory import CAPACITY, EACH_MODEL, accelerator_memory
 from hostelry.fleet.rules.frameworks import why_no_runtime, why_not_trusted
 from hostelry.fleet.rules.given_variables import left_out
 from hostelry.fleet.rules.images import (
@@ -41,6 +42,7 @@ def rule_of(
         if refusal is not None:
             raise TerminalError(refusal)
     if container.is_multi_model:
+        accelerator_memory(container.environment)  # raises for what is no number
         return multi_model_rule(rule, container.image)
     return with_own_probe(rule, container.environment)
 
@@ -78,7 +80,8 @@ def not_passed_on(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
     """The names in the container's Environment that its server does not get."""
     if rule.is_container:
         return tuple(refused_in_container(spec))
-    read = {PROBE_BODY, PROBE_CONTENT_TYPE, DISK_VARIABLE}  # by the agent, for this copy
+    # By the agent, for this copy:
+    read = {PROBE_BODY, PROBE_CONTENT_TYPE, DISK_VARIABLE, CAPACITY, EACH_MODEL}
     names = left_out(spec.container.environment, rule.environment)
     return tuple(name for name in names if name not in read)
 

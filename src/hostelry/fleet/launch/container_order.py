@@ -8,6 +8,7 @@ from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.environment import CopyPlace, contract_variables, visible_devices
+from hostelry.fleet.rules.accelerator_memory import CAPACITY, EACH_MODEL
 from hostelry.fleet.rules.given_variables import VARIABLE, is_among, is_steering
 from hostelry.fleet.rules.images import ImageRule
 from hostelry.fleet.rules.limits import thread_variables
@@ -138,7 +139,7 @@ def inner_path(variable: str) -> str:
 
 def refused_in_container(spec: CopySpec) -> list[str]:
     """The names in the container's Environment that are not passed on to it."""
-    read = {"HOSTELRY_PROBE_BODY", "HOSTELRY_PROBE_CONTENT_TYPE"}
+    read = {"HOSTELRY_PROBE_BODY", "HOSTELRY_PROBE_CONTENT_TYPE", CAPACITY, EACH_MODEL}
     return sorted(
         name
         for name in spec.container.environment

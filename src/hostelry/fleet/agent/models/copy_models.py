@@ -9,12 +9,13 @@ import os
 import secrets
 import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hostelry.base.clock import Clock, MonotonicClock
+from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopySpec, CopyStatus
 from hostelry.domain.shape import Shape
 from hostelry.fleet.agent.adapter_mount import AdapterMount
@@ -24,6 +25,7 @@ from hostelry.fleet.agent.models.served_routes import LoadedRecord, ServedRoutes
 from hostelry.fleet.agent.models.target_models import TargetModels
 from hostelry.fleet.agent.models.values import ModelUse, TargetModelDeps, TargetModelLimits
 from hostelry.fleet.artifacts.protocol import Artifacts
+from hostelry.fleet.rules.accelerator_memory import AcceleratorMemory, accelerator_memory
 
 PREFIX = "/target-models"  # of the agent's routes
 LOADED = "loaded-models"  # the folder of the record, in the copy's
@@ -89,12 +91,14 @@ class CopyModels:
         return {
             "memory_bytes": self._limits.memory_bytes,
             "disk_bytes": self._limits.disk_bytes,
+            "accelerator_bytes": self._limits.accelerator_bytes,
             "models": [
                 {
                     "target": model.key,
                     "loaded": model.loaded,
                     "on_disk": model.on_disk,
                     "memory_bytes": model.memory_bytes,
+                    "accelerator_bytes": model.accelerator_bytes,
                     "disk_bytes": model.disk_bytes,
                     "last_used_s": max(0.0, round(now_s - model.last_used_at_s, 3)),
                     "hits": model.hits,
@@ -170,7 +174,7 @@ def copy_models(
     """
     if not spec.container.is_multi_model:
         return None
-    limits = model_limits(deps.shape, deps.images_file.parent)
+    limits = model_limits(deps.shape, deps.images_file.parent, spec.container.environment)
     routes = ServedRoutes(LoadedRecord(folder / LOADED), lambda: asyncio.to_thread(used_bytes))
     return CopyModels(spec, deps.artifacts, MonotonicClock(), limits, note, routes)
 
@@ -183,10 +187,19 @@ def with_models(status: CopyStatus, models: CopyModels | None, agent_address: st
     return replace(status, models_address=address, loaded_models=models.num_loaded)
 
 
-def model_limits(shape: Shape, folder: Path) -> TargetModelLimits:
-    """The memory and disk for models on an instance of `shape` with its files in `folder`."""
+def model_limits(shape: Shape, folder: Path, environment: Mapping[str, str]) -> TargetModelLimits:
+    """The memory and disk for models on an instance of `shape` with its files in `folder`.
+
+    `environment` is the container's.
+    """
+    try:
+        declared = accelerator_memory(environment)
+    except TerminalError:  # the copy fails by that (agent/orders.py)
+        declared = AcceleratorMemory()
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return TargetModelLimits(
         memory_bytes=int(MODEL_SHARE * min(shape.memory_bytes, machine_bytes)),
         disk_bytes=min(MAX_DISK_BYTES, int(DISK_SHARE * shutil.disk_usage(folder).free)),
+        accelerator_bytes=declared.capacity_bytes,
+        model_accelerator_bytes=declared.model_bytes,
     )

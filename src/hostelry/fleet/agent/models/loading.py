@@ -4,7 +4,9 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from hostelry.base.errors import TerminalError
 from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.fleet.agent.models.declared_memory import accelerator_bytes
 from hostelry.fleet.agent.models.tiers import HostedModel, ModelTiers
 from hostelry.fleet.agent.models.values import (
     TargetModelDeps,
@@ -26,6 +28,7 @@ MAX_REFUSALS = 8  # of one load; each frees twice as much as the one before
 RETRY_S = 1.0
 OUT_OF_RESOURCES = 507
 ALREADY_LOADED = 409
+INVALID = 400
 
 
 class ModelLoading:
@@ -140,6 +143,7 @@ class ModelLoading:
         if not model.facts.memory_bytes:
             need_bytes = self._tiers.at_most(ModelTier.MEMORY, need_bytes)
         before_bytes = model.facts.memory_bytes
+        await self._take_declared(model, folder)
         try:
             await self._tiers.reserve_memory(model, need_bytes)
             await self._posted(model, folder, need_bytes)
@@ -153,6 +157,17 @@ class ModelLoading:
             self._tiers.withdraw(model)
             raise
         self._tiers.grant(model)
+
+    async def _take_declared(self, model: HostedModel, folder: Path) -> None:
+        """Record what the model declares of the accelerator's memory."""
+        if self._limits.accelerator_bytes is None:
+            return
+        otherwise_bytes = self._limits.model_accelerator_bytes
+        try:
+            declared = await asyncio.to_thread(accelerator_bytes, folder, otherwise_bytes)
+        except TerminalError as error:
+            raise TargetModelLoadError(str(error), INVALID) from error
+        model.facts = replace(model.facts, accelerator_bytes=declared)
 
     async def _posted(self, model: HostedModel, folder: Path, need_bytes: int) -> None:
         """POST /models until the container takes it; each 507 makes more room."""

@@ -138,10 +138,14 @@ class ModelTiers:
     async def reserve_memory(self, model: HostedModel, need_bytes: int) -> None:
         """Evict until `need_bytes` are free for the model, and count them as its own.
 
-        Models take turns, so that none overtakes another that waits. Raises TargetModelLoadError
-        where no wait can help.
+        The same for what it declares of the accelerator. Models take turns, so that none overtakes
+        another that waits. Raises TargetModelLoadError where no wait can help.
         """
         async with self._turn[ModelTier.MEMORY]:
+            if self._limits.accelerator_bytes is not None:
+                declared = model.facts.accelerator_bytes
+                plan = self._plan(model, ModelTier.ACCELERATOR, declared)
+                self._carry_out(await self._planned(model, plan))
             evictions = await self._planned(model, self._plan(model, ModelTier.MEMORY, need_bytes))
             model.facts = replace(model.facts, loaded=True, memory_bytes=need_bytes)
             self._carry_out(evictions)
@@ -227,11 +231,16 @@ class ModelTiers:
         await self._unloaded()
 
     def _state(self, tier: ModelTier) -> ModelCacheState:
-        memory = tier is ModelTier.MEMORY
+        capacities = {
+            ModelTier.MEMORY: self._limits.memory_bytes,
+            ModelTier.ACCELERATOR: self._limits.accelerator_bytes or 0,
+            ModelTier.DISK: self._limits.disk_bytes,
+        }
+        is_disk = tier is ModelTier.DISK
         return ModelCacheState(
             tier=tier,
-            capacity_bytes=self._limits.memory_bytes if memory else self._limits.disk_bytes,
-            models=[it for it in self.facts if (it.loaded if memory else it.on_disk)],
+            capacity_bytes=capacities[tier],
+            models=[it for it in self.facts if (it.on_disk if is_disk else it.loaded)],
             demand=self._demand,
         )
 

@@ -56,6 +56,8 @@ class TargetModelLimits:
     Args:
         memory_bytes: for loaded models.
         disk_bytes: for unpacked ones.
+        accelerator_bytes: of accelerators, for what models declare; None: that is not counted.
+        model_accelerator_bytes: what a model takes that declares nothing.
         wait_s: a request waits that long for its model.
         load_timeout_s: download and load may take that long; they outlive the request.
         patience_s: after it, a model that waits for room keeps new requests from what must go.
@@ -66,6 +68,8 @@ class TargetModelLimits:
 
     memory_bytes: int
     disk_bytes: int
+    accelerator_bytes: int | None = None
+    model_accelerator_bytes: int = 0
     wait_s: float = 60.0
     load_timeout_s: float = 360.0
     patience_s: float = 10.0

@@ -1,0 +1,127 @@
+"""Memory of accelerators as a model's archive declares it, and evictions for it."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
+
+from hostelry.base.errors import TerminalError
+from hostelry.fleet.agent.models.declared_memory import accelerator_bytes
+from hostelry.fleet.agent.models.values import TargetModelLoadError
+from hostelry.placement.model_cache_values import ModelTier
+
+
+@pytest.mark.parametrize(
+    ("content", "expected_mb"),
+    [
+        pytest.param(None, 7, id="without a file the container's word counts"),
+        pytest.param(b"{}", 7, id="as with an empty one"),
+        pytest.param(b'{"accelerator_memory_mb": 512}', 512, id="its own word comes first"),
+        pytest.param(b'{"accelerator_memory_mb": 0}', 0, id="a model that takes none"),
+    ],
+)
+def test_a_models_declaration(tmp_path: Path, content: bytes | None, expected_mb: int) -> None:
+    if content is not None:
+        (tmp_path / "hostelry.json").write_bytes(content)
+    assert accelerator_bytes(tmp_path, 7 * MB) == expected_mb * MB
+
+
+def link(file: Path) -> None:
+    file.symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        pytest.param(lambda it: it.write_bytes(b"{"), "truncated", id="no JSON"),
+        pytest.param(lambda it: it.write_bytes(b'{"accelerator_memory": 1}'), "unknown field",
+                     id="a wrong name"),
+        pytest.param(lambda it: it.write_bytes(b'{"accelerator_memory_mb": -1}'), ">= 0",
+                     id="less than nothing"),
+        pytest.param(lambda it: it.write_bytes(b'{"accelerator_memory_mb": "1"}'), "int",
+                     id="a text"),
+        pytest.param(lambda it: it.write_bytes(b" " * 70_000), "more than 65536", id="a huge one"),
+        pytest.param(link, "cannot be read", id="a link"),
+        pytest.param(lambda it: it.mkdir(), "cannot be read", id="a folder"),
+        pytest.param(os.mkfifo, "truncated", id="a pipe that no process writes"),
+    ],
+)  # fmt: skip
+def test_a_wrong_declaration_is_refused_with_its_fault(
+    tmp_path: Path, made: Callable[[Path], object], message: str
+) -> None:
+    made(tmp_path / "hostelry.json")
+    with pytest.raises(TerminalError, match=message):
+        accelerator_bytes(tmp_path, 0)
+
+
+def played(rig: Rig, play: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20.0):
+            await play()
+            await rig.models.close()
+
+    asyncio.run(bounded())
+
+
+def rig_with(folder: Path, capacity_mb: int | None, model_mb: int) -> Rig:
+    capacity_bytes = None if capacity_mb is None else capacity_mb * MB
+    return Rig(
+        folder,
+        replace(LIMITS, accelerator_bytes=capacity_bytes, model_accelerator_bytes=model_mb * MB),
+    )
+
+
+def test_models_share_an_accelerator_by_what_they_declare(tmp_path: Path) -> None:
+    rig = rig_with(tmp_path, 1000, 400)
+
+    async def play() -> None:
+        rig.sizes(a=1, b=1, c=1, d=1)
+        assert await rig.use("a", "b") == [False, False]
+        assert await rig.use("b", "c") == [True, False]
+        assert sorted(rig.container.loaded) == ["b", "c"], "a third does not fit"
+        (gone,) = rig.models.evictions
+        assert (gone.key, gone.tier, gone.freed_bytes) == ("a", ModelTier.ACCELERATOR, 400 * MB)
+        assert "c needs 400" in gone.reason
+        (tmp_path / "d").mkdir()
+        (tmp_path / "d" / "hostelry.json").write_text('{"accelerator_memory_mb": 200}')
+        await rig.use("d")
+        assert sorted(rig.container.loaded) == ["b", "c", "d"], "a small one does"
+
+    played(rig, play)
+
+
+def test_a_model_larger_than_the_accelerator_is_refused_alone(tmp_path: Path) -> None:
+    rig = rig_with(tmp_path, 1000, 400)
+
+    async def play() -> None:
+        await rig.use("a")
+        (tmp_path / "huge").mkdir()
+        (tmp_path / "huge" / "hostelry.json").write_text('{"accelerator_memory_mb": 2000}')
+        with pytest.raises(TargetModelLoadError, match="accelerator for models has") as caught:
+            await rig.use("huge")
+        assert caught.value.status == 507
+        (tmp_path / "odd").mkdir()
+        (tmp_path / "odd" / "hostelry.json").write_text("x")
+        with pytest.raises(TargetModelLoadError, match=r"hostelry\.json of the model") as caught:
+            await rig.use("odd")
+        assert caught.value.status == 400
+        assert await rig.use("a") == [True]
+        assert sorted(rig.container.loaded) == ["a"]
+
+    played(rig, play)
+
+
+def test_nothing_is_counted_where_the_container_declares_nothing(tmp_path: Path) -> None:
+    rig = rig_with(tmp_path, None, 0)
+
+    async def play() -> None:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "hostelry.json").write_text("x")
+        assert await rig.use("a") == [False]
+        assert all(it.accelerator_bytes == 0 for it in rig.models.models)
+
+    played(rig, play)
