@@ -1,6 +1,5 @@
 """Memory of accelerators that one of many models declares, in its archive, at the top.
 
-
     hostelry.json   {"accelerator_memory_mb": 512}
 
 A model without the file takes what its container declares (fleet/rules/accelerator_memory.py).
