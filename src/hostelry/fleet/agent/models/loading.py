@@ -26,6 +26,7 @@ from hostelry.placement.model_cache_values import ModelTier
 
 MAX_REFUSALS = 8  # of one load; each frees twice as much as the one before
 RETRY_S = 1.0
+LEFT_PAUSE_S = 0.2
 OUT_OF_RESOURCES = 507
 ALREADY_LOADED = 409
 INVALID = 400
@@ -177,17 +178,22 @@ class ModelLoading:
             answer = await self._deps.routes.load(
                 model.facts.key, folder, self._limits.load_timeout_s
             )
-            if answer.fault is None:
+            is_left = bool(refusal) and answer.status == ALREADY_LOADED
+            if answer.fault is None and not is_left:
                 took_s = self._deps.clock.now() - started_s
                 self._deps.measured("loading", took_s)
                 if answer.status != ALREADY_LOADED:
                     model.facts = replace(model.facts, load_s=took_s)
                 return
-            if answer.status != OUT_OF_RESOURCES:
+            if answer.fault is not None and answer.status != OUT_OF_RESOURCES:
                 raise TargetModelLoadError(answer.fault, answer.status)
-            refusal = answer.fault
-            # AWS's multi-model-server keeps a model that did not fit, and answers 409 from then on.
+            # AWS's multi-model-server keeps a model that did not fit, and answers 409 from then on;
+            # for a moment after its 507 it answers 404 to the DELETE of it.
             await self._deps.routes.unload(model.facts.key)
+            if answer.fault is None:
+                await self._deps.clock.sleep(LEFT_PAUSE_S)
+                continue
+            refusal = answer.fault
             await self._tiers.free_more(model, ModelTier.MEMORY, need_bytes, attempt)
         raise TargetModelLoadError(refusal, OUT_OF_RESOURCES)
 

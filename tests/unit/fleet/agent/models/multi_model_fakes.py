@@ -37,6 +37,7 @@ class FakeContainer:
         self.most_mb = 0.0
         self.names: dict[str, str] = {}
         self.keeps_refused = False  # as AWS's multi-model-server does
+        self.num_unnoticed = 0  # deletes of a refused model that come too early
         self.refused: set[str] = set()
 
     async def load(self, target: str, folder: Path, timeout_s: float) -> Answer:
@@ -63,6 +64,9 @@ class FakeContainer:
         name = self.names.get(target, target)
         self.calls.append(f"unload {name}")
         await self.clock.sleep(0.01)
+        if name in self.refused and self.num_unnoticed:
+            self.num_unnoticed -= 1
+            return Answer(status=404)
         self.refused.discard(name)
         return Answer(status=200 if self.loaded.pop(name, None) else 404)
 

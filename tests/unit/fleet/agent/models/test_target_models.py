@@ -105,13 +105,21 @@ def test_what_is_on_the_disk_is_loaded_without_another_download_that_counts(rig:
     played(rig, play)
 
 
-@pytest.mark.parametrize("keeps_refused", [False, True])
+@pytest.mark.parametrize(
+    ("keeps_refused", "num_unnoticed"),
+    [
+        pytest.param(False, 0, id="a refused model is gone"),
+        pytest.param(True, 0, id="a refused model stays until it is deleted"),
+        pytest.param(True, 2, id="its delete may come too early"),
+    ],
+)
 def test_507_evicts_and_tries_again_until_the_container_takes_it(
-    rig: Rig, keeps_refused: bool
+    rig: Rig, keeps_refused: bool, num_unnoticed: int
 ) -> None:
     async def play() -> None:
         rig.container.memory_mb = 50
         rig.container.keeps_refused = keeps_refused
+        rig.container.num_unnoticed = num_unnoticed
         rig.sizes(a=20, b=20, c=45)
         await rig.use("a", "b", "c")
         assert rig.container.loaded == {"c": 45}
