@@ -32,6 +32,7 @@ from hostelry.api.sagemaker import (
     model,
     tag,
 )
+from hostelry.api.scheduler import operations as scheduler
 from hostelry.api.secretsmanager import operations as secretsmanager
 from hostelry.api.sns import operations as sns
 from hostelry.api.sqs import operations as sqs
@@ -129,6 +130,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **of_service("kms", kms.OPERATIONS),
     **of_service("sts", sts.OPERATIONS),
     **of_service("iam", iam.OPERATIONS),
+    **of_service("scheduler", scheduler.OPERATIONS),
     **of_service("secretsmanager", secretsmanager.OPERATIONS),
     **of_service("ec2", ec2.OPERATIONS),
     **of_service("ecr", ecr.OPERATIONS),

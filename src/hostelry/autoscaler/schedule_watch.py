@@ -46,7 +46,9 @@ class ScheduleWatch:
         found = [now + LONGEST_S]
         for stored in self._state.scheduled_actions.list():
             if stored.value.arn not in self._broken:
-                following = next_due(stored.value, now)
+                # It may have come due since the last look.
+                is_due = due(stored.value, now) is not None
+                following = now if is_due else next_due(stored.value, now)
                 found += [] if following is None else [following]
         return min(found)
 

@@ -29,10 +29,11 @@ class TargetWatch:
             self._scaler.settle_all()
             self._followed = newest
             return
-        kinds = (self._state.scalable_targets.kind, self._state.scheduled_actions.kind)
+        targets = self._state.scalable_targets.kind
+        scheduled = (self._state.scheduled_actions.kind, self._state.event_schedules.kind)
         for change in changes:
-            if change.key.kind == kinds[0] and change.record is not None:
+            if change.key.kind == targets and change.record is not None:
                 self._scaler.settle(change.key.scope, change.key.name)
-            elif change.key.kind == kinds[1]:
+            elif change.key.kind in scheduled:
                 self._rescheduled()
         self._followed = max([since, *(it.revision for it in changes)])

@@ -13,12 +13,14 @@ from hostelry.aws import codecs, query
 from hostelry.aws.constraints import check_params
 from hostelry.aws.failure import serialize_failure, tree_response
 from hostelry.aws.models import operation_model, service_model, service_operations
+from hostelry.aws.rest import read_rest
 from hostelry.aws.runtime import is_runtime_path, runtime_error
 from hostelry.aws.target import (
     CBOR,
     EC2,
     JSON,
     QUERY,
+    REST,
     OperationTarget,
     find_target,
     head_service,
@@ -86,6 +88,8 @@ def _read_params(
         return query.read_form(shape, target.fields, query.EC2)
     body = plain_body(request)
     params: dict[str, Any]
+    if target.protocol == REST:
+        return read_rest(shape, codecs.decode_json(body), target.fields, request.query)
     if target.protocol == CBOR:
         params = read_tree(shape, codecs.decode_cbor(body), "", codecs.CBOR_READERS)
     else:

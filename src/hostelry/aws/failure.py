@@ -10,7 +10,7 @@ from botocore.model import StructureShape
 from hostelry.aws import codecs, query
 from hostelry.aws.codes import query_code
 from hostelry.aws.models import service_model
-from hostelry.aws.target import CBOR, EC2, QUERY
+from hostelry.aws.target import CBOR, EC2, QUERY, REST
 from hostelry.aws.tree import write_tree
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpResponse
@@ -65,6 +65,8 @@ def serialize_failure(
         body = query.error_xml(fault, namespace, request_id)
         return HttpResponse(status, {"Content-Type": "text/xml", **headers}, body)
     tree = {"__type": shape.name if shape else error.code, **error_members(error, shape)}
+    if protocol == REST:
+        headers["x-amzn-ErrorType"] = tree.pop("__type")
     if service and "awsQueryCompatible" in service_model(service).metadata:
         headers["x-amzn-query-error"] = f"{legacy_code};{sender}"
     return tree_response(status, tree, service, protocol, headers)
@@ -74,12 +76,13 @@ def tree_response(
     status: int, tree: Any, service: str | None, protocol: str, headers: Mapping[str, str]
 ) -> HttpResponse:
     """A JSON or CBOR answer; `tree` None is an empty body."""
+    is_rest = protocol == REST
     if protocol == CBOR:
         kind = {"Content-Type": "application/cbor", "smithy-protocol": "rpc-v2-cbor"}
         body = codecs.encode_cbor({} if tree is None else tree)
         return HttpResponse(status, {**kind, **headers}, body)
-    version = service_model(service).metadata["jsonVersion"] if service else "1.1"
-    content_type = f"application/x-amz-json-{version}"
+    version = service_model(service).metadata["jsonVersion"] if service and not is_rest else "1.1"
+    content_type = "application/json" if is_rest else f"application/x-amz-json-{version}"
     body = b"" if tree is None else codecs.encode_json(tree)
     return HttpResponse(status, {"Content-Type": content_type, **headers}, body)
 

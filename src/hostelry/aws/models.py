@@ -32,10 +32,17 @@ VERSIONS: Mapping[str, str] = MappingProxyType(
 )
 """API version of a form body -> the service that speaks a query protocol under it."""
 
-CONTROL_SERVICES = tuple(dict.fromkeys((*TARGETS.values(), *VERSIONS.values())))
+REST_ROOTS: Mapping[str, str] = MappingProxyType(
+    {"schedules": "scheduler", "schedule-groups": "scheduler", "tags": "scheduler"}
+)
+"""First part of a path -> the service that speaks rest-json there."""
+
+CONTROL_SERVICES = tuple(
+    dict.fromkeys((*TARGETS.values(), *VERSIONS.values(), *REST_ROOTS.values()))
+)
 """Services whose calls `call.parse_call` reads, by boto3 name.
 
-The two tables above repeat what the models say, so that a request loads its own model alone.
+The tables above repeat what the models say, so that a request loads its own model alone.
 """
 
 SIGNING_NAMES: Mapping[str, str] = MappingProxyType(

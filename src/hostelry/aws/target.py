@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hostelry.aws.models import TARGETS, VERSIONS, service_model, service_operations
 from hostelry.aws.query import decode_form
+from hostelry.aws.rest import rest_operation, rest_service
 from hostelry.aws.tree import serialization_error
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
@@ -14,6 +15,7 @@ JSON = "json"
 QUERY = "query"
 EC2 = "ec2"
 CBOR = "smithy-rpc-v2-cbor"
+REST = "rest-json"
 
 MAX_UNZIPPED_BYTES = 16 * 1024 * 1024
 _GZIP_WINDOW_BITS = 31
@@ -25,7 +27,7 @@ _SMITHY_ROOT = "/service/"
 class OperationTarget:
     """Service by boto3 name, operation by AWS name, protocol by botocore's name.
 
-    `fields` are the form's fields in the query protocols, else empty.
+    `fields` are the form's fields in the query protocols, the path's members in rest-json.
     """
 
     service: str
@@ -45,6 +47,9 @@ def find_target(request: HttpRequest) -> OperationTarget:
     if header is not None:
         prefix, _, operation = header.rpartition(".")
         return _known(TARGETS.get(prefix), operation, JSON, header)
+    service = rest_service(request.path)
+    if service is not None:
+        return _rest_target(service, request)
     if is_form(request):
         return _form_target(form_fields(request))
     raise unknown_operation(
@@ -61,6 +66,9 @@ def head_service(request: HttpRequest) -> tuple[str | None, str]:
     if request.path.startswith(_SMITHY_ROOT):
         return TARGETS.get(request.path.split("/")[2]), CBOR
     target = request.headers.get("x-amz-target", "")
+    service = None if target else rest_service(request.path)
+    if service is not None:
+        return service, REST
     if target or not is_form(request):
         return TARGETS.get(target.rpartition(".")[0]), JSON
     return None, QUERY
@@ -89,6 +97,14 @@ def _smithy_target(path: str) -> OperationTarget:
     if len(parts) != 5 or parts[3] != "operation":
         raise unknown_operation(f"{path:.200} is not /service/NAME/operation/OPERATION")
     return _known(TARGETS.get(parts[2]), parts[4], CBOR, f"{parts[2]}.{parts[4]}")
+
+
+def _rest_target(service: str, request: HttpRequest) -> OperationTarget:
+    asked = f"{request.method} {request.path}"
+    found = rest_operation(service, request.method, request.path)
+    if found is None:
+        raise unknown_operation(f"{asked:.200} is no call of {service}")
+    return _known(service, found[0], REST, asked, found[1])
 
 
 def _form_target(fields: dict[str, str]) -> OperationTarget:

@@ -38,6 +38,7 @@ from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.messages import MessageServer
 from hostelry.server.otel import OtelExport, is_wanted
 from hostelry.server.scaling_routes import ScalingRoutes
+from hostelry.server.schedules import schedule_runner
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Scaling:
         self._state = state
         self._clock = clock
         self.metrics = DurableMetrics(home.metrics, clock, max_bytes=config.metrics_bytes)
-        self._context_of = self._contexts(credentials, shape_of, config.pace)
+        self._context_of = self._contexts(credentials, shape_of, config)
         self.board = LoadAggregator(clock.now())
         self.scaler = TargetScaler(
             ScalerDeps(
@@ -106,7 +107,10 @@ class Scaling:
         )
         self._responsive.listen(self.board)
         self._rescheduled = asyncio.Event()
-        self._schedules = ScheduleWatch(state, clock, self.scaler.record_bounds)
+        self._scheduled_actions = ScheduleWatch(state, clock, self.scaler.record_bounds)
+        self._schedules = schedule_runner(
+            state, clock, self.metrics, self.messages.services, self._context_of
+        )
 
     async def run(self) -> None:
         """Run every task until cancelled."""
@@ -133,7 +137,7 @@ class Scaling:
         return {
             "following scalable targets": self._follow,
             "following acts of scaling": self._tick,
-            "firing scheduled actions": self._fire,
+            "firing scheduled actions and schedules": self._fire,
             "publishing metrics": self._publisher.run,
             **self._exports(),
             "watching alarms": self._watch_alarms,
@@ -199,11 +203,17 @@ class Scaling:
     async def _fire(self) -> None:
         while True:
             self._rescheduled.clear()
-            await asyncio.to_thread(self._schedules.fire)
-            wait_s = max(0.0, await asyncio.to_thread(self._schedules.next_at) - self._clock.now())
+            next_at = await asyncio.to_thread(self._fire_due)
+            wait_s = max(0.0, next_at - self._clock.now())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._rescheduled.wait()
+
+    def _fire_due(self) -> float:
+        """Fire what is due; when to look again."""
+        self._scheduled_actions.fire()
+        self._schedules.run_due()
+        return min(self._scheduled_actions.next_at(), self._schedules.next_at())
 
     def _refusal(self, endpoint: Endpoint, wanted: Deployment) -> str | None:
         """Why UpdateEndpointWeightsAndCapacities would refuse `wanted`; None where it would not."""
@@ -214,7 +224,7 @@ class Scaling:
         return None
 
     def _contexts(
-        self, credentials: Credentials, shape_of: Callable[[str], Shape], pace: float
+        self, credentials: Credentials, shape_of: Callable[[str], Shape], config: UpConfig
     ) -> Callable[[Scope], CallContext]:
         """The context of operations that control performs itself, by their scope."""
         return lambda scope: CallContext(
@@ -224,8 +234,10 @@ class Scaling:
             shape_of=shape_of,
             role_arn=credentials.role_arn,
             role_name=credentials.role_name,
-            pace=pace,
+            pace=config.pace,
             metrics=self.metrics,
+            checks_roles=not config.any_role,
+            messaging=self.messages.services,
         )
 
 

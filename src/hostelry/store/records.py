@@ -14,6 +14,7 @@ from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.dashboard import Dashboard
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
+from hostelry.domain.event_schedule import EventSchedule, ScheduleGroup
 from hostelry.domain.instance_profile import InstanceProfile
 from hostelry.domain.kms import KmsAlias, KmsKey
 from hostelry.domain.managed_policy import ManagedPolicy
@@ -103,7 +104,8 @@ class State:
 
     `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
     ARN, what belongs to a scalable target by `domain.scaling`'s `target_name` and `policy_key`;
-    `roles` and what else IAM has, account-wide, by their names in lower case.
+    `event_schedules` by `schedule_key`; `roles` and what else IAM has, account-wide, by their names
+    in lower case.
     `writing` is held by an API operation from its first check to its last write.
     """
 
@@ -133,6 +135,8 @@ class State:
     managed_policies: Records[ManagedPolicy]
     instance_profiles: Records[InstanceProfile]
     secrets: Records[StoredSecret]
+    event_schedules: Records[EventSchedule]
+    schedule_groups: Records[ScheduleGroup]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
 
@@ -166,4 +170,6 @@ def open_state(store: Store) -> State:
         managed_policies=Records(store, "managed_policy", ManagedPolicy, mirror),
         instance_profiles=Records(store, "instance_profile", InstanceProfile, mirror),
         secrets=Records(store, "secret", StoredSecret, mirror),
+        event_schedules=Records(store, "event_schedule", EventSchedule, mirror),
+        schedule_groups=Records(store, "schedule_group", ScheduleGroup, mirror),
     )

@@ -445,7 +445,8 @@ def answer(
             name.lower(): it.decode() if isinstance(it, bytes) else it
             for name, it in request.headers.items()
         }
-        body = request.body.encode() if isinstance(request.body, str) else bytes(request.body)
+        given = request.body or b""
+        body = given.encode() if isinstance(given, str) else bytes(given)
         arrived = HttpRequest(request.method, url.path, url.query, headers, body)
         context = CallContext(
             scope=scope,

@@ -8,12 +8,14 @@ from botocore.model import ServiceModel
 
 from hostelry.aws.call import ApiCall, serialize_error
 from hostelry.aws.codes import query_code
+from hostelry.aws.failure import error_shapes
 from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import runtime_error
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
 JSON, QUERY, EC2, CBOR = "json", "query", "ec2", "smithy-rpc-v2-cbor"
+REST = "rest-json"
 MESSAGE = 'Could not find "é" & <more>.'
 ANY_OPERATION = {
     "sagemaker": "ListTags",
@@ -28,6 +30,7 @@ ANY_OPERATION = {
     "secretsmanager": "ListSecrets",
     "sns": "ListTopics",
     "ec2": "DescribeRegions",
+    "scheduler": "ListSchedules",
 }
 SPOKEN = [
     (service, protocol)
@@ -103,11 +106,13 @@ def test_a_common_error_has_the_name_its_protocol_gives_it(
     response = serialize_error(ServiceError(code, MESSAGE, status), call, "id-1")
     parsed = client(service=service, operation=call.operation, protocol=protocol).read(response)
     compatible = "awsQueryCompatible" in service_model(service).metadata
-    plain = protocol == JSON and not compatible
+    plain = protocol in (JSON, REST) and not compatible
     plain = plain or (service, code) == ("sns", "ValidationException")  # modelled, with this code
     assert parsed["Error"]["Code"] == (code if plain else query_code)
     assert parsed["Error"]["Message"] == MESSAGE
-    assert response.status == status
+    modelled = error_shapes(service).get(code)
+    stated = modelled.metadata.get("error", {}) if modelled is not None else {}
+    assert response.status == stated.get("httpStatusCode", status)
     if service == "cloudwatch" and protocol != QUERY:
         assert parsed["Error"]["Type"] == ("Sender" if status < 500 else "Receiver")
 

@@ -153,3 +153,11 @@ def test_an_action_without_a_target_fires_into_nothing() -> None:
     it.fire_at(NEXT_HOUR)
     assert it.town.activities == []
     assert it.actions[0].fired_at == NEXT_HOUR
+
+
+def test_an_action_that_came_due_since_the_last_look_is_looked_at_at_once() -> None:
+    scheduled = Scheduled()
+    scheduled.put(EVERY_HOUR, min_capacity=2)
+    scheduled.watch.fire()
+    scheduled.town.clock.advance(NEXT_HOUR - scheduled.town.now)
+    assert scheduled.watch.next_at() <= scheduled.town.now

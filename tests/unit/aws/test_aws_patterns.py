@@ -43,6 +43,9 @@ def test_the_models_use_no_trait_that_the_walkers_leave_out(service: str) -> Non
             known = LEFT_OUT | ({"name"} if shape.type_name == "map" else set())
             if "ec2" in model.metadata["protocols"]:
                 known |= {"name", "queryName"}
+            if "rest-json" in model.metadata["protocols"]:
+                assert part.serialization.get("location", "uri") in ("uri", "querystring")
+                known |= {"location", "name"}
             if "query" not in model.metadata["protocols"]:
                 known |= {"flattened"}  # JSON knows no other list
             traits = part.serialization.keys() - known

@@ -6,6 +6,7 @@ from xml.sax.saxutils import escape
 
 from hostelry.aws.call import serialize_error
 from hostelry.aws.models import signing_name
+from hostelry.aws.rest import rest_service
 from hostelry.aws.sigv4 import Identity
 from hostelry.aws.target import head_service
 from hostelry.aws.temporary_keys import session_header
@@ -140,7 +141,8 @@ def _check_place(request: HttpRequest) -> None:
     if _is_s3(request):
         raise ServiceError("MethodNotAllowed", S3_ELSEWHERE, 405)
     is_queue = _QUEUE_PATH.fullmatch(request.path) is not None
-    if request.path != "/" and not is_queue and not request.path.startswith("/service/"):
+    is_known = is_queue or rest_service(request.path) or request.path.startswith("/service/")
+    if request.path != "/" and not is_known:
         signed = _SIGNED_SERVICE.search(request.headers.get("authorization", ""))
         asked = f"{request.method} {request.path:.200}"
         raise ServiceError(

@@ -1,0 +1,1 @@
+"""Schedules that call operations at their times (EventBridge Scheduler)."""

@@ -1,0 +1,130 @@
+"""Targets of schedules: which operation an ARN names, and what it is called with. PURE.
+
+target ARN                                           operation
+---------------------------------------------------  ------------------------------------------
+arn:aws:scheduler:::aws-sdk:SERVICE:OPERATION        that one; Input has its parameters
+arn:aws:sns:REGION:ACCOUNT:TOPIC                     Publish, with Input as the message
+arn:aws:sqs:REGION:ACCOUNT:QUEUE                     SendMessage, with Input as the body
+any other                                            refused
+
+Source: "Managing targets in EventBridge Scheduler" (universal and templated targets, context
+attributes) in the EventBridge Scheduler user guide.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from hostelry.domain.event_schedule import EventSchedule, ScheduledExecution
+
+# The name of a service in a target's ARN -> its name in boto3, and what may be called.
+CALLABLE: Mapping[str, tuple[str, frozenset[str]]] = {
+    "sagemaker": (
+        "sagemaker",
+        frozenset(
+            {
+                "CreateEndpoint",
+                "CreateEndpointConfig",
+                "CreateInferenceComponent",
+                "CreateModel",
+                "DeleteEndpoint",
+                "DeleteEndpointConfig",
+                "DeleteInferenceComponent",
+                "DeleteModel",
+                "UpdateEndpoint",
+                "UpdateEndpointWeightsAndCapacities",
+                "UpdateInferenceComponent",
+                "UpdateInferenceComponentRuntimeConfig",
+            }
+        ),
+    ),
+    "applicationautoscaling": (
+        "application-autoscaling",
+        frozenset({"DeregisterScalableTarget", "PutScalingPolicy", "RegisterScalableTarget"}),
+    ),
+    "cloudwatch": ("cloudwatch", frozenset({"PutMetricData", "SetAlarmState"})),
+    "sns": ("sns", frozenset({"Publish"})),
+    "sqs": ("sqs", frozenset({"SendMessage"})),
+}
+_UNIVERSAL = re.compile(r"arn:aws:scheduler:::aws-sdk:([a-z0-9]+):([a-zA-Z]+)(\.\w+)?")
+_PLACE = re.compile(r"arn:aws:(sns|sqs):([a-z0-9-]+):(\d{12}):([A-Za-z0-9_.-]+)")
+
+
+class TargetError(ValueError):
+    """The target cannot be called; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetCall:
+    """An operation of a service (boto3's name), with its parameters."""
+
+    service: str
+    operation: str
+    params: Mapping[str, Any]
+
+
+def call_of(arn: str, text: str | None, gateway_url: str) -> TargetCall:
+    """The call of a target with this input; raises TargetError."""
+    universal, place = _UNIVERSAL.fullmatch(arn), _PLACE.fullmatch(arn)
+    if universal is not None:
+        service, operation = _universal(arn, universal[1], universal[2])
+        return TargetCall(service=service, operation=operation, params=_params(text))
+    if place is None:
+        raise TargetError(
+            f"Provided target {arn:.200} is not supported: it is neither"
+            f" arn:aws:scheduler:::aws-sdk:SERVICE:OPERATION, with SERVICE one of"
+            f" {', '.join(sorted(CALLABLE))}, nor the ARN of a topic or a queue."
+        )
+    service, _, account, name = place.groups()
+    message = text or ""
+    if service == "sns":
+        params = {"TopicArn": arn, "Message": message}
+        return TargetCall(service="sns", operation="Publish", params=params)
+    url = f"{gateway_url}/{account}/{name}"
+    params = {"QueueUrl": url, "MessageBody": message}
+    return TargetCall(service="sqs", operation="SendMessage", params=params)
+
+
+def filled(schedule: EventSchedule, execution: ScheduledExecution) -> str | None:
+    """The input of an execution, with the context attributes that it names."""
+    text = schedule.target.input
+    if text is None:
+        return None
+    at = datetime.fromtimestamp(execution.scheduled_at, UTC)
+    attributes = {
+        "schedule-arn": schedule.arn,
+        "scheduled-time": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "execution-id": execution.id,
+        "attempt-number": str(execution.attempt + 1),
+    }
+    for name, value in attributes.items():
+        text = text.replace(f"<aws.scheduler.{name}>", value)
+    return text
+
+
+def _universal(arn: str, service: str, operation: str) -> tuple[str, str]:
+    name = operation[:1].upper() + operation[1:]
+    boto3_name, operations = CALLABLE.get(service, ("", frozenset()))
+    if not operations:
+        known = ", ".join(sorted(CALLABLE))
+        raise TargetError(f"Service {service} in {arn:.200} cannot be called: use one of {known}.")
+    if name not in operations:
+        known = ", ".join(sorted(operations))
+        raise TargetError(
+            f"Operation {operation} in {arn:.200} cannot be called by a schedule: use one of"
+            f" {known}."
+        )
+    return boto3_name, name
+
+
+def _params(text: str | None) -> Mapping[str, Any]:
+    try:
+        params = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise TargetError(f"Invalid RequestJson provided: Input is not JSON ({error}).") from None
+    if not isinstance(params, dict):
+        raise TargetError("Invalid RequestJson provided: Input must be a JSON object.")
+    return params
