@@ -31,6 +31,7 @@ from hostelry.api.sagemaker import (
     endpoint_update,
     model,
     tag,
+    transform_job,
 )
 from hostelry.api.scheduler import operations as scheduler
 from hostelry.api.secretsmanager import operations as secretsmanager
@@ -76,6 +77,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "UpdateInferenceComponentRuntimeConfig",
     ): component_update.update_inference_component_runtime_config,
     ("sagemaker", "DeleteInferenceComponent"): component.delete_inference_component,
+    ("sagemaker", "CreateTransformJob"): transform_job.create_transform_job,
+    ("sagemaker", "DescribeTransformJob"): transform_job.describe_transform_job,
+    ("sagemaker", "ListTransformJobs"): transform_job.list_transform_jobs,
+    ("sagemaker", "StopTransformJob"): transform_job.stop_transform_job,
     ("sagemaker", "AddTags"): tag.add_tags,
     ("sagemaker", "ListTags"): tag.list_tags,
     ("sagemaker", "DeleteTags"): tag.delete_tags,

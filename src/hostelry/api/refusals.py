@@ -20,6 +20,7 @@ KIND_WORDS: Mapping[str, str] = {
     "endpoint-config": "endpoint configuration",
     "endpoint": "endpoint",
     "inference-component": "inference component",
+    "transform-job": "transform job",
 }
 
 

@@ -4,6 +4,8 @@
 # VariantInstanceProvisionTimeoutInSeconds replaces it.
 PROVISION_S = 600.0
 DELETE_S = 120.0
+TRANSFORM_S = 28 * 86_400.0  # the longest that a transform job may run
+STOP_S = 60.0  # for the requests of a stopped transform job to end
 
 
 def start_deadline(

@@ -1,10 +1,11 @@
-"""State machines of endpoints and components, one table each.
+"""State machines of endpoints, components and transform jobs, one table each.
 
-A record begins in Creating; every later status comes from `next_status`. One deliberate difference
-from AWS: DELETE is possible in every status, and cancels a create or an update under way.
+A record begins in Creating, a job InProgress; every later status comes from `next_status`. One
+deliberate difference from AWS: DELETE is possible in every status, and cancels a create or an
+update under way.
 
-Source: DescribeEndpoint and DescribeInferenceComponent (EndpointStatus, InferenceComponentStatus)
-in the SageMaker API reference.
+Source: DescribeEndpoint, DescribeInferenceComponent and DescribeTransformJob (EndpointStatus,
+InferenceComponentStatus, TransformJobStatus) in the SageMaker API reference.
 """
 
 from collections.abc import Mapping
@@ -14,18 +15,22 @@ from typing import Any, TypeVar
 from hostelry.base.errors import HostelryError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.transform_job import TransformJobStatus
 
-Status = TypeVar("Status", bound=EndpointStatus | ComponentStatus)
+Status = TypeVar("Status", bound=EndpointStatus | ComponentStatus | TransformJobStatus)
 
 
 class Event(Enum):
-    """Events of an endpoint or a component."""
+    """Events of an endpoint, a component or a transform job."""
 
     UPDATE = "update"  # a client asked for another configuration, specification or count
     READY = "ready"  # everything desired is proven ready
     FAIL = "fail"  # the desired state is impossible, and there is none to roll back to
     ROLLED_BACK = "rolled back"  # the update failed; the state before it keeps serving
     DELETE = "delete"  # a client asked
+    COMPLETE = "complete"  # a job has done everything
+    STOP = "stop"  # a client asked
+    STOPPED = "stopped"  # nothing is under way for a job any more
 
 
 class IllegalTransition(HostelryError):  # noqa: N818 - named after the table
@@ -52,11 +57,22 @@ COMPONENT_TRANSITIONS: Mapping[tuple[ComponentStatus, Event], ComponentStatus] =
     **{(status, Event.DELETE): ComponentStatus.DELETING for status in ComponentStatus},
 }
 
-# Events that only a client causes.
-ASKED = frozenset({Event.UPDATE, Event.DELETE})
+TRANSFORM_TRANSITIONS: Mapping[tuple[TransformJobStatus, Event], TransformJobStatus] = {
+    (TransformJobStatus.IN_PROGRESS, Event.COMPLETE): TransformJobStatus.COMPLETED,
+    (TransformJobStatus.IN_PROGRESS, Event.FAIL): TransformJobStatus.FAILED,
+    (TransformJobStatus.IN_PROGRESS, Event.STOP): TransformJobStatus.STOPPING,
+    (TransformJobStatus.STOPPING, Event.STOPPED): TransformJobStatus.STOPPED,
+}
 
-# Keys of the two tables never collide: members of different enums differ even with equal values.
-TRANSITIONS: Mapping[Any, Any] = {**ENDPOINT_TRANSITIONS, **COMPONENT_TRANSITIONS}
+# Events that only a client causes.
+ASKED = frozenset({Event.UPDATE, Event.DELETE, Event.STOP})
+
+# Keys of the tables never collide: members of different enums differ even with equal values.
+TRANSITIONS: Mapping[Any, Any] = {
+    **ENDPOINT_TRANSITIONS,
+    **COMPONENT_TRANSITIONS,
+    **TRANSFORM_TRANSITIONS,
+}
 
 
 def next_status(status: Status, event: Event) -> Status:

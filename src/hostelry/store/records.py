@@ -27,6 +27,7 @@ from hostelry.domain.scope import Scope
 from hostelry.domain.secret import StoredSecret
 from hostelry.domain.tags import TagSet
 from hostelry.domain.topic import Subscription, Topic
+from hostelry.domain.transform_job import TransformJob
 from hostelry.store.errors import StoreRefused
 from hostelry.store.mirror import Mirror
 from hostelry.store.protocol import Key, Record, Store
@@ -137,6 +138,7 @@ class State:
     secrets: Records[StoredSecret]
     event_schedules: Records[EventSchedule]
     schedule_groups: Records[ScheduleGroup]
+    transform_jobs: Records[TransformJob]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
 
@@ -172,4 +174,5 @@ def open_state(store: Store) -> State:
         secrets=Records(store, "secret", StoredSecret, mirror),
         event_schedules=Records(store, "event_schedule", EventSchedule, mirror),
         schedule_groups=Records(store, "schedule_group", ScheduleGroup, mirror),
+        transform_jobs=Records(store, "transform_job", TransformJob, mirror),
     )

@@ -53,6 +53,14 @@ TOPIC = "arn:aws:sns:us-west-2:123456789012:there"
 QUEUE = "http://127.0.0.1:8787/123456789012/there"
 S3_KEY = "alias/aws/s3"
 DATA_KEY = {"KeyId": S3_KEY, "KeySpec": "AES_256"}
+TRANSFORM_SOURCE = {"S3DataType": "S3Prefix", "S3Uri": "s3://b/k/"}
+TRANSFORM = {
+    "TransformJobName": "t",
+    "ModelName": "there",
+    "TransformInput": {"DataSource": {"S3DataSource": TRANSFORM_SOURCE}},
+    "TransformOutput": {"S3OutputPath": "s3://b/out/"},
+    "TransformResources": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
+}
 Base = tuple[str, dict[str, Any], tuple[str | int, ...]]
 # Shape -> operation, a request that is valid without the field, and the shape's place in it.
 BASES: dict[tuple[str, str], Base] = {
@@ -76,6 +84,11 @@ BASES: dict[tuple[str, str], Base] = {
         "CreateModel",
         MODEL,
         ("PrimaryContainer", "ModelDataSource", "S3DataSource"),
+    ),
+    ("sagemaker", "TransformS3DataSource"): (
+        "CreateTransformJob",
+        TRANSFORM,
+        ("TransformInput", "DataSource", "S3DataSource"),
     ),
     ("sagemaker", "DeploymentConfig"): ("CreateEndpoint", ENDPOINT, ("DeploymentConfig",)),
     ("sagemaker", "TrafficRoutingConfig"): (

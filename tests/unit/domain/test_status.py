@@ -12,20 +12,24 @@ from hostelry.domain.status import (
     ASKED,
     COMPONENT_TRANSITIONS,
     ENDPOINT_TRANSITIONS,
+    TRANSFORM_TRANSITIONS,
     Event,
     IllegalTransition,
     can,
     is_final,
     next_status,
 )
+from hostelry.domain.transform_job import TransformJobStatus
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERY: list[EndpointStatus | ComponentStatus] = [*EndpointStatus, *ComponentStatus]
 TABLES = [
     pytest.param(ENDPOINT_TRANSITIONS, EndpointStatus, "Endpoint", id="endpoints"),
     pytest.param(COMPONENT_TRANSITIONS, ComponentStatus, "Inference component", id="components"),
+    pytest.param(TRANSFORM_TRANSITIONS, TransformJobStatus, "Transform job", id="transform jobs"),
 ]
 Table = Mapping[Any, Any]
+STATUSES = ("EndpointStatus.", "ComponentStatus.", "TransformJobStatus.")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +88,29 @@ def test_an_update_is_refused_elsewhere(status: EndpointStatus | ComponentStatus
         next_status(status, Event.UPDATE)
 
 
+@pytest.mark.parametrize(
+    ("status", "event", "expected"),
+    [
+        pytest.param("InProgress", Event.STOP, "Stopping", id="a job that runs is stopped"),
+        pytest.param("Stopping", Event.STOPPED, "Stopped", id="a stop ends"),
+        pytest.param("Stopping", Event.COMPLETE, None, id="a job being stopped does not complete"),
+        pytest.param("Stopping", Event.FAIL, None, id="a job being stopped does not fail"),
+        pytest.param("Completed", Event.STOP, None, id="a job that is over is not stopped"),
+    ],
+)
+def test_events_of_a_transform_job(status: str, event: Event, expected: str | None) -> None:
+    at = TransformJobStatus(status)
+    if expected is None:
+        assert not can(at, event)
+    else:
+        assert next_status(at, event).value == expected
+
+
+@pytest.mark.parametrize("status", TransformJobStatus, ids=str)
+def test_a_transform_job_ends_once(status: TransformJobStatus) -> None:
+    assert is_final(status) is (status.value in ("Completed", "Failed", "Stopped"))
+
+
 @pytest.mark.parametrize("status", EVERY, ids=str)
 def test_delete_is_possible_from_everywhere(status: EndpointStatus | ComponentStatus) -> None:
     assert next_status(status, Event.DELETE).value == "Deleting"
@@ -103,9 +130,9 @@ def test_every_row_stays_within_its_kind(table: Table, kind: type[Enum], _: str)
 
 
 @pytest.mark.parametrize(("table", "kind", "_"), TABLES)
-def test_every_status_is_reached_from_creating(table: Table, kind: type[Enum], _: str) -> None:
+def test_every_status_is_reached_from_the_first(table: Table, kind: type[Enum], _: str) -> None:
     reached: set[Enum] = set()
-    ahead = {kind["CREATING"]}
+    ahead = {it for it in kind if it.value in ("Creating", "InProgress")}
     while ahead:
         reached |= ahead
         ahead = {after for (before, _), after in table.items() if before in reached} - reached
@@ -114,7 +141,7 @@ def test_every_status_is_reached_from_creating(table: Table, kind: type[Enum], _
 
 @pytest.mark.parametrize(("table", "kind", "title"), TABLES)
 def test_the_page_shows_the_table(table: Table, kind: type[Enum], title: str) -> None:
-    events = list(Event)
+    events = [it for it in Event if any(event is it for _, event in table)]
     lines = [
         f"| {title} | {' | '.join(event.value for event in events)} |",
         f"| --- |{' --- |' * len(events)}",
@@ -140,7 +167,7 @@ def statuses_set(source: str) -> list[str]:
     """Each status that `source` sets by name instead of asking `next_status`."""
     pairs = [pair for node in ast.walk(ast.parse(source)) for pair in named(node)]
     values = [ast.unparse(value) for name, value in pairs if name == "status"]
-    return [it for it in values if it.startswith(("EndpointStatus.", "ComponentStatus."))]
+    return [it for it in values if it.startswith(STATUSES)]
 
 
 def test_only_a_create_sets_a_status_without_the_tables() -> None:
@@ -154,4 +181,5 @@ def test_only_a_create_sets_a_status_without_the_tables() -> None:
     assert found == [
         ("component.py", "ComponentStatus.CREATING"),
         ("endpoint.py", "EndpointStatus.CREATING"),
+        ("transform_spec.py", "TransformJobStatus.IN_PROGRESS"),
     ]

@@ -54,6 +54,7 @@ def existing_arn(context: CallContext, arn: str) -> str:
         "endpoint-config": context.state.endpoint_configs,
         "endpoint": context.state.endpoints,
         "inference-component": context.state.components,
+        "transform-job": context.state.transform_jobs,
     }
     kind = kind_of(arn)
     name = arn.partition("/")[2]

@@ -1,0 +1,189 @@
+"""Transform job: every object below a prefix sent through a model, on instances of its own.
+
+Source: CreateTransformJob in the SageMaker API reference.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from hostelry.domain.model import Model
+from hostelry.domain.scope import Scope
+
+HIDDEN_PREFIX = "transform-job/"
+"""Begins the names of transform jobs' endpoints; no client can name one with a slash."""
+VARIANT_NAME = "AllTraffic"
+WHOLE = "$"
+
+
+class TransformJobStatus(Enum):
+    """TransformJobStatus as DescribeTransformJob shows it."""
+
+    IN_PROGRESS = "InProgress"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+
+
+class TransformInputKind(Enum):
+    """S3DataType: what the input's URI names."""
+
+    PREFIX = "S3Prefix"
+    MANIFEST = "ManifestFile"
+
+
+class SplitType(Enum):
+    """How an object is split into records; NONE: the object is one record."""
+
+    NONE = "None"
+    LINE = "Line"
+    RECORD_IO = "RecordIO"
+    TF_RECORD = "TFRecord"
+
+
+class AssembleWith(Enum):
+    """Separator of answers in an output object."""
+
+    NONE = "None"
+    LINE = "Line"
+
+
+class BatchStrategy(Enum):
+    """Number of records in a request."""
+
+    MULTI_RECORD = "MultiRecord"  # as many as fit
+    SINGLE_RECORD = "SingleRecord"
+
+    @property
+    def variable(self) -> str:
+        """The value of SAGEMAKER_BATCH_STRATEGY."""
+        return "MULTI_RECORD" if self is BatchStrategy.MULTI_RECORD else "SINGLE_RECORD"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformInput:
+    """The objects of a job; `uri` is ``s3://bucket/prefix``, or that of the manifest."""
+
+    kind: TransformInputKind
+    uri: str
+    content_type: str | None = None
+    is_gzip: bool = False
+    split_type: SplitType = SplitType.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformOutput:
+    """Where answers go: one object for each input object, below `path` (no trailing slash)."""
+
+    path: str
+    accept: str | None = None
+    assemble_with: AssembleWith = AssembleWith.NONE
+    kms_key_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformProcessing:
+    """What is done with records before they are sent, and with answers before they are kept.
+
+    The filters are JSONPaths; `joins_input` puts each record beside its answer.
+    """
+
+    input_filter: str = WHOLE
+    output_filter: str = WHOLE
+    joins_input: bool = False
+
+    @property
+    def changes_records(self) -> bool:
+        """Whether records or answers are read, rather than passed on as they are."""
+        return self != TransformProcessing()
+
+    @property
+    def changes_answers(self) -> bool:
+        """Whether answers are read."""
+        return self.joins_input or self.output_filter != WHOLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformCapture:
+    """DataCaptureConfig of a job: manifests of what it read and wrote, below `uri`."""
+
+    uri: str
+    kms_key_id: str | None = None
+    adds_inference_id: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformProgress:
+    """What a job has done so far; `objects_total` and `bytes_total` are None until it is known.
+
+    `failed_objects` are counted in `objects` too. Bytes are those of input objects.
+    """
+
+    objects: int = 0
+    objects_total: int | None = None
+    failed_objects: int = 0
+    records: int = 0
+    bytes: int = 0
+    bytes_total: int | None = None
+    at: float | None = None  # when the runner said so, in seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformJob:
+    """A transform job.
+
+    `model` is its own copy, so that the model may be deleted. `strategy`, `max_concurrent` and
+    `max_payload_mb` are None where the request leaves the choice to the container; a
+    `max_payload_mb` of 0 is a payload without a limit. `started_at` is when its endpoint first
+    served. `unserved_since` is when its last copy ceased to serve. `deadline_at` is when the
+    present non-final status ends whatever happens; None in final ones.
+    """
+
+    scope: Scope
+    name: str
+    arn: str
+    created_at: float
+    modified_at: float
+    status: TransformJobStatus
+    model: Model
+    instance_type: str
+    instance_count: int
+    input: TransformInput
+    output: TransformOutput
+    processing: TransformProcessing = TransformProcessing()
+    capture: TransformCapture | None = None
+    strategy: BatchStrategy | None = None
+    max_concurrent: int | None = None
+    max_payload_mb: int | None = None
+    invocation_timeout_s: float = 600.0
+    max_retries: int = 3
+    environment: Mapping[str, str] = field(default_factory=dict)
+    started_at: float | None = None
+    ended_at: float | None = None
+    unserved_since: float | None = None
+    deadline_at: float | None = None
+    failure_reason: str | None = None
+    progress: TransformProgress = TransformProgress()
+    given: Mapping[str, Any]
+
+    @property
+    def endpoint_name(self) -> str:
+        """The name of its hidden endpoint."""
+        return HIDDEN_PREFIX + self.name
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is done for it."""
+        return self.status not in (TransformJobStatus.IN_PROGRESS, TransformJobStatus.STOPPING)
+
+
+def is_hidden(endpoint_name: str) -> bool:
+    """Whether an endpoint is a transform job's, which clients do not see."""
+    return endpoint_name.startswith(HIDDEN_PREFIX)
+
+
+def job_name_of(endpoint_name: str) -> str:
+    """The name of the transform job that a hidden endpoint belongs to."""
+    return endpoint_name.removeprefix(HIDDEN_PREFIX)

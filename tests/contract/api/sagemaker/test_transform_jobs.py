@@ -1,0 +1,439 @@
+"""Transform jobs: what is described, what each request means, and what is refused."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.domain.scope import Scope
+from hostelry.domain.transform_job import (
+    AssembleWith,
+    BatchStrategy,
+    SplitType,
+    TransformCapture,
+    TransformInput,
+    TransformInputKind,
+    TransformJob,
+    TransformJobStatus,
+    TransformOutput,
+    TransformProcessing,
+)
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
+JOB: Mapping[str, Any] = {
+    "TransformJobName": "Job-1",
+    "ModelName": "m",
+    "TransformInput": {
+        "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://in/csv"}}
+    },
+    "TransformOutput": {"S3OutputPath": "s3://out/answers/"},
+    "TransformResources": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 2},
+}
+CSV_INPUT = {"ContentType": "text/csv", "SplitType": "Line"}
+CSV_OUTPUT = {"Accept": "text/csv", "AssembleWith": "Line"}
+SOURCE = ("TransformInput", "DataSource", "S3DataSource")
+
+
+def job_with(*changes: tuple[tuple[str, ...], Any]) -> dict[str, Any]:
+    """JOB with the value at each path replaced, or, of a dictionary, extended."""
+    params = copy.deepcopy(dict(JOB))
+    for path, value in changes:
+        at = params
+        for step in path[:-1]:
+            at = at.setdefault(step, {})
+        old = at.get(path[-1])
+        at[path[-1]] = {**old, **value} if isinstance(old, dict) else value
+    return params
+
+
+def processed(**processing: str) -> dict[str, Any]:
+    """JOB over lines of CSV, with this DataProcessing."""
+    return job_with(
+        (("TransformInput",), CSV_INPUT),
+        (("TransformOutput",), CSV_OUTPUT),
+        (("DataProcessing",), processing),
+    )
+
+
+@pytest.fixture
+def job(state: State, scope: Scope) -> Callable[[], TransformJob]:
+    """The stored job."""
+
+    def stored() -> TransformJob:
+        found = state.transform_jobs.get(scope, "Job-1")
+        assert found is not None
+        return found.value
+
+    return stored
+
+
+def test_a_job_is_described_with_defaults(call: Call, make: Any, clock: ManualClock) -> None:
+    make.model("m")
+    created = call("CreateTransformJob", **JOB)
+    assert created == {"TransformJobArn": ARN + "transform-job/job-1"}
+    shown = call("DescribeTransformJob", TransformJobName="Job-1")
+    source = JOB["TransformInput"]
+    assert shown == {
+        "TransformJobName": "Job-1",
+        "TransformJobArn": ARN + "transform-job/job-1",
+        "TransformJobStatus": "InProgress",
+        "ModelName": "m",
+        "CreationTime": clock.now(),
+        "TransformInput": {**source, "CompressionType": "None", "SplitType": "None"},
+        "TransformOutput": {"S3OutputPath": "s3://out/answers/", "AssembleWith": "None"},
+        "TransformResources": JOB["TransformResources"],
+        "DataProcessing": {"InputFilter": "$", "OutputFilter": "$", "JoinSource": "None"},
+    }
+
+
+def test_every_field_is_kept_and_described(
+    call: Call, make: Any, job: Callable[[], TransformJob]
+) -> None:
+    # api.md 2.6
+    make.model("m")
+    more = {
+        "MaxConcurrentTransforms": 4,
+        "MaxPayloadInMB": 25,
+        "BatchStrategy": "SingleRecord",
+        "Environment": {"THREADS": "2"},
+        "ModelClientConfig": {"InvocationsTimeoutInSeconds": 60, "InvocationsMaxRetries": 0},
+        "DataCaptureConfig": {
+            "DestinationS3Uri": "s3://seen/by/",
+            "KmsKeyId": "key-2",
+            "GenerateInferenceId": True,
+        },
+        "ExperimentConfig": {"ExperimentName": "e", "RunName": "r"},
+    }
+    params = {**processed(InputFilter="$[1:]", OutputFilter="$[0,-1]", JoinSource="Input"), **more}
+    params["TransformInput"]["CompressionType"] = "Gzip"
+    params["TransformOutput"]["KmsKeyId"] = "key"
+    params["TransformResources"] |= {"VolumeKmsKeyId": "key", "TransformAmiVersion": "al2-v1"}
+    call("CreateTransformJob", **params)
+
+    shown = call("DescribeTransformJob", TransformJobName="Job-1")
+    assert {name: shown[name] for name in params} == params
+    found = job()
+    assert found.input == TransformInput(
+        kind=TransformInputKind.PREFIX,
+        uri="s3://in/csv",
+        content_type="text/csv",
+        is_gzip=True,
+        split_type=SplitType.LINE,
+    )
+    assert found.output == TransformOutput(
+        path="s3://out/answers",
+        accept="text/csv",
+        assemble_with=AssembleWith.LINE,
+        kms_key_id="key",
+    )
+    assert found.processing == TransformProcessing(
+        input_filter="$[1:]", output_filter="$[0,-1]", joins_input=True
+    )
+    assert found.capture == TransformCapture(
+        uri="s3://seen/by", kms_key_id="key-2", adds_inference_id=True
+    )
+    assert (found.strategy, found.max_concurrent, found.max_payload_mb) == (
+        BatchStrategy.SINGLE_RECORD,
+        4,
+        25,
+    )
+    assert (found.invocation_timeout_s, found.max_retries) == (60.0, 0)
+    assert (found.instance_type, found.instance_count) == ("ml.m5.xlarge", 2)
+    assert found.environment == {"THREADS": "2"}
+    assert found.model.name == "m"
+
+
+def test_what_the_container_may_choose_is_left_open(
+    call: Call, make: Any, job: Callable[[], TransformJob]
+) -> None:
+    make.model("m")
+    call("CreateTransformJob", **{**JOB, "MaxConcurrentTransforms": 0, "MaxPayloadInMB": 0})
+    found = job()
+    assert (found.strategy, found.max_concurrent) == (None, None)
+    assert found.max_payload_mb == 0, "0 is a payload without a limit, not a default"
+    assert (found.invocation_timeout_s, found.max_retries) == (600.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        pytest.param(
+            job_with((("TransformResources", "InstanceCount"), 100)), None, id="100 instances"
+        ),
+        pytest.param(
+            {**JOB, "MaxConcurrentTransforms": 4, "MaxPayloadInMB": 25},
+            None,
+            id="100 MB in flight",
+        ),
+        pytest.param({**JOB, "MaxPayloadInMB": 100}, None, id="a payload of 100 MB"),
+        pytest.param(
+            {**JOB, "MaxConcurrentTransforms": 50, "MaxPayloadInMB": 0},
+            None,
+            id="payloads without a limit",
+        ),
+        pytest.param(
+            {**JOB, "BatchStrategy": "SingleRecord"},
+            None,
+            id="a strategy for objects that are not split, as in AWS's image examples",
+        ),
+        pytest.param(
+            {**JOB, "MaxPayloadInMB": 101}, "MaxPayloadInMB is 101; at most 100", id="101 MB"
+        ),
+        pytest.param(
+            {**JOB, "MaxConcurrentTransforms": 5, "MaxPayloadInMB": 25},
+            "MaxConcurrentTransforms 5 times MaxPayloadInMB 25 is 125 MB",
+            id="125 MB in flight",
+        ),
+        pytest.param(
+            job_with((SOURCE, {"S3DataType": "AugmentedManifestFile"})),
+            "S3DataType=AugmentedManifestFile is not supported",
+            id="an augmented manifest",
+        ),
+        pytest.param(
+            job_with((SOURCE, {"S3DataType": "Converse"})),
+            "S3DataType=Converse is not supported",
+            id="conversations",
+        ),
+        pytest.param(
+            job_with((SOURCE, {"S3DataType": "ManifestFile"})), None, id="a manifest of one object"
+        ),
+        pytest.param(
+            job_with((SOURCE, {"S3DataType": "ManifestFile", "S3Uri": "s3://in/prefix/"})),
+            "must name the manifest, one object",
+            id="a manifest that is a folder",
+        ),
+        pytest.param(
+            job_with((SOURCE, {"S3Uri": "https://example.com/in"})),
+            'S3Uri "https://example.com/in" is not supported',
+            id="an input elsewhere on the web",
+        ),
+        pytest.param(job_with((SOURCE, {"S3Uri": "s3://in"})), None, id="a whole bucket"),
+        pytest.param(
+            job_with((("TransformOutput", "S3OutputPath"), "https://example.com/x")),
+            "TransformOutput.S3OutputPath",
+            id="an output elsewhere on the web",
+        ),
+        pytest.param(processed(InputFilter="$"), None, id="the whole record"),
+        pytest.param(
+            processed(InputFilter="features"),
+            'DataProcessing.InputFilter "features" is not a JSONPath',
+            id="a filter that is no JSONPath",
+        ),
+        pytest.param(
+            processed(OutputFilter="$..deep"), "is not a JSONPath", id="a recursive descent"
+        ),
+        pytest.param(
+            processed(OutputFilter="$.SageMakerOutput"),
+            "names members, which a row of text/csv does not have",
+            id="a member of a CSV row",
+        ),
+        pytest.param(
+            job_with((("DataProcessing",), {"JoinSource": "Input"})),
+            "TransformInput.ContentType is not given",
+            id="a join of records of unknown type",
+        ),
+        pytest.param(
+            job_with(
+                (("TransformInput",), {"ContentType": "image/png"}),
+                (("DataProcessing",), {"JoinSource": "Input"}),
+            ),
+            "TransformInput.ContentType is image/png",
+            id="a join of pictures",
+        ),
+        pytest.param(
+            job_with(
+                (("TransformInput",), CSV_INPUT),
+                (("TransformOutput",), {**CSV_OUTPUT, "Accept": "application/json"}),
+                (("DataProcessing",), {"JoinSource": "Input"}),
+            ),
+            "needs the same type for both",
+            id="a join of CSV and JSON",
+        ),
+        pytest.param(
+            job_with(
+                (("TransformInput",), CSV_INPUT),
+                (("TransformOutput",), {"Accept": "application/json"}),
+                (("DataProcessing",), {"InputFilter": "$[1:]"}),
+            ),
+            None,
+            id="an input filter before answers that nobody reads",
+        ),
+        pytest.param(
+            job_with(
+                (("TransformInput",), CSV_INPUT),
+                (("TransformOutput",), {"Accept": "text/csv"}),
+                (("DataProcessing",), {"OutputFilter": "$[-1]"}),
+            ),
+            "SplitType is Line and TransformOutput.AssembleWith None",
+            id="rows that would run together",
+        ),
+        pytest.param(
+            job_with(
+                (("TransformInput",), {"ContentType": "text/csv", "SplitType": "RecordIO"}),
+                (("DataProcessing",), {"InputFilter": "$[1:]"}),
+            ),
+            "SplitType RecordIO does not go with DataProcessing",
+            id="a filter of binary records",
+        ),
+        pytest.param(
+            job_with(
+                (("TransformInput",), {"ContentType": "image/png"}),
+                (
+                    ("DataCaptureConfig",),
+                    {"DestinationS3Uri": "s3://c/k", "GenerateInferenceId": True},
+                ),
+            ),
+            "TransformOutput.Accept is image/png",
+            id="inference ids in pictures",
+        ),
+        pytest.param({**JOB, "ModelName": "gone"}, "Could not find model", id="no such model"),
+        pytest.param({**JOB, "ModelName": "many"}, "multi-model container", id="many models"),
+    ],
+)
+def test_rules_of_a_request(
+    call: Call, make: Any, refused: Refused, params: dict[str, Any], expected: str | None
+) -> None:
+    make.model("m")
+    make.model(
+        "many",
+        PrimaryContainer={"Image": "i", "Mode": "MultiModel", "ModelDataUrl": "s3://models/all/"},
+    )
+    if expected is None:
+        call("CreateTransformJob", **params)
+        assert call("ListTransformJobs")["TransformJobSummaries"]
+    else:
+        assert expected in refused("CreateTransformJob", **params)
+        assert call("ListTransformJobs") == {"TransformJobSummaries": []}
+
+
+def test_at_most_a_hundred_instances(call: Call, make: Any) -> None:
+    make.model("m")
+    with pytest.raises(ServiceError) as caught:
+        call("CreateTransformJob", **job_with((("TransformResources", "InstanceCount"), 101)))
+    assert caught.value.code == "ResourceLimitExceeded"
+    assert "TransformResources.InstanceCount is 101; at most 100" in caught.value.message
+
+
+def test_a_name_is_used_once_in_any_case(call: Call, make: Any) -> None:
+    make.model("m")
+    call("CreateTransformJob", **JOB)
+    with pytest.raises(ServiceError) as caught:
+        call("CreateTransformJob", **{**JOB, "TransformJobName": "job-1"})
+    assert (caught.value.code, caught.value.http_status) == ("ResourceInUse", 400)
+    assert "Job name must be unique" in caught.value.message
+
+
+@pytest.mark.parametrize("operation", ["DescribeTransformJob", "StopTransformJob"])
+def test_a_job_that_is_not_there(refused: Refused, operation: str) -> None:
+    # The waiter transform_job_completed_or_stopped ends at a ValidationException.
+    text = refused(operation, TransformJobName="gone")
+    assert text == f'Could not find transform job "{ARN}transform-job/gone".'
+
+
+def test_a_stop_is_answered_at_once_and_again(
+    call: Call, make: Any, clock: ManualClock, job: Callable[[], TransformJob]
+) -> None:
+    make.model("m")
+    call("CreateTransformJob", **JOB)
+    clock.advance(5.0)
+    assert call("StopTransformJob", TransformJobName="Job-1") == {}
+    assert call("StopTransformJob", TransformJobName="Job-1") == {}
+    shown = call("DescribeTransformJob", TransformJobName="Job-1")
+    assert shown["TransformJobStatus"] == "Stopping"
+    deadline_at = job().deadline_at
+    assert deadline_at is not None
+    assert deadline_at < clock.now() + 3600.0, "a stop does not wait for the job's own limit"
+
+
+@pytest.mark.parametrize("status", ["Completed", "Failed", "Stopped"])
+def test_a_job_that_is_over_is_not_stopped(
+    call: Call, make: Any, refused: Refused, change_job: Callable[..., None], status: str
+) -> None:
+    make.model("m")
+    call("CreateTransformJob", **JOB)
+    change_job(status=TransformJobStatus(status))
+    assert f"in status {status}" in refused("StopTransformJob", TransformJobName="Job-1")
+
+
+@pytest.fixture
+def change_job(state: State, scope: Scope) -> Callable[..., None]:
+    """`change_job(**fields)`: what a reconciler does to the job, or the one named by `at`."""
+
+    def change(at: str = "Job-1", **fields: Any) -> None:
+        found = state.transform_jobs.get(scope, at)
+        assert found is not None
+        state.transform_jobs.put(scope, at, replace(found.value, **fields), expect=found.version)
+
+    return change
+
+
+def test_times_and_reason_of_a_failed_job(
+    call: Call, make: Any, clock: ManualClock, change_job: Callable[..., None]
+) -> None:
+    make.model("m")
+    call("CreateTransformJob", **JOB)
+    at = clock.now()
+    change_job(
+        status=TransformJobStatus.FAILED,
+        started_at=at + 1,
+        ended_at=at + 2,
+        failure_reason="x" * 2000,
+    )
+    shown = call("DescribeTransformJob", TransformJobName="Job-1")
+    assert (shown["TransformStartTime"], shown["TransformEndTime"]) == (at + 1, at + 2)
+    assert shown["FailureReason"] == "x" * 1021 + "..."
+    listed = call("ListTransformJobs", StatusEquals="Failed")["TransformJobSummaries"]
+    assert listed == [
+        {
+            "TransformJobName": "Job-1",
+            "TransformJobArn": ARN + "transform-job/job-1",
+            "CreationTime": at,
+            "LastModifiedTime": at,
+            "TransformEndTime": at + 2,
+            "TransformJobStatus": "Failed",
+            "FailureReason": "x" * 1021 + "...",
+        }
+    ]
+
+
+def test_jobs_are_listed_in_pages(call: Call, make: Any, clock: ManualClock) -> None:
+    make.model("m")
+    for name in ("b-x", "a-x", "c-y"):
+        call("CreateTransformJob", **{**JOB, "TransformJobName": name})
+        clock.advance(60.0)
+
+    def found(**params: Any) -> list[str]:
+        rows = call("ListTransformJobs", **params)["TransformJobSummaries"]
+        return [row["TransformJobName"] for row in rows]
+
+    assert found() == ["c-y", "a-x", "b-x"]
+    assert found(SortBy="Name", SortOrder="Ascending") == ["a-x", "b-x", "c-y"]
+    assert found(NameContains="-x") == ["a-x", "b-x"]
+    assert found(StatusEquals="Completed") == []
+    first = call("ListTransformJobs", MaxResults=2)
+    assert found(MaxResults=2, NextToken=first["NextToken"]) == ["b-x"]
+
+
+def test_a_job_is_tagged(call: Call, make: Any) -> None:
+    make.model("m")
+    call("CreateTransformJob", **{**JOB, "Tags": [{"Key": "team", "Value": "a"}]})
+    arn = ARN + "transform-job/job-1"
+    call("AddTags", ResourceArn=arn, Tags=[{"Key": "cost", "Value": "1"}])
+    tags = call("ListTags", ResourceArn=arn)["Tags"]
+    assert {it["Key"]: it["Value"] for it in tags} == {"team": "a", "cost": "1"}
+
+
+def test_the_model_may_be_deleted_while_a_job_runs(
+    call: Call, make: Any, job: Callable[[], TransformJob]
+) -> None:
+    make.model("m")
+    call("CreateTransformJob", **JOB)
+    call("DeleteModel", ModelName="m")
+    assert job().model.containers[0].image == make.image
