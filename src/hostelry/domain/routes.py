@@ -6,6 +6,7 @@ disk, and it has only copies that have proven ready.
 
 from dataclasses import dataclass, field
 
+from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.scope import Scope
@@ -78,7 +79,8 @@ class EndpointRoute:
 
     `failed` are components without a route, whose requests get the reason.
     `takes_components` distinguishes an endpoint without components yet from a model endpoint.
-    `at_zero` is what requests for its variants get while there is no copy.
+    `at_zero` is what requests for its variants get while there is no copy. `async_inference` is set
+    where its requests are queued.
     """
 
     scope: Scope
@@ -88,6 +90,7 @@ class EndpointRoute:
     components: tuple[ComponentRoute, ...] = ()
     failed: tuple[FailedComponent, ...] = ()
     at_zero: AtZero = AtZero.COMPAT
+    async_inference: AsyncInference | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from hostelry.gateway.http.reply import (
     Reply,
     ReplyPhase,
 )
+from hostelry.gateway.http.streamed_body import BodyBrokenError, BodyFeed, StreamedBody
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_IDLE_CONNECTIONS = 256  # per copy
@@ -87,6 +88,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._socket: socket.socket | None = None
         self._paused = False
         self._readiness = select.poll()
+        self._feed: BodyFeed | None = None  # of a streamed body, the connection's only request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The copy accepted."""
@@ -123,6 +125,22 @@ class UpstreamConnection(asyncio.Protocol):
         self._timer = loop.call_later(first_s, self._expire, max(timeouts.total_s - first_s, 0.0))
         return reply
 
+    def stream(self, head: bytes, body: StreamedBody, timeouts: Timeouts) -> Reply:
+        """Send a request whose body comes in pieces; its answer may come before the body's end."""
+        reply = self.send((head, b""), timeouts)
+        self._feed = BodyFeed(body, self._transport.write, self._body_broke)
+        return reply
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is full."""
+        if self._feed is not None:
+            self._feed.pause()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer has room again."""
+        if self._feed is not None:
+            self._feed.resume()
+
     def data_received(self, data: bytes) -> None:
         """Feed the answer; bytes without a request end the connection."""
         reply = self._reply
@@ -139,6 +157,8 @@ class UpstreamConnection(asyncio.Protocol):
         """The copy closed; an answer without a length is whole then, any other is broken."""
         self.usable = False
         self._pool.forget(self)
+        if self._feed is not None:
+            self._feed.stop()
         reply = self._reply
         if reply is None:
             return
@@ -203,6 +223,8 @@ class UpstreamConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Cut the connection now."""
         self.usable = False
+        if self._feed is not None:
+            self._feed.stop()
         self._transport.abort()
 
     def _acked_bytes(self) -> int | None:
@@ -219,13 +241,19 @@ class UpstreamConnection(asyncio.Protocol):
     def _finish(self, reusable: bool) -> None:
         self._disarm()
         if self._reply is not None:
-            self._reply.completed(reusable)
+            was_sent = self._feed is None or self._feed.is_whole
+            self._reply.completed(reusable and was_sent)
 
     def _break(self, reason: str) -> None:
-        self.usable = False
         if self._reply is not None:
             self._reply.failed(BrokenError(reason))
-        self._transport.abort()
+        self.abort()
+
+    def _body_broke(self, error: BodyBrokenError) -> None:
+        """The copy must not take a part of the body for all of it."""
+        if self._reply is not None:
+            self._reply.failed(error)
+        self.abort()
 
     def _expire(self, further_s: float) -> None:
         reply = self._reply
@@ -246,7 +274,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamPool:
-    """Open connections by address, ``http://host:port``; idle ones are cut after `max_idle_s`."""
+    """Open connections by address, ``http://host:port``; cut once idle for `max_idle_s`."""
 
     def __init__(self, max_idle_s: float = MAX_IDLE_S) -> None:
         self._max_idle_s = max_idle_s
@@ -276,6 +304,24 @@ class UpstreamPool:
                     raise
         fresh = await self._connect(address, timeouts.connect_s)
         return await self._send(fresh, parts, timeouts, whole_below_bytes)
+
+    async def stream(
+        self, address: str, head: bytes, body: StreamedBody, timeouts: Timeouts
+    ) -> Reply:
+        """As `send`, for a body in pieces, on a connection of its own.
+
+        Nothing is taken from `body` before the connection is made. A copy may answer before the
+        body's end; then no more is sent once the reply is closed. Raises as `send`, and
+        BodyBrokenError where the body itself breaks off, which cuts the connection.
+        """
+        fresh = await self._connect(address, timeouts.connect_s)
+        reply = fresh.stream(head, body, timeouts)
+        try:
+            await reply.head()
+        except BaseException:
+            reply.close()
+            raise
+        return reply
 
     def keep(self, connection: UpstreamConnection) -> bool:
         """Keep `connection` for a later request; False where enough are kept."""
@@ -334,13 +380,15 @@ class UpstreamPool:
 
     async def _connect(self, address: str, timeout_s: float) -> UpstreamConnection:
         parts = urlsplit(address)
+        is_secure = parts.scheme == "https"
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(
                     lambda: UpstreamConnection(self, address),
                     parts.hostname or "",
-                    parts.port or 80,
+                    parts.port or (443 if is_secure else 80),
+                    ssl=True if is_secure else None,
                 )
         except (OSError, TimeoutError) as error:
             raise ConnectError(f"No connection to {address}: {error or 'timed out'}.") from error

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import httpx
 
+from hostelry.aws.s3_signing import OwnKey
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.clock import SystemClock
@@ -22,7 +23,7 @@ from hostelry.server.s3.admission import (
 )
 from hostelry.server.s3.head import Head, parse_head, write_head
 from hostelry.server.s3.keys import KmsKeys
-from hostelry.server.s3.signing import OwnKey, signed_head
+from hostelry.server.s3.signing import signed_head
 
 Passes = Callable[[Head], Awaitable[bytes]]
 # S3 allows clients a clock that is this wrong.

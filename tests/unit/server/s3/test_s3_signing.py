@@ -9,11 +9,12 @@ from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as Keys
 
+from hostelry.aws.s3_signing import OwnKey
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.base.errors import ServiceError
 from hostelry.server.s3.admission import S3Refusal, Wants, check_can_sign, wants_of
 from hostelry.server.s3.head import Head, parse_head, write_head
-from hostelry.server.s3.signing import OwnKey, signed_head
+from hostelry.server.s3.signing import signed_head
 
 KEY = OwnKey(access_key_id="AKIA", secret_access_key="secret", region="us-east-1")
 PATHS = ["/b/k", "/b/a%20b%2Bc", "/b/%C3%A4/../x//y", "/b/k~_-.", "/b/", "/"]

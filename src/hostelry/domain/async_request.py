@@ -1,0 +1,34 @@
+"""A request of asynchronous inference, from its acceptance to its end."""
+
+from dataclasses import dataclass
+
+from hostelry.domain.scope import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncRequest:
+    """An accepted request; exactly one of `input_uri` and `body` is set.
+
+    `inference_id` is the client's, or a new one. `output_uri` and `failure_uri` are the objects
+    that its end writes. Instants are in seconds since the epoch: past `expires_at` it is not begun.
+    `timeout_s` limits one attempt of a copy.
+    """
+
+    id: str
+    inference_id: str
+    scope: Scope
+    endpoint_name: str
+    input_uri: str | None = None
+    body: bytes | None = None
+    content_type: str | None = None
+    accept: str | None = None
+    custom_attributes: str | None = None
+    output_uri: str
+    failure_uri: str
+    success_topic_arn: str | None = None
+    error_topic_arn: str | None = None
+    include_response_in: tuple[str, ...] = ()
+    kms_key_id: str | None = None
+    accepted_at: float
+    expires_at: float
+    timeout_s: float

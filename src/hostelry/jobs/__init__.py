@@ -1,0 +1,1 @@
+"""Work that outlives its request: queued inference and batch jobs, run against ready copies."""

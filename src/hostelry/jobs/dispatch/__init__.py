@@ -1,0 +1,1 @@
+"""Runs queued requests: object in, copy, object out; delivers notifications, measures."""

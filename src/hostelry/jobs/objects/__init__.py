@@ -1,0 +1,1 @@
+"""Objects of inputs and outputs, streamed from and to the object store."""

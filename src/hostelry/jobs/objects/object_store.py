@@ -1,0 +1,246 @@
+"""Client of the object store on the event loop: streams objects in, puts them in one or many parts.
+
+Signed requests over the gateway's own HTTP client, not boto3 in threads: an object streams with the
+connection's own flow control, nothing is copied between threads, and a small one costs no more
+than its two messages.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+from xml.sax.saxutils import escape
+
+from hostelry.aws.s3_signing import OwnKey, object_target, signed_request_head
+from hostelry.gateway.http.reply import Reply, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError, refusal_of
+
+PART_BYTES = 8 * 1024 * 1024
+MAX_ERROR_BYTES = 64 * 1024
+HASH_IN_THREAD_BYTES = 256 * 1024
+MAX_RESUMES = 5
+PUT_PAUSES_S = (0.1, 0.5, 1.0)
+CALL_TIMEOUTS = Timeouts(total_s=60.0, connect_s=3.0)
+# An object is read as fast as a copy takes it; the attempt has a limit of its own.
+STREAM_TIMEOUTS = Timeouts(total_s=4 * 3600.0, connect_s=3.0, first_byte_s=30.0)
+UPLOAD_ID = re.compile(rb"<UploadId>([^<]+)</UploadId>")
+KMS = "aws:kms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSettings:
+    """What an output object carries besides its bytes."""
+
+    content_type: str | None = None
+    kms_key_id: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the request that makes the object."""
+        found = {"Content-Type": self.content_type or "application/octet-stream"}
+        if self.kms_key_id is not None:
+            found["X-Amz-Server-Side-Encryption"] = KMS
+            found["X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"] = self.kms_key_id
+        return found
+
+
+def split_object_uri(uri: str) -> tuple[str, str]:
+    """Bucket and key of ``s3://bucket/key``; raises ObjectError for anything else."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "s3" or not bucket or not key:
+        raise ObjectError(f'"{uri}" is not the URI of an object, s3://bucket/key')
+    return bucket, key
+
+
+class StoredObject:
+    """One version of an object, open for reading; `close` must be called once."""
+
+    def __init__(self, store: "ObjectStore", uri: str, reply: Reply) -> None:
+        headers = reply.headers
+        self.uri = uri
+        self.size_bytes = int(headers.get("content-length", "0"))
+        self.content_type = headers.get("content-type")
+        self._etag = headers.get("etag", "")
+        self._store = store
+        self._reply = reply
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The object's bytes; a broken connection is replaced, for this very version only."""
+        position = resumes = 0
+        while position < self.size_bytes:
+            try:
+                while (chunk := await self._reply.next_chunk()) is not None:
+                    position += len(chunk)
+                    resumes = 0
+                    yield chunk
+            except UpstreamError as error:
+                resumes += 1
+                if resumes > MAX_RESUMES:
+                    raise ObjectStoreDownError(
+                        f"reading {self.uri} broke off at byte {position}: {error}"
+                    ) from error
+                self._reply.close()
+                pinned = {"If-Match": self._etag} if self._etag else {}
+                self._reply = await self._store.get(
+                    self.uri, {"Range": f"bytes={position}-", **pinned}, 206
+                )
+
+    async def whole(self) -> bytes:
+        """All its bytes; for a small object."""
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    def close(self) -> None:
+        """Take no more of it."""
+        self._reply.close()
+
+
+class ObjectStore:
+    """Objects of one S3 endpoint; used by one event loop.
+
+    Args:
+        url: of the endpoint; objects are addressed path-style.
+        key: signs requests.
+        pool: connections.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, url: str, key: OwnKey, pool: UpstreamPool, now: Callable[[], float]) -> None:
+        parts = urlsplit(url)
+        self._address = f"{parts.scheme}://{parts.netloc}"
+        self._host = parts.netloc
+        self._base = parts.path.rstrip("/")
+        self._key = key
+        self._pool = pool
+        self._now = now
+
+    async def open(self, uri: str) -> StoredObject:
+        """The object, open for reading; raises ObjectError as `errors` has it."""
+        return StoredObject(self, uri, await self.get(uri, {}, 200))
+
+    async def get(self, uri: str, headers: Mapping[str, str], expected: int) -> Reply:
+        """The answer to a GET, its body not read; raises ObjectError for another status."""
+        bucket, key = split_object_uri(uri)
+        reply = await self._send("GET", object_target(bucket, key), headers, b"", STREAM_TIMEOUTS)
+        if reply.status == expected:
+            return reply
+        try:
+            body = await reply.body(MAX_ERROR_BYTES)
+        except UpstreamError as error:
+            raise ObjectStoreDownError(f"reading {uri}: {error}") from error
+        finally:
+            reply.close()
+        raise refusal_of(reply.status, body, f"reading {uri}")
+
+    async def put(self, uri: str, body: bytes, settings: OutputSettings) -> None:
+        """Make the object, of one part; it is visible whole or not at all. Raises ObjectError."""
+        await self._call("PUT", uri, (), settings.headers, body)
+
+    async def begin_upload(self, uri: str, settings: OutputSettings) -> "PartedUpload":
+        """An object of many parts, not visible before `complete`; raises ObjectError."""
+        headers = settings.headers
+        _, answer = await self._call("POST", uri, (("uploads", ""),), headers, b"")
+        found = UPLOAD_ID.search(answer)
+        if found is None:
+            raise ObjectError(f"writing {uri}: the object store gave no upload id")
+        return PartedUpload(self, uri, found.group(1).decode())
+
+    async def call(
+        self, method: str, uri: str, query: Sequence[tuple[str, str]], body: bytes
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Headers and body of the answer to one call of an upload; raises ObjectError."""
+        return await self._call(method, uri, query, {}, body)
+
+    async def _call(
+        self,
+        method: str,
+        uri: str,
+        query: Sequence[tuple[str, str]],
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> tuple[Mapping[str, str], bytes]:
+        """As `call`; repeated after failures of the store, since each of these calls may be."""
+        bucket, key = split_object_uri(uri)
+        target, what = object_target(bucket, key, query), f"writing {uri}"
+        for pause_s in (*PUT_PAUSES_S, None):
+            try:
+                return await self._once(method, target, headers, body, what)
+            except ObjectStoreDownError:
+                if pause_s is None:
+                    raise
+                await asyncio.sleep(pause_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _once(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes, what: str
+    ) -> tuple[Mapping[str, str], bytes]:
+        reply = await self._send(method, target, headers, body, CALL_TIMEOUTS)
+        try:
+            answer = await reply.body(MAX_ERROR_BYTES)
+        except UpstreamError as error:
+            raise ObjectStoreDownError(f"{what}: {error}") from error
+        finally:
+            reply.close()
+        # Completing an upload answers 200 at once, and its failure in the body.
+        if not 200 <= reply.status < 300 or b"<Error>" in answer:
+            status = 500 if 200 <= reply.status < 300 else reply.status
+            raise refusal_of(status, answer, what)
+        return reply.headers, answer
+
+    async def _send(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Timeouts,
+    ) -> Reply:
+        stated = {"Host": self._host, **headers}
+        if method != "GET":
+            stated["Content-Length"] = str(len(body))
+            stated["X-Amz-Content-SHA256"] = await sha256_of(body)
+        head = signed_request_head(method, self._base + target, stated, self._key, self._now())
+        try:
+            return await self._pool.send(self._address, (head, body), timeouts)
+        except UpstreamError as error:
+            raise ObjectStoreDownError(f"{method} {target}: {error}") from error
+
+
+class PartedUpload:
+    """An object under way in parts; ended by `complete` or `abort`."""
+
+    def __init__(self, store: ObjectStore, uri: str, upload_id: str) -> None:
+        self._store = store
+        self._uri = uri
+        self._id = upload_id
+        self._etags: list[str] = []
+
+    async def part(self, body: bytes) -> None:
+        """Add the next part; raises ObjectError."""
+        query = (("partNumber", str(len(self._etags) + 1)), ("uploadId", self._id))
+        headers, _ = await self._store.call("PUT", self._uri, query, body)
+        self._etags.append(headers.get("etag", ""))
+
+    async def complete(self) -> None:
+        """Make the object visible; raises ObjectError."""
+        parts = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag)}</ETag></Part>"
+            for number, etag in enumerate(self._etags, 1)
+        )
+        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        await self._store.call("POST", self._uri, (("uploadId", self._id),), body)
+
+    async def abort(self) -> None:
+        """Drop what was written; raises ObjectError."""
+        await self._store.call("DELETE", self._uri, (("uploadId", self._id),), b"")
+
+
+async def sha256_of(body: bytes) -> str:
+    """The body's SHA-256 in hexadecimal; of a large one computed in a thread."""
+    if len(body) < HASH_IN_THREAD_BYTES:
+        return hashlib.sha256(body).hexdigest()
+    digest = await asyncio.to_thread(hashlib.sha256, body)
+    return digest.hexdigest()

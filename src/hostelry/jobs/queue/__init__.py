@@ -1,0 +1,1 @@
+"""The durable queue of asynchronous requests, and the outbox of their notifications."""

@@ -1,0 +1,61 @@
+"""CloudWatch's metrics of an asynchronous endpoint's queue, as samples. PURE.
+
+metric                         value                                                   zeros
+----------------------------   -----------------------------------------------------   -----
+ApproximateBacklogSize         requests that wait or run                               yes
+ApproximateBacklogSizePer-     the same, divided by the instances that serve; by one   yes
+  Instance                     where none does, so that a policy on it scales from
+                               zero, too
+HasBacklogWithoutCapacity      1 while a request waits and no instance serves          yes
+ApproximateAgeOfOldest-        age in seconds of the oldest request that waits         yes
+  Request
+
+Source: SageMaker developer guide, "Monitoring asynchronous inference endpoints".
+"""
+
+from collections.abc import Iterator
+
+from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample
+
+COUNT, SECONDS = "Count", "Seconds"
+
+
+def backlog_samples(
+    endpoint_name: str,
+    waiting: int,
+    running: int,
+    oldest_at: float | None,
+    instances: int,
+    now: float,
+) -> Iterator[Sample]:
+    """The metrics of one endpoint's queue at `now`; `oldest_at` is of the oldest that waits."""
+    size = waiting + running
+    without_capacity = waiting > 0 and instances == 0
+    age_s = 0.0 if oldest_at is None else max(0.0, now - oldest_at)
+    for name, value, unit in (
+        ("ApproximateBacklogSize", float(size), COUNT),
+        ("ApproximateBacklogSizePerInstance", size / max(1, instances), COUNT),
+        ("HasBacklogWithoutCapacity", float(without_capacity), COUNT),
+        ("ApproximateAgeOfOldestRequest", age_s, SECONDS),
+    ):
+        yield _sample(name, (("EndpointName", endpoint_name),), (value,), unit, now)
+
+
+def variant_sample(
+    name: str, place: tuple[str, str], values: tuple[float, ...], unit: str, now: float
+) -> Sample:
+    """Values of a metric of a variant; `place` is the endpoint's name and the variant's."""
+    endpoint_name, variant_name = place
+    dimensions = (("EndpointName", endpoint_name), ("VariantName", variant_name))
+    return _sample(name, dimensions, values, unit, now)
+
+
+def _sample(
+    name: str,
+    dimensions: tuple[tuple[str, str], ...],
+    values: tuple[float, ...],
+    unit: str,
+    now: float,
+) -> Sample:
+    metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
+    return Sample(metric=metric, at=now, values=values, counts=(1.0,) * len(values), unit=unit)

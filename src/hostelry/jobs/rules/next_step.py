@@ -1,0 +1,77 @@
+"""Next step after a failed attempt at a request: another one, a wait that does not count, its end.
+
+trouble                                                  counts  next
+------------------------------------------------------   ------  ----------------------------------
+no copy takes the request                                no      wait, until it expires
+the object store is down, for input or output            no      wait, until it expires
+the jobs process ends                                    no      at once, by its successor
+the model answers 5xx or 429, breaks off, times out      yes     again, after a pause; else Failed
+the output cannot be written (no bucket, no permission)  yes     again, after a pause; else Failed
+the model answers any other status but 2xx               -       Failed
+the input is missing, denied, too large                  -       Failed
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+MAX_ATTEMPTS = 3
+RETRY_PAUSES_S = (1.0, 5.0)  # after the first attempt, and after the second
+NO_COPY_PAUSE_S = 0.5
+STORE_PAUSE_S = 5.0
+BUSY = 429
+
+
+class Trouble(Enum):
+    """Why an attempt did not end in an output."""
+
+    NO_COPY = "no copy"
+    STORE_DOWN = "object store down"
+    STOPPED = "stopped"
+    MODEL_FAILED = "model failed"
+    TIMED_OUT = "timed out"
+    MODEL_REFUSED = "model refused"
+    NO_INPUT = "no input"
+    NO_OUTPUT = "no output"
+
+
+WAITS_S: Mapping[Trouble, float] = {
+    Trouble.NO_COPY: NO_COPY_PAUSE_S,
+    Trouble.STORE_DOWN: STORE_PAUSE_S,
+    Trouble.STOPPED: 0.0,
+}
+REPEATED = frozenset({Trouble.MODEL_FAILED, Trouble.TIMED_OUT, Trouble.NO_OUTPUT})
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Try again at `at`; `counts` where the attempt was one of `MAX_ATTEMPTS`."""
+
+    at: float
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The request has failed."""
+
+
+def next_step(trouble: Trouble, attempt: int, now: float) -> Later | End:
+    """What follows `trouble` in attempt number `attempt`, the first being 1."""
+    if trouble in WAITS_S:
+        return Later(now + WAITS_S[trouble], counts=False)
+    if trouble in REPEATED and attempt < MAX_ATTEMPTS:
+        return Later(now + RETRY_PAUSES_S[min(attempt, len(RETRY_PAUSES_S)) - 1], counts=True)
+    return End()
+
+
+def trouble_of_status(status: int) -> Trouble | None:
+    """The trouble that a model's answer is; None for 2xx."""
+    if 200 <= status < 300:
+        return None
+    return Trouble.MODEL_FAILED if status >= 500 or status == BUSY else Trouble.MODEL_REFUSED
+
+
+def notify_again_at(attempts: int, now: float) -> float:
+    """When a notification that control did not take `attempts` times is sent again."""
+    return now + min(2.0 ** min(attempts, 10), 60.0)

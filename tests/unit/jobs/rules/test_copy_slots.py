@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+import pytest
+
+from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
+from hostelry.domain.scope import Scope
+from hostelry.jobs.rules.copy_slots import CopyUse, choose_slot, free_slots, num_copies
+
+NOW = 1000.0
+
+
+def variant(name: str, weight: float, *copies: str) -> VariantRoute:
+    routes = tuple(CopyRoute(id=it, address=f"http://{it}") for it in copies)
+    routing = RoutingStrategy.RANDOM
+    return VariantRoute(name=name, weight=weight, routing=routing, copies=routes)
+
+
+def endpoint(*variants: VariantRoute, limit: int = 2) -> EndpointRoute:
+    settings = AsyncInference(output_uri="s3://out/x", max_concurrent_per_instance=limit)
+    return EndpointRoute(
+        scope=Scope("111122223333", "us-west-2"),
+        name="queued",
+        takes_components=False,
+        variants=variants,
+        async_inference=settings,
+    )
+
+
+ONE = endpoint(variant("a", 1, "c1", "c2"))
+TWO = endpoint(variant("a", 1, "c1"), variant("b", 3, "c2"))
+
+
+@pytest.mark.parametrize(
+    ("route", "in_flight", "blocked", "free"),
+    [
+        pytest.param(ONE, {}, {}, 4, id="every copy takes up to the limit"),
+        pytest.param(ONE, {"c1": 1, "c2": 2}, {}, 1, id="less what is in flight"),
+        pytest.param(ONE, {"c1": 5}, {}, 2, id="a copy above a lowered limit takes none"),
+        pytest.param(ONE, {}, {"c1": NOW + 1}, 2, id="a copy that refused is left alone"),
+        pytest.param(ONE, {}, {"c1": NOW}, 4, id="until its time has come"),
+        pytest.param(TWO, {"c1": 1}, {}, 3, id="copies of all variants count"),
+        pytest.param(endpoint(variant("a", 1)), {}, {}, 0, id="without copies there is none"),
+        pytest.param(
+            replace(ONE, async_inference=None), {}, {}, 0, id="an endpoint without a queue has none"
+        ),
+    ],
+)
+def test_free_slots(
+    route: EndpointRoute, in_flight: dict[str, int], blocked: dict[str, float], free: int
+) -> None:
+    assert free_slots(route, CopyUse(in_flight=in_flight, blocked_until=blocked), NOW) == free
+
+
+@pytest.mark.parametrize(
+    ("route", "in_flight", "draw", "chosen"),
+    [
+        pytest.param(ONE, {"c1": 1}, 0.0, ("a", "c2"), id="the copy with the fewest in flight"),
+        pytest.param(ONE, {"c1": 2, "c2": 1}, 0.9, ("a", "c2"), id="below its limit"),
+        pytest.param(ONE, {"c1": 2, "c2": 2}, 0.0, None, id="none where all are full"),
+        pytest.param(TWO, {}, 0.1, ("a", "c1"), id="a variant by its share"),
+        pytest.param(TWO, {}, 0.3, ("b", "c2"), id="and the other by its own"),
+        pytest.param(TWO, {"c2": 2}, 0.3, ("a", "c1"), id="not a variant whose copies are full"),
+    ],
+)
+def test_choose_slot(
+    route: EndpointRoute, in_flight: dict[str, int], draw: float, chosen: tuple[str, str] | None
+) -> None:
+    found = choose_slot(route, CopyUse(in_flight=in_flight, blocked_until={}), NOW, draw)
+    assert (None if found is None else (found.variant_name, found.copy.id)) == chosen
+
+
+def test_copies_of_all_variants_are_counted() -> None:
+    assert (num_copies(ONE), num_copies(TWO), num_copies(endpoint())) == (2, 2, 0)
