@@ -47,6 +47,46 @@ TROUBLES = {
 }
 
 
+class SqliteFile:
+    """One SQLite file, readable by its owner only; thread-safe, every commit is synced.
+
+    Raises StoreRefused where it cannot be opened, StoreUnavailable where a transaction cannot be
+    done now; in both cases nothing was changed.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+        with suppress(OSError):  # the following open reports it
+            # SQLite gives the file's companions the same mode.
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._engine = sqlite_engine(self._path)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the file."""
+        with self._translated(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that is durable at the end of the block, and undone where that raises."""
+        with self._translated(), self._engine.connect() as plain:
+            connection = plain.execution_options(writes=True)
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        """Close every connection; the file is not used again."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            raise store_error(self._path, error) from error
+
+
 class SqliteStore:
     """`Store` in one file, in WAL mode with every commit synced; opened by one control process.
 
@@ -55,21 +95,19 @@ class SqliteStore:
     """
 
     def __init__(self, path: Path | str, *, tombstones_kept: int = TOMBSTONES_KEPT) -> None:
-        self._path = Path(path)
+        self._file = SqliteFile(path)
         self._tombstones_kept = tombstones_kept
         self._changed = threading.Condition()
-        self._make_private()
-        self._engine = sqlite_engine(self._path)
         try:
-            with self._write() as connection:
+            with self._file.write() as connection:
                 migrate(connection)
         except HostelryError:
-            self._engine.dispose()
+            self._file.close()
             raise
 
     def get(self, key: Key) -> Record | None:
         """The record, or None."""
-        with self._read() as connection:
+        with self._file.read() as connection:
             row = connection.execute(sa.select(RECORDS).where(*is_key(key))).one_or_none()
         return None if row is None or row.body is None else record_of(row)
 
@@ -88,19 +126,19 @@ class SqliteStore:
             query = query.where(
                 RECORDS.c.account == scope.account, RECORDS.c.region == scope.region
             )
-        with self._read() as connection:
+        with self._file.read() as connection:
             return sorted(map(record_of, connection.execute(query)), key=by_name)
 
     def changes(self, since: int) -> Sequence[Change]:
         """Every key changed after revision `since`, once, with its present record."""
         query = sa.select(RECORDS).where(RECORDS.c.revision > since).order_by(RECORDS.c.revision)
-        with self._read() as connection:
+        with self._file.read() as connection:
             check_watchable(since, connection.execute(sa.select(COUNTER.c.forgotten)).scalar_one())
             return [change_of(row) for row in connection.execute(query)]
 
     def revision(self) -> int:
         """Revision of the newest write; 0 when there was none."""
-        with self._read() as connection:
+        with self._file.read() as connection:
             return int(connection.execute(sa.select(COUNTER.c.revision)).scalar_one())
 
     def wait(self, since: int, timeout_s: float) -> bool:
@@ -116,11 +154,11 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close every connection; the store is not used again."""
-        self._engine.dispose()
+        self._file.close()
 
     def _replace(self, key: Key, body: bytes | None, expect: int | None) -> int:
         with self._changed:
-            with self._write() as connection:
+            with self._file.write() as connection:
                 revision = next_revision(connection)
                 present = connection.execute(sa.select(RECORDS).where(*is_key(key))).one_or_none()
                 version = None if present is None or present.body is None else present.revision
@@ -130,30 +168,6 @@ class SqliteStore:
                     forget_oldest(connection, self._tombstones_kept)
             self._changed.notify_all()
         return revision
-
-    @contextmanager
-    def _read(self) -> Iterator[Connection]:
-        with self._translated(), self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def _write(self) -> Iterator[Connection]:
-        with self._translated(), self._engine.connect() as plain:
-            connection = plain.execution_options(writes=True)
-            with connection.begin():
-                yield connection
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sa.exc.DBAPIError as error:
-            raise store_error(self._path, error) from error
-
-    def _make_private(self) -> None:
-        """Create the file readable by its owner only; SQLite gives its companions the same mode."""
-        with suppress(OSError):  # the following open reports it
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def sqlite_engine(path: Path) -> Engine:

@@ -1,0 +1,182 @@
+"""Requests as people look at them: listed, shown, tried again, dropped, forgotten in time."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Row
+
+from hostelry.base.errors import HostelryError
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.jobs.queue.durable_queue import DECODER, DurableQueue
+from hostelry.jobs.queue.tables import (
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    OUTBOX,
+    REQUESTS,
+    RUNNING,
+    WAITING,
+)
+
+KEEP_COMPLETED_S = 86_400.0
+KEEP_FAILED_S = 14 * 86_400.0
+KEEP_NOTIFICATIONS_S = 86_400.0
+MAX_FINISHED = 100_000
+SWEEP_AT_ONCE = 10_000
+DEAD = (FAILED, EXPIRED)
+
+
+class RequestStateError(HostelryError):
+    """The request is in a state that does not allow this; the message says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRow:
+    """A request and what became of it; `reason` is of the last failed attempt, or of its end."""
+
+    sequence: int
+    id: str
+    inference_id: str
+    account: str
+    region: str
+    endpoint_name: str
+    state: str
+    attempt: int
+    accepted_at: float
+    expires_at: float
+    finished_at: float | None
+    reason: str | None
+    input_uri: str | None
+    body_bytes: int | None
+    output_uri: str
+    failure_uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFilter:
+    """Rows of an endpoint, in a state; None is any. `before` is a row's `sequence`."""
+
+    endpoint_name: str | None = None
+    state: str | None = None
+    before: int | None = None
+    limit: int = 100
+
+
+class RequestRows:
+    """The rows of a durable queue."""
+
+    def __init__(self, queue: DurableQueue) -> None:
+        self._queue = queue
+        self._file = queue.file
+
+    def list(self, wanted: RowFilter) -> list[RequestRow]:
+        """The rows, the newest first."""
+        query = sa.select(REQUESTS).order_by(REQUESTS.c.sequence.desc()).limit(wanted.limit)
+        if wanted.endpoint_name is not None:
+            query = query.where(REQUESTS.c.endpoint == wanted.endpoint_name)
+        if wanted.state is not None:
+            query = query.where(REQUESTS.c.state == wanted.state)
+        if wanted.before is not None:
+            query = query.where(REQUESTS.c.sequence < wanted.before)
+        with self._file.read() as connection:
+            return [_row_of(row) for row in connection.execute(query)]
+
+    def find(self, name: str) -> RequestRow | None:
+        """The request with this id or inference id, the newest of several; None without one."""
+        named = sa.or_(REQUESTS.c.id == name, REQUESTS.c.inference_id == name)
+        query = sa.select(REQUESTS).where(named).order_by(REQUESTS.c.sequence.desc()).limit(1)
+        with self._file.read() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else _row_of(row)
+
+    def retry(self, request_id: str, now: float) -> None:
+        """Put a failed or expired request back in its place, with its whole time to live.
+
+        Raises RequestStateError where it is in another state, or not there.
+        """
+        with self._file.write() as connection:
+            row = connection.execute(_by_id(request_id)).one_or_none()
+            if row is None or row.state not in DEAD:
+                state = "not there" if row is None else row.state
+                raise RequestStateError(f"{request_id} is {state}: only failed ones are retried")
+            before: AsyncRequest = DECODER.decode(row.request)
+            request = replace(before, expires_at=now + before.expires_at - before.accepted_at)
+            body = msgspec.msgpack.encode(request)
+            self._queue.reserve(1, len(body))
+            values = {
+                "state": WAITING,
+                "attempt": 1,
+                "next_at": now,
+                "expires_at": request.expires_at,
+                "finished_at": None,
+                "reason": None,
+                "request": body,
+            }
+            connection.execute(
+                sa.update(REQUESTS).where(REQUESTS.c.id == request_id).values(values)
+            )
+
+    def drop(self, request_id: str) -> None:
+        """Forget a request that is not running, without output, failure object or notification.
+
+        Raises RequestStateError where it is running, or not there.
+        """
+        with self._file.write() as connection:
+            row = connection.execute(_by_id(request_id)).one_or_none()
+            if row is None or row.state == RUNNING:
+                state = "not there" if row is None else "running: wait for its end"
+                raise RequestStateError(f"{request_id} is {state}")
+            connection.execute(sa.delete(REQUESTS).where(REQUESTS.c.id == request_id))
+        if row.state == WAITING:
+            self._queue.unreserve(1, len(row.request))
+
+    def sweep(self, now: float) -> int:
+        """Forget finished rows and notifications past their time; the number of rows."""
+        finished = REQUESTS.c.finished_at
+        old = sa.or_(
+            sa.and_(REQUESTS.c.state == COMPLETED, finished <= now - KEEP_COMPLETED_S),
+            finished <= now - KEEP_FAILED_S,
+        )
+        with self._file.write() as connection:
+            forgotten = _delete(connection, sa.select(REQUESTS.c.sequence).where(old))
+            newest = sa.select(REQUESTS.c.sequence).where(finished.is_not(None))
+            beyond = newest.order_by(finished.desc(), REQUESTS.c.sequence.desc())
+            forgotten += _delete(connection, beyond.offset(MAX_FINISHED))
+            late = OUTBOX.c.made_at <= now - KEEP_NOTIFICATIONS_S
+            connection.execute(sa.delete(OUTBOX).where(late))
+        return forgotten
+
+
+def _delete(connection: sa.Connection, chosen: sa.Select[Any]) -> int:
+    some = chosen.limit(SWEEP_AT_ONCE).scalar_subquery()
+    return int(
+        connection.execute(sa.delete(REQUESTS).where(REQUESTS.c.sequence.in_(some))).rowcount
+    )
+
+
+def _by_id(request_id: str) -> sa.Select[Any]:
+    return sa.select(REQUESTS).where(REQUESTS.c.id == request_id)
+
+
+def _row_of(row: Row[Any]) -> RequestRow:
+    request = DECODER.decode(row.request)
+    return RequestRow(
+        sequence=row.sequence,
+        id=row.id,
+        inference_id=row.inference_id,
+        account=row.account,
+        region=row.region,
+        endpoint_name=row.endpoint,
+        state=row.state,
+        attempt=row.attempt,
+        accepted_at=row.accepted_at,
+        expires_at=row.expires_at,
+        finished_at=row.finished_at,
+        reason=row.reason,
+        input_uri=request.input_uri,
+        body_bytes=None if request.body is None else len(request.body),
+        output_uri=request.output_uri,
+        failure_uri=request.failure_uri,
+    )
