@@ -7,6 +7,7 @@ from hostelry.autoscaler.capacity import component_id, variant_id
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import Dimension, ScalableTarget, ScalingPolicy
 from hostelry.domain.scope import Scope
+from hostelry.domain.transform_job import is_hidden
 from hostelry.scaling_policy.decision import Capacity
 from hostelry.scaling_policy.responsive.opt_in import RESPONSIVE_TAG, chosen, options_of_tracking
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
@@ -121,6 +122,8 @@ def _resources(state: State) -> list[_Resource]:
     endpoint_arns = {}
     for stored in state.endpoints.list():
         endpoint = stored.value
+        if is_hidden(endpoint.name):
+            continue  # a transform job says how many instances it has
         endpoint_arns[endpoint.scope, endpoint.name] = endpoint.arn
         for variant in endpoint.active.variants:
             if variant.model is None:

@@ -12,6 +12,7 @@ from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at,
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.state import PlatformProcess, control_state, platform_processes
 from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
+from hostelry.cli.transform_text import running_jobs, transform_lines
 
 DECLARED_NOTE = (
     "CPUs, memory and accelerators of instances are those that the instance type declares; "
@@ -90,6 +91,13 @@ def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> 
     if state is None:
         return [CONTROL_SILENT]
     endpoints = state.get("endpoints", [])
+    jobs = [] if alone else running_jobs(state.get("transform_jobs", ()))
     most_alike = sys.maxsize if alone else MOST_ALIKE
-    lines = endpoint_lines(reasons_once(endpoints), SystemClock().now(), most_alike=most_alike)
-    return [*lines, DECLARED_NOTE] if endpoints else lines
+    now = SystemClock().now()
+    lines = (
+        []
+        if jobs and not endpoints
+        else endpoint_lines(reasons_once(endpoints), now, most_alike=most_alike)
+    )
+    lines += transform_lines(jobs, now, most_alike=most_alike)
+    return [*lines, DECLARED_NOTE] if endpoints or jobs else lines

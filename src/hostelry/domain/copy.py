@@ -170,7 +170,8 @@ class Copy:
     `failed_at` when it was first seen FAILED. A draining copy is no longer desired: it leaves the
     routes first, and is stopped when its requests are done or `drain_deadline_at` passes;
     `drain_started_at` is when one that takes requests began to drain. `replaces` is the id of the
-    copy, on another instance, that it replaces once ready.
+    copy, on another instance, that it replaces once ready. `instance_made_at` is when its instance
+    was recorded, which is part of the names of log streams.
     """
 
     scope: Scope
@@ -189,6 +190,7 @@ class Copy:
     drain_started_at: float | None = None
     proven_adapters: frozenset[str] = field(default_factory=frozenset)
     replaces: str | None = None
+    instance_made_at: float = 0.0
 
     @property
     def draining(self) -> bool:

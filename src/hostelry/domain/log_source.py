@@ -9,13 +9,18 @@ from pathlib import Path
 
 from hostelry.domain.copy import Copy, CopySpec, Instance
 from hostelry.domain.scope import Scope
+from hostelry.domain.transform_job import is_hidden, job_name_of
 
 COMPONENT_OWNER = "component/"
+TRANSFORM_GROUP = "/aws/sagemaker/TransformJobs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSource:
-    """A copy, as the source of log events. `component_name` is None on a model endpoint."""
+    """A copy, as the source of log events. `component_name` is None on a model endpoint.
+
+    `instance_made_at` is in seconds since the epoch; only the streams of transform jobs name it.
+    """
 
     scope: Scope
     endpoint_name: str
@@ -23,6 +28,7 @@ class LogSource:
     component_name: str | None
     instance_id: str
     copy_id: str
+    instance_made_at: float = 0.0
 
     @property
     def group(self) -> str:
@@ -34,6 +40,9 @@ class LogSource:
     @property
     def stream(self) -> str:
         """The log stream: that of the instance, or of the copy of a component."""
+        if is_hidden(self.endpoint_name):
+            job_name = job_name_of(self.endpoint_name)
+            return f"{job_name}/{self.instance_id}-{self.instance_made_at:.0f}"
         of_instance = f"{self.variant_name}/{self.instance_id}"
         return of_instance if self.component_name is None else f"{of_instance}/{self.copy_id}"
 
@@ -58,6 +67,7 @@ def source_of(instance: Instance, spec: CopySpec) -> LogSource:
         component_name=owner.removeprefix(COMPONENT_OWNER) if is_component else None,
         instance_id=instance.id,
         copy_id=spec.id,
+        instance_made_at=instance.created_at,
     )
 
 
@@ -70,6 +80,7 @@ def source_of_copy(copy: Copy) -> LogSource:
         component_name=copy.component_name,
         instance_id=copy.instance_id,
         copy_id=copy.spec.id,
+        instance_made_at=copy.instance_made_at,
     )
 
 
@@ -79,5 +90,7 @@ def component_group(component_name: str) -> str:
 
 
 def endpoint_group(endpoint_name: str) -> str:
-    """The log group of a model endpoint."""
+    """The log group of a model endpoint; one for all transform jobs."""
+    if is_hidden(endpoint_name):
+        return TRANSFORM_GROUP
     return f"/aws/sagemaker/Endpoints/{endpoint_name}"

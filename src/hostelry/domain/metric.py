@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 MODEL_NAMESPACE = "AWS/SageMaker"
 ENDPOINT_NAMESPACE = "/aws/sagemaker/Endpoints"
+TRANSFORM_NAMESPACE = "/aws/sagemaker/TransformJobs"
 COMPONENT_NAMESPACE = "/aws/sagemaker/InferenceComponents"
 OWN_NAMESPACE = "Hostelry"
 

@@ -179,6 +179,34 @@ class TransformJob:
         return self.status not in (TransformJobStatus.IN_PROGRESS, TransformJobStatus.STOPPING)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformSnapshot:
+    """The jobs to be run, without their progress; `version` is a digest of them."""
+
+    version: str
+    jobs: tuple[TransformJob, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformProgressReport:
+    """What the runner says of a job that it works on."""
+
+    scope: Scope
+    name: str
+    progress: TransformProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformEnd:
+    """What the runner says of a job that it is done with; `reason` is why it failed."""
+
+    scope: Scope
+    name: str
+    status: TransformJobStatus
+    reason: str | None = None
+    progress: TransformProgress | None = None
+
+
 def is_hidden(endpoint_name: str) -> bool:
     """Whether an endpoint is a transform job's, which clients do not see."""
     return endpoint_name.startswith(HIDDEN_PREFIX)

@@ -6,6 +6,7 @@ from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import LoadKey
+from hostelry.domain.transform_job import is_hidden
 from hostelry.metrics.sagemaker.census import (
     Census,
     ComponentCensus,
@@ -34,18 +35,23 @@ def take_census(
 ) -> Census:
     """The census of every variant and component of the endpoints that serve.
 
+    Those of transform jobs are by themselves, since no request of a client reaches them.
     `facts` has the agents' reports, which are newer than the records for values that change often.
     """
     variants: dict[LoadKey, VariantCensus] = {}
     components: dict[LoadKey, ComponentCensus] = {}
+    transforms: dict[LoadKey, VariantCensus] = {}
     for state in states:
         endpoint = state.endpoint
         if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
             continue
         statuses = _statuses(state, facts)
-        variants.update((it.key, it) for it in _variants(state, endpoint, statuses))
+        mine = transforms if is_hidden(endpoint.name) else variants
+        mine.update((it.key, it) for it in _variants(state, endpoint, statuses))
         components.update((it.key, it) for it in _components(state, endpoint, statuses))
-    return Census(variants=variants, components=components, disk_use=disk_use)
+    return Census(
+        variants=variants, components=components, transforms=transforms, disk_use=disk_use
+    )
 
 
 def _statuses(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> Statuses:

@@ -46,6 +46,7 @@ from hostelry.reconcile.record import (
     writes,
 )
 from hostelry.reconcile.route_board import RouteBoard
+from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.errors import RevisionTooOld
 from hostelry.store.protocol import Change
 from hostelry.store.records import State
@@ -92,6 +93,7 @@ class Reconciler:
 
     def __init__(self, state: State, deps: ReconcilerDeps) -> None:
         self.routes = RouteBoard()
+        self.transforms = TransformJobs(state, deps.clock)
         self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, deps.clock)
         self.instances = Instances(
             deps.fleet, deps.connect, deps.clock, lambda key: self.queue.add(key)
@@ -110,6 +112,7 @@ class Reconciler:
                 tasks.create_task(self.queue.run(NUM_WORKERS))
                 tasks.create_task(self._watch())
                 tasks.create_task(self._resync())
+                tasks.create_task(self.transforms.run())
                 clock = self._deps.clock
                 tasks.create_task(run_again("ending orphans", self.end_orphans, RESYNC_S, clock))
         finally:
@@ -135,6 +138,11 @@ class Reconciler:
             if instance_id not in after.instances:
                 self.instances.forget(instance_id)
         return next_plan_at(after, context)
+
+    def release(self) -> None:
+        """End the long polls of other processes, which would delay an exit."""
+        self.routes.close()
+        self.transforms.board.close()
 
     async def publish(self) -> None:
         """Publish the recorded routes, once every endpoint has been reconciled."""

@@ -12,6 +12,7 @@ from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.scope import Scope
+from hostelry.domain.transform_job import is_hidden
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
 from hostelry.store.records import Records, State
@@ -116,6 +117,11 @@ def load_all(state: State) -> list[EndpointState]:
             )
         )
     return found
+
+
+def visible(states: Iterable[EndpointState]) -> list[EndpointState]:
+    """The endpoints that clients see: all but those of transform jobs."""
+    return [it for it in states if it.endpoint is None or not is_hidden(it.endpoint.name)]
 
 
 def all_keys(state: State) -> set[GroupKey]:

@@ -162,7 +162,7 @@ async def _run(server: ControlServer, listener: socket.socket, reconciler: Recon
 
     def stop() -> None:
         server.should_exit = True
-        reconciler.routes.close()  # ends the gateways' long polls, which would delay the exit
+        reconciler.release()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

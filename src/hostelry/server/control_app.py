@@ -46,11 +46,13 @@ from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.reconciler import Reconciler
-from hostelry.reconcile.record import load_all
+from hostelry.reconcile.record import load_all, visible
+from hostelry.reconcile.transform_overview import transform_overview
 from hostelry.server.home import Credentials
 from hostelry.server.json_response import JsonResponse
 from hostelry.server.load_routes import LoadRoutes
 from hostelry.server.long_poll import answered
+from hostelry.server.transform_routes import TransformRoutes
 from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
 
@@ -101,6 +103,7 @@ def control_app(deps: ControlDeps) -> ASGIApp:
     routes = InternalApi(deps)
     wakes = WakeRoutes(deps.state, deps.wake)
     loads = LoadRoutes(deps.board, deps.clock)
+    transforms = TransformRoutes(deps.reconciler.transforms)
     app = Starlette(
         routes=[
             Route("/internal/routes", routes.routes, methods=["GET"]),
@@ -110,6 +113,9 @@ def control_app(deps: ControlDeps) -> ASGIApp:
             Route("/internal/load", loads.take, methods=["POST"]),
             Route("/internal/wake", wakes.wake, methods=["POST"]),
             Route("/internal/wanted", wakes.wanted, methods=["GET"]),
+            Route("/internal/transform-jobs", transforms.jobs, methods=["GET"]),
+            Route("/internal/transform-jobs/progress", transforms.progress, methods=["POST"]),
+            Route("/internal/transform-jobs/finish", transforms.finish, methods=["POST"]),
             *deps.more_routes,
             # Every other request is an AWS call: `aws` finds its operation, or refuses it.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
@@ -149,11 +155,17 @@ class InternalApi:
         return JsonResponse(snapshot)
 
     async def state(self, request: Request) -> Response:
-        """The data of `hostelry status`: `endpoints`, and the version of the published routes."""
+        """The data of `hostelry status`: `endpoints`, `transform_jobs`, the routes' version."""
         states = await asyncio.to_thread(load_all, self._deps.state)
-        snapshot = self._deps.reconciler.routes.snapshot
+        stored = await asyncio.to_thread(self._deps.state.transform_jobs.list)
+        reconciler = self._deps.reconciler
+        snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
+        progress_of = reconciler.transforms.progress_of
         shown = {
-            "endpoints": overview(states, self._deps.reconciler.instances.facts),
+            "endpoints": overview(visible(states), facts),
+            "transform_jobs": transform_overview(
+                (it.value for it in stored), states, facts, progress_of
+            ),
             "routes_version": None if snapshot is None else snapshot.version,
         }
         return JsonResponse(shown)
@@ -171,7 +183,7 @@ class InternalApi:
 
     def _explained_endpoints(self) -> list[dict[str, Any]]:
         facts = self._deps.reconciler.instances.facts
-        return explained_endpoints(load_all(self._deps.state), facts)
+        return explained_endpoints(visible(load_all(self._deps.state)), facts)
 
     def _answer(
         self, request: HttpRequest, caller: VerifiedCaller, request_id: str, may_wait: bool

@@ -182,4 +182,5 @@ def test_only_a_create_sets_a_status_without_the_tables() -> None:
         ("component.py", "ComponentStatus.CREATING"),
         ("endpoint.py", "EndpointStatus.CREATING"),
         ("transform_spec.py", "TransformJobStatus.IN_PROGRESS"),
+        ("transform.py", "EndpointStatus.CREATING"),
     ]

@@ -248,7 +248,7 @@ class Town:
 
     def pass_once(self) -> None:
         """One pass over every endpoint; instances get its result only if it succeeds."""
-        context = self.context()
+        context, known = self.context(), set[str]()
         for key in sorted(all_keys(self.state), key=str):
             after = one_pass(self.state, key, self.facts(), context)
             for instance_id, desired in desired_by_instance(after, context.now).items():
@@ -261,8 +261,9 @@ class Town:
                         lambda _: None,
                     )
                 self.drivers[instance_id].set_desired(desired)
-            for instance_id in set(self.drivers) - set(after.instances):
-                del self.drivers[instance_id]
+            known |= set(after.instances)
+        for instance_id in set(self.drivers) - known:
+            del self.drivers[instance_id]
 
     def facts(self) -> dict[str, InstanceFacts]:
         return {it: driver.facts for it, driver in self.drivers.items()}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import already_exists, found_in, short_reason
+from hostelry.api.refusals import already_exists, found_in, not_found, short_reason
 from hostelry.api.sagemaker.at_zero import at_zero_of
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of
 from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
@@ -20,6 +20,7 @@ from hostelry.domain.deadline import delete_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.resize import deployment_deadline
 from hostelry.domain.status import Event, next_status
+from hostelry.domain.transform_job import is_hidden
 from hostelry.store.records import Versioned
 
 KIND = "endpoint"
@@ -95,6 +96,7 @@ def list_endpoints(context: CallContext, params: Params) -> Result:
             },
         )
         for endpoint in (stored.value for stored in context.state.endpoints.list(context.scope))
+        if not is_hidden(endpoint.name)
     ]
     shown, following = list_page(context, "ListEndpoints", params, rows)
     return {"Endpoints": shown, **following}
@@ -124,6 +126,8 @@ def delete_endpoint(context: CallContext, params: Params) -> Result:
 
 def find_endpoint(context: CallContext, name: str) -> Versioned[Endpoint]:
     """The endpoint; raises ValidationException where there is none of that name."""
+    if is_hidden(name):
+        raise not_found(context.scope, KIND, name)
     return found_in(context.state.endpoints, context.scope, KIND, name)
 
 

@@ -9,6 +9,7 @@ from hostelry.api.sagemaker.at_zero import at_zero_of, write_at_zero
 from hostelry.api.sagemaker.component_pin import is_pinned, write_pin
 from hostelry.api.tags import read_tags, tag_list, tags_of, tags_without, write_tags
 from hostelry.base.errors import validation_error
+from hostelry.domain.transform_job import is_hidden
 from hostelry.store.records import Records
 
 
@@ -63,7 +64,8 @@ def existing_arn(context: CallContext, arn: str) -> str:
             f'"{arn}" is not a resource that Hostelry can tag; it tags {", ".join(KIND_WORDS)}.'
         )
     stored = context.scope.arn(kind, name)
-    if arn.lower() != stored or not records_of[kind].has_name(context.scope, name):
+    is_ours = kind == "endpoint" and is_hidden(name)
+    if is_ours or arn.lower() != stored or not records_of[kind].has_name(context.scope, name):
         raise validation_error(f'Could not find {KIND_WORDS[kind]} "{arn}".')
     return stored
 

@@ -83,10 +83,14 @@ class VariantCensus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """Everything in service at one instant; `disk_use` is the home disk's, from 0 to 1."""
+    """Everything in service at one instant; `disk_use` is the home disk's, from 0 to 1.
+
+    `transforms` are the instances of transform jobs, which have no requests of clients.
+    """
 
     variants: Mapping[LoadKey, VariantCensus] = field(default_factory=dict)
     components: Mapping[LoadKey, ComponentCensus] = field(default_factory=dict)
+    transforms: Mapping[LoadKey, VariantCensus] = field(default_factory=dict)
     disk_use: float | None = None
 
 
@@ -111,6 +115,9 @@ def with_period(period_s: int, census: Census) -> Census:
     return replace(
         census,
         variants={key: it for key, it in variants if it.metrics.period_s == period_s},
+        transforms={
+            key: it for key, it in census.transforms.items() if it.metrics.period_s == period_s
+        },
         components={
             key: it for key, it in components if metrics_of(key, census).period_s == period_s
         },

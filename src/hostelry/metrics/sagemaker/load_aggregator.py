@@ -20,6 +20,7 @@ from hostelry.base.errors import HostelryError
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
 from hostelry.domain.load_sums import counts_only, side_by_side, without_details
+from hostelry.domain.transform_job import is_hidden
 
 HISTORY_S = 900
 FORGET_EVERY_S = 30
@@ -89,7 +90,8 @@ class LoadAggregator:
             is_new = self._know(report, now)
             if is_new is not None:
                 for load in report.seconds:
-                    self._add(load, now, is_new)
+                    if not is_hidden(load.key.endpoint_name):  # no client's request
+                        self._add(load, now, is_new)
                 self._close(now)
         self._notify()
         return is_new is not None

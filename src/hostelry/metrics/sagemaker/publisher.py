@@ -69,7 +69,8 @@ class Publisher:
     def _measure_use(self, census: Census) -> None:
         """Add the usage of copies, at the end of each period that an endpoint's metrics have."""
         now = self._clock.now()
-        periods = {it.metrics.period_s for it in census.variants.values()}
+        hosts = (*census.variants.values(), *census.transforms.values())
+        periods = {it.metrics.period_s for it in hosts}
         self._use = {it: seen for it, seen in self._use.items() if it in periods}
         for period_s in periods:
             start = int(now // period_s) * period_s

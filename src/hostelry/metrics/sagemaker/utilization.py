@@ -1,14 +1,21 @@
 """Utilization of instances and reservations in per cent, between two censuses.
 
 Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon CloudWatch", tables of
-/aws/sagemaker/Endpoints and /aws/sagemaker/InferenceComponents.
+/aws/sagemaker/Endpoints, /aws/sagemaker/TransformJobs and /aws/sagemaker/InferenceComponents.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
-from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE, Metric, Sample
+from hostelry.domain.metric import (
+    COMPONENT_NAMESPACE,
+    ENDPOINT_NAMESPACE,
+    TRANSFORM_NAMESPACE,
+    Metric,
+    Sample,
+)
+from hostelry.domain.transform_job import job_name_of
 from hostelry.metrics.sagemaker.census import (
     Census,
     ComponentCensus,
@@ -54,6 +61,22 @@ def utilization(at: int, census: Census, used: Used) -> Iterator[ScopedSample]:
         for copy in component.copies if metrics.is_enhanced and component.base is None else ():
             for scoped in _of_container(at, key, component, copy, used):
                 yield paced(scoped, metrics.period_s)
+
+    for key, transform in census.transforms.items():
+        for scoped in _of_transform(at, key, transform, used):
+            yield paced(scoped, transform.metrics.period_s)
+
+
+def _of_transform(
+    at: int, key: LoadKey, transform: VariantCensus, used: Used
+) -> Iterator[ScopedSample]:
+    """Utilization of each instance of a transform job."""
+    job_name = job_name_of(key.endpoint_name)
+    for room in transform.instances:
+        copies = [it for it in transform.copies if it.instance_id == room.id]
+        host = {"Host": f"{job_name}/{room.id}"}
+        for name, value in _of_instance(room, copies, used, takes_components=False):
+            yield key.scope, _sample(TRANSFORM_NAMESPACE, name, host, at, (value,))
 
 
 def _of_variant(
@@ -175,7 +198,8 @@ def _of_copy(
 
 
 def _copies(census: Census) -> Iterable[CopyUsage]:
-    return (copy for variant in census.variants.values() for copy in variant.copies)
+    hosts = (*census.variants.values(), *census.transforms.values())
+    return (copy for variant in hosts for copy in variant.copies)
 
 
 def _sample(

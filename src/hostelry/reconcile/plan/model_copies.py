@@ -96,6 +96,7 @@ def new_copy(
         spec=replace(spec, id=copy_id),
         status=CopyStatus(id=copy_id, phase=CopyPhase.PENDING),
         created_at=context.now,
+        instance_made_at=instance.created_at,
     )
 
 

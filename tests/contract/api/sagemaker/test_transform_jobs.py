@@ -22,6 +22,7 @@ from hostelry.domain.transform_job import (
     TransformOutput,
     TransformProcessing,
 )
+from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.records import State
 
 Call = Callable[..., dict[str, Any]]
@@ -428,6 +429,23 @@ def test_a_job_is_tagged(call: Call, make: Any) -> None:
     call("AddTags", ResourceArn=arn, Tags=[{"Key": "cost", "Value": "1"}])
     tags = call("ListTags", ResourceArn=arn)["Tags"]
     assert {it["Key"]: it["Value"] for it in tags} == {"team": "a", "cost": "1"}
+
+
+def test_clients_do_not_see_the_endpoint_of_a_job(
+    call: Call, make: Any, refused: Refused, state: State, scope: Scope, clock: ManualClock
+) -> None:
+    make.model("m")
+    call("CreateTransformJob", **JOB)
+    TransformJobs(state, clock).one_pass()
+    name = "transform-job/Job-1"
+    assert state.endpoints.get(scope, name) is not None
+    assert call("ListEndpoints") == {"Endpoints": []}
+    arn = f"{ARN}endpoint/{name.lower()}"
+    text = refused("AddTags", ResourceArn=arn, Tags=[{"Key": "hostelry:zero", "Value": "hold"}])
+    assert text == f'Could not find endpoint "{arn}".'
+    for operation in ("DescribeEndpoint", "DeleteEndpoint"):
+        with pytest.raises(AssertionError, match="does not match"):
+            call(operation, EndpointName=name)  # the service model, which every call passes first
 
 
 def test_the_model_may_be_deleted_while_a_job_runs(

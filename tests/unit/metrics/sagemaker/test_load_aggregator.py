@@ -45,6 +45,15 @@ def test_workers_of_one_second_are_added_up_once_all_have_reported_it() -> None:
     assert (both.in_flight_mean, both.in_flight_min, both.in_flight_max) == (2.0, 1, 5)
 
 
+def test_requests_of_a_transform_job_are_no_load_of_an_endpoint() -> None:
+    aggregator = aggregator_of("jobs")
+    hidden = replace(CHAT, endpoint_name="transform-job/nightly", component_name=None)
+    mine = replace(load(T0, arrivals=3), key=hidden)
+    aggregator.take(report("jobs", 3, mine), T0 + 1.01)
+    aggregator.tick(T0 + 60)
+    assert hidden not in set(aggregator.keys())
+
+
 def ended(num: int, least_us: float, most_us: float) -> CopyOutcomes:
     """So many whole answers of a copy."""
     seen = StatisticSet(

@@ -9,7 +9,7 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT, T0
 
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
-from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE
+from hostelry.domain.metric import COMPONENT_NAMESPACE, ENDPOINT_NAMESPACE, TRANSFORM_NAMESPACE
 from hostelry.metrics.sagemaker.census import Census, CopyUsage, Resources
 from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
 
@@ -40,6 +40,23 @@ def test_cpus_are_what_was_spent_between_two_looks(
     copy: CopyUsage, used: Mapping[str, float]
 ) -> None:
     assert cpus_used(census(), later(copy)) == used
+
+
+def test_the_host_of_a_transform_job() -> None:
+    key = LoadKey(scope=MODEL.scope, endpoint_name="transform-job/nightly", variant_name="v")
+    before = census()
+    room = replace(before.variants[MODEL].instances[0], id="i-9")
+    copy = CopyUsage(copy_id="c-9", instance_id="i-9", memory_bytes=room.shape.memory_bytes // 4)
+    hosts = replace(before.variants[MODEL], key=key, instances=(room,), copies=(copy,))
+    found = [
+        (sample.metric.namespace, sample.metric.name, sample.metric.dimensions, sample.values)
+        for _, sample in utilization(T0, Census(transforms={key: hosts}), {"c-9": 0.5})
+    ]
+    host = (("Host", "nightly/i-9"),)
+    assert found == [
+        (TRANSFORM_NAMESPACE, "CPUUtilization", host, (50.0,)),
+        (TRANSFORM_NAMESPACE, "MemoryUtilization", host, (25.0,)),
+    ]
 
 
 def values(name: str, key: LoadKey, used: Mapping[str, float]) -> list[tuple[float, ...]]:

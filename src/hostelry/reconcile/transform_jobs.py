@@ -1,0 +1,159 @@
+"""Transform jobs: their endpoints come up, and end with them.
+
+Level-triggered: every pass looks at all jobs that are not over, and at all hidden endpoints, and
+writes at most one change of each. The job is written before its endpoint, so that a control which
+is killed in between leaves a job that the next pass takes up.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import Conflict
+from hostelry.base.recurring import run_guarded
+from hostelry.domain.copy import Copy, CopyPhase
+from hostelry.domain.scope import Scope
+from hostelry.domain.transform_job import (
+    TransformEnd,
+    TransformJob,
+    TransformProgress,
+    TransformProgressReport,
+    TransformSnapshot,
+    is_hidden,
+    job_name_of,
+)
+from hostelry.reconcile.plan.endpoint_state import is_routable
+from hostelry.reconcile.plan.reasons import copy_failure
+from hostelry.reconcile.plan.transform import (
+    TransformFleet,
+    finished,
+    plan_hidden_endpoint,
+    plan_transform_job,
+)
+from hostelry.reconcile.route_board import SnapshotBoard
+from hostelry.store.records import State, Versioned
+
+WATCH_S = 1.0
+JobKey = tuple[Scope, str]
+
+
+class TransformJobs:
+    """The transform jobs of one control process; `run` until cancelled.
+
+    `board` has the jobs that the runner works on. Their progress is kept in memory while they run,
+    since the runner says it again, and written once they are over.
+    """
+
+    def __init__(self, state: State, clock: Clock) -> None:
+        self.board: SnapshotBoard[TransformSnapshot] = SnapshotBoard()
+        self._state = state
+        self._clock = clock
+        self._followed = -1
+        self._progress: dict[JobKey, TransformProgress] = {}
+
+    async def run(self) -> None:
+        """Watch and drive until cancelled."""
+        while True:
+            if not await run_guarded("driving transform jobs", self._follow):
+                await self._clock.sleep(WATCH_S)
+
+    async def _follow(self) -> None:
+        if self._followed >= 0:
+            await asyncio.to_thread(self._state.store.wait, self._followed, WATCH_S)
+        self._followed = self._state.store.revision()
+        snapshot = await asyncio.to_thread(self.one_pass)
+        self.board.publish(snapshot)
+
+    def one_pass(self) -> TransformSnapshot:
+        """Drive every job by one step, and the jobs to be run then.
+
+        A job that changed meanwhile is left for the next pass.
+        """
+        now, hidden = self._clock.now(), self._hidden_endpoints()
+        running = []
+        for stored in self._state.transform_jobs.list():
+            job = stored.value
+            if job.is_over and (job.scope, job.name) not in hidden:
+                self._progress.pop((job.scope, job.name), None)
+                continue
+            with contextlib.suppress(Conflict):
+                job = self._drive(stored, now)
+            if not job.is_over:
+                running.append(job)
+        return snapshot_of(running)
+
+    def _hidden_endpoints(self) -> set[JobKey]:
+        endpoints = (it.value for it in self._state.endpoints.list())
+        return {(it.scope, job_name_of(it.name)) for it in endpoints if is_hidden(it.name)}
+
+    def _drive(self, stored: Versioned[TransformJob], now: float) -> TransformJob:
+        state, job = self._state, stored.value
+        with state.writing:
+            found = state.endpoints.get(job.scope, job.endpoint_name)
+            endpoint = None if found is None else found.value
+            copies = self._copies_of(job)
+            fleet = TransformFleet(
+                endpoint=endpoint,
+                serves=any(is_routable(it) for it in copies),
+                problem=problem_of(copies),
+            )
+            after = plan_transform_job(job, fleet, now)
+            if after != job:
+                progress = self._progress.get((job.scope, job.name), after.progress)
+                after = replace(after, progress=progress) if after.is_over else after
+                state.transform_jobs.put(job.scope, job.name, after, expect=stored.version)
+            generation = state.store.revision() + 1
+            wanted = plan_hidden_endpoint(after, endpoint, generation, now)
+            if wanted is not None:
+                expect = None if found is None else found.version
+                state.endpoints.put(job.scope, wanted.name, wanted, expect=expect)
+        return after
+
+    def _copies_of(self, job: TransformJob) -> list[Copy]:
+        copies = (it.value for it in self._state.copies.list(job.scope))
+        return [it for it in copies if it.endpoint_name == job.endpoint_name]
+
+    def note(self, report: TransformProgressReport) -> None:
+        """Keep what the runner says of a job."""
+        self._note(report.scope, report.name, report.progress)
+
+    def _note(self, scope: Scope, name: str, progress: TransformProgress) -> None:
+        self._progress[scope, name] = replace(progress, at=self._clock.now())
+
+    def progress_of(self, job: TransformJob) -> TransformProgress:
+        """The job's progress, as it was said last."""
+        return self._progress.get((job.scope, job.name), job.progress)
+
+    def finish(self, end: TransformEnd) -> bool:
+        """Record how a job ended, durably; False where there is none. Again: no change."""
+        scope, name = end.scope, end.name
+        with self._state.writing:
+            found = self._state.transform_jobs.get(scope, name)
+            if found is None:
+                return False
+            job, now = found.value, self._clock.now()
+            progress = end.progress or self.progress_of(job)
+            after = finished(job, end.status, end.reason, replace(progress, at=now), now)
+            if after != job:
+                self._state.transform_jobs.put(scope, name, after, expect=found.version)
+        return True
+
+
+def problem_of(copies: Iterable[Copy]) -> str | None:
+    """Why none of these copies serves, as far as one of them says so."""
+    failed = [it for it in copies if it.status.phase is CopyPhase.FAILED]
+    if failed:
+        return copy_failure(failed[0])
+    return next((it.status.reason for it in copies if it.status.reason), None)
+
+
+def snapshot_of(jobs: Iterable[TransformJob]) -> TransformSnapshot:
+    """The jobs, with a version that is the same for the same jobs."""
+    ordered = tuple(sorted(jobs, key=lambda it: (it.created_at, it.scope.region, it.name)))
+    content = msgspec.json.encode(ordered, order="deterministic")
+    return TransformSnapshot(version=hashlib.sha256(content).hexdigest()[:32], jobs=ordered)

@@ -1,0 +1,103 @@
+"""Transform jobs as text: status lines, the bar, and what a watch shows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli import transform_watch
+from hostelry.cli.transform_text import bar_text, progress_text, transform_lines
+
+NOW = 1_700_000_100.0
+PROGRESS = {
+    "objects": 10,
+    "objects_total": 40,
+    "failed_objects": 0,
+    "records": 5000,
+    "bytes": 1024**2,
+    "bytes_total": 4 * 1024**2,
+    "at": NOW,
+}
+JOB: dict[str, Any] = {
+    "name": "nightly",
+    "status": "InProgress",
+    "failure_reason": None,
+    "created_at": NOW - 130,
+    "started_at": NOW - 100,
+    "ended_at": None,
+    "progress": PROGRESS,
+    "endpoint": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param(
+            {},
+            "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 50.0 records/s, 5m00s left",
+            id="a quarter of the bytes in 100 s leaves 300 s",
+        ),
+        pytest.param({"started_at": None}, "its instances come up; age 2m10s", id="no copy yet"),
+        pytest.param(
+            {"progress": {**PROGRESS, "objects_total": None, "bytes_total": None}},
+            "10 objects, 5,000 records, 1 MiB, 50.0 records/s",
+            id="the input is not listed yet",
+        ),
+        pytest.param(
+            {"progress": {**PROGRESS, "failed_objects": 2}},
+            "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 2 failed, 50.0 records/s, 5m00s left",
+            id="objects that failed",
+        ),
+        pytest.param(
+            {"progress": {**PROGRESS, "bytes": 0, "bytes_total": 0}},
+            "10 of 40 objects, 5,000 records, 0 MiB of 0 MiB, 50.0 records/s, 5m00s left",
+            id="objects without bytes",
+        ),
+        pytest.param(
+            {"status": "Completed", "ended_at": NOW - 50},
+            "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 100.0 records/s",
+            id="one that is over is timed to its end",
+        ),
+    ],
+)
+def test_progress(changes: dict[str, Any], expected: str) -> None:
+    assert progress_text({**JOB, **changes}, NOW) == expected
+
+
+def test_a_bar_is_filled_by_what_is_done() -> None:
+    text = bar_text(JOB, NOW)
+    assert "########......................] " in text.replace(" 25 %", " 25 %")
+    assert " 25 % " in text
+    unknown = {**JOB, "progress": {**PROGRESS, "objects_total": None, "bytes_total": None}}
+    assert "? %" in bar_text(unknown, NOW)
+
+
+def test_status_shows_jobs_that_are_not_over() -> None:
+    over = {**JOB, "name": "old", "status": "Completed"}
+    lines = transform_lines([JOB, over], NOW, most_alike=10)
+    assert lines == [f"transform job nightly  InProgress  {progress_text(JOB, NOW)}", ""]
+
+
+def looks(*seen: Mapping[str, Any] | None) -> Callable[[], Mapping[str, Any] | None]:
+    left = list(seen)
+    return lambda: left.pop(0) if len(left) > 1 else left[0]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transform_watch, "LOOK_EVERY_S", 0.0)
+
+
+def test_a_watch_ends_with_the_job(capsys: pytest.CaptureFixture[str]) -> None:
+    over = {**JOB, "status": "Completed", "ended_at": NOW}
+    found = transform_watch.followed("nightly", looks(JOB, JOB, None, over), on_terminal=False)
+    assert found["status"] == "Completed"
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == ["InProgress", "Completed"]
+
+
+def test_a_watch_does_not_wait_for_a_control_that_is_gone() -> None:
+    with pytest.raises(TerminalError, match="control does not answer"):
+        transform_watch.followed("nightly", looks(None), on_terminal=True)

@@ -1,0 +1,382 @@
+"""Transform jobs come up with their endpoints, and take them away, whatever is killed when."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.reconcile.samples import IMAGE, NOW, SCOPE, model
+from tests.unit.reconcile.test_reconcile_faults import FaultyStore, Killed
+from tests.unit.reconcile.transform_rig import COMPLETED, TransformTown, transform_job
+
+from hostelry.domain.copy import CopyPhase
+from hostelry.domain.deadline import STOP_S, TRANSFORM_S
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.model import Container
+from hostelry.domain.status import Event
+from hostelry.domain.transform_job import (
+    BatchStrategy,
+    TransformEnd,
+    TransformJob,
+    TransformJobStatus,
+    TransformProgress,
+    TransformProgressReport,
+)
+from hostelry.reconcile.census import take_census
+from hostelry.reconcile.plan.transform import (
+    TransformFleet,
+    batch_model,
+    ended,
+    finished,
+    hidden_endpoint,
+    plan_hidden_endpoint,
+    plan_transform_job,
+)
+from hostelry.reconcile.record import load_all, visible
+from hostelry.reconcile.transform_overview import RECENT, transform_overview
+
+IN_PROGRESS, STOPPING = TransformJobStatus.IN_PROGRESS, TransformJobStatus.STOPPING
+COMPLETE, FAILED = TransformJobStatus.COMPLETED, TransformJobStatus.FAILED
+STOPPED = TransformJobStatus.STOPPED
+JOB = transform_job()
+MADE = hidden_endpoint(JOB, 1, NOW)
+SERVES = TransformFleet(endpoint=replace(MADE, status=EndpointStatus.IN_SERVICE), serves=True)
+SILENT = replace(SERVES, serves=False, problem="it crashed")
+LATE = NOW + TRANSFORM_S
+
+
+@pytest.fixture
+def place() -> Iterator[TransformTown]:
+    found = TransformTown()
+    yield found
+    found.town.close()
+
+
+def stopping(**more: Any) -> TransformJob:
+    fields = {"status": STOPPING, "deadline_at": NOW + STOP_S, "started_at": NOW, **more}
+    return transform_job(**fields)
+
+
+@pytest.mark.parametrize(
+    ("job", "fleet", "now", "status", "reason"),
+    [
+        pytest.param(JOB, TransformFleet(), NOW, IN_PROGRESS, None, id="nothing is there yet"),
+        pytest.param(
+            JOB, TransformFleet(endpoint=MADE), NOW, IN_PROGRESS, None, id="instances come up"
+        ),
+        pytest.param(JOB, SERVES, NOW, IN_PROGRESS, None, id="it is being done"),
+        pytest.param(
+            JOB,
+            TransformFleet(
+                endpoint=replace(
+                    MADE, status=EndpointStatus.FAILED, failure_reason="CapacityError: none"
+                )
+            ),
+            NOW,
+            FAILED,
+            "CapacityError: none",
+            id="the instances could not come up",
+        ),
+        pytest.param(JOB, SERVES, LATE, FAILED, "after 28 days", id="it takes too long"),
+        pytest.param(
+            JOB, TransformFleet(), LATE, FAILED, "after 28 days", id="it never began, for too long"
+        ),
+        pytest.param(
+            replace(JOB, unserved_since=NOW),
+            SILENT,
+            NOW + 4000,
+            IN_PROGRESS,
+            None,
+            id="a copy may still come back",
+        ),
+        pytest.param(
+            replace(JOB, unserved_since=NOW),
+            SILENT,
+            NOW + 5000,
+            FAILED,
+            "No copy has served for 5000 s: it crashed",
+            id="no copy came back in time",
+        ),
+        pytest.param(
+            stopping(), SERVES, NOW, STOPPING, None, id="a stop waits for requests under way"
+        ),
+        pytest.param(
+            stopping(), SERVES, NOW + STOP_S, STOPPED, None, id="a stop does not wait forever"
+        ),
+        pytest.param(
+            stopping(started_at=None),
+            TransformFleet(endpoint=MADE),
+            NOW,
+            STOPPED,
+            None,
+            id="stopped before it began",
+        ),
+        pytest.param(stopping(), TransformFleet(), NOW, STOPPED, None, id="nothing is there"),
+        pytest.param(
+            ended(JOB, Event.COMPLETE, NOW), TransformFleet(), LATE, COMPLETE, None, id="it is over"
+        ),
+    ],
+)
+def test_what_becomes_of_a_job(
+    job: TransformJob,
+    fleet: TransformFleet,
+    now: float,
+    status: TransformJobStatus,
+    reason: str | None,
+) -> None:
+    after = plan_transform_job(job, fleet, now)
+    assert after.status is status
+    assert (reason or "") in (after.failure_reason or "")
+    assert (after.failure_reason is None) == (reason is None)
+    assert (after.ended_at is None) == (not after.is_over)
+    assert (after.deadline_at is None) == after.is_over
+    assert plan_transform_job(after, fleet, now) == after, "a second look changes nothing"
+
+
+def test_a_job_starts_once_and_notices_when_no_copy_serves() -> None:
+    first = plan_transform_job(JOB, SERVES, NOW + 5)
+    assert first.started_at == NOW + 5
+    silent = plan_transform_job(first, SILENT, NOW + 9)
+    assert (silent.started_at, silent.unserved_since) == (NOW + 5, NOW + 9)
+    assert plan_transform_job(silent, SILENT, NOW + 20).unserved_since == NOW + 9
+    assert plan_transform_job(silent, SERVES, NOW + 30).unserved_since is None
+
+
+@pytest.mark.parametrize(
+    ("job", "reported", "status"),
+    [
+        pytest.param(JOB, COMPLETE, COMPLETE, id="done"),
+        pytest.param(JOB, FAILED, FAILED, id="failed"),
+        pytest.param(JOB, STOPPED, FAILED, id="a stop that no client asked for"),
+        pytest.param(stopping(), COMPLETE, STOPPED, id="done while it was being stopped"),
+        pytest.param(stopping(), FAILED, STOPPED, id="failed while it was being stopped"),
+        pytest.param(ended(JOB, Event.FAIL, NOW), COMPLETE, FAILED, id="the first end counts"),
+    ],
+)
+def test_the_end_that_the_runner_reports(
+    job: TransformJob, reported: TransformJobStatus, status: TransformJobStatus
+) -> None:
+    after = finished(job, reported, "3 objects failed", TransformProgress(objects=4), NOW + 9)
+    assert after.status is status
+    if not job.is_over:
+        assert after.progress.objects == 4
+        expected = "3 objects failed" if status is FAILED else None
+        assert after.failure_reason == expected
+    assert finished(after, reported, None, None, NOW + 99) == after
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        pytest.param(
+            JOB, {"A": "model", "SAGEMAKER_BATCH": "true"}, id="nothing that was not asked for"
+        ),
+        pytest.param(
+            transform_job(
+                max_payload_mb=0,
+                strategy=BatchStrategy.SINGLE_RECORD,
+                max_concurrent=4,
+                environment={"A": "job", "SAGEMAKER_BATCH": "no"},
+            ),
+            {
+                "A": "job",
+                "SAGEMAKER_BATCH": "true",
+                "SAGEMAKER_MAX_PAYLOAD_IN_MB": "0",
+                "SAGEMAKER_BATCH_STRATEGY": "SINGLE_RECORD",
+                "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "4",
+            },
+            id="what was asked for, and the job's own variables",
+        ),
+    ],
+)
+def test_variables_of_the_model_server(job: TransformJob, expected: dict[str, str]) -> None:
+    # api.md 2.6
+    container = Container(image=IMAGE, environment={"A": "model"})
+    given = replace(job, model=replace(model("m"), containers=(container,)))
+    (found,) = batch_model(given).containers
+    assert found.environment == expected
+
+
+def test_an_endpoint_on_its_way_out_is_left_alone() -> None:
+    over = ended(JOB, Event.COMPLETE, NOW)
+    going = plan_hidden_endpoint(over, MADE, 2, NOW)
+    assert going is not None
+    assert going.status is EndpointStatus.DELETING
+    assert plan_hidden_endpoint(over, going, 2, NOW) is None
+    assert plan_hidden_endpoint(over, None, 2, NOW) is None
+    stuck = replace(going, status=EndpointStatus.FAILED)
+    again = plan_hidden_endpoint(over, stuck, 2, NOW)
+    assert again is not None
+    assert again.status is EndpointStatus.DELETING, "a delete that failed is tried again"
+    assert plan_hidden_endpoint(stopping(), None, 2, NOW) is None, "nothing comes up to be stopped"
+
+
+def test_from_a_record_to_instances_and_back(place: TransformTown) -> None:
+    place.add()
+    place.turn(20)
+    (instances, route) = (place.town.instance_records(), place.town.endpoint_route())
+    assert [it.instance_type for it in instances] == ["ml.small", "ml.small"]
+    assert route is not None
+    assert (route.name, len(route.variants[0].copies)) == ("transform-job/nightly", 2)
+    job = place.job()
+    assert job.started_at is not None
+    assert [it.name for it in place.snapshot.jobs] == ["nightly"]
+
+    assert place.jobs.finish(COMPLETED)
+    assert place.job().status is COMPLETE
+    place.turn(30)
+    assert place.endpoint() is None
+    assert (place.town.instances(), place.snapshot.jobs) == ([], ())
+    assert place.town.fleet.machines == {}
+    assert place.job().ended_at is not None
+
+
+def test_instances_that_cannot_come_up_fail_the_job(place: TransformTown) -> None:
+    place.town.switches.broken_images[IMAGE] = "model.joblib is not there"
+    place.add()
+    place.turn(40)
+    job = place.job()
+    assert job.status is FAILED
+    assert "model.joblib is not there" in (job.failure_reason or "")
+    group = "See the log stream nightly/i-001-1700000000 of group /aws/sagemaker/TransformJobs."
+    assert group in (job.failure_reason or "")
+    place.turn(40)
+    assert (place.endpoint(), place.town.instances()) == (None, [])
+
+
+def test_a_stopped_job_lets_its_runner_finish(place: TransformTown) -> None:
+    place.add()
+    place.turn(20)
+    place.change(status=STOPPING, deadline_at=place.town.clock.now() + STOP_S)
+    place.turn()
+    assert [it.status for it in place.snapshot.jobs] == [STOPPING], "the runner sees it"
+    assert place.jobs.finish(replace(COMPLETED, status=STOPPED))
+    place.turn(30)
+    assert (place.job().status, place.endpoint()) == (STOPPED, None)
+
+
+def test_a_stopped_job_ends_without_a_runner(place: TransformTown) -> None:
+    place.add()
+    place.turn(20)
+    place.change(status=STOPPING, deadline_at=place.town.clock.now() + STOP_S)
+    place.town.clock.advance(STOP_S)
+    place.turn(30)
+    assert (place.job().status, place.endpoint()) == (STOPPED, None)
+
+
+def test_progress_is_known_at_once_and_kept_at_the_end(place: TransformTown) -> None:
+    place.add()
+    place.turn(20)
+    version, revision = place.snapshot.version, place.state.store.revision()
+    progress = TransformProgress(objects=3, objects_total=7, records=12)
+    place.jobs.note(TransformProgressReport(scope=SCOPE, name="nightly", progress=progress))
+    assert place.jobs.progress_of(place.job()).objects == 3
+    assert place.state.store.revision() == revision, "a job's steps are not written one by one"
+    place.turn()
+    assert place.snapshot.version == version, "the runner does not get its own progress back"
+    place.jobs.finish(COMPLETED)
+    place.turn(20)
+    assert place.job().progress.records == 12
+
+
+def test_the_end_of_no_job_is_refused(place: TransformTown) -> None:
+    end = TransformEnd(scope=SCOPE, name="gone", status=COMPLETE)
+    assert not place.jobs.finish(end)
+
+
+def test_jobs_beside_each_other_do_not_meet(place: TransformTown) -> None:
+    place.add(transform_job("a", instance_count=1), transform_job("b", instance_count=1))
+    place.turn(20)
+    assert [it.name for it in place.snapshot.jobs] == ["a", "b"]
+    place.jobs.finish(TransformEnd(scope=SCOPE, name="a", status=COMPLETE))
+    place.turn(60)
+    assert place.endpoint("a") is None
+    assert [it.endpoint_name for it in place.town.instance_records()] == ["transform-job/b"]
+
+
+def test_clients_and_their_metrics_do_not_see_the_endpoint(place: TransformTown) -> None:
+    place.add()
+    place.turn(20)
+    states = load_all(place.state)
+    assert visible(states) == []
+    census = take_census(states, place.town.facts())
+    assert census.variants == {}
+    (found,) = census.transforms.values()
+    assert len(found.instances) == 2
+
+
+def test_status_shows_running_jobs_and_the_last_that_ended(place: TransformTown) -> None:
+    over = ended(JOB, Event.COMPLETE, NOW)
+    place.add(*(replace(over, name=f"old-{it}", created_at=NOW - it) for it in range(30)))
+    place.add()
+    place.turn(20)
+    jobs = [it.value for it in place.state.transform_jobs.list()]
+    shown = transform_overview(
+        jobs, load_all(place.state), place.town.facts(), place.jobs.progress_of
+    )
+    assert len(shown) == RECENT + 1
+    (running,) = (it for it in shown if it["status"] == "InProgress")
+    assert len(running["endpoint"]["copies"]) == 2
+    assert running["progress"]["objects"] == 0
+
+
+def stop_it(place: TransformTown) -> None:
+    now = place.town.clock.now()
+    place.change(status=STOPPING, deadline_at=now + STOP_S, modified_at=now)
+
+
+def finish_it(place: TransformTown) -> None:
+    """The runner is done."""
+    place.jobs.finish(COMPLETED)
+
+
+ENDS: list[Any] = [
+    pytest.param(finish_it, COMPLETE, id="done"),
+    pytest.param(stop_it, STOPPED, id="stopped"),
+]
+
+
+@pytest.mark.parametrize(("end", "status"), ENDS)
+def test_a_control_killed_at_any_write_goes_on(
+    end: Callable[[TransformTown], None], status: TransformJobStatus
+) -> None:
+    fails_at = 1
+    while True:
+        store = FaultyStore(Killed())
+        place = TransformTown(store)
+        place.add()
+        store.fails_at, store.armed = fails_at, True
+        survive(place, lambda it: it.turn(20))
+        survive(place, end)
+        if place.job().status is IN_PROGRESS:
+            end(place)
+        survive(place, lambda it: it.turn(30))
+        place.town.clock.advance(STOP_S)
+        survive(place, lambda it: it.turn(60))
+        assert place.job().status is status, f"after a kill at write {fails_at}"
+        assert (place.endpoint(), place.town.instances()) == (None, [])
+        assert place.town.fleet.machines == {}
+        place.town.close()
+        if store.num_writes < fails_at:
+            return
+        fails_at += 1
+
+
+def survive(place: TransformTown, step: Callable[[TransformTown], None]) -> None:
+    """Do `step`, and where control is killed in it, start control and do it again."""
+    try:
+        step(place)
+    except Killed:
+        place.restart_control()
+        step(place)
+
+
+def test_a_copy_that_is_not_ready_does_not_serve(place: TransformTown) -> None:
+    place.add()
+    place.turn(20)
+    machines = place.town.fleet.machines.values()
+    for machine in machines:
+        for copy_id, status in machine.copies.items():
+            machine.copies[copy_id] = replace(status, phase=CopyPhase.UNHEALTHY, reason="it hangs")
+    place.turn(3)
+    assert place.job().unserved_since is not None
