@@ -62,6 +62,10 @@ class RouteTable:
         """The endpoint of that name, or None."""
         return self._endpoints.get((scope.account, scope.region, name))
 
+    def endpoints(self) -> Iterator[EndpointRoute]:
+        """Every endpoint."""
+        yield from self._endpoints.values()
+
     def component(self, scope: Scope, name: str) -> Destination | None:
         """The inference component of that name, or None."""
         return self._components.get((scope.account, scope.region, name))

@@ -31,6 +31,7 @@ from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.census import CensusTaker
 from hostelry.server.control_app import ControlDeps, control_app
 from hostelry.server.heartbeat import answer_heartbeats
@@ -97,6 +98,7 @@ async def _serve(
                 Scaling(home, config, credentials, state, clock, shape_of, census.take)
             ) as scaling,
         ):
+            asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -113,7 +115,7 @@ async def _serve(
                     root_key=RootKey(home.root_key),
                     logs=logs.store,
                     messaging=scaling.messages.services,
-                    more_routes=scaling.routes,
+                    more_routes=(*scaling.routes, *asynchronous.routes()),
                 )
             )
             await _run(_server(app), listener, reconciler)

@@ -28,6 +28,8 @@ CALL_TIMEOUTS = Timeouts(total_s=60.0, connect_s=3.0)
 STREAM_TIMEOUTS = Timeouts(total_s=4 * 3600.0, connect_s=3.0, first_byte_s=30.0)
 UPLOAD_ID = re.compile(rb"<UploadId>([^<]+)</UploadId>")
 KMS = "aws:kms"
+BUCKET_KNOWN_S = 30.0  # a bucket that was there is not looked for again so soon
+MAX_BUCKETS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,7 @@ class ObjectStore:
         self._key = key
         self._pool = pool
         self._now = now
+        self._seen: dict[str, float] = {}  # buckets that are there, and since when that is known
 
     async def open(self, uri: str) -> StoredObject:
         """The object, open for reading; raises ObjectError as `errors` has it."""
@@ -137,11 +140,13 @@ class ObjectStore:
 
     async def put(self, uri: str, body: bytes, settings: OutputSettings) -> None:
         """Make the object, of one part; it is visible whole or not at all. Raises ObjectError."""
+        await self._check_bucket(uri)
         await self._call("PUT", uri, (), settings.headers, body)
 
     async def begin_upload(self, uri: str, settings: OutputSettings) -> "PartedUpload":
         """An object of many parts, not visible before `complete`; raises ObjectError."""
         headers = settings.headers
+        await self._check_bucket(uri)
         _, answer = await self._call("POST", uri, (("uploads", ""),), headers, b"")
         found = UPLOAD_ID.search(answer)
         if found is None:
@@ -154,6 +159,18 @@ class ObjectStore:
         """Headers and body of the answer to one call of an upload; raises ObjectError."""
         return await self._call(method, uri, query, {}, body)
 
+    async def _check_bucket(self, uri: str) -> None:
+        """Raise NoSuchBucketError; a put alone would have the embedded store make the bucket."""
+        bucket, _ = split_object_uri(uri)
+        now = self._now()
+        if 0.0 <= now - self._seen.get(bucket, 0.0) < BUCKET_KNOWN_S:
+            return
+        target = object_target(bucket, "", (("location", ""),))
+        await self._repeated("GET", target, {}, b"", f"writing {uri}")
+        if len(self._seen) >= MAX_BUCKETS:
+            self._seen.clear()
+        self._seen[bucket] = now
+
     async def _call(
         self,
         method: str,
@@ -162,9 +179,15 @@ class ObjectStore:
         headers: Mapping[str, str],
         body: bytes,
     ) -> tuple[Mapping[str, str], bytes]:
-        """As `call`; repeated after failures of the store, since each of these calls may be."""
+        """As `call`, with `headers`."""
         bucket, key = split_object_uri(uri)
-        target, what = object_target(bucket, key, query), f"writing {uri}"
+        target = object_target(bucket, key, query)
+        return await self._repeated(method, target, headers, body, f"writing {uri}")
+
+    async def _repeated(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes, what: str
+    ) -> tuple[Mapping[str, str], bytes]:
+        """A call, repeated after failures of the store, since each of these calls may be."""
         for pause_s in (*PUT_PAUSES_S, None):
             try:
                 return await self._once(method, target, headers, body, what)

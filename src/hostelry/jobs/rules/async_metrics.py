@@ -13,7 +13,7 @@ ApproximateAgeOfOldest-        age in seconds of the oldest request that waits  
 Source: SageMaker developer guide, "Monitoring asynchronous inference endpoints".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample
 
@@ -38,24 +38,35 @@ def backlog_samples(
         ("HasBacklogWithoutCapacity", float(without_capacity), COUNT),
         ("ApproximateAgeOfOldestRequest", age_s, SECONDS),
     ):
-        yield _sample(name, (("EndpointName", endpoint_name),), (value,), unit, now)
+        yield _sample(name, (("EndpointName", endpoint_name),), {value: 1}, unit, now)
 
 
 def variant_sample(
-    name: str, place: tuple[str, str], values: tuple[float, ...], unit: str, now: float
+    name: str, place: tuple[str, str], values: Mapping[float, int], unit: str, now: float
 ) -> Sample:
-    """Values of a metric of a variant; `place` is the endpoint's name and the variant's."""
+    """Counts by value of a variant's metric; `place` is the endpoint's name and the variant's."""
     endpoint_name, variant_name = place
     dimensions = (("EndpointName", endpoint_name), ("VariantName", variant_name))
     return _sample(name, dimensions, values, unit, now)
 
 
+def rounded(value: float) -> float:
+    """The value with three significant digits, so that times have few distinct values."""
+    return float(f"{max(0.0, value):.3g}")
+
+
 def _sample(
     name: str,
     dimensions: tuple[tuple[str, str], ...],
-    values: tuple[float, ...],
+    values: Mapping[float, int],
     unit: str,
     now: float,
 ) -> Sample:
     metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
-    return Sample(metric=metric, at=now, values=values, counts=(1.0,) * len(values), unit=unit)
+    return Sample(
+        metric=metric,
+        at=now,
+        values=tuple(values),
+        counts=tuple(float(it) for it in values.values()),
+        unit=unit,
+    )

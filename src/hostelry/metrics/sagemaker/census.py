@@ -69,7 +69,8 @@ class ComponentCensus:
 class VariantCensus:
     """A variant in service; `copies` are all copies on its instances.
 
-    `pools` are the instance types of its InstancePools; without pools there are none.
+    `pools` are the instance types of its InstancePools; without pools there are none. `is_async`
+    where its endpoint's requests are queued.
     """
 
     key: LoadKey
@@ -79,6 +80,7 @@ class VariantCensus:
     copies: tuple[CopyUsage, ...] = ()
     metrics: MetricsConfig = DEFAULT_METRICS
     pools: tuple[str, ...] = ()
+    is_async: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

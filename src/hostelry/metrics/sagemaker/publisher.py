@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from hostelry.base.clock import Clock
 from hostelry.domain.load import SecondLoad
 from hostelry.metrics.protocol import MetricWriter
+from hostelry.metrics.sagemaker.async_endpoints import published
 from hostelry.metrics.sagemaker.census import Census, with_period
 from hostelry.metrics.sagemaker.high_resolution import ScopedSample
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
@@ -56,10 +57,11 @@ class Publisher:
             census = self._census()
             while self._closed:
                 second, loads = self._closed.popleft()
-                self._due.extend(self._publication.take(second, loads, census))
+                taken = self._publication.take(second, loads, census)
+                self._due.extend(published(taken, census))
                 self.totals.take(second, loads)
             late = self._aggregator.late()
-            self._due.extend(self._publication.late(late, census))
+            self._due.extend(published(self._publication.late(late, census), census))
             self.totals.take_late(late)
             self._measure_use(census)
         due, self._due = self._due, []

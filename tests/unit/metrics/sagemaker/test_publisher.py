@@ -9,10 +9,12 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT, SCOPE, T0, load, repo
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
+from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import ENDPOINT_NAMESPACE, MODEL_NAMESPACE, Metric, MetricStat, Sample
 from hostelry.domain.metrics_config import MetricsConfig as Metrics
 from hostelry.domain.scope import Scope
+from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.publisher import Publisher
@@ -144,3 +146,23 @@ def test_usage_is_published_once_for_a_period_also_where_the_clock_is_set() -> N
     rig.seconds(20)
     found = rig.use("MemoryUtilization", HOSTS)
     assert found == dict.fromkeys((0, 10, 40, 50, 3610, 3620, 3630), 1.0)
+
+
+def test_an_asynchronous_endpoint_publishes_errors_and_the_models_latency_only() -> None:
+    rig = Rig()
+    found = census()
+    hosts = replace(found.variants[HOSTS], takes_components=False, is_async=True)
+    rig.place = replace(found, variants={HOSTS: hosts}, components={})
+    for second in range(M0, M0 + 61):
+        rig.clock.advance(1)
+        rig.sequence += 1
+        took = Distribution(values=(900.0,), counts=(1,))
+        loads = [load(second, key=HOSTS, arrivals=1, finished=1, model_latency_us=took)]
+        rig.aggregator.take(report("jobs", rig.sequence, *loads), rig.clock.now())
+        rig.publisher.publish()
+    stored = rig.store.find(SCOPE, MetricFilter(namespace=MODEL_NAMESPACE))
+    assert {it.name for it in stored} == {
+        "Invocation4XXErrors",
+        "Invocation5XXErrors",
+        "ModelLatency",
+    }

@@ -1,0 +1,149 @@
+"""Hands out queued requests to free slots of copies, and acts on how each attempt ended."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from hostelry.base.clock import Clock
+from hostelry.base.recurring import run_guarded
+from hostelry.domain.routes import EndpointRoute
+from hostelry.domain.scope import Scope
+from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.dispatch.attempt import AttemptFailedError, CopyAttempts
+from hostelry.jobs.dispatch.endings import RequestEnds
+from hostelry.jobs.dispatch.measurements import TIME_IN_BACKLOG, AsyncMeasurements
+from hostelry.jobs.dispatch.running_requests import LEASE_S, RunningRequests
+from hostelry.jobs.dispatch.slots import CopySlots
+from hostelry.jobs.objects.answer_object import StaleClaimError
+from hostelry.jobs.queue.protocol import Claim, RequestQueue
+from hostelry.jobs.rules.copy_slots import ChosenCopy
+from hostelry.jobs.rules.next_step import Later, Trouble, next_step
+
+log = logging.getLogger(__name__)
+MAX_CLAIMS = 64  # in one transaction
+RETRY_S = 0.5  # after a pass that failed
+DEFECT = "An internal error ended the attempt; the log of the jobs process has its cause."
+
+QueueOf = tuple[Scope, str]  # an endpoint's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchDeps:
+    """What the dispatcher uses; `owner` names this process in its claims."""
+
+    queue: RequestQueue
+    routes: RouteSource
+    slots: CopySlots
+    running: RunningRequests
+    attempts: CopyAttempts
+    ends: RequestEnds
+    measurements: AsyncMeasurements
+    clock: Clock
+    owner: str
+
+
+class AsyncDispatcher:
+    """The loop over queues in which requests may wait; new routes and free slots wake it, too."""
+
+    def __init__(self, deps: DispatchDeps) -> None:
+        self._deps = deps
+        self._waiting: set[QueueOf] = set()
+        self._woken = asyncio.Event()
+        deps.routes.listen(self._woken.set)
+
+    def submitted(self, scope: Scope, endpoint_name: str) -> None:
+        """Requests may wait for this endpoint."""
+        self._waiting.add((scope, endpoint_name))
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Hand out requests until cancelled."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            if not await run_guarded("handing out requests", self._hand_out):
+                await self._deps.clock.sleep(RETRY_S)
+                self._woken.set()
+
+    async def _hand_out(self) -> None:
+        """Fill the free slots of every endpoint with requests that wait."""
+        table = self._deps.routes.table
+        for scope, name in tuple(self._waiting):
+            endpoint = table.endpoint(scope, name)
+            free = 0 if endpoint is None else min(self._deps.slots.free(endpoint), MAX_CLAIMS)
+            if endpoint is None or not free:
+                continue  # new routes, or an ended request, wake this loop
+            await self._fill(endpoint, free)
+
+    async def _fill(self, endpoint: EndpointRoute, free: int) -> None:
+        deps, place = self._deps, (endpoint.scope, endpoint.name)
+        self._waiting.discard(place)  # before the claim: what comes meanwhile is noted again
+        now = deps.clock.now()
+        try:
+            claims = await asyncio.to_thread(
+                deps.queue.claim, *place, deps.owner, free, now, LEASE_S
+            )
+        except BaseException:
+            self._waiting.add(place)
+            raise
+        if len(claims) == free:
+            self.submitted(*place)
+        for claim in claims:
+            deps.running.start(claim, self._process(claim, endpoint, deps.slots.take(endpoint)))
+
+    async def _process(
+        self, claim: Claim, endpoint: EndpointRoute, chosen: ChosenCopy | None
+    ) -> None:
+        """One request, until it is ended or back in the queue."""
+
+        async def attempt() -> None:
+            await self._attempt(claim, endpoint, chosen)
+
+        try:
+            if not await run_guarded(f"request {claim.request.id}", attempt):
+                failure = AttemptFailedError(Trouble.MODEL_FAILED, DEFECT)
+                await run_guarded(
+                    f"the end of request {claim.request.id}",
+                    lambda: self._after(claim, "", failure),
+                )
+        finally:
+            self._woken.set()  # a slot is free
+
+    async def _attempt(
+        self, claim: Claim, endpoint: EndpointRoute, chosen: ChosenCopy | None
+    ) -> None:
+        deps, request = self._deps, claim.request
+        if chosen is None:  # new routes have taken the slot that it was claimed for
+            failure = AttemptFailedError(Trouble.NO_COPY, "No copy took the request.")
+            await self._after(claim, "", failure)
+            return
+        variant_name = chosen.variant_name
+        if claim.attempt == 1:
+            waited_s = deps.clock.now() - request.accepted_at
+            place = (request.scope, request.endpoint_name, variant_name)
+            deps.measurements.took_ms(place, TIME_IN_BACKLOG, waited_s)
+        try:
+            response = await deps.attempts.run(
+                request, endpoint, chosen, lambda: deps.running.is_held(claim)
+            )
+        except StaleClaimError:
+            log.warning("request %s is another owner's by now; its output is left", request.id)
+        except AttemptFailedError as failure:
+            await self._after(claim, variant_name, failure)
+        else:
+            await deps.ends.completed(claim, variant_name, response)
+
+    async def _after(self, claim: Claim, variant_name: str, failure: AttemptFailedError) -> None:
+        """Try again later, or end the request."""
+        deps, request, now = self._deps, claim.request, self._deps.clock.now()
+        step = next_step(failure.trouble, claim.attempt, now)
+        if not isinstance(step, Later):
+            await deps.ends.failed(claim, variant_name, str(failure))
+            return
+        if step.counts:
+            log.info("request %s, attempt %d: %s", request.id, claim.attempt, failure)
+        await asyncio.to_thread(deps.queue.defer, claim, step.at, str(failure), now, step.counts)
+        loop = asyncio.get_running_loop()
+        loop.call_later(
+            max(0.0, step.at - now), self.submitted, request.scope, request.endpoint_name
+        )

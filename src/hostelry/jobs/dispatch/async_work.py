@@ -1,0 +1,141 @@
+"""All work on asynchronous requests in one process, wired: its tasks, and how it is drained."""
+
+import os
+import random
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.aws.s3_signing import OwnKey
+from hostelry.base.clock import Clock, monotonic_s
+from hostelry.base.recurring import run_guarded, run_periodically
+from hostelry.domain.scope import Scope
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.metering.load_backlog import LoadBacklog
+from hostelry.gateway.metering.load_sender import LoadSender
+from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.dispatch.async_dispatcher import AsyncDispatcher, DispatchDeps
+from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts
+from hostelry.jobs.dispatch.control_line import HttpControlLine
+from hostelry.jobs.dispatch.endings import RequestEnds
+from hostelry.jobs.dispatch.measurements import AsyncMeasurements
+from hostelry.jobs.dispatch.metric_reports import REPORT_S, MetricReports
+from hostelry.jobs.dispatch.outbox import Outbox
+from hostelry.jobs.dispatch.queue_watch import QueueWatch
+from hostelry.jobs.dispatch.running_requests import RENEW_S, RunningRequests
+from hostelry.jobs.dispatch.slots import CopySlots
+from hostelry.jobs.objects.answer_object import AnswerWriter
+from hostelry.jobs.objects.object_store import ObjectStore
+from hostelry.jobs.queue.protocol import RequestQueue
+
+WORKER = "jobs"
+WATCH_S = 1.0
+IDLE_S = 20.0  # of connections to the object store and to control
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkPlaces:
+    """Addresses and keys: the object store's, and control's."""
+
+    s3_url: str
+    s3_key: OwnKey
+    control_url: str
+    internal_key: str
+
+
+class AsyncWork:
+    """Works on the requests of `queue`. `meter` is the process's own.
+
+    Args:
+        queue: the requests.
+        routes: ready copies.
+        places: of the object store and of control.
+        meter: measures requests on copies.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        routes: RouteSource,
+        places: WorkPlaces,
+        meter: Meter,
+        clock: Clock,
+    ) -> None:
+        self._copies, self._platform = UpstreamPool(), UpstreamPool(IDLE_S)
+        control = HttpControlLine(self._platform, places.control_url, places.internal_key)
+        store = ObjectStore(places.s3_url, places.s3_key, self._platform, clock.now)
+        measurements = AsyncMeasurements()
+        self._outbox = Outbox(queue, control, routes, measurements, clock)
+        slots = CopySlots(random.Random().random, monotonic_s)
+        attempts = AttemptDeps(
+            store=store,
+            writer=AnswerWriter(store),
+            pool=self._copies,
+            slots=slots,
+            meter=meter,
+            measurements=measurements,
+            now_s=monotonic_s,
+        )
+        self._running = RunningRequests(queue, clock)
+        ends = RequestEnds(queue, store, measurements, clock, self._outbox.wake)
+        self._dispatcher = AsyncDispatcher(
+            DispatchDeps(
+                queue=queue,
+                routes=routes,
+                slots=slots,
+                running=self._running,
+                attempts=CopyAttempts(attempts),
+                ends=ends,
+                measurements=measurements,
+                clock=clock,
+                owner=f"{WORKER}-{os.getpid()}",
+            )
+        )
+        self._watch = QueueWatch(
+            queue, routes, control, ends, measurements, clock, self._dispatcher.submitted
+        )
+        self._reports = MetricReports(measurements, control, clock)
+        self._load = LoadSender(
+            meter,
+            LoadBacklog(WORKER, clock.now()),
+            self._platform,
+            places.control_url,
+            places.internal_key,
+            clock,
+        )
+
+    def submitted(self, scope: Scope, endpoint_name: str) -> None:
+        """Requests of this endpoint are in the queue: begin them where a slot is free."""
+        self._dispatcher.submitted(scope, endpoint_name)
+
+    @property
+    def num_running(self) -> int:
+        """The requests that run now."""
+        return self._running.num_running
+
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """What runs until it is cancelled, by name; none ends by itself."""
+        return {
+            "handing out requests": self._dispatcher.run(),
+            "renewing leases": run_periodically("renewing leases", self._running.renew, RENEW_S),
+            "watching queues": run_periodically("watching queues", self._watch.look, WATCH_S),
+            "sending notifications": self._notify(),
+            "reporting metrics": run_periodically("metrics", self._reports.send, REPORT_S),
+            "reporting load": self._load.run(),
+        }
+
+    async def drain(self, grace_s: float) -> None:
+        """Finish what runs within `grace_s`, and queue the rest again; the tasks are over."""
+        await self._running.drain(grace_s)
+        await run_guarded("the last notifications", self._outbox.send_due)
+        await run_guarded("the last metrics", self._reports.send)
+        await self._load.finish()
+        self._copies.close()
+        self._platform.close()
+
+    async def _notify(self) -> None:
+        while True:
+            await self._outbox.wait()
+            await run_guarded("sending notifications", self._outbox.send_due)

@@ -1,0 +1,257 @@
+"""One attempt at a request: its input goes to a copy, the copy's answer to the output object."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from hostelry.base.errors import HostelryError
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.load import LoadKey
+from hostelry.domain.routes import EndpointRoute
+from hostelry.gateway.balancing.load_balancer import head_end
+from hostelry.gateway.handlers.invocation_head import post_head
+from hostelry.gateway.handlers.model_error import answered_with_error, gave_no_answer
+from hostelry.gateway.http.reply import (
+    ConnectError,
+    DeadlineError,
+    Reply,
+    TooLargeError,
+    UpstreamError,
+)
+from hostelry.gateway.http.streamed_body import BodyBrokenError
+from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+from hostelry.gateway.metering.meter import Measurement, Meter
+from hostelry.gateway.route_table import Destination
+from hostelry.jobs.dispatch.measurements import (
+    DOWNLOAD_FAILURES,
+    DOWNLOAD_LATENCY,
+    UPLOAD_FAILURES,
+    UPLOAD_LATENCY,
+    AsyncMeasurements,
+    Place,
+)
+from hostelry.jobs.dispatch.request_input import OpenInput, open_input
+from hostelry.jobs.dispatch.slots import CopySlots
+from hostelry.jobs.objects.answer_object import AnswerWriter
+from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
+from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
+from hostelry.jobs.rules.copy_slots import ChosenCopy
+from hostelry.jobs.rules.messages import Response
+from hostelry.jobs.rules.next_step import Trouble, trouble_of_status
+
+MAX_ERROR_BYTES = 1024 * 1024
+FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpointAsync")
+Agree = Callable[[], Awaitable[bool]]
+
+
+class AttemptFailedError(HostelryError):
+    """The attempt gave no output, by `trouble`; the text is the reason that the client is given."""
+
+    def __init__(self, trouble: Trouble, reason: str) -> None:
+        super().__init__(reason)
+        self.trouble = trouble
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDeps:
+    """What attempts use: `pool` has connections to copies, `now_s` never goes back."""
+
+    store: ObjectStore
+    writer: AnswerWriter
+    pool: UpstreamPool
+    slots: CopySlots
+    meter: Meter
+    measurements: AsyncMeasurements
+    now_s: Callable[[], float]
+
+
+class CopyAttempts:
+    """Runs attempts."""
+
+    def __init__(self, deps: AttemptDeps) -> None:
+        self._deps = deps
+
+    async def run(
+        self, request: AsyncRequest, endpoint: EndpointRoute, chosen: ChosenCopy, may_publish: Agree
+    ) -> Response:
+        """The output that was written. `chosen` is a slot, which is given back.
+
+        Raises AttemptFailedError, and StaleClaimError where `may_publish` did not agree.
+        """
+        attempt = CopyAttempt(self._deps, request, endpoint, chosen)
+        try:
+            return await attempt.run(may_publish)
+        finally:
+            attempt.end()
+
+
+class CopyAttempt:
+    """One attempt under way; `end` must be called once."""
+
+    def __init__(
+        self,
+        deps: AttemptDeps,
+        request: AsyncRequest,
+        endpoint: EndpointRoute,
+        chosen: ChosenCopy,
+    ) -> None:
+        self._deps = deps
+        self._request = request
+        self._endpoint = endpoint
+        self._chosen: ChosenCopy | None = chosen
+        self._variant_name = chosen.variant_name
+        self._measured: Measurement | None = None
+
+    @property
+    def _place(self) -> Place:
+        return self._endpoint.scope, self._endpoint.name, self._variant_name
+
+    async def run(self, may_publish: Agree) -> Response:
+        """Bring the input to a copy, and its answer to the output."""
+        given = await self._open()
+        try:
+            reply = await self._send(given)
+            try:
+                return await self._take(reply, may_publish)
+            finally:
+                reply.close()
+        finally:
+            given.close()  # not before: a copy may answer while it still reads
+
+    def end(self) -> None:
+        """Give back the slot, and end the measurement."""
+        if self._chosen is not None:
+            self._deps.slots.give_back(self._chosen)
+            self._chosen = None
+        if self._measured is not None:
+            self._measured.end()
+
+    async def _open(self) -> OpenInput:
+        deps, began_s = self._deps, self._deps.now_s()
+
+        def came() -> None:
+            deps.measurements.took_us(self._place, DOWNLOAD_LATENCY, deps.now_s() - began_s)
+
+        try:
+            return await open_input(deps.store, self._request, came)
+        except ObjectError as error:
+            raise self._no_input(error) from error
+
+    def _no_input(self, error: ObjectError) -> AttemptFailedError:
+        self._deps.measurements.count(self._place, DOWNLOAD_FAILURES)
+        is_down = isinstance(error, ObjectStoreDownError)
+        return AttemptFailedError(Trouble.STORE_DOWN if is_down else Trouble.NO_INPUT, str(error))
+
+    async def _send(self, given: OpenInput) -> Reply:
+        """The head of a copy's answer; a copy that refuses the connection is followed by others."""
+        while self._chosen is not None:
+            try:
+                return await self._send_to(self._chosen, given)
+            except ConnectError:
+                self._deps.slots.refused(self._chosen)
+                self._deps.slots.give_back(self._chosen)
+                self._chosen = self._deps.slots.take(self._endpoint)
+            except BodyBrokenError as error:
+                if isinstance(error.cause, ObjectError):
+                    raise self._no_input(error.cause) from error
+                raise self._no_answer(error) from error
+            except UpstreamError as error:
+                raise self._no_answer(error) from error
+        raise AttemptFailedError(Trouble.NO_COPY, "No copy took the request.")
+
+    async def _send_to(self, chosen: ChosenCopy, given: OpenInput) -> Reply:
+        self._variant_name = chosen.variant_name
+        if self._measured is not None:
+            self._measured.end()
+        self._measured = self._deps.meter.begin(self._key)
+        self._measured.chosen(chosen.copy.id, self._deps.slots.on(chosen.copy.id))
+        head = self._head(given) + head_end(chosen.copy.key)
+        timeouts = Timeouts(total_s=self._request.timeout_s)
+        address, pool = chosen.copy.address, self._deps.pool
+        if not given.is_streamed:
+            return await pool.send(address, (head, given.body or b""), timeouts)
+        return await pool.stream(address, head, given.streamed(), timeouts)
+
+    def _head(self, given: OpenInput) -> bytes:
+        request = self._request
+        content_type = request.content_type or given.content_type
+        return post_head(
+            "/invocations",
+            given.size_bytes,
+            (
+                FORWARDED,
+                ("Content-Type", content_type or "application/octet-stream"),
+                ("Accept", request.accept),
+                ("X-Amzn-SageMaker-Custom-Attributes", request.custom_attributes),
+                ("X-Amzn-SageMaker-Inference-Id", request.inference_id),
+                ("x-request-id", request.id),
+            ),
+        )
+
+    async def _take(self, reply: Reply, may_publish: Agree) -> Response:
+        trouble = trouble_of_status(reply.status)
+        if trouble is not None:
+            raise await self._refused(trouble, reply)
+        request, deps, began_s = self._request, self._deps, self._deps.now_s()
+        content_type = reply.headers.get("content-type")
+
+        async def agree() -> bool:
+            nonlocal began_s
+            if self._measured is not None:
+                self._measured.answered()
+            began_s = deps.now_s()
+            return await may_publish()
+
+        settings = OutputSettings(content_type=content_type, kms_key_id=request.kms_key_id)
+        try:
+            body = await deps.writer.write(request.output_uri, reply, settings, agree)
+        except ObjectError as error:
+            deps.measurements.count(self._place, UPLOAD_FAILURES)
+            is_down = isinstance(error, ObjectStoreDownError)
+            lost = Trouble.STORE_DOWN if is_down else Trouble.NO_OUTPUT
+            raise AttemptFailedError(lost, str(error)) from error
+        except UpstreamError as error:
+            raise self._no_answer(error) from error
+        deps.measurements.took_us(self._place, UPLOAD_LATENCY, deps.now_s() - began_s)
+        return Response(location=request.output_uri, content_type=content_type, body=body)
+
+    async def _refused(self, trouble: Trouble, reply: Reply) -> AttemptFailedError:
+        try:
+            body = await reply.body(MAX_ERROR_BYTES)
+        except TooLargeError as error:
+            body = str(error).encode()
+        except UpstreamError as error:
+            return self._no_answer(error)
+        if self._measured is not None:
+            self._measured.answered()
+            self._measured.refused_by_model(reply.status)
+        reason = answered_with_error(self._destination, reply.status, body).message
+        return AttemptFailedError(trouble, reason)
+
+    def _no_answer(self, error: UpstreamError) -> AttemptFailedError:
+        if self._measured is not None:
+            self._measured.got_no_answer()
+        is_late = isinstance(error, DeadlineError)
+        reason = gave_no_answer(self._destination, error).message
+        return AttemptFailedError(Trouble.TIMED_OUT if is_late else Trouble.MODEL_FAILED, reason)
+
+    @property
+    def _key(self) -> LoadKey:
+        return LoadKey(
+            scope=self._endpoint.scope,
+            endpoint_name=self._endpoint.name,
+            variant_name=self._variant_name,
+        )
+
+    @property
+    def _destination(self) -> Destination:
+        """The variant, for the words of its errors."""
+        return Destination(
+            scope=self._endpoint.scope,
+            endpoint_name=self._endpoint.name,
+            variant_name=self._variant_name,
+            component_name=None,
+            routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
+            copies=(),
+            key=self._key,
+        )

@@ -1,0 +1,145 @@
+"""Ends of requests: the failure object, the row's end with its notification, the counts."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from hostelry.base.clock import Clock
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.jobs.dispatch.measurements import (
+    EXPIRED,
+    FAILURES,
+    PROCESSED,
+    TOTAL_TIME,
+    AsyncMeasurements,
+)
+from hostelry.jobs.objects.errors import ObjectError
+from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
+from hostelry.jobs.queue.protocol import (
+    Claim,
+    Notification,
+    Outcome,
+    RequestCompleted,
+    RequestExpired,
+    RequestFailed,
+    RequestQueue,
+)
+from hostelry.jobs.rules.messages import (
+    FAILURE_CONTENT_TYPE,
+    Response,
+    expired_reason,
+    failure_message,
+    success_message,
+)
+
+log = logging.getLogger(__name__)
+
+
+class RequestEnds:
+    """Ends requests; each call returns once the end is durable.
+
+    Args:
+        queue: has the requests.
+        store: has failure objects.
+        measurements: counts ends.
+        clock: dates them.
+        notified: is called when a notification may wait in the outbox.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        store: ObjectStore,
+        measurements: AsyncMeasurements,
+        clock: Clock,
+        notified: Callable[[], None],
+    ) -> None:
+        self._queue = queue
+        self._store = store
+        self._measurements = measurements
+        self._clock = clock
+        self._notified = notified
+
+    async def completed(self, claim: Claim, variant_name: str, response: Response) -> None:
+        """The output is written."""
+        request, now = claim.request, self._clock.now()
+        message = success_message(request, response, now)
+        letter = _notification(claim, request.success_topic_arn, message)
+        if await self._end(claim, RequestCompleted(), now, letter):
+            self._count(request, variant_name, (PROCESSED,), now)
+
+    async def failed(self, claim: Claim, variant_name: str, reason: str) -> None:
+        """The request failed for good."""
+        names = (PROCESSED, FAILURES)
+        await self._fail(claim, variant_name, reason, RequestFailed(reason), names)
+
+    async def expired(self, claim: Claim, variant_name: str) -> None:
+        """The request was not begun in time."""
+        reason = expired_reason(claim.request)
+        await self._fail(claim, variant_name, reason, RequestExpired(), (EXPIRED,))
+
+    async def _fail(
+        self,
+        claim: Claim,
+        variant_name: str,
+        reason: str,
+        outcome: Outcome,
+        names: tuple[str, ...],
+    ) -> None:
+        request = claim.request
+        response = await self._failure_object(request, reason)
+        now = self._clock.now()
+        message = failure_message(request, response, reason, now)
+        letter = _notification(claim, request.error_topic_arn, message)
+        if await self._end(claim, outcome, now, letter):
+            log.info("async request %s of %s: %s", request.id, request.endpoint_name, reason)
+            self._count(request, variant_name, names, now)
+
+    async def _failure_object(self, request: AsyncRequest, reason: str) -> Response:
+        """The failure object; without a location where it cannot be written."""
+        body = reason.encode()
+        settings = OutputSettings(content_type=FAILURE_CONTENT_TYPE, kms_key_id=request.kms_key_id)
+        try:
+            if request.failure_uri:
+                await self._store.put(request.failure_uri, body, settings)
+        except ObjectError as error:
+            log.warning("the failure of request %s is in no object: %s", request.id, error)
+            return Response(location="", content_type=None, body=body)
+        return Response(location=request.failure_uri, content_type=FAILURE_CONTENT_TYPE, body=body)
+
+    async def _end(
+        self, claim: Claim, outcome: Outcome, now: float, letter: tuple[Notification, ...]
+    ) -> bool:
+        ended = await asyncio.to_thread(self._queue.complete, claim, outcome, now, letter)
+        if not ended:
+            log.info("request %s was ended by another owner", claim.request.id)
+        elif letter:
+            self._notified()
+        return ended
+
+    def _count(
+        self, request: AsyncRequest, variant_name: str, names: tuple[str, ...], now: float
+    ) -> None:
+        place = (request.scope, request.endpoint_name, variant_name)
+        for name in names:
+            self._measurements.count(place, name)
+        self._measurements.took_ms(place, TOTAL_TIME, now - request.accepted_at)
+
+
+def _notification(
+    claim: Claim, topic_arn: str | None, message: str | None
+) -> tuple[Notification, ...]:
+    """The notification, its id fixed by the request, so that a repeat is known as one."""
+    if topic_arn is None or message is None:
+        return ()
+    request = claim.request
+    return (
+        Notification(
+            id=request.id,
+            topic_arn=topic_arn,
+            subject=None,
+            message=message,
+            scope=request.scope,
+            endpoint_name=request.endpoint_name,
+        ),
+    )

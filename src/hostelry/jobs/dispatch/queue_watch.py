@@ -1,0 +1,108 @@
+"""Watch over the queues: lost leases, expired requests, deleted endpoints, backlog metrics."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from hostelry.base.clock import Clock
+from hostelry.domain.async_metrics import ScopedMetric
+from hostelry.domain.scope import Scope
+from hostelry.gateway.route_table import RouteTable
+from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
+from hostelry.jobs.dispatch.endings import RequestEnds
+from hostelry.jobs.dispatch.measurements import AsyncMeasurements
+from hostelry.jobs.dispatch.running_requests import LEASE_S
+from hostelry.jobs.queue.protocol import Backlog, Claim, RequestQueue
+from hostelry.jobs.rules.async_metrics import backlog_samples
+from hostelry.jobs.rules.copy_slots import num_copies
+from hostelry.jobs.rules.messages import gone_reason
+
+log = logging.getLogger(__name__)
+MAX_ENDED = 100  # in one look
+OWNER = "watch"
+
+
+class QueueWatch:
+    """Looks at all queues, about once a second.
+
+    Args:
+        queue: the requests.
+        routes: the endpoints that serve.
+        control: knows every endpoint.
+        ends: ends requests that will not be processed.
+        measurements: takes the metrics of queues.
+        clock: the time.
+        waiting: is called with each queue in which requests wait.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        routes: RouteSource,
+        control: ControlLine,
+        ends: RequestEnds,
+        measurements: AsyncMeasurements,
+        clock: Clock,
+        waiting: Callable[[Scope, str], None],
+    ) -> None:
+        self._queue = queue
+        self._routes = routes
+        self._control = control
+        self._ends = ends
+        self._measurements = measurements
+        self._clock = clock
+        self._waiting = waiting
+
+    async def look(self) -> None:
+        """One look."""
+        now, table = self._clock.now(), self._routes.table
+        released = await asyncio.to_thread(self._queue.release_lost, now)
+        if released:
+            log.warning("%d requests are queued again: their leases had ended", released)
+        for claim in await asyncio.to_thread(self._queue.overdue, OWNER, MAX_ENDED, now, LEASE_S):
+            await self._ends.expired(claim, variant_of(table, claim))
+        backlog = await asyncio.to_thread(self._queue.backlog)
+        for queued in backlog:
+            if queued.waiting and table.endpoint(queued.scope, queued.endpoint_name) is None:
+                await self._end_if_gone(queued)
+            elif queued.waiting:
+                self._waiting(queued.scope, queued.endpoint_name)
+        self._measurements.saw(queue_metrics(table, backlog, self._clock.now()))
+
+    async def _end_if_gone(self, queued: Backlog) -> None:
+        """Fail the requests of an endpoint that control does not have; else they wait."""
+        place = (queued.scope, queued.endpoint_name)
+        try:
+            if await self._control.has_endpoint(*place):
+                return
+        except (ControlDownError, ControlRefusedError):
+            return  # the routes alone may be old
+        claims = await asyncio.to_thread(
+            self._queue.claim, *place, OWNER, MAX_ENDED, self._clock.now(), LEASE_S
+        )
+        for claim in claims:
+            await self._ends.failed(claim, "", gone_reason(claim.request))
+
+
+def queue_metrics(
+    table: RouteTable, backlog: Iterable[Backlog], now: float
+) -> Iterable[ScopedMetric]:
+    """The metrics of the queues of all asynchronous endpoints, also of empty ones."""
+    by_place = {(it.scope, it.endpoint_name): it for it in backlog}
+    for endpoint in table.endpoints():
+        if endpoint.async_inference is None:
+            continue
+        queued = by_place.get((endpoint.scope, endpoint.name))
+        waiting, running, oldest_at = (
+            (0, 0, None) if queued is None else (queued.waiting, queued.running, queued.oldest_at)
+        )
+        copies = num_copies(endpoint)
+        for sample in backlog_samples(endpoint.name, waiting, running, oldest_at, copies, now):
+            yield ScopedMetric(scope=endpoint.scope, sample=sample)
+
+
+def variant_of(table: RouteTable, claim: Claim) -> str:
+    """The first variant of the claim's endpoint, for metrics; empty where it does not serve."""
+    endpoint = table.endpoint(claim.request.scope, claim.request.endpoint_name)
+    return endpoint.variants[0].name if endpoint is not None and endpoint.variants else ""

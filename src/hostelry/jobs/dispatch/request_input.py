@@ -1,0 +1,93 @@
+"""The input of a request: its own bytes, or an object that is streamed to the copy."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.gateway.http.streamed_body import StreamedBody
+from hostelry.jobs.objects.errors import ObjectError
+from hostelry.jobs.objects.object_store import ObjectStore, StoredObject
+
+MAX_INPUT_BYTES = 1024**3
+WHOLE_BELOW_BYTES = 1024 * 1024  # such an input is read first, so that a connection is reused
+
+
+class InputTooLargeError(ObjectError):
+    """The input object is larger than the limit."""
+
+
+class OpenInput:
+    """An open input; `close` must be called once, when no more of it is needed.
+
+    `body` is the whole input where that is small, else None; `content_type` is the object's.
+    """
+
+    def __init__(self, body: bytes | None, content_type: str | None = None) -> None:
+        self.body = body
+        self.content_type = content_type
+        self._stored: StoredObject | None = None
+        self._came: Callable[[], None] = lambda: None
+
+    @classmethod
+    def of_stored(cls, stored: StoredObject, came: Callable[[], None]) -> "OpenInput":
+        """A large object, which is streamed; `came` is called once it is read."""
+        found = cls(None, stored.content_type)
+        found._stored, found._came = stored, came
+        return found
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the input comes in pieces."""
+        return self._stored is not None
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the input."""
+        if self._stored is not None:
+            return self._stored.size_bytes
+        return len(self.body or b"")
+
+    def streamed(self) -> StreamedBody:
+        """The large object as a body that comes in pieces; it can be taken once."""
+        assert self._stored is not None
+        return StreamedBody(self._chunks(self._stored), self.size_bytes)
+
+    def close(self) -> None:
+        """Take no more of it."""
+        if self._stored is not None:
+            self._stored.close()
+
+    async def _chunks(self, stored: StoredObject) -> AsyncGenerator[bytes, None]:
+        async with aclosing(stored.chunks()) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        self._came()
+
+
+async def open_input(
+    store: ObjectStore, request: AsyncRequest, came: Callable[[], None]
+) -> OpenInput:
+    """The request's input; raises ObjectError. `came` is called once an object is read whole."""
+    if request.input_uri is None:
+        return OpenInput(request.body)
+    stored = await store.open(request.input_uri)
+    try:
+        check_size(stored)
+        if stored.size_bytes > WHOLE_BELOW_BYTES:
+            return OpenInput.of_stored(stored, came)
+        body = await stored.whole()
+    except BaseException:
+        stored.close()
+        raise
+    stored.close()
+    came()
+    return OpenInput(body, stored.content_type)
+
+
+def check_size(stored: StoredObject) -> None:
+    """Raise InputTooLargeError for an object above the limit."""
+    if stored.size_bytes > MAX_INPUT_BYTES:
+        raise InputTooLargeError(
+            f"The input object {stored.uri} has {stored.size_bytes} bytes; the limit is "
+            f"{MAX_INPUT_BYTES} bytes (1 GB)."
+        )
