@@ -1,14 +1,18 @@
 """A platform with trained scikit-learn models in S3, and endpoints of them."""
 
+import fcntl
 import io
 import json
+import os
 import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
 
-from tests.integration.platform import Platform, until
+from tests.integration.platform import CLI, Platform, clean_environment, until
 from tests.integration.predictive_rig import TRAIN
+
+from hostelry.base.runtimes import VARIABLE
 
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
@@ -29,6 +33,25 @@ def packed(**files: bytes) -> bytes:
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     return content.getvalue()
+
+
+def sklearn_runtimes() -> Path:
+    """A folder with sklearn:1.2, kept between runs."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "hostelry" / "test-runtimes"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [*CLI, "runtimes", "install", "sklearn:1.2"],
+            env={**clean_environment(), VARIABLE: str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
 
 class Served:

@@ -1,6 +1,5 @@
 """AWS's scikit-learn image through boto3: a real model in a runtime that the CLI installs."""
 
-import fcntl
 import json
 import os
 import signal
@@ -13,8 +12,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.integration.platform import CLI, Platform, clean_environment, until
-from tests.integration.served_models import IMAGE, ROLE, Served, packed
+from tests.integration.platform import CLI, Platform, until
+from tests.integration.served_models import IMAGE, ROLE, Served, packed, sklearn_runtimes
 from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.clock import SystemClock
@@ -25,22 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 @pytest.fixture(scope="module")
 def runtimes() -> Path:
-    """A folder with sklearn:1.2, kept between runs."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "hostelry" / "test-runtimes"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(
-            [*CLI, "runtimes", "install", "sklearn:1.2"],
-            env={**clean_environment(), VARIABLE: str(folder)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return sklearn_runtimes()
 
 
 @pytest.fixture(scope="module")

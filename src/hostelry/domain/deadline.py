@@ -6,6 +6,7 @@ PROVISION_S = 600.0
 DELETE_S = 120.0
 TRANSFORM_S = 28 * 86_400.0  # the longest that a transform job may run
 STOP_S = 60.0  # for the requests of a stopped transform job to end
+RUNNER_S = 600.0  # for the process that runs transform jobs to ask for them
 
 
 def start_deadline(

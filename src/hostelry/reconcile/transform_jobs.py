@@ -54,6 +54,7 @@ class TransformJobs:
         self._state = state
         self._clock = clock
         self._followed = -1
+        self._asked_at = clock.now()
         self._progress: dict[JobKey, TransformProgress] = {}
 
     async def run(self) -> None:
@@ -101,6 +102,7 @@ class TransformJobs:
                 endpoint=endpoint,
                 serves=any(is_routable(it) for it in copies),
                 problem=problem_of(copies),
+                asked_at=self._asked_at,
             )
             after = plan_transform_job(job, fleet, now)
             if after != job:
@@ -117,6 +119,11 @@ class TransformJobs:
     def _copies_of(self, job: TransformJob) -> list[Copy]:
         copies = (it.value for it in self._state.copies.list(job.scope))
         return [it for it in copies if it.endpoint_name == job.endpoint_name]
+
+    async def newer_than(self, have: str | None, timeout_s: float) -> TransformSnapshot | None:
+        """The jobs to be run, for the process that runs them; as `SnapshotBoard.newer_than`."""
+        self._asked_at = self._clock.now()
+        return await self.board.newer_than(have, timeout_s)
 
     def note(self, report: TransformProgressReport) -> None:
         """Keep what the runner says of a job."""

@@ -37,11 +37,7 @@ CONTROL_ONLY = frozenset(
         "copy_user",
     }
 )
-NOT_READ: Mapping[str, frozenset[str]] = {
-    "control": GATEWAY_ONLY,
-    "gateway": CONTROL_ONLY,
-    "jobs": GATEWAY_ONLY | CONTROL_ONLY,
-}
+NOT_READ: Mapping[str, frozenset[str]] = {"control": GATEWAY_ONLY, "gateway": CONTROL_ONLY}
 
 
 @cache
@@ -56,7 +52,7 @@ def program_stamp() -> str:
 
 
 def service_digest(kind: str, config: UpConfig, credentials: Credentials) -> str:
-    """The digest of one of our own services: `control`, `gateway` or `jobs`."""
+    """The digest of one of our own services: `control` or `gateway`."""
     read = {k: v for k, v in asdict(config).items() if k not in NOT_READ[kind]}
     return digest(kind, read, asdict(credentials))
 

@@ -24,7 +24,7 @@ class TransformRoutes:
 
     async def jobs(self, request: Request) -> Response:
         """The jobs to be run, once they differ from those that the caller has; 304 after 20 s."""
-        snapshot = await self._transforms.board.newer_than(request.query_params.get("have"), WAIT_S)
+        snapshot = await self._transforms.newer_than(request.query_params.get("have"), WAIT_S)
         return Response(status_code=304) if snapshot is None else JsonResponse(snapshot)
 
     async def progress(self, request: Request) -> Response:

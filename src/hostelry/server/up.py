@@ -254,8 +254,7 @@ async def stop_platform(
     report.phase("draining the gateway")
     workers = gateway_names(config.gateway_workers)
     await asyncio.gather(*[supervisor.stop(name) for name in workers], supervisor.retired())
-    report.phase("stopping jobs and control")
-    await supervisor.stop("jobs")
+    report.phase("stopping control")
     await supervisor.stop("control")
     if fleet:
         report.phase("stopping agents and copies")

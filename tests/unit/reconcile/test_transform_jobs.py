@@ -10,7 +10,7 @@ from tests.unit.reconcile.test_reconcile_faults import FaultyStore, Killed
 from tests.unit.reconcile.transform_rig import COMPLETED, TransformTown, transform_job
 
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.deadline import STOP_S, TRANSFORM_S
+from hostelry.domain.deadline import RUNNER_S, STOP_S, TRANSFORM_S
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.model import Container
 from hostelry.domain.status import Event
@@ -39,10 +39,13 @@ IN_PROGRESS, STOPPING = TransformJobStatus.IN_PROGRESS, TransformJobStatus.STOPP
 COMPLETE, FAILED = TransformJobStatus.COMPLETED, TransformJobStatus.FAILED
 STOPPED = TransformJobStatus.STOPPED
 JOB = transform_job()
-MADE = hidden_endpoint(JOB, 1, NOW)
-SERVES = TransformFleet(endpoint=replace(MADE, status=EndpointStatus.IN_SERVICE), serves=True)
-SILENT = replace(SERVES, serves=False, problem="it crashed")
 LATE = NOW + TRANSFORM_S
+MADE = hidden_endpoint(JOB, 1, NOW)
+NOTHING = TransformFleet(asked_at=LATE)
+SERVES = TransformFleet(
+    asked_at=LATE, endpoint=replace(MADE, status=EndpointStatus.IN_SERVICE), serves=True
+)
+SILENT = replace(SERVES, serves=False, problem="it crashed")
 
 
 @pytest.fixture
@@ -60,17 +63,18 @@ def stopping(**more: Any) -> TransformJob:
 @pytest.mark.parametrize(
     ("job", "fleet", "now", "status", "reason"),
     [
-        pytest.param(JOB, TransformFleet(), NOW, IN_PROGRESS, None, id="nothing is there yet"),
+        pytest.param(JOB, NOTHING, NOW, IN_PROGRESS, None, id="nothing is there yet"),
         pytest.param(
-            JOB, TransformFleet(endpoint=MADE), NOW, IN_PROGRESS, None, id="instances come up"
+            JOB, replace(NOTHING, endpoint=MADE), NOW, IN_PROGRESS, None, id="instances come up"
         ),
         pytest.param(JOB, SERVES, NOW, IN_PROGRESS, None, id="it is being done"),
         pytest.param(
             JOB,
             TransformFleet(
+                asked_at=LATE,
                 endpoint=replace(
                     MADE, status=EndpointStatus.FAILED, failure_reason="CapacityError: none"
-                )
+                ),
             ),
             NOW,
             FAILED,
@@ -79,7 +83,7 @@ def stopping(**more: Any) -> TransformJob:
         ),
         pytest.param(JOB, SERVES, LATE, FAILED, "after 28 days", id="it takes too long"),
         pytest.param(
-            JOB, TransformFleet(), LATE, FAILED, "after 28 days", id="it never began, for too long"
+            JOB, NOTHING, LATE, FAILED, "after 28 days", id="it never began, for too long"
         ),
         pytest.param(
             replace(JOB, unserved_since=NOW),
@@ -98,6 +102,22 @@ def stopping(**more: Any) -> TransformJob:
             id="no copy came back in time",
         ),
         pytest.param(
+            replace(JOB, started_at=NOW),
+            replace(SERVES, asked_at=NOW - 60),
+            NOW + RUNNER_S - 1,
+            IN_PROGRESS,
+            None,
+            id="a runner may start again",
+        ),
+        pytest.param(
+            replace(JOB, started_at=NOW),
+            replace(SERVES, asked_at=NOW - 60),
+            NOW + RUNNER_S,
+            FAILED,
+            "no process has asked for transform jobs for 600 s",
+            id="there is no runner",
+        ),
+        pytest.param(
             stopping(), SERVES, NOW, STOPPING, None, id="a stop waits for requests under way"
         ),
         pytest.param(
@@ -105,15 +125,15 @@ def stopping(**more: Any) -> TransformJob:
         ),
         pytest.param(
             stopping(started_at=None),
-            TransformFleet(endpoint=MADE),
+            replace(NOTHING, endpoint=MADE),
             NOW,
             STOPPED,
             None,
             id="stopped before it began",
         ),
-        pytest.param(stopping(), TransformFleet(), NOW, STOPPED, None, id="nothing is there"),
+        pytest.param(stopping(), NOTHING, NOW, STOPPED, None, id="nothing is there"),
         pytest.param(
-            ended(JOB, Event.COMPLETE, NOW), TransformFleet(), LATE, COMPLETE, None, id="it is over"
+            ended(JOB, Event.COMPLETE, NOW), NOTHING, LATE, COMPLETE, None, id="it is over"
         ),
     ],
 )

@@ -6,6 +6,7 @@ InProgress   none, or on the way out             stays                      made
 InProgress   Failed                              Failed, for its reason     stays
 InProgress   InService, for the first time       its TransformStartTime     stays
 InProgress   InService, no copy for too long     Failed, for the reason     stays
+InProgress   InService, but no runner asks       Failed                     stays
 any          past the job's deadline             Failed; Stopped            stays
 Stopping     not there, or never served          Stopped                    stays
 Stopping     serves                              until the runner is done   stays
@@ -14,7 +15,7 @@ over         there                               stays                      Dele
 
 from dataclasses import dataclass, replace
 
-from hostelry.domain.deadline import TRANSFORM_S, delete_deadline
+from hostelry.domain.deadline import RUNNER_S, TRANSFORM_S, delete_deadline
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import EndpointConfig, RoutingStrategy, Variant
 from hostelry.domain.model import Model
@@ -29,16 +30,24 @@ from hostelry.domain.transform_job import (
 from hostelry.reconcile.plan.endpoint_state import SERVING_ENDPOINT
 from hostelry.reconcile.plan.reasons import failure_reason
 
+NO_RUNNER = (
+    "InternalServerError: no process has asked for transform jobs for {:.0f} s, so that none runs"
+    " them; `hostelry status` shows the platform's processes."
+)
 NO_REASON = "The instances failed without a reason."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformFleet:
-    """What there is of a job's endpoint: its record, whether a copy serves, and why none does."""
+    """What there is of a job's endpoint: its record, whether a copy serves, and why none does.
+
+    `asked_at` is when a process last asked for the jobs to be run, or began to be able to.
+    """
 
     endpoint: Endpoint | None = None
     serves: bool = False
     problem: str | None = None
+    asked_at: float
 
 
 def plan_transform_job(job: TransformJob, fleet: TransformFleet, now: float) -> TransformJob:
@@ -63,6 +72,9 @@ def plan_transform_job(job: TransformJob, fleet: TransformFleet, now: float) -> 
         return job
     if job.started_at is None:
         job = replace(job, started_at=now, modified_at=now)
+    silent_s = now - max(fleet.asked_at, job.started_at or now)
+    if silent_s >= RUNNER_S:
+        return ended(job, Event.FAIL, now, NO_RUNNER.format(silent_s))
     return _watched(job, endpoint, fleet, now)
 
 
