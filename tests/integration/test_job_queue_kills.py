@@ -35,7 +35,7 @@ def test_acknowledged_requests_survive_kills_and_no_part_of_a_batch_does(tmp_pat
                 if int(line) - start == ACKNOWLEDGED_BEFORE_KILL:
                     submitter.send_signal(signal.SIGKILL)
     queue = DurableQueue(path)
-    kept = [row.id for row in RequestRows(queue).list(RowFilter(limit=10_000))]
+    kept = [row.id for row in RequestRows(queue).page(RowFilter(limit=10_000))]
     queue.close()
     batches = {int(name.partition("-")[0]) for name in kept}
     assert set(acknowledged) <= batches

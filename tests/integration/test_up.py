@@ -25,7 +25,7 @@ from hostelry.server.run_file import run_path, save_run_file
 
 pytestmark = pytest.mark.integration
 
-SERVICES = ("gateway-1", "control", "s3door", "objectstore")
+SERVICES = ("gateway-1", "jobs", "control", "s3door", "objectstore")
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,7 @@ def test_up_reports_once_why_copies_have_no_user_of_their_own(shared: Platform) 
 def test_status_shows_every_process(shared: Platform) -> None:
     shown = json.loads(shared.cli("status", "--json").stdout)
     assert {it["name"]: it["pid"] for it in shown["processes"]} == {
-        name: shared.pid(name)
-        for name in ("up", "watcher", *shared.gateway_workers, "control", "s3door", "objectstore")
+        name: shared.pid(name) for name in ("up", "watcher", *shared.gateway_workers, *SERVICES[1:])
     }
     assert shown["state"]["endpoints"] == []
     text = shared.cli("status").stdout
@@ -344,6 +343,7 @@ def test_another_s3_serves_with_the_operators_keys(shared: Platform, tmp_path: P
             "up",
             "watcher",
             *platform.gateway_workers,
+            "jobs",
             "control",
         ]
 

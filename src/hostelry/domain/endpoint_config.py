@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.metrics_config import (
     DEFAULT_PERIOD_S,
     PERIODS_S,
@@ -96,13 +97,17 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:
-    """CreateEndpointConfig's result. `given` is the request, echoed by Describe."""
+    """CreateEndpointConfig's result. `given` is the request, echoed by Describe.
+
+    `async_inference` is set where requests of its endpoints are queued.
+    """
 
     scope: Scope
     name: str
     arn: str
     created_at: float
     variants: tuple[Variant, ...]
+    async_inference: AsyncInference | None = None
     given: Mapping[str, Any]
 
     @property

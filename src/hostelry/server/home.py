@@ -55,6 +55,7 @@ class UpConfig:
     gateway_port: int = 8787
     s3_port: int = 8788
     control_port: int
+    jobs_port: int = 0  # 0: no process for jobs
     s3_endpoint: str | None = None
     insecure_no_auth: bool = False
     any_role: bool = False  # models may name roles that are not there
@@ -87,6 +88,11 @@ class UpConfig:
     def control_url(self) -> str:
         """Control, for the other processes of this hostelry only."""
         return f"http://127.0.0.1:{self.control_port}"
+
+    @property
+    def jobs_url(self) -> str:
+        """The process for jobs, for the other processes of this hostelry only."""
+        return f"http://127.0.0.1:{self.jobs_port}"
 
     @property
     def has_own_s3(self) -> bool:
@@ -185,6 +191,16 @@ class Home:
     def up_lock(self) -> Path:
         """Held by the one `up` of this home for its life."""
         return self.run / "up.lock"
+
+    @property
+    def jobs(self) -> Path:
+        """The SQLite file of asynchronous requests and batches."""
+        return self.root / "jobs.db"
+
+    @property
+    def jobs_lock(self) -> Path:
+        """Held by the one process for jobs."""
+        return self.run / "jobs.lock"
 
     @property
     def logs(self) -> Path:

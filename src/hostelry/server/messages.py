@@ -103,7 +103,7 @@ class MessageServer:
 
 def own_ports(home: Home, config: UpConfig) -> frozenset[int]:
     """Every port that a process of this platform listens on now."""
-    configured = {config.gateway_port, config.s3_port, config.control_port}
+    configured = {config.gateway_port, config.s3_port, config.control_port, config.jobs_port}
     files = (path for pattern in PORT_FILES for path in home.root.glob(pattern))
     return frozenset(configured | {port for path in files for port in _ports_in(path)})
 

@@ -20,9 +20,9 @@ def gateway_digest(start: StartPlan) -> str:
 
 def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     """The services behind the gateway, in the order of their start."""
-    config, control = start.config, control_service(start, env)
+    config, own = start.config, [control_service(start, env), jobs_service(start, env)]
     if not config.has_own_s3:
-        return [control]
+        return own
     living = start.found.get("objectstore")
     # A store of an earlier version has the S3 port itself; it is replaced.
     kept = living.port if living and living.port != config.s3_port else None
@@ -30,7 +30,7 @@ def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     return [
         store_service(start, env, inner_port),
         s3_proxy_service(start, env, inner_port),
-        control,
+        *own,
     ]
 
 
@@ -57,6 +57,18 @@ def control_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
         command=lambda: Command(argv=argv, env=env),
         port=start.config.control_port,
         digest=service_digest("control", start.config, start.credentials),
+        liveness=PATIENT_LIVENESS,
+    )
+
+
+def jobs_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
+    """The process for jobs, run with this interpreter; it answers heartbeats."""
+    argv = [sys.executable, "-m", "hostelry.server.jobs", "--home", str(start.home.root)]
+    return ServiceSpec(
+        name="jobs",
+        command=lambda: Command(argv=argv, env=env),
+        port=start.config.jobs_port,
+        digest=service_digest("jobs", start.config, start.credentials),
         liveness=PATIENT_LIVENESS,
     )
 

@@ -75,9 +75,10 @@ def start_plan(
         inherited=inherited,
         own_s3=before.s3_port if before and own_s3 else None,
     ) as ports:
-        control_port = decide_control_port(before, control)
+        control_port = decide_port(before.control_port if before else None, control)
+        jobs_port = decide_port(before.jobs_port if before else None, found.get("jobs"))
         num_cpus = len(os.sched_getaffinity(0))
-        config = decide_config(options, ports, control_port, num_cpus, user)
+        config = decide_config(options, ports, (control_port, jobs_port), num_cpus, user)
         if credentials != stored:
             save_credentials(home, credentials)
         if config != before:
@@ -103,12 +104,12 @@ def inherited_listener(home: Home, found: Mapping[str, RunFile]) -> socket.socke
     return None
 
 
-def decide_control_port(before: UpConfig | None, living: RunFile | None) -> int:
-    """Control's port: the one that live workers know, else its earlier one, else a free one."""
+def decide_port(earlier: int | None, living: RunFile | None) -> int:
+    """A service's port on loopback: of its live process, else the earlier one, else a free one."""
     if living is not None and living.port:
         return living.port
-    if before is not None and is_free("127.0.0.1", before.control_port):
-        return before.control_port
+    if earlier and is_free("127.0.0.1", earlier):
+        return earlier
     return free_port()
 
 

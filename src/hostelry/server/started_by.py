@@ -37,7 +37,11 @@ CONTROL_ONLY = frozenset(
         "copy_user",
     }
 )
-NOT_READ: Mapping[str, frozenset[str]] = {"control": GATEWAY_ONLY, "gateway": CONTROL_ONLY}
+NOT_READ: Mapping[str, frozenset[str]] = {
+    "control": GATEWAY_ONLY,
+    "gateway": CONTROL_ONLY,
+    "jobs": GATEWAY_ONLY | CONTROL_ONLY,
+}
 
 
 @cache
@@ -52,7 +56,7 @@ def program_stamp() -> str:
 
 
 def service_digest(kind: str, config: UpConfig, credentials: Credentials) -> str:
-    """The digest of one of our own services: `control` or `gateway`."""
+    """The digest of one of our own services: `control`, `gateway` or `jobs`."""
     read = {k: v for k, v in asdict(config).items() if k not in NOT_READ[kind]}
     return digest(kind, read, asdict(credentials))
 

@@ -254,7 +254,8 @@ async def stop_platform(
     report.phase("draining the gateway")
     workers = gateway_names(config.gateway_workers)
     await asyncio.gather(*[supervisor.stop(name) for name in workers], supervisor.retired())
-    report.phase("stopping control")
+    report.phase("stopping jobs and control")
+    await supervisor.stop("jobs")
     await supervisor.stop("control")
     if fleet:
         report.phase("stopping agents and copies")

@@ -245,16 +245,20 @@ def listening_host(options: UpOptions) -> str:
 def decide_config(
     options: UpOptions,
     ports: ChosenPorts,
-    control_port: int,
+    inner_ports: tuple[int, int],
     num_cpus: int,
     copy_user: CopyUser | None = None,
 ) -> UpConfig:
-    """The configuration that every process of the platform reads."""
+    """The configuration that every process of the platform reads.
+
+    `inner_ports` are those of control and of jobs.
+    """
     return UpConfig(
         host=listening_host(options),
         gateway_port=ports.gateway_port,
         s3_port=ports.s3_port,
-        control_port=control_port,
+        control_port=inner_ports[0],
+        jobs_port=inner_ports[1],
         s3_endpoint=options.s3_endpoint,
         insecure_no_auth=options.insecure_no_auth,
         any_role=options.any_role,

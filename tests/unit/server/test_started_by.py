@@ -15,6 +15,7 @@ KEYS = new_credentials("1" * 12, "us-east-1")
 READERS = {
     "control": ("control", "scaling", "control_app"),
     "gateway": ("gateway", "gateway_memory"),
+    "jobs": ("jobs",),
 }
 
 
@@ -24,7 +25,7 @@ READERS = {
         pytest.param({}, [], id="nothing changed"),
         pytest.param({"gateway_workers": 3}, ["gateway"], id="--gateway-workers"),
         pytest.param({"pace": 60.0}, ["control"], id="--pace"),
-        pytest.param({"gateway_port": 9000}, ["control", "gateway"], id="another port"),
+        pytest.param({"gateway_port": 9000}, ["control", "gateway", "jobs"], id="another port"),
     ],
 )
 def test_who_is_started_by_something_else(changes: dict[str, Any], replaced: list[str]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import already_exists, found_in, not_found, short_reason
+from hostelry.api.sagemaker.async_inference import notify_topics, queued
 from hostelry.api.sagemaker.at_zero import at_zero_of
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of
 from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
@@ -47,6 +48,7 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
         at_zero=at_zero_of(tags),
         given=dict(params),
     )
+    notify_topics(context, config)
     context.state.endpoints.put(scope, name, endpoint, expect=None)
     write_tags(context, endpoint.arn, tags)
     return {"EndpointArn": endpoint.arn}
@@ -74,6 +76,7 @@ def describe_endpoint(context: CallContext, params: Params) -> Result:
         result["LastDeploymentConfig"] = endpoint.given["DeploymentConfig"]
     if coming is not None:
         result["PendingDeploymentSummary"] = pending_summary(endpoint, coming, fleet)
+    result.update(queued(before.config))
     if before.config.given.get("MetricsConfig"):
         result["MetricsConfig"] = before.config.given["MetricsConfig"]
     return result

@@ -11,6 +11,7 @@ from hostelry.api.refusals import (
     refuse_isolation,
     unsupported,
 )
+from hostelry.api.sagemaker.async_inference import async_inference_of, check_async_model
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.variant import variant_of
 from hostelry.api.tags import tags_of, write_tags
@@ -22,7 +23,6 @@ from hostelry.store.records import Versioned
 KIND = "endpoint-config"
 UNSUPPORTED = (
     "ShadowProductionVariants",
-    "AsyncInferenceConfig",
     "ExplainerConfig",
     "CrossRegionTrafficConfig",
 )
@@ -34,6 +34,7 @@ ECHOED = (
     "VpcConfig",
     "EnableNetworkIsolation",
     "MetricsConfig",
+    "AsyncInferenceConfig",
 )
 
 
@@ -45,7 +46,9 @@ def create_endpoint_config(context: CallContext, params: Params) -> Result:
     for variant in config.variants:
         for model_name in (variant.model_name, *(pool.model_name for pool in variant.pools)):
             if model_name is not None:
-                find_model(context, model_name)
+                model = find_model(context, model_name).value
+                if config.async_inference is not None:
+                    check_async_model(model)
     if context.state.endpoint_configs.has_name(scope, name):
         raise already_exists(scope, KIND, name)
     check_execution_role(context, params)
@@ -117,5 +120,6 @@ def config_of(context: CallContext, params: Params) -> EndpointConfig:
         arn=context.scope.arn(KIND, name),
         created_at=context.now,
         variants=variants,
+        async_inference=async_inference_of(params, variants),
         given=dict(params),
     )

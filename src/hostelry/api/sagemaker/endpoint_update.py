@@ -6,6 +6,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.refusals import in_progress, refuse_fields
+from hostelry.api.sagemaker.async_inference import notify_topics
 from hostelry.api.sagemaker.component_capacity import check_room_for_copies
 from hostelry.api.sagemaker.component_move import check_components_fit
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of, update_guard
@@ -44,6 +45,7 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
         pending=pending,
         given={**endpoint.given, **shown},
     )
+    notify_topics(context, config)
     context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
     return {"EndpointArn": endpoint.arn}
 
@@ -60,6 +62,7 @@ def update_endpoint_weights_and_capacities(context: CallContext, params: Params)
     active = replace(endpoint.active, variants=variants)
     check_room_for_copies(context, endpoint, active)
     updated = with_active(endpoint, active, context.now)
+    notify_topics(context, active.config)
     context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
     return {"EndpointArn": endpoint.arn}
 

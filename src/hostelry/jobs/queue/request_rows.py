@@ -9,6 +9,7 @@ from sqlalchemy import Row
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.scope import Scope
 from hostelry.jobs.queue.durable_queue import DECODER, DurableQueue
 from hostelry.jobs.queue.tables import (
     COMPLETED,
@@ -55,6 +56,15 @@ class RequestRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedCount:
+    """The requests of an endpoint that ended within some time."""
+
+    scope: Scope
+    endpoint_name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowFilter:
     """Rows of an endpoint, in a state; None is any. `before` is a row's `sequence`."""
 
@@ -71,7 +81,7 @@ class RequestRows:
         self._queue = queue
         self._file = queue.file
 
-    def list(self, wanted: RowFilter) -> list[RequestRow]:
+    def page(self, wanted: RowFilter) -> list[RequestRow]:
         """The rows, the newest first."""
         query = sa.select(REQUESTS).order_by(REQUESTS.c.sequence.desc()).limit(wanted.limit)
         if wanted.endpoint_name is not None:
@@ -82,6 +92,17 @@ class RequestRows:
             query = query.where(REQUESTS.c.sequence < wanted.before)
         with self._file.read() as connection:
             return [_row_of(row) for row in connection.execute(query)]
+
+    def finished_since(self, since: float) -> list[FinishedCount]:
+        """The number of requests of each endpoint that have ended since then."""
+        columns = (REQUESTS.c.account, REQUESTS.c.region, REQUESTS.c.endpoint)
+        counted = sa.select(*columns, sa.func.count()).where(REQUESTS.c.finished_at > since)
+        with self._file.read() as connection:
+            rows = connection.execute(counted.group_by(*columns)).all()
+        return [
+            FinishedCount(scope=Scope(account, region), endpoint_name=endpoint, number=number)
+            for account, region, endpoint, number in rows
+        ]
 
     def find(self, name: str) -> RequestRow | None:
         """The request with this id or inference id, the newest of several; None without one."""

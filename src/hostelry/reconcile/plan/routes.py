@@ -94,6 +94,7 @@ def _endpoint_route(
             takes_components=False,
             variants=variants,
             at_zero=endpoint.at_zero or waking.at_zero,
+            async_inference=active.config.async_inference,
         )
     components = [state.components[name] for name in sorted(state.components)]
     routes = [_component_route(state, endpoint, it, is_llm, waking) for it in components]

@@ -241,14 +241,6 @@ def test_a_variant_is_stored_as_it_is_given(state: State, scope: Scope, make: An
         ),
         pytest.param(
             {
-                "AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/k"}},
-                "ProductionVariants": [OF_MODEL],
-            },
-            "AsyncInferenceConfig is not supported",
-            id="asynchronous",
-        ),
-        pytest.param(
-            {
                 "DataCaptureConfig": {
                     "InitialSamplingPercentage": 1,
                     "DestinationS3Uri": "s3://b/k",

@@ -116,11 +116,11 @@ def test_rows_are_listed_the_newest_first_and_found_by_either_id(path: Path) -> 
     queue.submit([asked("a"), asked("b", endpoint="f"), asked("c")])
     a = claims(queue, 1)[0]
     queue.complete(a, RequestFailed("the model answered 400"), NOW + 1, [])
-    assert [it.id for it in rows.list(RowFilter())] == ["c", "b", "a"]
-    assert [it.id for it in rows.list(RowFilter(endpoint_name="e"))] == ["c", "a"]
-    assert [it.id for it in rows.list(RowFilter(state="failed"))] == ["a"]
-    newest = rows.list(RowFilter(limit=1))[0]
-    assert [it.id for it in rows.list(RowFilter(before=newest.sequence))] == ["b", "a"]
+    assert [it.id for it in rows.page(RowFilter())] == ["c", "b", "a"]
+    assert [it.id for it in rows.page(RowFilter(endpoint_name="e"))] == ["c", "a"]
+    assert [it.id for it in rows.page(RowFilter(state="failed"))] == ["a"]
+    newest = rows.page(RowFilter(limit=1))[0]
+    assert [it.id for it in rows.page(RowFilter(before=newest.sequence))] == ["b", "a"]
     found = rows.find("inference-a")
     assert found is not None
     assert (found.id, found.state, found.reason) == ("a", "failed", "the model answered 400")
@@ -163,8 +163,8 @@ def test_finished_rows_are_forgotten_in_time(path: Path) -> None:
     queue.complete(bad, RequestFailed("x"), NOW, [])
     assert rows.sweep(NOW + KEEP_COMPLETED_S - 1) == 0
     assert rows.sweep(NOW + KEEP_COMPLETED_S) == 1
-    assert [it.id for it in rows.list(RowFilter())] == ["waits", "bad"]
+    assert [it.id for it in rows.page(RowFilter())] == ["waits", "bad"]
     assert queue.pending(NOW + KEEP_COMPLETED_S, 1) == []
     assert rows.sweep(NOW + KEEP_FAILED_S) == 1
-    assert [it.id for it in rows.list(RowFilter())] == ["waits"]
+    assert [it.id for it in rows.page(RowFilter())] == ["waits"]
     queue.close()

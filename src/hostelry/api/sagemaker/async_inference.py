@@ -1,0 +1,126 @@
+"""AsyncInferenceConfig of requests: its checks, and the test message to its topics."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hostelry.api.context import CallContext, Params
+from hostelry.api.refusals import unsupported
+from hostelry.api.sagemaker.container import s3_uri_of
+from hostelry.base.errors import validation_error
+from hostelry.domain.async_inference import DEFAULT_CONCURRENT, AsyncInference
+from hostelry.domain.endpoint_config import EndpointConfig, Variant
+from hostelry.domain.model import Model
+from hostelry.messaging.topic_publisher import TopicMissingError
+
+FIELD = "AsyncInferenceConfig"
+OUTPUT = f"{FIELD}.OutputConfig"
+SUCCESS = "SUCCESS_NOTIFICATION_TOPIC"
+ERROR = "ERROR_NOTIFICATION_TOPIC"
+TEST_NOTIFICATION = json.dumps(
+    {"eventVersion": "1.0", "eventSource": "aws:sagemaker", "eventName": "TestNotification"}
+)
+
+
+def async_inference_of(params: Params, variants: Sequence[Variant]) -> AsyncInference | None:
+    """The AsyncInferenceConfig of a request, checked; None where requests are not queued."""
+    given = params.get(FIELD)
+    if given is None:
+        return None
+    check_async_variants(variants)
+    output = given["OutputConfig"]
+    notified = output.get("NotificationConfig") or {}
+    client = given.get("ClientConfig") or {}
+    if not output.get("S3OutputPath"):
+        raise validation_error(
+            f"{OUTPUT}.S3OutputPath is required: without it there is no place for the answers."
+        )
+    found = AsyncInference(
+        output_uri=prefix_of(output["S3OutputPath"], f"{OUTPUT}.S3OutputPath"),
+        failure_uri=prefix_of(output["S3FailurePath"], f"{OUTPUT}.S3FailurePath")
+        if output.get("S3FailurePath")
+        else None,
+        max_concurrent_per_instance=client.get(
+            "MaxConcurrentInvocationsPerInstance", DEFAULT_CONCURRENT
+        ),
+        success_topic_arn=notified.get("SuccessTopic") or None,
+        error_topic_arn=notified.get("ErrorTopic") or None,
+        include_response_in=tuple(notified.get("IncludeInferenceResponseIn") or ()),
+        kms_key_id=output.get("KmsKeyId") or None,
+    )
+    check_included(found)
+    return found
+
+
+def prefix_of(uri: str, path: str) -> str:
+    """The ``s3://bucket/prefix`` that `uri` means, without a slash at its end."""
+    return s3_uri_of(uri, path, is_prefix=True).rstrip("/")
+
+
+def check_included(settings: AsyncInference) -> None:
+    """Refuse answers in messages to a topic that is not given."""
+    path = f"{OUTPUT}.NotificationConfig"
+    topics = ((SUCCESS, "SuccessTopic"), (ERROR, "ErrorTopic"))
+    given = {SUCCESS: settings.success_topic_arn, ERROR: settings.error_topic_arn}
+    for asked, field in topics:
+        if asked in settings.include_response_in and given[asked] is None:
+            raise validation_error(
+                f"{path}.IncludeInferenceResponseIn has {asked}, but {path}.{field} is not given."
+            )
+
+
+def check_async_variants(variants: Sequence[Variant]) -> None:
+    """Refuse endpoints for components: InvokeEndpointAsync has no header that names one."""
+    without_model = next((it for it in variants if it.model_name is None), None)
+    if without_model is not None:
+        raise validation_error(
+            f'{FIELD} needs a ModelName on production variant "{without_model.name}":'
+            " InvokeEndpointAsync cannot name an inference component."
+        )
+
+
+def check_async_model(model: Model) -> None:
+    """Refuse a multi-model container: InvokeEndpointAsync has no header that names its model."""
+    if any(container.is_multi_model for container in model.containers):
+        raise unsupported(
+            f'{FIELD} with the multi-model container (Mode MultiModel) of model "{model.name}"',
+            "InvokeEndpointAsync has no TargetModel; create a model from the one archive.",
+        )
+
+
+def notify_topics(context: CallContext, config: EndpointConfig) -> None:
+    """Send the test message to the configuration's topics; raises where one is missing.
+
+    Source: "Check prediction results" in the SageMaker developer guide: CreateEndpoint,
+    UpdateEndpoint and UpdateEndpointWeightsAndCapacities send it.
+    """
+    settings = config.async_inference
+    if settings is None:
+        return
+    given = (settings.success_topic_arn, settings.error_topic_arn)
+    topics = dict.fromkeys(arn for arn in given if arn is not None)
+    if not topics:
+        return
+    publisher = context.messages.topics
+    for arn in topics:
+        if publisher.topic(arn) is None:
+            raise missing_topic(config, arn)
+    for arn in topics:
+        try:
+            publisher.publish(arn, None, TEST_NOTIFICATION)
+        except TopicMissingError:  # deleted since
+            raise missing_topic(config, arn) from None
+
+
+def missing_topic(config: EndpointConfig, arn: str) -> Exception:
+    """The refusal of an endpoint with a topic that is missing."""
+    return validation_error(
+        f'{OUTPUT}.NotificationConfig of endpoint configuration "{config.arn}" names topic'
+        f" {arn}, which does not exist. Create the topic first, or a configuration without it."
+    )
+
+
+def queued(config: EndpointConfig) -> Mapping[str, Any]:
+    """AsyncInferenceConfig as DescribeEndpoint shows it."""
+    given = config.given.get(FIELD)
+    return {} if given is None else {FIELD: given}

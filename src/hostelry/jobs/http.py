@@ -1,0 +1,162 @@
+"""HTTP of the jobs process, for the gateway and for commands; every request needs the internal key.
+
+request                                answer
+-------------------------------------  --------------------------------------------------------
+POST /internal/async-requests          204 once the request (MessagePack) is durable; 503 if not
+GET  /internal/jobs?endpoint=&state=&before=&limit=   rows, the newest first, and every backlog
+GET  /internal/jobs/ID                 one row, by its id or inference id; 404
+POST /internal/jobs/ID/retry, /drop    204; 409 with the reason
+GET  /internal/health                  200
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import HostelryError, RetryableError, ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER, is_shown
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import HttpRefusedError
+from hostelry.jobs.queue.durable_queue import DurableQueue
+from hostelry.jobs.queue.request_rows import RequestRows, RequestStateError, RowFilter
+from hostelry.jobs.queue.tables import STATES
+from hostelry.jobs.submissions import Submissions
+
+log = logging.getLogger(__name__)
+DECODER = msgspec.msgpack.Decoder(AsyncRequest)
+SUBMIT = "/internal/async-requests"
+JOBS = "/internal/jobs"
+HEALTH = "/internal/health"
+MAX_ROWS = 1000
+RATE_S = 60.0  # over which the rate of a queue is measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsApi:
+    """The handlers: `handle` answers each exchange and never raises, except when cancelled."""
+
+    submissions: Submissions
+    queue: DurableQueue
+    rows: RequestRows
+    internal_key: str
+    clock: Clock
+
+    def admit(self, request: HttpRequest) -> bool:
+        """True: the head proves who sends it; raises HttpRefusedError where it does not."""
+        if not is_shown(self.internal_key, _given(request)):
+            raise HttpRefusedError(403, "The internal key is missing or wrong.", request)
+        return True
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        request = exchange.request
+        if not is_shown(self.internal_key, _given(request)):
+            exchange.respond(_text(403, "The internal key is missing or wrong."))
+            return
+        exchange.verified()
+        try:
+            exchange.respond(await self._answer(request))
+        except ServiceError as error:
+            exchange.respond(_text(error.http_status, error.message))
+        except RequestStateError as error:
+            exchange.respond(_text(409, str(error)))
+        except RetryableError as error:
+            exchange.respond(_text(503, str(error)))
+        except HostelryError as error:
+            exchange.respond(_text(500, str(error)))
+        except Exception:  # the outermost edge of every request to this process
+            log.exception("%s %s failed", request.method, request.path)
+            exchange.respond(_text(500, "an internal error; the log of the jobs process has it"))
+
+    @staticmethod
+    def refusal_answer(refusal: HttpRefusedError) -> HttpResponse:
+        """The answer to bytes that did not become a request."""
+        return _text(refusal.status, refusal.reason)
+
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        method, path = request.method, request.path
+        if (method, path) == ("POST", SUBMIT):
+            await self.submissions.submit(_submitted(request))
+            return HttpResponse(204, {}, b"")
+        if (method, path) == ("GET", HEALTH):
+            return _json({"status": "ok"})
+        if (method, path) == ("GET", JOBS):
+            return _json(await asyncio.to_thread(self._listed, _row_filter(request.query)))
+        if path.startswith(f"{JOBS}/"):
+            name, _, act = path.removeprefix(f"{JOBS}/").partition("/")
+            return await asyncio.to_thread(self._one, method, unquote(name), act)
+        raise ServiceError("NotFound", f"nothing is served at {method} {path:.200}", 404)
+
+    def _listed(self, wanted: RowFilter) -> Mapping[str, Any]:
+        since = self.clock.now() - RATE_S
+        return {
+            "jobs": self.rows.page(wanted),
+            "backlog": self.queue.backlog(),
+            "finished_a_minute": self.rows.finished_since(since),
+        }
+
+    def _one(self, method: str, name: str, act: str) -> HttpResponse:
+        row = self.rows.find(name)
+        if row is None:
+            raise ServiceError(
+                "NotFound", f"no request has the id or inference id {name:.100}", 404
+            )
+        if (method, act) == ("GET", ""):
+            return _json(row)
+        if (method, act) == ("POST", "retry"):
+            self.rows.retry(row.id, self.clock.now())
+            self.submissions.wake(row.account, row.region, row.endpoint_name)
+            return HttpResponse(204, {}, b"")
+        if (method, act) == ("POST", "drop"):
+            self.rows.drop(row.id)
+            return HttpResponse(204, {}, b"")
+        raise ServiceError("NotFound", f"{method} {act:.50} is not served for a request", 404)
+
+
+def _given(request: HttpRequest) -> list[str]:
+    value = request.headers.get(INTERNAL_KEY_HEADER.lower())
+    return [] if value is None else [value]
+
+
+def _submitted(request: HttpRequest) -> AsyncRequest:
+    try:
+        found = DECODER.decode(request.body)
+    except msgspec.MsgspecError as error:
+        raise ServiceError("Invalid", f"the body is no asynchronous request: {error}") from None
+    if (found.body is None) == (found.input_uri is None):
+        raise ServiceError("Invalid", "exactly one of body and input_uri must be there")
+    return found
+
+
+def _row_filter(query: str) -> RowFilter:
+    fields = {name: values[0] for name, values in parse_qs(query).items()}
+    state = fields.get("state")
+    if state is not None and state not in STATES:
+        raise ServiceError("Invalid", f"state {state:.50} is none of {', '.join(STATES)}")
+    try:
+        before = int(fields["before"]) if "before" in fields else None
+        limit = int(fields.get("limit", "100"))
+    except ValueError:
+        raise ServiceError("Invalid", "before and limit must be whole numbers") from None
+    return RowFilter(
+        endpoint_name=fields.get("endpoint"),
+        state=state,
+        before=before,
+        limit=max(1, min(limit, MAX_ROWS)),
+    )
+
+
+def _json(content: Any) -> HttpResponse:
+    return HttpResponse(200, {"Content-Type": "application/json"}, msgspec.json.encode(content))
+
+
+def _text(status: int, text: str) -> HttpResponse:
+    return HttpResponse(status, {"Content-Type": "text/plain; charset=utf-8"}, text.encode())

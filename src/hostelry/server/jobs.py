@@ -1,0 +1,113 @@
+"""The process for jobs: ``python -m hostelry.server.jobs --home DIR``.
+
+It keeps asynchronous requests, and runs them while control or the gateway is away. It may be killed
+at any moment: what it acknowledged is in its file, and its successor takes over.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import logging
+import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
+from hostelry.base.logging import configure_logging
+from hostelry.base.recurring import run_periodically
+from hostelry.gateway.http.reader import HttpLimits
+from hostelry.gateway.http.server import HttpServer
+from hostelry.jobs.http import JobsApi
+from hostelry.jobs.queue.durable_queue import DurableQueue
+from hostelry.jobs.queue.request_rows import RequestRows
+from hostelry.jobs.submissions import Submissions
+from hostelry.server.gateway import first_to_end, raise_file_limit
+from hostelry.server.heartbeat import answer_heartbeats
+from hostelry.server.home import Home, load_config, load_credentials
+from hostelry.server.ports import bind
+
+log = logging.getLogger("hostelry.server.jobs")  # it runs as __main__
+HOST = "127.0.0.1"
+STOP_GRACE_S = 2.0
+SWEEP_S = 60.0
+
+
+async def serve(home: Home) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    config, credentials = load_config(home), load_credentials(home)
+    clock = SystemClock()
+    queue = DurableQueue(home.jobs)
+    rows = RequestRows(queue)
+    num_running = queue.release_all()
+    if num_running:
+        log.info("%d requests that ran in an earlier process are queued again", num_running)
+    submissions = Submissions(queue, lambda *_: None)
+    api = JobsApi(
+        submissions=submissions,
+        queue=queue,
+        rows=rows,
+        internal_key=credentials.internal_key,
+        clock=clock,
+    )
+    limits = HttpLimits(max_body_bytes=1024 * 1024)
+    server = HttpServer(api.handle, api.refusal_answer, limits, clock, admit=api.admit)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await server.start(bind(HOST, config.jobs_port))
+    heartbeats = loop.create_task(answer_heartbeats())
+
+    async def sweep() -> None:
+        await asyncio.to_thread(rows.sweep, clock.now())
+
+    work: dict[str, Coroutine[Any, Any, None]] = {
+        "keeping requests": submissions.run(),
+        "forgetting old requests": run_periodically("forgetting old requests", sweep, SWEEP_S),
+        "looking at time limits": server.sweep_forever(),
+    }
+    tasks = {name: loop.create_task(step) for name, step in work.items()}
+    cause = await first_to_end(tasks, stopping)
+    await server.stop(STOP_GRACE_S)
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    queue.close()
+    heartbeats.cancel()
+    if cause is not None:
+        raise TerminalError(cause)
+
+
+@contextlib.contextmanager
+def the_only_one(lock: Path) -> Iterator[None]:
+    """Hold `lock`; raises TerminalError where another process has it."""
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TerminalError(f"another process for jobs holds {lock}") from None
+        yield
+
+
+def main() -> None:
+    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    parser = argparse.ArgumentParser(prog="python -m hostelry.server.jobs", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home folder")
+    home = Home(parser.parse_args().home)
+    configure_logging("jobs")
+    raise_file_limit()
+    try:
+        with the_only_one(home.jobs_lock):
+            uvloop.run(serve(home))
+    except (TerminalError, OSError) as error:
+        sys.exit(f"the process for jobs cannot run: {error}")
+
+
+if __name__ == "__main__":
+    main()
