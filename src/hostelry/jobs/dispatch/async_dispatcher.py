@@ -11,8 +11,9 @@ from hostelry.domain.scope import Scope
 from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.dispatch.attempt import AttemptFailedError, CopyAttempts
 from hostelry.jobs.dispatch.endings import RequestEnds
+from hostelry.jobs.dispatch.lease_renewals import LEASE_S
 from hostelry.jobs.dispatch.measurements import TIME_IN_BACKLOG, AsyncMeasurements
-from hostelry.jobs.dispatch.running_requests import LEASE_S, RunningRequests
+from hostelry.jobs.dispatch.running_requests import RunningRequests
 from hostelry.jobs.dispatch.slots import CopySlots
 from hostelry.jobs.objects.answer_object import StaleClaimError
 from hostelry.jobs.queue.protocol import Claim, RequestQueue

@@ -11,8 +11,8 @@ from hostelry.gateway.route_table import RouteTable
 from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
 from hostelry.jobs.dispatch.endings import RequestEnds
+from hostelry.jobs.dispatch.lease_renewals import LEASE_S
 from hostelry.jobs.dispatch.measurements import AsyncMeasurements
-from hostelry.jobs.dispatch.running_requests import LEASE_S
 from hostelry.jobs.queue.protocol import Backlog, Claim, RequestQueue
 from hostelry.jobs.rules.async_metrics import backlog_samples
 from hostelry.jobs.rules.copy_slots import num_copies

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Coroutine
 
 from hostelry.base.clock import Clock
+from hostelry.jobs.dispatch.lease_renewals import LeaseRenewals
 from hostelry.jobs.queue.protocol import Claim, RequestQueue
 
 log = logging.getLogger(__name__)
-LEASE_S = 30.0
 RENEW_S = 8.0
 
 
@@ -23,6 +23,7 @@ class RunningRequests:
     def __init__(self, queue: RequestQueue, clock: Clock) -> None:
         self._queue = queue
         self._clock = clock
+        self._renewals = LeaseRenewals(queue, clock)
         self._tasks: dict[asyncio.Task[None], Claim] = {}
 
     @property
@@ -41,7 +42,7 @@ class RunningRequests:
         claims = list(self._tasks.values())
         if not claims:
             return
-        kept = await asyncio.to_thread(self._queue.renew, claims, self._clock.now(), LEASE_S)
+        kept = await self._renewals.renewed(claims)
         held = {(it.request.id, it.fence) for it in kept}
         lost = [it for it in claims if (it.request.id, it.fence) not in held]
         for task, claim in list(self._tasks.items()):
@@ -51,8 +52,7 @@ class RunningRequests:
 
     async def is_held(self, claim: Claim) -> bool:
         """Whether a claim is held still, its lease renewed: before its output becomes visible."""
-        kept = await asyncio.to_thread(self._queue.renew, [claim], self._clock.now(), LEASE_S)
-        return bool(kept)
+        return await self._renewals.is_held(claim)
 
     async def drain(self, grace_s: float) -> None:
         """Wait for what runs; what is not finished after `grace_s` goes back to the queue."""
