@@ -198,6 +198,11 @@ class Home:
         return self.root / "jobs.db"
 
     @property
+    def jobs_routes(self) -> Path:
+        """The last routes of the process for jobs."""
+        return self.root / "jobs-routes.json"
+
+    @property
     def jobs_lock(self) -> Path:
         """Held by the one process for jobs."""
         return self.run / "jobs.lock"

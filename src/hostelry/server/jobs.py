@@ -17,24 +17,31 @@ from typing import Any
 
 import uvloop
 
+from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
+from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.routes import PublishedRoutes, RouteFile
+from hostelry.jobs.dispatch.async_work import AsyncWork, WorkPlaces
 from hostelry.jobs.http import JobsApi
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows
 from hostelry.jobs.submissions import Submissions
 from hostelry.server.gateway import first_to_end, raise_file_limit
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Home, load_config, load_credentials
+from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.ports import bind
 
 log = logging.getLogger("hostelry.server.jobs")  # it runs as __main__
 HOST = "127.0.0.1"
 STOP_GRACE_S = 2.0
+DRAIN_S = 3.0  # for requests that run; the others are queued again
 SWEEP_S = 60.0
 
 
@@ -47,7 +54,18 @@ async def serve(home: Home) -> None:
     num_running = queue.release_all()
     if num_running:
         log.info("%d requests that ran in an earlier process are queued again", num_running)
-    submissions = Submissions(queue, lambda *_: None)
+    polls = UpstreamPool()
+    routes = PublishedRoutes(
+        polls,
+        config.control_url,
+        credentials.internal_key,
+        RouteFile(home.jobs_routes, write_whole),
+        clock,
+    )
+    asynchronous = AsyncWork(
+        queue, routes, work_places(config, credentials), Meter(clock.now), clock
+    )
+    submissions = Submissions(queue, asynchronous.submitted)
     api = JobsApi(
         submissions=submissions,
         queue=queue,
@@ -71,6 +89,8 @@ async def serve(home: Home) -> None:
         "keeping requests": submissions.run(),
         "forgetting old requests": run_periodically("forgetting old requests", sweep, SWEEP_S),
         "looking at time limits": server.sweep_forever(),
+        "following routes": routes.follow(),
+        **asynchronous.tasks(),
     }
     tasks = {name: loop.create_task(step) for name, step in work.items()}
     cause = await first_to_end(tasks, stopping)
@@ -78,10 +98,26 @@ async def serve(home: Home) -> None:
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
+    await asynchronous.drain(DRAIN_S)
+    polls.close()
     queue.close()
     heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)
+
+
+def work_places(config: UpConfig, credentials: Credentials) -> WorkPlaces:
+    """Where requests read and write, and whom they notify."""
+    return WorkPlaces(
+        s3_url=config.s3_url,
+        s3_key=OwnKey(
+            access_key_id=credentials.access_key_id,
+            secret_access_key=credentials.secret_access_key,
+            region=credentials.region,
+        ),
+        control_url=config.control_url,
+        internal_key=credentials.internal_key,
+    )
 
 
 @contextlib.contextmanager
