@@ -83,7 +83,7 @@ def _variants(
             copies=tuple(_use(c, it, statuses) for it in serving for c in copies[it.id]),
             metrics=active.config.metrics,
             pools=pools,
-            is_async="AsyncInferenceConfig" in active.config.given,
+            is_async=active.config.async_inference is not None,
         )
 
 

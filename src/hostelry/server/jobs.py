@@ -41,7 +41,7 @@ from hostelry.server.ports import bind
 log = logging.getLogger("hostelry.server.jobs")  # it runs as __main__
 HOST = "127.0.0.1"
 STOP_GRACE_S = 2.0
-DRAIN_S = 3.0  # for requests that run; the others are queued again
+DRAIN_S = 2.0  # for requests that run; the others are queued again
 SWEEP_S = 60.0
 
 
@@ -107,7 +107,7 @@ async def serve(home: Home) -> None:
 
 
 def work_places(config: UpConfig, credentials: Credentials) -> WorkPlaces:
-    """Where requests read and write, and whom they notify."""
+    """Where requests read and write, and where control is."""
     return WorkPlaces(
         s3_url=config.s3_url,
         s3_key=OwnKey(
