@@ -17,7 +17,11 @@ from hostelry.api.operations import OPERATIONS, REFUSED
 from hostelry.aws.models import operation_model, service_operations
 
 # The gateway serves these itself, without an entry in OPERATIONS.
-RUNTIME_OPERATIONS = ("InvokeEndpoint", "InvokeEndpointWithResponseStream")
+RUNTIME_OPERATIONS = (
+    "InvokeEndpoint",
+    "InvokeEndpointAsync",
+    "InvokeEndpointWithResponseStream",
+)
 # Missing operations of model hosting are listed by name.
 HOSTING = re.compile(
     r"[A-Z][a-z]+(Endpoint(?!Policy)|Inference(Component|Experiment|Recommendation)"

@@ -25,7 +25,6 @@ SERVICE = "sagemaker-runtime"
 _INVOKE = "InvokeEndpoint"
 _INVOKE_STREAM = "InvokeEndpointWithResponseStream"
 _ACTIONS = {"invocations": _INVOKE, "invocations-response-stream": _INVOKE_STREAM}
-_UNSERVED_ACTIONS = {"async-invocations": "InvokeEndpointAsync"}
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 _UNBOUNDED = 1 << 62
 
@@ -105,8 +104,8 @@ def is_runtime_path(path: str) -> bool:
 def parse_invocation(request: HttpRequest) -> InvokeRequest:
     """The invocation that `request` is; its body is not read.
 
-    Raises ServiceError ValidationError (400) for a header or name that breaks the model, for a path
-    or method that is no invocation, and for the runtime operations that are not served.
+    Raises ServiceError ValidationError (400) for a header or name that breaks the model, and for a
+    path or method that is no invocation.
     """
     name, operation = _split(request)
     rules = _rules(operation)
@@ -138,11 +137,6 @@ def _split(request: HttpRequest) -> tuple[str, str]:
     if operation is not None and request.method == "POST":
         return unquote(parts[2]) if "%" in parts[2] else parts[2], operation
     asked = f"{request.method} {request.path:.200}"
-    if action in _UNSERVED_ACTIONS:
-        raise _invalid(
-            f"{_UNSERVED_ACTIONS[action]} ({asked}) is not implemented here; "
-            f"use {_INVOKE} or {_INVOKE_STREAM}"
-        )
     raise _invalid(f"{asked} is no runtime call: POST /endpoints/NAME/({'|'.join(_ACTIONS)})")
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from hostelry import __version__
+from hostelry.aws.async_runtime import is_async_path
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
@@ -52,6 +53,7 @@ class Dispatcher:
     runtime: ApiHandler
     openai: ApiHandler
     control: ApiHandler
+    async_runtime: ApiHandler
     metrics: ApiHandler | None = None
     own_names: frozenset[str] | None = None
 
@@ -111,7 +113,7 @@ class Dispatcher:
 
     def _handler(self, path: str) -> ApiHandler:
         if path.startswith("/endpoints/"):
-            return self.runtime
+            return self.async_runtime if is_async_path(path) else self.runtime
         if path == METRICS_PATH and self.metrics is not None:
             return self.metrics
         return self.openai if path.startswith("/v1/") else self.control

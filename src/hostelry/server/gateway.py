@@ -18,6 +18,7 @@ from pathlib import Path
 
 import uvloop
 
+from hostelry.aws.async_runtime import parse_async_invocation
 from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
@@ -35,6 +36,7 @@ from hostelry.gateway.balancing.model_homes import ModelHomes
 from hostelry.gateway.balancing.outstanding import InFlightCounts, Outstanding
 from hostelry.gateway.control_client import ControlClient, HttpControlClient, NoControl
 from hostelry.gateway.dispatcher import Dispatcher
+from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.control import ControlHandler
 from hostelry.gateway.handlers.metrics import MetricsHandler
@@ -44,6 +46,7 @@ from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.jobs_client import HttpJobsClient
 from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
@@ -89,6 +92,7 @@ def build_gateway(
     """
     clock = SystemClock()
     memory = memory or own_memory(clock.now)
+    control = control or NoControl()
     secrets = {
         credentials.access_key_id: Secret(
             secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
@@ -110,7 +114,7 @@ def build_gateway(
     meter = Meter(clock.now)
     pending_queue = PendingQueue(
         routes,
-        control or NoControl(),
+        control,
         outstanding,
         queue_limits(config),
         clock,
@@ -130,6 +134,13 @@ def build_gateway(
             callers, routes, copies, pending_queue, config.stream_timeout_s, config.max_body_bytes
         ),
         control=ControlHandler(callers, pool, config.control_url, credentials.internal_key),
+        async_runtime=AsyncRuntimeHandler(
+            callers=callers,
+            routes=routes,
+            control=control,
+            jobs=HttpJobsClient(pool, config.jobs_url, credentials.internal_key),
+            clock=clock,
+        ),
         metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
@@ -176,6 +187,7 @@ def warm_up() -> None:
         service_model(service)
     for action in ("invocations", "invocations-response-stream"):
         parse_invocation(HttpRequest("POST", f"/endpoints/any/{action}"))
+    parse_async_invocation(HttpRequest("POST", "/endpoints/any/async-invocations", body=b"{}"))
     gc.collect()
     gc.freeze()
 

@@ -93,7 +93,6 @@ def refused(request: HttpRequest) -> str:
 @pytest.mark.parametrize(
     ("method", "path", "text"),
     [
-        pytest.param("POST", "/endpoints/e/async-invocations", "InvokeEndpointAsync", id="async"),
         pytest.param("GET", "/endpoints/e/invocations", "is no runtime call", id="a GET"),
         pytest.param("POST", "/endpoints/e", "is no runtime call", id="no action"),
         pytest.param("POST", "/endpoints/e/invocations/", "is no runtime call", id="a slash more"),

@@ -1,12 +1,11 @@
 """From a ContainerDefinition to a domain container."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.base.errors import validation_error
+from hostelry.domain import s3_address
 from hostelry.domain.model import ArtifactSource, Container, ModelCacheSetting, SourceKind
 
 UNSUPPORTED = (
@@ -24,12 +23,6 @@ SOURCE_KINDS: Mapping[tuple[str, str], SourceKind] = {
     ("S3Object", "None"): SourceKind.OBJECT,
     ("S3Prefix", "None"): SourceKind.PREFIX,
 }
-
-# Source: S3's user guide, "Virtual hosting of buckets", "Dual-stack endpoints", "Legacy endpoints".
-S3_HOST = re.compile(
-    r"((?P<bucket>[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9])\.)?"
-    r"s3(\.dualstack)?([.\-][a-z]{2}(-[a-z]{1,16}){1,3}-[0-9]{1,2})?\.amazonaws\.com(\.cn)?"
-)
 
 
 def container_of(given: Mapping[str, Any], path: str) -> Container:
@@ -136,11 +129,10 @@ def s3_uri_of(uri: str, path: str, *, is_prefix: bool = False) -> str:
 
 def from_web_address(uri: str, path: str) -> str:
     """The ``s3://bucket/key`` of an https address of S3, path-style or with the bucket as host."""
-    host, _, rest = uri.removeprefix("https://").partition("/")
-    found, key = S3_HOST.fullmatch(host), unquote(rest)
-    if found is None or not key.isprintable() or set(rest) & set("?#"):
+    found = s3_address.from_web_address(uri)
+    if found is None:
         raise unsupported(
             f'{path} "{uri}"',
             "Give it as s3://bucket/key, or as https://bucket.s3.REGION.amazonaws.com/key.",
         )
-    return f"s3://{found['bucket']}/{key}" if found["bucket"] else f"s3://{key}"
+    return found

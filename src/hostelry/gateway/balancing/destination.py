@@ -75,6 +75,7 @@ def find_destination(
     the component as Failed                 ServiceError ValidationError with the reason
     no such variant on the endpoint         ServiceError ValidationError
     headers of another kind of endpoint     ServiceError ValidationError
+    the endpoint as asynchronous            ServiceError ValidationError
     the name, and no ready copy for it      NoCopyError
     the name, and a copy                    its destination
 
@@ -100,7 +101,12 @@ def find_destination(
 
 
 def _check_kind(endpoint: EndpointRoute, invocation: InvokeRequest) -> None:
-    """Raise ServiceError for headers of kinds of endpoints that are not served here."""
+    """Raise ServiceError for an asynchronous endpoint, and headers of other kinds of endpoints."""
+    if endpoint.async_inference is not None:
+        raise _invalid(
+            f"Endpoint {endpoint.name} has an AsyncInferenceConfig: it takes InvokeEndpointAsync "
+            "only."
+        )
     if invocation.enable_explanations is not None:
         raise _invalid(
             f"Endpoint {endpoint.name} has no explainer; EnableExplanations cannot be used on it. "

@@ -1,0 +1,155 @@
+"""InvokeEndpointAsync: accepted only once it is kept, and only by asynchronous endpoints."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import pytest
+from tests.unit.gateway.routes_sample import HERE, SNAPSHOT, variant
+
+from hostelry.aws.sigv4 import Verifier
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
+from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.load import LoadKey, Wake
+from hostelry.domain.routes import EndpointRoute, RouteSnapshot
+from hostelry.gateway.fake import FakeUpstream
+from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
+from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reader import Received
+from hostelry.gateway.http.reply import ConnectError
+from hostelry.gateway.jobs_client import HttpJobsClient, not_queued
+from hostelry.gateway.routes import FixedRoutes
+
+QUEUED = EndpointRoute(
+    scope=HERE,
+    name="queued",
+    takes_components=False,
+    variants=(variant("main", 1.0, ()),),
+    async_inference=AsyncInference(output_uri="s3://out"),
+)
+ROUTES = replace(SNAPSHOT, endpoints=(*SNAPSHOT.endpoints, QUEUED))
+
+
+class AsyncSink:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    async def write(self, *parts: bytes) -> None:
+        self.write_now(*parts)
+
+    def write_now(self, *parts: bytes) -> None:
+        self.written += b"".join(parts)
+
+
+@dataclass
+class FakeJobs:
+    """Keeps requests, unless `refusal` is set."""
+
+    refusal: ServiceError | None = None
+    kept: list[AsyncRequest] = field(default_factory=list)
+
+    async def submit(self, request: AsyncRequest) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.kept.append(request)
+
+
+@dataclass
+class KnowingControl:
+    """Control that serves the endpoints of `names`, and publishes `routes` when it is asked."""
+
+    names: frozenset[str] = frozenset()
+    routes: FixedRoutes | None = None
+
+    async def wake(self, wake: Wake) -> None:
+        raise AssertionError("nothing waits for a copy")
+
+    async def is_wanted(self, key: LoadKey) -> bool:
+        if self.routes is not None:
+            self.routes.replace(ROUTES)
+        return key.endpoint_name in self.names
+
+
+def asked(
+    name: str,
+    jobs: FakeJobs,
+    routes: FixedRoutes | None = None,
+    control: KnowingControl | None = None,
+) -> bytes:
+    """The answer's bytes; raises what the handler does."""
+    clock = ManualClock()
+    callers = Callers(Verifier(lambda _: None), HERE, "sk-1", True, clock.now)
+    handler = AsyncRuntimeHandler(
+        callers=callers,
+        routes=routes or FixedRoutes(ROUTES),
+        control=control or KnowingControl(),
+        jobs=jobs,
+        clock=clock,
+    )
+    sink = AsyncSink()
+    request = HttpRequest("POST", f"/endpoints/{name}/async-invocations", "", {}, b"in")
+    assert handler.admit(request)
+    asyncio.run(handler.serve(Exchange(sink, Received(request, True, True), b""), "rid"))
+    return sink.written
+
+
+def test_a_kept_request_is_accepted_with_its_places_while_no_copy_runs() -> None:
+    jobs = FakeJobs()
+    answer = asked("queued", jobs).decode()
+    (kept,) = jobs.kept
+    assert answer.startswith("HTTP/1.1 202 ")
+    assert f"X-Amzn-SageMaker-OutputLocation: s3://out/{kept.inference_id}.out\r\n" in answer
+    assert f"FailureLocation: s3://out/{kept.inference_id}-error.out\r\n" in answer
+    assert answer.endswith(f'{{"InferenceId":"{kept.inference_id}"}}')
+    assert (kept.scope, kept.endpoint_name, kept.body) == (HERE, "queued", b"in")
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "code", "text"),
+    [
+        pytest.param("models", FakeJobs(), "ValidationError", "takes InvokeEndpoint, not",
+                     id="an endpoint that answers at once"),
+        pytest.param("llms", FakeJobs(), "ValidationError", "has no AsyncInferenceConfig",
+                     id="an endpoint for components"),
+        pytest.param("nope", FakeJobs(), "ValidationError",
+                     "Endpoint nope of account 111122223333 not found.", id="no endpoint"),
+        pytest.param("queued", FakeJobs(not_queued("the disk is full")), "ServiceUnavailable",
+                     "could not be queued: the disk is full", id="nothing that keeps it"),
+    ],
+)  # fmt: skip
+def test_a_request_that_is_not_kept_is_not_accepted(
+    name: str, jobs: FakeJobs, code: str, text: str
+) -> None:
+    with pytest.raises(ServiceError, match=text) as caught:
+        asked(name, jobs)
+    assert caught.value.code == code
+    assert jobs.kept == []
+
+
+def test_an_endpoint_that_control_serves_is_found_once_its_route_has_come() -> None:
+    jobs, routes = FakeJobs(), FixedRoutes(RouteSnapshot(version="0", endpoints=()))
+    control = KnowingControl(frozenset({"queued"}), routes)
+    assert asked("queued", jobs, routes, control).startswith(b"HTTP/1.1 202 ")
+    assert len(jobs.kept) == 1
+
+
+@pytest.mark.parametrize(
+    ("upstream", "text"),
+    [
+        pytest.param(FakeUpstream({"http://jobs:1": ConnectError("refused")}),
+                     "the jobs process does not answer", id="nothing listens"),
+        pytest.param(FakeUpstream(), "ok", id="any answer but 204"),
+    ],
+)  # fmt: skip
+def test_only_the_answer_that_it_is_durable_counts(upstream: FakeUpstream, text: str) -> None:
+    jobs = FakeJobs()
+    asked("queued", jobs)
+    client = HttpJobsClient(upstream, "http://jobs:1", "key")
+    with pytest.raises(ServiceError, match=text) as caught:
+        asyncio.run(client.submit(jobs.kept[0]))
+    assert (caught.value.code, caught.value.http_status) == ("ServiceUnavailable", 503)
