@@ -145,6 +145,10 @@ class Platform:
         """What `hostelry scaling NAME` prints; fails the test where it fails."""
         return self._run(["scaling", name], arguments, 0).stdout
 
+    def jobs(self, name: str, *arguments: str) -> str:
+        """What `hostelry jobs NAME` prints; fails the test where it fails."""
+        return self._run(["jobs", name], arguments, 0).stdout
+
     def exec(
         self, command: Sequence[str], environment: dict[str, str] | None = None, code: int = 0
     ) -> "subprocess.CompletedProcess[str]":

@@ -54,7 +54,7 @@ def test_the_sdks_transformer_scores_lines_of_csv(served: Served) -> None:
     assert numbers(found["outputs"]["sub/b.csv"]) == pytest.approx(predicted[::-1], abs=1e-5)
 
 
-def test_status_shows_a_job_until_its_waiter_ends(served: Served) -> None:
+def test_status_and_a_watch_show_a_job(served: Served) -> None:
     served.s3.create_bucket(Bucket="rows")
     served.s3.put_object(Bucket="rows", Key="in/a.csv", Body=b"1.0,2.0\n30.0,40.0\n")
     source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://rows/in/"}}
@@ -66,6 +66,8 @@ def test_status_shows_a_job_until_its_waiter_ends(served: Served) -> None:
         TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
     )
     assert "transform job nightly  InProgress" in served.platform.cli("status").stdout
+    watched = served.platform.jobs("watch", "nightly")
+    assert "nightly  Completed [" in watched
     waiter = served.sagemaker.get_waiter("transform_job_completed_or_stopped")
     waiter.wait(TransformJobName="nightly", WaiterConfig={"Delay": 1, "MaxAttempts": 90})
     assert "transform job" not in served.platform.cli("status").stdout

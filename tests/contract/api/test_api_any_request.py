@@ -43,6 +43,8 @@ OPERATIONS = (
     "UpdateEndpointWeightsAndCapacities",
     "UpdateInferenceComponent",
     "UpdateInferenceComponentRuntimeConfig",
+    "CreateTransformJob",
+    "StopTransformJob",
     "AddTags",
     "DeleteModel",
     "DeleteEndpoint",
@@ -58,6 +60,7 @@ READS: tuple[tuple[str, str, str, str], ...] = (
         "DescribeInferenceComponent",
         "InferenceComponentName",
     ),
+    ("ListTransformJobs", "TransformJobSummaries", "DescribeTransformJob", "TransformJobName"),
 )
 
 
@@ -154,7 +157,7 @@ def test_any_request_is_answered_or_refused(
     except ServiceError as error:
         code = error.code
     event(code or "answered")
-    assert code in ("", "ValidationException", "ResourceLimitExceeded")
+    assert code in ("", "ValidationException", "ResourceLimitExceeded", "ResourceInUse")
     for listing, member, describe, name in READS:
         for shown in run(state, listing, MaxResults=100)[member]:
             described = run(state, describe, **{name: shown[name]})
