@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(280
 NUM_REQUESTS, NUM_KILLS = 200, 4
 LARGE_BYTES = 100 * 1024 * 1024
 MAX_GROWTH_BYTES = 48 * 1024 * 1024
+NOT_PUBLISHED = frozenset({"Invocations", "InvocationsPerInstance", "OverheadLatency"})
 
 
 class Queued:
@@ -193,6 +194,59 @@ def test_a_large_input_is_never_whole_in_the_jobs_process(queued: Queued) -> Non
         time.sleep(0.01)
     assert queued.output("large") == content
     assert most - before < MAX_GROWTH_BYTES
+
+
+def test_outputs_wait_for_an_object_store_that_was_killed_and_no_attempt_counts(
+    queued: Queued,
+) -> None:
+    names = [f"store{it}" for it in range(12)]
+    for name in names:
+        assert queued.submit(name, body=b"sleep 0.5")
+    old_pid = queued.platform.kill("objectstore", signal.SIGKILL)
+    queued.platform.back("objectstore", old_pid)
+
+    def finished() -> bool:
+        states = queued.states()
+        return all(states[it] == "completed" for it in names)
+
+    until(finished, "every request is completed", 90)
+    assert {queued.output(it) for it in names} == {b"sleep 0.5"}
+    with sqlite3.connect(f"file:{queued.platform.home.jobs}?mode=ro", uri=True) as file:
+        rows = file.execute("SELECT attempt FROM async_request WHERE id LIKE 'store%'").fetchall()
+    assert set(rows) == {(1,)}
+
+
+def test_an_output_is_encrypted_under_the_key_of_its_endpoint(queued: Queued) -> None:
+    key = queued.platform.boto3("kms").create_key()["KeyMetadata"]["KeyId"]
+    assert queued.submit("sealed", body=b"1", kms_key_id=key)
+    until(lambda: queued.states()["sealed"] == "completed", "the request is done")
+    found = queued.s3.head_object(Bucket="out-put", Key="results/sealed.out")
+    assert (found["ServerSideEncryption"], key in found["SSEKMSKeyId"]) == ("aws:kms", True)
+
+
+def test_cloudwatch_has_the_metrics_of_asynchronous_endpoints_and_no_others(
+    queued: Queued,
+) -> None:
+    cloudwatch = queued.platform.boto3("cloudwatch")
+
+    def names() -> set[str]:
+        found = cloudwatch.list_metrics(
+            Namespace="AWS/SageMaker", Dimensions=[{"Name": "EndpointName", "Value": "queued"}]
+        )
+        return {it["MetricName"] for it in found["Metrics"]}
+
+    assert queued.submit("seen", body=b"1")
+    until(lambda: {"ApproximateBacklogSize", "ModelLatency", "TimeInBacklog"} <= names(), "metrics")
+    assert names() >= {
+        "ApproximateAgeOfOldestRequest",
+        "ApproximateBacklogSizePerInstance",
+        "HasBacklogWithoutCapacity",
+        "InvocationsProcesssed",
+        "Invocation4XXErrors",
+        "Invocation5XXErrors",
+        "TotalProcessingTime",
+    }
+    assert not {it for it in names() if it in NOT_PUBLISHED}
 
 
 def test_what_waits_for_a_deleted_endpoint_fails_with_that_reason(queued: Queued) -> None:
