@@ -19,7 +19,7 @@ SUBMIT_DIRECTORY = "SAGEMAKER_SUBMIT_DIRECTORY"
 BATCH_SIZE = "SAGEMAKER_TS_BATCH_SIZE"
 BATCH_DELAY = "SAGEMAKER_TS_MAX_BATCH_DELAY"
 MEMORY = "HOSTELRY_MEMORY_BYTES"
-QUEUE_SIZE = "HOSTELRY_QUEUE_SIZE"
+QUEUE_SIZE = "SAGEMAKER_MODEL_JOB_QUEUE_SIZE"
 MODULES: Mapping[str, tuple[str, ...]] = {
     "autogluon": ("numpy", "pandas", "autogluon.tabular"),
     "huggingface": ("numpy", "torch", "transformers", "transformers.pipelines"),

@@ -110,7 +110,8 @@ class WorkerPool:
             raise PoolBusyError(self.fault)
         if len(self._queue) >= self._limits.max_queued:
             raise PoolBusyError(
-                f"{len(self._queue)} requests wait already (HOSTELRY_QUEUE_SIZE); try again later"
+                f"{len(self._queue)} requests wait already (SAGEMAKER_MODEL_JOB_QUEUE_SIZE); try "
+                "again later"
             )
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         waiting = UnansweredRequest(asked=asked, arrived_at=self._clock.now(), answer=answer)

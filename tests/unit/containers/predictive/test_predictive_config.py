@@ -34,6 +34,8 @@ def config(model_dir: Path, **variables: str) -> PredictiveConfig:
                      id="the largest body"),
         pytest.param({"SAGEMAKER_TS_BATCH_SIZE": "8", "SAGEMAKER_TS_MAX_BATCH_DELAY": "20"},
                      {"batch_size": 8, "batch_delay_s": 0.02}, id="batches"),
+        pytest.param({"SAGEMAKER_MODEL_JOB_QUEUE_SIZE": "7"}, {"max_queued": 7},
+                     id="requests that may wait"),
     ],
 )  # fmt: skip
 def test_settings(tmp_path: Path, variables: dict[str, str], expected: dict[str, object]) -> None:

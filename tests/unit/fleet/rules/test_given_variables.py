@@ -1,5 +1,6 @@
 import pytest
 
+from hostelry.containers.predictive import config
 from hostelry.fleet.rules.given_variables import (
     BUILT_IN,
     BUILT_IN_NAMES,
@@ -7,6 +8,7 @@ from hostelry.fleet.rules.given_variables import (
     given_variables,
     left_out,
 )
+from hostelry.fleet.rules.images import framework_rule
 
 # What runs code, is asked before the operator's setting, or leads out: of any family.
 WICKED = (
@@ -105,3 +107,16 @@ def test_each_name_is_there_once_with_its_reason(table: dict[tuple[str, ...], st
     names = [name for family in table for name in family]
     assert len(names) == len(set(names))
     assert all(table.values())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(config.WORKERS, config.TIMEOUT, config.TIMEOUT_SECONDS, config.MAX_PAYLOAD),
+        *(config.BATCH_SIZE, config.BATCH_DELAY, config.QUEUE_SIZE),
+    ],
+)
+def test_settings_of_framework_models_reach_their_server(name: str) -> None:
+    rule = framework_rule("sagemaker-scikit-learn", "1.2-1-cpu-py3")
+    assert rule is not None
+    assert given_variables({name: "1"}, rule.environment, 4) == {name: "1"}
