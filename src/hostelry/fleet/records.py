@@ -22,6 +22,7 @@ from hostelry.fleet.rules.images import ImageRule
 T = TypeVar("T")
 # In the folder of instances: the logs of copies that are gone, until they are collected.
 ENDED_LOGS = ".ended"
+PACKAGE_LOCKS = ".requirements"  # there as well
 SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -107,6 +108,11 @@ class CopyFolder:
         """The model's artifacts, as the model server sees them."""
         return self.root / "model"
 
+    @property
+    def packages(self) -> Path:
+        """A link that names the shared packages that the copy uses."""
+        return self.root / "packages"
+
     def load(self) -> CopyRecord | None:
         """The record; None where none can be read."""
         return _load(self.record, CopyRecord)
@@ -189,6 +195,16 @@ class InstanceFolder:
         return self.root / "cache"
 
     @property
+    def packages(self) -> Path:
+        """The packages that models' code names, once per instance."""
+        return self.root / "packages"
+
+    @property
+    def package_locks(self) -> Path:
+        """The versions and hashes of such packages, the same for all instances of the home."""
+        return self.root.parent / PACKAGE_LOCKS
+
+    @property
     def copies(self) -> Path:
         """One folder a copy."""
         return self.root / "copies"
@@ -233,7 +249,7 @@ def instance_folders(root: Path) -> list[InstanceFolder]:
 
 
 def _is_instance(path: Path) -> bool:
-    return path.name != ENDED_LOGS and path.is_dir()
+    return path.name not in (ENDED_LOGS, PACKAGE_LOCKS) and path.is_dir()
 
 
 def plain_name(name: str) -> str:

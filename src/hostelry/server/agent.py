@@ -25,6 +25,7 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.domain.copy import Instance
 from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.code_packages import CodePackages
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.model_server import new_http
 from hostelry.fleet.agent.server import AgentRoutes, loopback_socket
@@ -99,6 +100,7 @@ async def serve(home: Home, instance_id: str) -> None:
                 copies_have_users=user is not None,
                 address=f"http://127.0.0.1:{listener.getsockname()[1]}",
                 warm=(warm, runtimes),
+                packages=CodePackages(folder, operator),
             ),
         )
         await agent.start()

@@ -5,7 +5,6 @@ import asyncio
 import logging
 import os
 import resource
-import shutil
 import signal
 import socket
 import sys
@@ -33,7 +32,7 @@ from hostelry.containers.predictive.config import (
 from hostelry.containers.predictive.metrics import PredictiveMetrics
 from hostelry.containers.predictive.model_table import ModelRefusedError, ModelTable
 from hostelry.containers.predictive.multi_model_app import MultiModelApp
-from hostelry.containers.predictive.requirements import FILE, installed_requirements
+from hostelry.containers.predictive.requirements import FILE, packages_of
 from hostelry.containers.predictive.worker_pool import PoolLimits, WorkerPool
 from hostelry.containers.predictive.worker_process import ModelPlaces
 from hostelry.containers.predictive.zygote_process import (
@@ -95,19 +94,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         cpus = len(os.sched_getaffinity(0))
         model_dir = given.model_dir.absolute()
         config = resolve(os.environ, given.framework, python, model_dir, cpus, given.multi_model)
-        packages = installed_requirements(config.code_dir, python, os.environ)
-        if lent is not None and (packages is not None or config.threads_per_worker > 1):
-            lent.close()  # it has imported the framework before these packages, for one thread
-            lent = None
-        listener = listen(given.host, int(given.port))
+        with packages_of(config.code_dir, python, os.environ) as packages:
+            if lent is not None and (packages is not None or config.threads_per_worker > 1):
+                lent.close()  # it has imported the framework before these packages, for one thread
+                lent = None
+            listener = listen(given.host, int(given.port))
+            failure = uvloop.run(serve(config, listener, key, packages, lent))
     except TerminalError as error:
         log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
         return EXIT_CONFIGURATION
-    try:
-        failure = uvloop.run(serve(config, listener, key, packages, lent))
-    finally:
-        if packages is not None:
-            shutil.rmtree(packages, ignore_errors=True)
     if failure:
         log.error("the server ends: %s", " ".join(failure.split()))
     return EXIT_FAILURE if failure else 0

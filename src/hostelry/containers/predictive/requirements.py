@@ -1,14 +1,16 @@
 """The packages of a model's code/requirements.txt, installed before its framework is imported.
 
-They come into a folder of this copy, before the runtime's own on the path, by uv, from the index
-that pip is configured for. The copy does it as its own user, who runs the model's code anyway.
+The agent has installed those that copies may share. Else they come into a folder of this copy,
+before the runtime's own on the path, by uv, from the index that pip is configured for. The copy
+does it as its own user, who runs the model's code anyway.
 """
 
 import logging
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from uv import find_uv_bin
@@ -19,6 +21,7 @@ from hostelry.base.pip_settings import read_settings, uv_arguments, uv_variables
 FILE = "requirements.txt"
 POLICY = "HOSTELRY_CUSTOM_CODE_REQUIREMENTS"
 REFUSE = "refuse"
+SHARED = "HOSTELRY_CODE_PACKAGES"  # the folder of the agent's; empty where none are needed
 INSTALL_S = 1800.0
 MAX_BYTES = 64 * 1024
 SHOWN_LINES = 20
@@ -26,12 +29,31 @@ SHOWN_LINES = 20
 log = logging.getLogger(__name__)
 
 
+@contextmanager
+def packages_of(
+    code_dir: Path, python: Path, environment: Mapping[str, str]
+) -> Iterator[Path | None]:
+    """The folder of packages, meanwhile; None where the code names none.
+
+    Raises TerminalError where the operator refuses it, or with the tool's last lines.
+    """
+    if SHARED in environment:
+        yield Path(environment[SHARED]) if environment[SHARED] else None
+        return
+    own = installed_requirements(code_dir, python, environment)
+    try:
+        yield own
+    finally:
+        if own is not None:
+            shutil.rmtree(own, ignore_errors=True)
+
+
 def installed_requirements(
     code_dir: Path, python: Path, environment: Mapping[str, str]
 ) -> Path | None:
-    """The folder of installed packages; None where the code names none.
+    """A new folder of installed packages; None where the code names none.
 
-    Raises TerminalError where the operator refuses it, or with the tool's last lines.
+    Raises TerminalError as `packages_of`.
     """
     file = code_dir / FILE
     if not file.is_file():

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 MEASURE_EVERY_S = 5.0
 COUNT_EVERY_S = 0.25
+PACKAGES_EVERY_S = 600.0
 MEMORY_STEP = 0.05
 MEMORY_FLOOR_BYTES = 16 * 1024 * 1024
 
@@ -128,8 +129,16 @@ class InstanceAgent:
             await asyncio.wait(list(self._stopping.values()))
 
     async def measure(self) -> None:
-        """Measure memory, bound logs and count connections to draining copies, until cancelled."""
+        """Measure memory, bound logs and count connections to draining copies, until cancelled.
+
+        Also remove packages that no copy has used for long.
+        """
+        packages = self._deps.packages
         async with asyncio.TaskGroup() as tasks:
+            if packages is not None:
+                unused = packages.remove_unused
+                removing = run_periodically("removing packages", unused, PACKAGES_EVERY_S)
+                tasks.create_task(removing)
             memory = run_periodically("measuring memory", self._measure_memory, MEASURE_EVERY_S)
             drains = run_periodically("counting connections", self._follow_drains, COUNT_EVERY_S)
             tasks.create_task(memory)

@@ -10,6 +10,7 @@ import httpx
 from hostelry.base.clock import Clock, SystemClock
 from hostelry.domain.copy import Instance
 from hostelry.domain.shape import Shape
+from hostelry.fleet.agent.code_packages import CodePackages
 from hostelry.fleet.agent.lifecycle import CopyPolicy
 from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.launch.launcher import Launcher
@@ -20,8 +21,8 @@ from hostelry.fleet.launch.warm import WarmStarts
 class CopyDeps:
     """Dependencies of every copy of an instance. Logs of copies without one are not collected.
 
-    `address` is the agent's own. `copies_have_users`: programs run as unprivileged
-    users, not as the agent's own.
+    Without `packages` each copy installs those of its code itself. `address` is the agent's own.
+    `copies_have_users`: programs run as unprivileged users, not as the agent's own.
     """
 
     images_file: Path
@@ -36,6 +37,7 @@ class CopyDeps:
     devices: tuple[str, ...] = ()
     copies_have_users: bool = False
     warm: Sequence[WarmStarts] = ()
+    packages: CodePackages | None = None
     clock: Clock = field(default_factory=SystemClock)
     address: str = ""
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))

@@ -6,18 +6,17 @@ process ends. lifecycle.py decides what to do next; this module carries it out.
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.ports import free_port
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse, LastEnd
 from hostelry.domain.log_source import source_of
 from hostelry.fleet.agent.adapter_mount import mount_of
 from hostelry.fleet.agent.adapters import CopyAdapters
+from hostelry.fleet.agent.code_packages import CodePlace
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import (
     Attempts,
@@ -39,7 +38,7 @@ from hostelry.fleet.agent.lifecycle import (
 from hostelry.fleet.agent.model_files import ModelFiles
 from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.agent.models.copy_models import copy_models, with_models
-from hostelry.fleet.agent.orders import launch_order, not_passed_on, order_title, rule_of
+from hostelry.fleet.agent.orders import launch_order, new_place, not_passed_on, order_title, rule_of
 from hostelry.fleet.agent.reasons import (
     GONE_MEANWHILE,
     late_detail,
@@ -55,18 +54,15 @@ from hostelry.fleet.host.processes import members, process_table
 from hostelry.fleet.host.read_ahead import read_model_ahead
 from hostelry.fleet.host.usage import memory_use
 from hostelry.fleet.launch.copy_log import CopyLog
-from hostelry.fleet.launch.environment import CopyPlace
 from hostelry.fleet.launch.launcher import CopyProcess
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 from hostelry.fleet.rules.devices import devices_of_copy
 from hostelry.fleet.rules.given_variables import given_variables, left_out_note
 from hostelry.fleet.rules.images import ImageRule
-from hostelry.fleet.rules.limits import reserved_cpus
 
 log = logging.getLogger(__name__)
 
 LOG_TAIL_LINES = 20
-KEY_BYTES = 32
 LAST_END_LOG_BYTES = 4096
 LAST_END_CAUSE_CHARS = 1024
 ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
@@ -275,40 +271,41 @@ class HostedCopy:
         for warm in self._deps.warm:  # it imports while files are downloaded
             warm.prepare(rule.argv, given)
         substitutes = await self._files.fetch()
+        packages = await self._packages(rule, given, substitutes)
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
-        port = free_port()
-        place = CopyPlace(
-            folder=self._folder.root,
-            model_folder=self._folder.model,
-            port=port,
-            region=self._deps.region,
-            shape=self._deps.shape,
-            machine_cpus=self._deps.machine_cpus,
-            reserved_cpus=reserved_cpus(self._desired()),
-            devices=self._deps.devices,
-            key=secrets.token_hex(KEY_BYTES),
-        )
+        place = new_place(self._folder, self._deps, self._desired())
         self._report_left_out(rule)
         order = launch_order(self.spec, rule, place, substitutes, self._deps.operator_environment)
-        self._log.note(f"starting {order_title(order)} on port {port}")
+        order = replace(order, environment={**order.environment, **packages})
+        self._log.note(f"starting {order_title(order)} on port {place.port}")
         self._started_at = monotonic_s()
         process = await self._deps.launcher.start(order)
         self._adapters.process_started((), mount_of(rule, self._folder.root))
-        key = order.key
-        self._remember(process=process.identity, port=port, key=key, adapters=(), rule=rule)
+        self._remember(
+            process=process.identity, port=place.port, key=order.key, adapters=(), rule=rule
+        )
         self._report(
             CopyPhase.STARTING,
             self._restart_reason,
             pid=process.identity.pid,
             address=self._address,
-            key=key,
+            key=order.key,
             memory_limit=process.memory_limit,
             peak_memory_bytes=0,
             start_kind=process.start_kind,
             start_s=None,
         )
         return process
+
+    async def _packages(
+        self, rule: ImageRule, given: Mapping[str, str], substitutes: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """The variable with the packages that the model's code names, where copies share them."""
+        if self._deps.packages is None or rule.runtime is None:
+            return {}
+        code = CodePlace(self._folder, {**given, **substitutes}, tuple(substitutes.values()))
+        return await self._deps.packages.provide(rule.runtime, code, self._log.note, self._waits)
 
     def _report_left_out(self, rule: ImageRule) -> None:
         """Report the variables that its server does not get: in its log once, and in its status."""

@@ -1,11 +1,14 @@
 """Launch orders of copies by their image's rule: a program with its variables, or a container."""
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.ports import free_port
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
+from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.launch.container_order import (
     container_environment,
     container_order,
@@ -26,7 +29,9 @@ from hostelry.fleet.rules.images import (
     unknown_image,
     with_own_probe,
 )
-from hostelry.fleet.rules.limits import DISK_VARIABLE
+from hostelry.fleet.rules.limits import DISK_VARIABLE, reserved_cpus
+
+KEY_BYTES = 32
 
 
 def rule_of(
@@ -45,6 +50,24 @@ def rule_of(
         accelerator_memory(container.environment)  # raises for what is no number
         return multi_model_rule(rule, container.image)
     return with_own_probe(rule, container.environment)
+
+
+def new_place(folder: CopyFolder, deps: CopyDeps, desired: Iterable[CopySpec]) -> CopyPlace:
+    """The place of a copy that is started now, with a port and a key of its own.
+
+    `desired` are all copies of the instance.
+    """
+    return CopyPlace(
+        folder=folder.root,
+        model_folder=folder.model,
+        port=free_port(),
+        region=deps.region,
+        shape=deps.shape,
+        machine_cpus=deps.machine_cpus,
+        reserved_cpus=reserved_cpus(desired),
+        devices=deps.devices,
+        key=secrets.token_hex(KEY_BYTES),
+    )
 
 
 def launch_order(

@@ -4,23 +4,19 @@ The installation is a process of its own (`hostelry runtimes install --wait`), w
 that is under way: copies that need the same runtime share it. Ended half-way it leaves nothing.
 """
 
-import asyncio
-import os
-import signal
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import VARIABLE, installed, runtimes_folder
+from hostelry.fleet.agent.noted_process import run_noted
 from hostelry.fleet.rules.interpreter import PYTHON
 
 POLICY = "HOSTELRY_MISSING_RUNTIMES"
 INSTALL, REFUSE = "install", "refuse"
 COMMAND = (*PYTHON, "-m", "hostelry.cli.main", "runtimes", "install", "--wait")
 SHOWN_LINES = 20
-READ_BYTES = 1 << 16
-MAX_LINE_BYTES = 1000
 REPORT_EVERY_S = 5.0
 Report = Callable[[str], None]
 
@@ -59,47 +55,15 @@ async def _install(
     def report() -> None:
         waiting(f"installing the runtime {name} for {monotonic_s() - began_s:.0f} s: {last[-1]}")
 
+    def take(line: str) -> None:
+        last.append(line)
+        note(line)
+
+    async def look() -> None:
+        report()
+
     note(f"the runtime {name} is not on this machine: installing it")
     report()
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND,
-        name,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env=dict(environment),
-        start_new_session=True,
-    )
-    reading = asyncio.create_task(_read(process, last, note))
-    try:
-        while not reading.done():
-            await asyncio.wait({reading}, timeout=REPORT_EVERY_S)
-            report()
-        reading.result()
-        code = await process.wait()
-    finally:
-        reading.cancel()
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+    code = await run_noted((*COMMAND, name), environment, take, look, REPORT_EVERY_S)
     if code:
         raise TerminalError(f"The runtime {name} cannot be installed: " + "\n".join(last))
-
-
-async def _read(process: asyncio.subprocess.Process, last: deque[str], note: Report) -> None:
-    """Keep the last lines, and note each; of a long one the beginning."""
-    assert process.stdout is not None
-
-    def keep(lines: Sequence[bytes]) -> None:
-        for line in lines:
-            text = line[:MAX_LINE_BYTES].decode("utf-8", "replace").strip()
-            if text:
-                last.append(text)
-                note(text)
-
-    begun = b""
-    while data := await process.stdout.read(READ_BYTES):
-        *lines, begun = (begun + data).split(b"\n")
-        begun = begun[:MAX_LINE_BYTES]
-        keep(lines)
-    keep([begun])

@@ -49,7 +49,8 @@ from hostelry.fleet.rules.limits import (
 log = logging.getLogger(__name__)
 
 LIMITS_FILE = "limits.json"
-AGENT_FILES = ("copy.json", "model", LIMITS_FILE)  # in a copy's folder; do not count as the copy's
+# In a copy's folder; do not count as the copy's.
+AGENT_FILES = ("copy.json", "model", "packages", LIMITS_FILE)
 LOOK_EVERY_S = 0.5
 IDLE_LOOK_EVERY_S = 2.0  # without a limit: only to notice kills by the kernel
 SEARCH_EVERY_S = 2.0  # for processes that it has started since

@@ -5,22 +5,18 @@ alone is asked. Only wheels are installed, so that no code of a package runs mea
 """
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from hostelry.base.errors import HostelryError
+from hostelry.base.requirement_lines import is_plain, requirement_lines
 from hostelry.containers.lmi.code.code_places import SECRETS, is_like
 
 MAX_BYTES = 64 * 1024
 MAX_LINES = 200
 SHOWN_CHARACTERS = 1000
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._, -]+\])?"
-VERSION = r"(===|==|~=|!=|<=|>=|<|>)\s*[A-Za-z0-9.*+!_-]+"
-MARKER = r"(\s*;[\w\s.<>=!~'\"()]+)?"
-REQUIREMENT = re.compile(rf"{NAME}\s*({VERSION}(\s*,\s*{VERSION})*)?{MARKER}")
 KEPT = ("PATH", "LANG", "LC_*", "HOME", "TMPDIR", "PIP_*", "*_PROXY", "*_proxy", "SSL_CERT_*",
         "REQUESTS_CA_BUNDLE", "PYTHONNOUSERSITE", "PYTHONPATH")  # fmt: skip
 
@@ -31,17 +27,16 @@ class RequirementsError(HostelryError):
 
 def parse_requirements(text: str) -> tuple[str, ...]:
     """The requirements. Raises RequirementsError for any other line of pip's files."""
-    lines = [line.partition(" #")[0].strip() for line in text.splitlines()]
-    found = [line for line in lines if line and not line.startswith("#")]
+    found = requirement_lines(text)
     if len(found) > MAX_LINES:
         raise RequirementsError(f"requirements.txt has {len(found)} lines; at most {MAX_LINES}")
     for line in found:
-        if not REQUIREMENT.fullmatch(line):
+        if not is_plain(line):
             raise RequirementsError(
                 f"requirements.txt has {line[:80]!r}; a line must be a package's name, perhaps "
                 "with versions and a marker: no URL, path or option"
             )
-    return tuple(found)
+    return found
 
 
 def install_requirements(

@@ -1,0 +1,191 @@
+"""The steps that install the packages of a requirements.txt, by uv, wheels only.
+
+    a trial on the runtime            -> the packages that it lacks, or has in another version
+    those, by version and hash        -> the lock, kept beside the instances
+    the lock, without dependencies    -> the set, made aside and published by a rename
+
+No code of a package runs. Ended half-way it leaves a folder that the agent removes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import TerminalError
+from hostelry.base.pip_settings import uv_arguments, uv_variables
+from hostelry.fleet.agent.noted_process import run_noted
+from hostelry.fleet.agent.package_store import SITE, PackageStore, remove_tree, tree_bytes
+from hostelry.fleet.rules.code_packages import (
+    FILE,
+    DiskFullError,
+    added_packages,
+    install_failure,
+)
+
+UV = (find_uv_bin(), "--no-config", "--no-progress")
+WHEELS = ("--only-binary", ":all:", "--link-mode", "hardlink")
+DROPPED = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")
+SHOWN_STEPS = ("Downloading ", "Resolved ", "Prepared ", "Installed ")
+SHOWN_LINES = 20
+MAX_OUTPUT_LINES = 5000
+LOOK_EVERY_S = 1.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedPackages:
+    """The requirements, and what they are for.
+
+    `python` is the runtime's interpreter, `settings` what pip is configured for.
+    """
+
+    key: str
+    python: Path
+    requirements: Sequence[str]
+    settings: Mapping[str, str]
+
+
+class PackageInstall:
+    """One installation into the store; `run` it.
+
+    `environment` are the operator's variables; `say` takes its steps.
+    """
+
+    def __init__(
+        self,
+        wanted: WantedPackages,
+        store: PackageStore,
+        environment: Mapping[str, str],
+        clock: Clock,
+        say: Say,
+    ) -> None:
+        self._wanted = wanted
+        self._store = store
+        kept = {name: it for name, it in environment.items() if name not in DROPPED}
+        self._environment = {**kept, **uv_variables(wanted.settings)}
+        self._clock = clock
+        self._say = say
+
+    async def run(self) -> Path | None:
+        """The folder of the packages; None where the runtime has them all.
+
+        Raises NotSharedError, or TerminalError with uv's last lines.
+        """
+        found, is_there = await asyncio.to_thread(self._found)
+        if is_there:
+            return found
+        try:
+            async with asyncio.timeout(self._store.limits.install_s):
+                return await self._with_room()
+        except TimeoutError:
+            limit_s = self._store.limits.install_s
+            raise TerminalError(f"{FILE} was not installed within {limit_s:g} s") from None
+        except OSError as error:
+            raise TerminalError(
+                f"{self._store.folder} cannot be written: {error}; make room there"
+            ) from error
+
+    def _found(self) -> tuple[Path | None, bool]:
+        """The set, and whether it needs no installation."""
+        lock = self._store.lock(self._wanted.key)
+        if lock.is_file() and not lock.stat().st_size:
+            return None, True
+        site = self._store.find(self._wanted.key, self._clock.now())
+        return site, site is not None
+
+    async def _with_room(self) -> Path | None:
+        """Install; where the disk is full, again once what no copy uses is removed."""
+        await asyncio.to_thread(self._store.remove_unused, self._clock.now())
+        try:
+            return await self._made()
+        except DiskFullError:
+            if not await asyncio.to_thread(self._store.make_room):
+                raise
+            self._say("the disk is full: packages that no copy uses were removed; again")
+            return await self._made()
+
+    async def _made(self) -> Path | None:
+        made = await asyncio.to_thread(self._store.begin)
+        try:
+            locked = await self._locked(made)
+            if not locked:
+                return None
+            await self._installed(made)
+            await asyncio.to_thread(remove_tree, made / "cache")
+            return await asyncio.to_thread(self._store.publish, self._wanted.key, made)
+        finally:
+            await asyncio.shield(asyncio.to_thread(remove_tree, made))
+
+    async def _locked(self, made: Path) -> str:
+        """The text of the lock, which is made where there is none."""
+        lock = self._store.lock(self._wanted.key)
+        if not lock.is_file():
+            text = await self._resolved(made)
+            await asyncio.to_thread(self._store.keep_lock, self._wanted.key, text)
+        return lock.read_text()
+
+    async def _resolved(self, made: Path) -> str:
+        """The packages that the runtime lacks, by version and hash; empty where it lacks none."""
+        asked, pins, lock = made / FILE, made / "pins.txt", made / "lock.txt"
+        asked.write_text("".join(f"{it}\n" for it in self._wanted.requirements))
+        trial = await self._uv(made, "install", "--dry-run", "-r", str(asked))
+        added = added_packages(trial)
+        if not added:
+            self._say("the runtime has all packages already")
+            return ""
+        self._say(f"packages: {', '.join(added)}"[:500])
+        pins.write_text("".join(f"{it}\n" for it in added))
+        hashes = ("--generate-hashes", "--no-header", "--no-annotate", "--quiet")
+        await self._uv(made, "compile", "--no-deps", *hashes, "-o", str(lock), str(pins))
+        return lock.read_text()
+
+    async def _installed(self, made: Path) -> None:
+        lock = self._store.lock(self._wanted.key)
+        chosen = ("--no-deps", "--require-hashes", "--compile-bytecode")
+        await self._uv(made, "install", "--target", str(made / SITE), *chosen, "-r", str(lock))
+
+    async def _uv(self, made: Path, action: str, *arguments: str) -> list[str]:
+        """The lines of `uv pip ACTION`. Raises NotSharedError or TerminalError."""
+        lines: list[str] = []
+        last: deque[str] = deque(maxlen=SHOWN_LINES)
+        room_bytes = await asyncio.to_thread(self._store.room_bytes)
+
+        def take(line: str) -> None:
+            last.append(line)
+            if len(lines) < MAX_OUTPUT_LINES:
+                lines.append(line)
+            if line.startswith(SHOWN_STEPS):
+                self._say(line[:100])
+
+        async def look() -> None:
+            await asyncio.to_thread(self._check_disk, made, room_bytes)
+
+        places = uv_arguments(self._wanted.settings)
+        command = [
+            *UV, "pip", action, "--python", str(self._wanted.python), *WHEELS,
+            "--cache-dir", str(made / "cache"), *places, *arguments,
+        ]  # fmt: skip
+        code = await run_noted(command, self._environment, take, look, LOOK_EVERY_S, made)
+        if code:
+            folder, free_bytes = str(self._store.folder), self._store.free_bytes()
+            raise install_failure(last, folder, free_bytes)
+        return lines
+
+    def _check_disk(self, made: Path, room_bytes: int) -> None:
+        free_bytes, least_bytes = self._store.free_bytes(), self._store.limits.free_bytes
+        if free_bytes < least_bytes:
+            raise DiskFullError(
+                f"{FILE} cannot be installed: the disk of {self._store.folder} is full: "
+                f"{free_bytes} bytes are free, at least {least_bytes} must be; make room there"
+            )
+        taken_bytes = tree_bytes(made)
+        if taken_bytes > room_bytes:
+            raise TerminalError(
+                f"{FILE} cannot be installed: its packages take {taken_bytes} bytes so far, and "
+                f"packages of this instance's copies may take {room_bytes} more"
+            )
