@@ -11,6 +11,7 @@ from hostelry.aws.constraints import broken_demands, member_path, violation, vio
 from hostelry.aws.models import operation_model
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.json import convert
 
 SERVICE = "sagemaker-runtime"
 OPERATION = "InvokeEndpointAsync"
@@ -76,9 +77,7 @@ def parse_async_invocation(request: HttpRequest) -> AsyncInvokeRequest:
     if bool(request.body) == ("InputLocation" in given):
         both = "both were" if request.body else "none was"
         raise _invalid(f"Exactly one of Body and InputLocation is required; {both} given.")
-    return msgspec.convert(
-        {FIELDS[name]: value for name, value in given.items()}, AsyncInvokeRequest
-    )
+    return convert({FIELDS[name]: value for name, value in given.items()}, AsyncInvokeRequest)
 
 
 def accepted_answer(
