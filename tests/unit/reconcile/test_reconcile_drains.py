@@ -1,6 +1,7 @@
 """A draining copy is stopped once it has no open connection, or at its time limit."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.reconcile.samples import (
@@ -13,6 +14,7 @@ from tests.unit.reconcile.samples import (
     variant,
 )
 
+from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus
@@ -73,6 +75,25 @@ def test_a_connection_that_never_ends_is_cut_at_the_limit(
     town.clock.advance(copy.drain_started_at + MAX_DRAIN_S - left_s - town.clock.now())
     town.turn(2, seconds=0.01)
     assert (going in town.running_copies()) is runs
+
+
+def test_a_copy_of_an_asynchronous_endpoint_may_finish_a_request_of_an_hour(town: Town) -> None:
+    made = deployment(variant(model="m", count=2))
+    settings = AsyncInference(output_uri="s3://out/x")
+    queued = replace(made, config=replace(made.config, async_inference=settings))
+    town.add(endpoint(queued))
+    town.settle()
+    for copy_id in town.running_copies():
+        town.switches.open_connections[copy_id] = 1
+    fewer = tuple(replace(it, desired_instance_count=1) for it in queued.variants)
+    town.change_endpoint(status=EndpointStatus.UPDATING, active=replace(queued, variants=fewer))
+    town.turn(3)
+    town.clock.advance(3600)
+    town.turn(2)
+    assert len(town.running_copies()) == 2
+    town.clock.advance(20)
+    town.turn(3)
+    assert len(town.running_copies()) == 1
 
 
 def test_a_delete_waits_less(town: Town) -> None:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.reconcile.plan.endpoint_state import DRAIN_S, EndpointState, PlanContext, stopped
 
+ASYNC_DRAIN_S = 3610.0  # the longest InvocationTimeoutSeconds, and a little
 CONNECTION_REPORT_S = 4.0  # how long an agent may take to report open connections
 # PROVING too: an agent that was restarted proves a copy again while that copy answers requests.
 ANSWERING = frozenset({CopyPhase.READY, CopyPhase.UNHEALTHY, CopyPhase.PROVING})
@@ -27,6 +28,14 @@ def plan_drains(state: EndpointState, context: PlanContext) -> EndpointState:
     now = context.now
     leaving = [_begun(it, now) for it in state.copies.values() if it.draining]
     return state.with_copies(stopped(it, now) if _is_drained(it, now) else it for it in leaving)
+
+
+def with_drain_limit(state: EndpointState, context: PlanContext) -> PlanContext:
+    """The context with the drain limit of this endpoint: queued requests may take an hour."""
+    deployments = () if state.endpoint is None else state.endpoint.deployments
+    if all(it.config.async_inference is None for it in deployments):
+        return context
+    return replace(context, max_drain_s=max(context.max_drain_s, ASYNC_DRAIN_S))
 
 
 def drain_instants(copy: Copy) -> Iterator[float]:

@@ -14,7 +14,7 @@ from hostelry.reconcile.plan.adapters import adapter_leaves_at
 from hostelry.reconcile.plan.component_copies import plan_component_copies
 from hostelry.reconcile.plan.component_status import plan_component
 from hostelry.reconcile.plan.deadlines import with_deadlines
-from hostelry.reconcile.plan.drains import drain_instants, plan_drains
+from hostelry.reconcile.plan.drains import drain_instants, plan_drains, with_drain_limit
 from hostelry.reconcile.plan.endpoint_state import LOST_AFTER_S, EndpointState, PlanContext, drained
 from hostelry.reconcile.plan.endpoint_status import plan_endpoint, reuse_instances
 from hostelry.reconcile.plan.guards import bake_instants
@@ -38,7 +38,7 @@ Stage = Callable[[EndpointState, PlanContext], EndpointState]
 
 def plan(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state to record now: the stages, repeated until they change nothing."""
-    state = with_observations(state, context.now)
+    state, context = with_observations(state, context.now), with_drain_limit(state, context)
     for _ in range(MAX_ROUNDS):
         after = _round(state, context)
         if after == state:
