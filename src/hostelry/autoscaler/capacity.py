@@ -125,7 +125,8 @@ class Capacities:
             return
         now_there = of_variant(found.value, before, self.groups())
         self._check(now_there, desired, f"endpoint {endpoint_name}")
-        refused(lambda: check_instance_count(before.variant, desired))
+        least = found.value.active.config.least_instances
+        refused(lambda: check_instance_count(before.variant, desired, least))
         active = with_instances(found.value.active, variant_name, desired)
         if desired < before.desired_instance_count:
             reason = self._refuse_fewer(found.value, active)

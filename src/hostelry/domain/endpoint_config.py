@@ -116,6 +116,11 @@ class EndpointConfig:
         return all(variant.model_name is None for variant in self.variants)
 
     @property
+    def least_instances(self) -> int:
+        """The fewest instances of a variant: none is possible where requests are queued."""
+        return 0 if self.async_inference is not None else 1
+
+    @property
     def metrics(self) -> MetricsConfig:
         """MetricsConfig of its endpoints, with the default for an invalid period."""
         found = metrics_config_of(self.given)  # an old record's was never checked

@@ -175,24 +175,24 @@ def shortfall(requirements: Requirements, instance_type: str, shape: Shape) -> s
     return None
 
 
-def check_instance_count(variant: Variant, count: int) -> None:
-    """Refuse a desired instance count that the variant cannot have."""
+def check_instance_count(variant: Variant, count: int, least: int) -> None:
+    """Refuse a desired instance count that the variant cannot have; `least` is its config's."""
     if variant.scaling is not None and variant.scaling.enabled:
         raise validation_error(
             f'DesiredInstanceCount of variant "{variant.name}" cannot be set: its'
             " ManagedInstanceScaling is ENABLED, so that instances follow the copies of inference"
             " components. Change their copy counts, or MinInstanceCount by UpdateEndpoint."
         )
-    if count < 1:
+    if count < least:
         raise validation_error(
             f'DesiredInstanceCount {count} of variant "{variant.name}" is not possible; at least 1'
-            " instance is needed."
+            " instance is needed. Only endpoints with an AsyncInferenceConfig can have none."
         )
     check_limit("DesiredInstanceCount", count, MAX_INSTANCES)
 
 
-def possible_instance_count(variant: Variant, count: int) -> int:
+def possible_instance_count(variant: Variant, count: int, least: int) -> int:
     """The possible instance count of the variant that is nearest to `count`."""
     if variant.scaling is None or not variant.scaling.enabled:
-        return max(1, count)
+        return max(least, count)
     return min(max(variant.scaling.min_instances, count), variant.scaling.max_instances)

@@ -196,48 +196,57 @@ def test_requirements_need_one_instance_type_that_meets_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "count", "text"),
+    ("variant", "count", "least", "text"),
     [
-        pytest.param(OF_MODEL, 1, None, id="one"),
-        pytest.param(OF_MODEL, 0, "at least 1 instance is needed", id="none"),
+        pytest.param(OF_MODEL, 1, 1, None, id="one"),
+        pytest.param(OF_MODEL, 0, 1, "at least 1 instance is needed", id="none"),
+        pytest.param(OF_MODEL, 0, 0, None, id="none where requests are queued"),
         pytest.param(
             replace(FOR_COMPONENTS, scaling=SCALED),
             2,
+            1,
             "ManagedInstanceScaling is ENABLED",
             id="one that follows copies",
         ),
         pytest.param(
             replace(FOR_COMPONENTS, scaling=replace(SCALED, enabled=False)),
             7,
+            1,
             None,
             id="above bounds that are switched off",
         ),
     ],
 )
-def test_a_desired_instance_count(variant: Variant, count: int, text: str | None) -> None:
+def test_a_desired_instance_count(
+    variant: Variant, count: int, least: int, text: str | None
+) -> None:
     if text is None:
-        check_instance_count(variant, count)
+        check_instance_count(variant, count, least)
         return
     with pytest.raises(ServiceError) as caught:
-        check_instance_count(variant, count)
+        check_instance_count(variant, count, least)
     assert text in refusal(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("scaling", "count", "possible"),
+    ("scaling", "count", "least", "possible"),
     [
-        pytest.param(None, 0, 1, id="one at least"),
-        pytest.param(None, 5, 5, id="as asked"),
-        pytest.param(SCALED, 5, 2, id="the upper bound"),
-        pytest.param(SCALED, 0, 1, id="the lower bound"),
-        pytest.param(replace(SCALED, min_instances=0), 0, 0, id="none where the bounds allow it"),
-        pytest.param(replace(SCALED, enabled=False), 5, 5, id="bounds that are switched off"),
+        pytest.param(None, 0, 1, 1, id="one at least"),
+        pytest.param(None, 0, 0, 0, id="none where requests are queued"),
+        pytest.param(None, 5, 1, 5, id="as asked"),
+        pytest.param(SCALED, 5, 1, 2, id="the upper bound"),
+        pytest.param(SCALED, 0, 1, 1, id="the lower bound"),
+        pytest.param(
+            replace(SCALED, min_instances=0), 0, 1, 0, id="none where the bounds allow it"
+        ),
+        pytest.param(replace(SCALED, enabled=False), 5, 1, 5, id="bounds that are switched off"),
     ],
 )
 def test_the_nearest_instance_count_that_can_be(
-    scaling: ManagedInstanceScaling | None, count: int, possible: int
+    scaling: ManagedInstanceScaling | None, count: int, least: int, possible: int
 ) -> None:
-    assert possible_instance_count(replace(FOR_COMPONENTS, scaling=scaling), count) == possible
+    variant = replace(FOR_COMPONENTS, scaling=scaling)
+    assert possible_instance_count(variant, count, least) == possible
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,9 @@ def check_variant(endpoint: Endpoint, name: str) -> None:
         )
 
 
-def check_bounds(low: int, high: int, dimension: Dimension) -> None:
-    """Refuse bounds that contradict, or that the dimension cannot have."""
+def check_bounds(low: int, high: int, dimension: Dimension, least: int) -> None:
+    """Refuse bounds that contradict, or that the dimension cannot have; see `least_capacity`."""
     most = MAX_COPIES if dimension is Dimension.COPIES else MAX_INSTANCES
-    least = least_capacity(dimension)
     if high < low:
         raise validation_error(
             "Maximum capacity cannot be less than minimum capacity:"
@@ -100,16 +99,21 @@ def check_bounds(low: int, high: int, dimension: Dimension) -> None:
         raise validation_error(f"MinCapacity is {low}; it cannot be less than 0.")
     if low < least:
         raise validation_error(
-            f"MinCapacity is {low}; a real-time variant needs at least {least} instance. Inference"
-            " components can be scaled to 0 copies."
+            f"MinCapacity is {low}; a real-time variant needs at least {least} instance. Variants"
+            " of endpoints with an AsyncInferenceConfig, and inference components, can be scaled"
+            " to 0."
         )
     if high > most:
         raise validation_error(f"MaxCapacity is {high}; at most {most} are possible.")
 
 
-def least_capacity(dimension: Dimension) -> int:
-    """The lowest capacity: only copies can be scaled to zero."""
-    return 0 if dimension is Dimension.COPIES else 1
+def least_capacity(context: CallContext, resource_id: str, dimension: Dimension) -> int:
+    """The lowest capacity: copies and asynchronous endpoints' instances can be scaled to zero."""
+    if dimension is Dimension.COPIES:
+        return 0
+    endpoint_name, _ = names_of(resource_id, dimension)
+    found = context.state.endpoints.get(context.scope, endpoint_name)
+    return 1 if found is None else found.value.active.config.least_instances
 
 
 def find_target(context: CallContext, params: Params) -> Versioned[ScalableTarget]:

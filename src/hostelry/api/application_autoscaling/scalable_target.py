@@ -14,6 +14,7 @@ from hostelry.api.application_autoscaling.resource import (
     check_bounds,
     check_resource,
     dimension_of,
+    least_capacity,
     lookup_target,
     not_found,
     resource_filter,
@@ -57,7 +58,8 @@ def register_scalable_target(context: CallContext, params: Params) -> Result:
         role_arn=params.get("RoleARN") or before.role_arn,
         suspended=suspended_of(params, before.suspended),
     )
-    check_bounds(target.min_capacity, target.max_capacity, dimension)
+    least = least_capacity(context, resource_id, dimension)
+    check_bounds(target.min_capacity, target.max_capacity, dimension, least)
     tags = tags_with(context, target.arn, params.get("Tags") or {})
     name, expect = target_name(resource_id, dimension), found.version if found else None
     # Written even where nothing changes: the scaler then checks the capacity again.

@@ -42,7 +42,7 @@ def put_scheduled_action(context: CallContext, params: Params) -> Result:
         min_capacity=bounds.get("MinCapacity") if bounds else before.min_capacity,
         max_capacity=bounds.get("MaxCapacity") if bounds else before.max_capacity,
     )
-    check_action(action)
+    check_action(action, least_capacity(context, action.resource_id, action.dimension))
     if found is None or when(action) != when(found.value):
         # Past times of the new schedule are not made up for.
         action = replace(action, fired_at=None if found is None else context.now)
@@ -81,8 +81,8 @@ def when(action: ScheduledAction) -> tuple[object, ...]:
     return action.schedule, action.timezone, action.start_at, action.end_at
 
 
-def check_action(action: ScheduledAction) -> None:
-    """Refuse an invalid schedule, time zone or interval, no bounds, and impossible ones."""
+def check_action(action: ScheduledAction, least: int) -> None:
+    """Refuse an invalid schedule, time zone or interval, no bounds, and those below `least`."""
     try:
         parse_schedule(action.schedule)
     except ValueError as error:
@@ -99,8 +99,8 @@ def check_action(action: ScheduledAction) -> None:
         raise validation_error(
             "ScalableTargetAction is required, with MinCapacity, MaxCapacity or both."
         )
-    low = least_capacity(action.dimension) if low is None else low
-    check_bounds(low, low if high is None else high, action.dimension)
+    low = least if low is None else low
+    check_bounds(low, low if high is None else high, action.dimension, least)
 
 
 def check_fires(action: ScheduledAction, now: float) -> None:

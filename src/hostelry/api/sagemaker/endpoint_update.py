@@ -98,7 +98,7 @@ def retained(pending: Deployment, active: Deployment, params: Params) -> Deploym
     excluded = {it["VariantPropertyType"] for it in given}
     live = {it.variant.name: it for it in active.variants}
     variants = tuple(
-        with_retained(wanted, live[wanted.variant.name], excluded)
+        with_retained(wanted, live[wanted.variant.name], excluded, pending.config.least_instances)
         if wanted.variant.name in live
         else wanted
         for wanted in pending.variants
@@ -107,11 +107,14 @@ def retained(pending: Deployment, active: Deployment, params: Params) -> Deploym
 
 
 def with_retained(
-    wanted: EndpointVariant, live: EndpointVariant, excluded: set[str]
+    wanted: EndpointVariant, live: EndpointVariant, excluded: set[str], least: int
 ) -> EndpointVariant:
-    """`wanted` with what `live` has of the properties that are not `excluded`."""
+    """`wanted` with what `live` has of the properties that are not `excluded`.
+
+    It has `least` instances at least.
+    """
     if "DesiredInstanceCount" not in excluded:
-        count = possible_instance_count(wanted.variant, live.desired_instance_count)
+        count = possible_instance_count(wanted.variant, live.desired_instance_count, least)
         wanted = replace(wanted, desired_instance_count=count)
     if "DesiredWeight" not in excluded:
         wanted = replace(wanted, desired_weight=live.desired_weight)
@@ -160,18 +163,18 @@ def changes_by_variant(endpoint: Endpoint, params: Params) -> dict[str, Mapping[
         if name in changes:
             raise validation_error(f'Variant "{name}" is named twice; give its changes together.')
         refuse_fields(change, ("ServerlessUpdateConfig",), path)
-        check_change(change, live[name], path)
+        check_change(change, live[name], path, endpoint.active.config.least_instances)
         changes[name] = change
     return changes
 
 
-def check_change(change: Mapping[str, Any], live: EndpointVariant, path: str) -> None:
+def check_change(change: Mapping[str, Any], live: EndpointVariant, path: str, least: int) -> None:
     """Refuse an empty change, and a count that the variant cannot have."""
     count = change.get("DesiredInstanceCount")
     if count is None and change.get("DesiredWeight") is None:
         raise validation_error(f"{path}DesiredWeight or {path}DesiredInstanceCount is required.")
     if count is not None:
-        check_instance_count(live.variant, count)
+        check_instance_count(live.variant, count, least)
 
 
 def resized(wanted: EndpointVariant, change: Mapping[str, Any]) -> EndpointVariant:

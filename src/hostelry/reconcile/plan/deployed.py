@@ -60,7 +60,10 @@ def can_serve_again(state: EndpointState, before: Deployment) -> bool:
     endpoint = state.endpoint
     assert endpoint is not None, "only an endpoint has a deployment to go back to"
     if not endpoint.takes_components:
-        return all(up_instances(state, before, it) for it in before.variants)
+        return all(
+            len(up_instances(state, before, variant)) >= min(1, variant.desired_instance_count)
+            for variant in before.variants
+        )
     return all(_can_return(state, it, endpoint.active, before) for it in state.components.values())
 
 

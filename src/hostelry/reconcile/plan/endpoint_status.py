@@ -125,7 +125,7 @@ def _as_is(
     """The variant with as many instances as are up, but at least its minimum."""
     up = up_instances(state, deployment, variant)
     scaling = managed_scaling(variant.variant)
-    least = 1 if scaling is None else scaling.min_instances
+    least = deployment.config.least_instances if scaling is None else scaling.min_instances
     count = min(variant.desired_instance_count, max(least, len(up)))
     return replace(variant, desired_instance_count=count)
 

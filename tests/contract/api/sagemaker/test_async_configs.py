@@ -246,3 +246,85 @@ def test_an_endpoint_whose_topic_does_not_exist_is_refused(
     text = refused("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
     assert f"names topic {TOPICS}failed, which does not exist" in text
     assert call("ListEndpoints")["Endpoints"] == []
+
+
+RESOURCE = {
+    "ResourceId": "endpoint/e/variant/main",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+
+
+@pytest.fixture
+def at_zero(
+    call: Call, make: Any, change: Callable[..., None], endpoint: Callable[[], Endpoint]
+) -> Callable[[], int]:
+    """Makes the asynchronous endpoint "e", with no instance desired; returns its count."""
+    make.model()
+    make.config("c", OF_MODEL, AsyncInferenceConfig=output())
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    change(status=EndpointStatus.IN_SERVICE)
+    resize = [{"VariantName": "main", "DesiredInstanceCount": 0}]
+    call("UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=resize)
+    change(status=EndpointStatus.IN_SERVICE)
+    return lambda: endpoint().active.variants[0].desired_instance_count
+
+
+def test_a_queue_may_have_no_instance_and_be_scaled_from_there(
+    call: Call, scaling: Call, at_zero: Callable[[], int]
+) -> None:
+    assert at_zero() == 0
+    (shown,) = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
+    assert (shown["DesiredInstanceCount"], shown["CurrentInstanceCount"]) == (0, 0)
+    scaling("RegisterScalableTarget", **RESOURCE, MinCapacity=0, MaxCapacity=2)
+    scaling(
+        "PutScheduledAction",
+        **RESOURCE,
+        ScheduledActionName="night",
+        Schedule="cron(0 22 * * ? *)",
+        ScalableTargetAction={"MinCapacity": 0, "MaxCapacity": 0},
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        pytest.param({"AsyncInferenceConfig": output()}, 0, id="with a queue: none"),
+        pytest.param({}, 1, id="without a queue: one"),
+    ],
+)
+def test_an_update_retains_that_there_is_no_instance_where_that_is_possible(
+    call: Call,
+    make: Any,
+    at_zero: Callable[[], int],
+    endpoint: Callable[[], Endpoint],
+    settings: dict[str, Any],
+    count: int,
+) -> None:
+    assert at_zero() == 0
+    make.config("c2", OF_MODEL, **settings)
+    call(
+        "UpdateEndpoint",
+        EndpointName="e",
+        EndpointConfigName="c2",
+        RetainAllVariantProperties=True,
+    )
+    pending = endpoint().pending
+    assert pending is not None
+    assert [it.desired_instance_count for it in pending.variants] == [count]
+
+
+def test_an_endpoint_that_answers_at_once_keeps_an_instance(
+    call: Call, make: Any, refused: Refused, unscaled: Any, change: Callable[..., None]
+) -> None:
+    make.model()
+    make.endpoint("e", OF_MODEL)
+    change(status=EndpointStatus.IN_SERVICE)
+    text = refused(
+        "UpdateEndpointWeightsAndCapacities",
+        EndpointName="e",
+        DesiredWeightsAndCapacities=[{"VariantName": "main", "DesiredInstanceCount": 0}],
+    )
+    assert "Only endpoints with an AsyncInferenceConfig can have none." in text
+    code, text = unscaled("RegisterScalableTarget", **RESOURCE, MinCapacity=0, MaxCapacity=2)
+    assert code == "ValidationException"
+    assert "a real-time variant needs at least 1 instance" in text
