@@ -147,7 +147,13 @@ class Platform:
 
     def jobs(self, name: str, *arguments: str) -> str:
         """What `hostelry jobs NAME` prints; fails the test where it fails."""
-        return self._run(["jobs", name], arguments, 0).stdout
+        return self.job_command(name, *arguments).stdout
+
+    def job_command(
+        self, name: str, *arguments: str, code: int | None = 0
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run `hostelry jobs NAME`, as `cli` runs a command."""
+        return self._run(["jobs", name], arguments, code)
 
     def exec(
         self, command: Sequence[str], environment: dict[str, str] | None = None, code: int = 0

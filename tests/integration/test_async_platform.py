@@ -249,6 +249,32 @@ def test_cloudwatch_has_the_metrics_of_asynchronous_endpoints_and_no_others(
     assert not {it for it in names() if it in NOT_PUBLISHED}
 
 
+def test_a_failed_request_is_a_dead_letter_that_can_be_retried(queued: Queued) -> None:
+    runtime, jobs = queued.platform.boto3("sagemaker-runtime"), queued.platform.job_command
+    asked = runtime.invoke_endpoint_async(
+        EndpointName="queued", InputLocation="s3://in-put/not-yet", InferenceId="late-input"
+    )
+    assert asked["ResponseMetadata"]["HTTPStatusCode"] == 202
+    assert asked["OutputLocation"] == "s3://out-put/results/late-input.out"
+
+    def dead_letters() -> list[dict[str, Any]]:
+        listed = jobs("list", "--state", "failed", "--endpoint", "queued", "--json").stdout
+        found = msgspec.json.decode(listed)["jobs"]
+        return [it for it in found if it["inference_id"] == "late-input"]
+
+    [letter] = until(dead_letters, "the request has failed")
+    assert "s3://in-put/not-yet" in letter["reason"]
+    assert "s3://in-put/not-yet" in jobs("show", "late-input").stdout
+    queued.s3.put_object(Bucket="in-put", Key="not-yet", Body=b"here now")
+    assert "waits again" in jobs("retry", "late-input").stdout
+    until(lambda: queued.output("late-input") == b"here now", "the retried request is answered")
+    assert "completed" in jobs("list").stdout
+    again = jobs("retry", "late-input", code=1)
+    assert "only failed ones are retried" in again.stderr
+    assert "dropped" in jobs("drop", "late-input").stdout
+    assert jobs("show", "late-input", code=1).stderr
+
+
 def test_what_waits_for_a_deleted_endpoint_fails_with_that_reason(queued: Queued) -> None:
     sagemaker = queued.platform.boto3("sagemaker")
     sagemaker.delete_endpoint(EndpointName="queued")

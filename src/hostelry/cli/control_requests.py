@@ -1,4 +1,4 @@
-"""Requests of commands to the control process."""
+"""Requests of commands to the platform's own processes: control, and the one for jobs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,13 +45,18 @@ def send(
     *,
     knows: str = "",
     headers: Mapping[str, str] | None = None,
+    process: str = "control",
     **request: Any,
 ) -> httpx.Response:
-    """The response of control, of any status; raises TerminalError where it does not answer."""
+    """The response of `process`, "control" or "jobs", of any status.
+
+    Raises TerminalError where it does not answer.
+    """
+    url = config.control_url if process == "control" else config.jobs_url
     try:
         return httpx.request(
             method,
-            f"{config.control_url}{path}",
+            f"{url}{path}",
             headers={"X-Hostelry-Key": credentials.internal_key, **(headers or {})},
             timeout=TIMEOUT_S,
             trust_env=False,
@@ -61,8 +66,8 @@ def send(
     except httpx.HTTPError:
         known = f", and only it knows {knows}" if knows else ""
         raise TerminalError(
-            f"control does not answer at {config.control_url}{known}: "
-            "start it with `hostelry up`, or see `hostelry logs control`"
+            f"{process} does not answer at {url}{known}: "
+            f"start it with `hostelry up`, or see `hostelry logs {process}`"
         ) from None
 
 
@@ -71,5 +76,5 @@ def document(response: httpx.Response) -> dict[str, Any]:
     try:
         found: dict[str, Any] = decode(response.content or b"{}", dict[str, Any])
     except msgspec.DecodeError as error:
-        raise TerminalError(f"control's answer cannot be read: {error}") from None
+        raise TerminalError(f"the answer cannot be read: {error}") from None
     return found

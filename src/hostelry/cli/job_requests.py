@@ -1,0 +1,87 @@
+"""`hostelry jobs list`, `show`, `retry` and `drop`: asynchronous requests."""
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.control_requests import document, send
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.job_text import list_lines, show_lines
+
+PATH = "/internal/jobs"
+RequestName = Annotated[str, typer.Argument(metavar="ID", help="Its id or inference id.")]
+
+
+def list_jobs(
+    endpoint: Annotated[str | None, typer.Option(help="Only this endpoint's.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(help="Only waiting, running, completed, failed or expired ones."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="The most rows.")] = 100,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show asynchronous requests, the newest first, and each endpoint's queue.
+
+    Failed and expired requests are the dead letters: they are kept for 14 days, and `retry` runs
+    them again.
+
+    Example: hostelry jobs list --state failed
+    """
+    wanted = {"endpoint": endpoint, "state": state, "limit": str(limit)}
+    query = {name: value for name, value in wanted.items() if value is not None}
+    found = _answer(home, "GET", PATH, query)
+    if as_json:
+        print_json(found)
+        return
+    lines = list_lines(found["jobs"], found["backlog"], found["finished_a_minute"])
+    typer.echo("\n".join(lines))
+
+
+def show_job(name: RequestName, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Show an asynchronous request: its state, attempts, objects and reason.
+
+    Exit code 1 where there is none with this id.
+    """
+    row = _answer(home, "GET", f"{PATH}/{quote(name, safe='')}")
+    if as_json:
+        print_json(row)
+        return
+    typer.echo("\n".join(show_lines(row)))
+
+
+def retry_job(name: RequestName, home: HomeOption = None) -> None:
+    """Run a failed or expired request again, with its whole time to live.
+
+    Exit code 1 where it is in another state.
+    """
+    _answer(home, "POST", f"{PATH}/{quote(name, safe='')}/retry")
+    typer.echo(f"{name} waits again; see `hostelry jobs show {name}`")
+
+
+def drop_job(name: RequestName, home: HomeOption = None) -> None:
+    """Forget a request that is not running, without output, failure object or notification."""
+    _answer(home, "POST", f"{PATH}/{quote(name, safe='')}/drop")
+    typer.echo(f"{name} is dropped")
+
+
+def _answer(
+    home: HomeOption, method: str, path: str, query: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """The answer's JSON, empty without a body; raises TerminalError for a refusal."""
+    config, credentials = settled(home_at(home))
+    response = send(
+        config,
+        credentials,
+        method,
+        path,
+        process="jobs",
+        knows="asynchronous requests",
+        params=query or {},
+    )
+    if response.status_code not in (200, 204):
+        raise TerminalError(response.text)
+    return document(response)
