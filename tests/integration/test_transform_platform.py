@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from tests.integration.platform import Platform
 from tests.integration.served_models import IMAGE, ROLE, Served, sklearn_runtimes
-from tests.integration.stand_in_runner import StandInRunner
 from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.runtimes import VARIABLE, runtime_python
@@ -33,8 +32,7 @@ def served(runtimes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             ExecutionRoleArn=ROLE,
             PrimaryContainer={"Image": IMAGE, "ModelDataUrl": "s3://models/inside.tar.gz"},
         )
-        with StandInRunner(platform):
-            yield found
+        yield found
 
 
 def numbers(text: str) -> list[float]:

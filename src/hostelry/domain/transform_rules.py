@@ -24,11 +24,11 @@ RECORD_TYPES = (CSV, "application/json", "application/jsonlines")
 
 NAME = r"[^\s.,*\[\]'\"?()@$]+"
 INDEX = r"-?\d{1,9}"
+ELEMENTS = rf"\s*(?:{INDEX}|(?:{INDEX})?\s*:\s*(?:{INDEX})?)\s*"
 STEP = (
     rf"\.{NAME}|\.\*|\[\*\]"
     r"|\['[^']+'(?:\s*,\s*'[^']+')*\]"
-    rf"|\[\s*{INDEX}(?:\s*,\s*{INDEX})*\s*\]"
-    rf"|\[\s*(?:{INDEX})?\s*:\s*(?:{INDEX})?\s*\]"
+    rf"|\[{ELEMENTS}(?:,{ELEMENTS})*\]"
 )
 JSON_PATH = re.compile(rf"\$(?:{STEP})*")
 CSV_PATH = re.compile(r"\$(?:\[[^'\[\]]*\])?")

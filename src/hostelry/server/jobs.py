@@ -28,11 +28,16 @@ from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
-from hostelry.jobs.dispatch.async_work import AsyncWork, WorkPlaces
+from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
 from hostelry.jobs.http import JobsApi
+from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows
 from hostelry.jobs.submissions import Submissions
+from hostelry.jobs.transform.control_line import HttpTransformLine
+from hostelry.jobs.transform.job_run import RunDeps
+from hostelry.jobs.transform.object_rows import ObjectRows
+from hostelry.jobs.transform.transform_work import TransformWork
 from hostelry.server.gateway import first_to_end, raise_file_limit
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
@@ -62,8 +67,19 @@ async def serve(home: Home) -> None:
         RouteFile(home.jobs_routes, write_whole),
         clock,
     )
-    asynchronous = AsyncWork(
-        queue, routes, work_places(config, credentials), Meter(clock.now), clock
+    places, meter = work_places(config, credentials), Meter(clock.now)
+    asynchronous = AsyncWork(queue, routes, places, meter, clock)
+    copies, platform = UpstreamPool(), UpstreamPool(IDLE_S)
+    transforms = TransformWork(
+        RunDeps(
+            store=ObjectStore(places.s3_url, places.s3_key, platform, clock.now),
+            rows=ObjectRows(queue.file),
+            routes=routes,
+            pool=copies,
+            meter=meter,
+            line=HttpTransformLine(platform, config.control_url, credentials.internal_key),
+            clock=clock,
+        )
     )
     submissions = Submissions(queue, asynchronous.submitted)
     api = JobsApi(
@@ -91,6 +107,7 @@ async def serve(home: Home) -> None:
         "looking at time limits": server.sweep_forever(),
         "following routes": routes.follow(),
         **asynchronous.tasks(),
+        **transforms.tasks(),
     }
     tasks = {name: loop.create_task(step) for name, step in work.items()}
     cause = await first_to_end(tasks, stopping)
@@ -99,7 +116,8 @@ async def serve(home: Home) -> None:
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     await asynchronous.drain(DRAIN_S)
-    polls.close()
+    for pool in (polls, copies, platform):
+        pool.close()
     queue.close()
     heartbeats.cancel()
     if cause is not None:

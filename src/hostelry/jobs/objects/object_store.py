@@ -17,9 +17,11 @@ from hostelry.aws.s3_signing import OwnKey, object_target, signed_request_head
 from hostelry.gateway.http.reply import Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError, refusal_of
+from hostelry.jobs.objects.listed_page import ListedPage, read_page
 
 PART_BYTES = 8 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
+MAX_LIST_BYTES = 16 * 1024 * 1024  # of a page of 1,000 objects
 HASH_IN_THREAD_BYTES = 256 * 1024
 MAX_RESUMES = 5
 PUT_PAUSES_S = (0.1, 0.5, 1.0)
@@ -153,6 +155,16 @@ class ObjectStore:
             raise ObjectError(f"writing {uri}: the object store gave no upload id")
         return PartedUpload(self, uri, found.group(1).decode())
 
+    async def list_page(self, bucket: str, prefix: str, after: str | None) -> ListedPage:
+        """A page of the objects below `prefix`; `after` is the page's before it. ObjectError."""
+        query = [("list-type", "2"), ("prefix", prefix)]
+        if after is not None:
+            query.append(("continuation-token", after))
+        target = object_target(bucket, "", query)
+        what = f"listing s3://{bucket}/{prefix}"
+        _, answer = await self._repeated("GET", target, {}, b"", what, MAX_LIST_BYTES)
+        return read_page(answer, what)
+
     async def call(
         self, method: str, uri: str, query: Sequence[tuple[str, str]], body: bytes
     ) -> tuple[Mapping[str, str], bytes]:
@@ -185,24 +197,30 @@ class ObjectStore:
         return await self._repeated(method, target, headers, body, f"writing {uri}")
 
     async def _repeated(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes, what: str
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        what: str,
+        most_bytes: int = MAX_ERROR_BYTES,
     ) -> tuple[Mapping[str, str], bytes]:
         """A call, repeated after failures of the store, since each of these calls may be."""
         for pause_s in (*PUT_PAUSES_S, None):
             try:
-                return await self._once(method, target, headers, body, what)
+                reply = await self._send(method, target, headers, body, CALL_TIMEOUTS)
+                return await self._answer(reply, what, most_bytes)
             except ObjectStoreDownError:
                 if pause_s is None:
                     raise
                 await asyncio.sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _once(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes, what: str
+    async def _answer(
+        self, reply: Reply, what: str, most_bytes: int
     ) -> tuple[Mapping[str, str], bytes]:
-        reply = await self._send(method, target, headers, body, CALL_TIMEOUTS)
         try:
-            answer = await reply.body(MAX_ERROR_BYTES)
+            answer = await reply.body(most_bytes)
         except UpstreamError as error:
             raise ObjectStoreDownError(f"{what}: {error}") from error
         finally:

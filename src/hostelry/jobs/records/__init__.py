@@ -1,0 +1,1 @@
+"""Records of transform jobs: split, batched, filtered, joined; pure."""

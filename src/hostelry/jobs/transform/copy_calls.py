@@ -1,0 +1,147 @@
+"""Calls of a transform job to one copy."""
+
+import asyncio
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import HostelryError
+from hostelry.domain.load import LoadKey
+from hostelry.domain.routes import CopyRoute
+from hostelry.domain.transform_job import VARIANT_NAME, TransformJob
+from hostelry.gateway.balancing.load_balancer import head_end
+from hostelry.gateway.handlers.invocation_head import post_head
+from hostelry.gateway.http.reply import (
+    BrokenError,
+    ConnectError,
+    DeadlineError,
+    TooLargeError,
+    UpstreamError,
+)
+from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+from hostelry.gateway.metering.meter import Meter
+from hostelry.jobs.records.errors import RecordError
+
+PARAMETERS_TIMEOUTS = Timeouts(total_s=4.0, connect_s=1.0)
+MAX_PARAMETERS_BYTES = 16 * 1024
+MAX_ANSWER_BYTES = 100 * 1024 * 1024
+MAX_SHOWN_BYTES = 500
+FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
+
+
+class CopyGoneError(HostelryError):
+    """The copy takes no connection: its objects are for others."""
+
+
+class CopyBrokeError(RecordError):
+    """The copy broke off every answer: it died, by itself or by this payload."""
+
+
+class CopyCalls:
+    """Sends the payloads of one job.
+
+    Args:
+        job: has the limits.
+        pool: connections to copies.
+        meter: measures requests.
+        clock: paces retries.
+    """
+
+    def __init__(self, job: TransformJob, pool: UpstreamPool, meter: Meter, clock: Clock) -> None:
+        self._job = job
+        self._pool = pool
+        self._meter = meter
+        self._clock = clock
+        self._key = LoadKey(
+            scope=job.scope, endpoint_name=job.endpoint_name, variant_name=VARIANT_NAME
+        )
+
+    async def execution_parameters(self, copy: CopyRoute) -> bytes | None:
+        """The container's answer to GET /execution-parameters; None where it has none."""
+        head = b"GET /execution-parameters HTTP/1.1\r\nHost: localhost\r\n" + head_end(copy.key)
+        try:
+            reply = await self._pool.send(copy.address, (head, b""), PARAMETERS_TIMEOUTS)
+            try:
+                body = await reply.body(MAX_PARAMETERS_BYTES)
+            finally:
+                reply.close()
+        except UpstreamError:
+            return None
+        return body if reply.status == 200 else None
+
+    async def answer(self, copy: CopyRoute, body: bytes, what: str) -> bytes:
+        """The copy's answer to a payload, which `what` names.
+
+        Answers of 5xx and 429, broken connections and time-outs are repeated as often as the job
+        allows. Raises RecordError for what is left (CopyBrokeError where the last was a broken
+        connection), and CopyGoneError.
+        """
+        status, answer, broke = 0, b"", False
+        for attempt in range(self._job.max_retries + 1):
+            if attempt:
+                await self._clock.sleep(float(2 ** (attempt - 1)))
+            try:
+                status, answer = await self._once(copy, body)
+            except BrokenError as error:
+                status, answer, broke = 0, str(error).encode(), True
+                continue
+            except ConnectError as error:
+                if broke:  # it died of this payload, or beside it
+                    break
+                raise CopyGoneError(str(error)) from error
+            broke = False
+            if 200 <= status < 300:
+                return answer
+            if 0 < status < 500 and status != 429:
+                break
+        shown = answer[:MAX_SHOWN_BYTES].decode("utf-8", "replace")
+        cause = f"The model answered {status}" if status else "The model gave no answer"
+        reason = f"{cause} to {what}, attempt {attempt + 1}: {shown}"
+        raise CopyBrokeError(reason) if broke else RecordError(reason)
+
+    async def _once(self, copy: CopyRoute, body: bytes) -> tuple[int, bytes]:
+        """Status and body; status 0 and the reason where no answer came in time.
+
+        Raises ConnectError, BrokenError, and RecordError for too large an answer.
+        """
+        measured = self._meter.begin(self._key)
+        measured.chosen(copy.id, 0)
+        try:
+            reply = await self._pool.send(
+                copy.address,
+                (self._head(len(body)) + head_end(copy.key), body),
+                Timeouts(total_s=self._job.invocation_timeout_s),
+            )
+            try:
+                answer = await reply.body(MAX_ANSWER_BYTES)
+            finally:
+                reply.close()
+            measured.answered()
+        except DeadlineError:
+            measured.got_no_answer()
+            return 0, f"none within {self._job.invocation_timeout_s:g} s".encode()
+        except TooLargeError as error:
+            raise RecordError(f"The model's answer is too large: {error}") from error
+        except BrokenError:
+            measured.got_no_answer()
+            raise
+        finally:
+            measured.end()
+        return reply.status, answer
+
+    def _head(self, num_bytes: int) -> bytes:
+        job = self._job
+        return post_head(
+            "/invocations",
+            num_bytes,
+            (
+                FORWARDED,
+                ("Content-Type", job.input.content_type or "application/octet-stream"),
+                ("Accept", job.output.accept),
+            ),
+        )
+
+
+async def cancel_all(tasks: "list[asyncio.Task[bytes]]") -> None:
+    """End tasks, and wait for that."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

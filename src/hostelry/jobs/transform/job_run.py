@@ -1,0 +1,295 @@
+"""One transform job: its objects shared out over its copies, until all are done or failed.
+
+an object's attempt ends with                          the object
+----------------------------------------------------   --------------------------------------------
+its output                                             done
+a copy that takes no connection; the store is down     waits for another attempt
+a copy that broke off                                  waits, three times; then failed
+anything else                                          failed: no output; others are done
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import HostelryError
+from hostelry.base.recurring import run_guarded
+from hostelry.domain.routes import CopyRoute
+from hostelry.domain.transform_job import (
+    TransformEnd,
+    TransformJob,
+    TransformJobStatus,
+    TransformProgress,
+    TransformProgressReport,
+)
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
+from hostelry.jobs.objects.object_store import ObjectStore
+from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.processing import RecordProcessing
+from hostelry.jobs.records.settings import PayloadSettings, payload_settings
+from hostelry.jobs.transform.capture import write_manifests
+from hostelry.jobs.transform.control_line import NoAnswerError, TransformLine
+from hostelry.jobs.transform.copy_calls import CopyBrokeError, CopyCalls, CopyGoneError
+from hostelry.jobs.transform.listing import list_objects
+from hostelry.jobs.transform.object_rows import (
+    AT_ONCE,
+    NumberedObject,
+    ObjectRows,
+    ObjectTotals,
+    row_key,
+)
+from hostelry.jobs.transform.object_work import ObjectDeps, ObjectWork
+from hostelry.store.errors import StoreUnavailable
+
+log = logging.getLogger(__name__)
+LOOK_S = 0.5
+REPORT_S = 1.0
+AGAIN_S = 1.0
+MAX_BREAKS = 3
+MAX_REASON_CHARS = 1024
+Step = Callable[[], Awaitable[None]]
+DEFECT = "An internal error; the log of the jobs process has its cause."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDeps:
+    """What all jobs share."""
+
+    store: ObjectStore
+    rows: ObjectRows
+    routes: RouteSource
+    pool: UpstreamPool
+    meter: Meter
+    line: TransformLine
+    clock: Clock
+
+
+class JobRun:
+    """Runs one job; `run` returns once control knows its end."""
+
+    def __init__(self, job: TransformJob, deps: RunDeps) -> None:
+        self._job = job
+        self._key = row_key(job)
+        self._deps = deps
+        self._waiting: deque[NumberedObject] = deque()
+        self._last_read = 0
+        self._is_read = False
+        self._running: dict[asyncio.Task[None], str] = {}  # the copy of each
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._blocked_until: dict[str, float] = {}
+        self._breaks: Counter[int] = Counter()
+        self._woken = asyncio.Event()
+        self._totals: ObjectTotals | None = None
+
+    async def run(self) -> None:
+        """Run the job to its end."""
+        async with asyncio.TaskGroup() as group:
+            reports = group.create_task(self._report())
+            end = await self._end_of_work()
+            reports.cancel()
+        await finish(self._deps, end)
+
+    async def _end_of_work(self) -> TransformEnd:
+        """Do the work; how the job ended."""
+        try:
+            await self._until_up(lambda: list_objects(self._job, self._deps.store, self._deps.rows))
+            self._totals = await asyncio.to_thread(self._deps.rows.totals, self._key)
+            await self._share_out()
+            await self._until_up(
+                lambda: write_manifests(self._job, self._deps.store, self._deps.rows)
+            )
+        except (ObjectError, RecordError) as error:
+            return self._end(f"ClientError: {error}")
+        totals = self._totals = await asyncio.to_thread(self._deps.rows.totals, self._key)
+        if not totals.failed:
+            return self._end(None)
+        return self._end(
+            f"ClientError: {totals.failed} of {totals.objects} objects failed. The first:"
+            f" {totals.first_failed}"
+        )
+
+    async def _until_up(self, step: Step) -> None:
+        """Do `step`, again while the object store is down, or the file cannot be written."""
+        while True:
+            try:
+                return await step()
+            except (ObjectStoreDownError, StoreUnavailable) as error:
+                log.warning("transform job %s waits: %s", self._job.name, error)
+                await self._deps.clock.sleep(AGAIN_S)
+
+    async def _share_out(self) -> None:
+        deps = await self._object_deps()
+        try:
+            while True:
+                await self._read_more()
+                while self._waiting and (copy := self._choose(deps.settings)) is not None:
+                    self._start(deps, copy, self._waiting.popleft())
+                    await self._read_more()
+                if not self._waiting and not self._running:
+                    return
+                await self._look_again()
+        finally:
+            for task in list(self._running):
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _object_deps(self) -> ObjectDeps:
+        """The settings, once a copy is there to be asked."""
+        calls = CopyCalls(self._job, self._deps.pool, self._deps.meter, self._deps.clock)
+        while not (copies := self._copies()):
+            await self._look_again()
+        settings = payload_settings(self._job, await calls.execution_parameters(copies[0]))
+        return ObjectDeps(
+            job=self._job,
+            store=self._deps.store,
+            calls=calls,
+            settings=settings,
+            processing=processing_of(self._job),
+        )
+
+    async def _look_again(self) -> None:
+        """Wait for an end, or a moment: copies come and go."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._woken.wait()
+        self._woken.clear()
+
+    async def _read_more(self) -> None:
+        """Have objects at hand, as long as there are any."""
+        if self._waiting or self._is_read:
+            return
+        found = await asyncio.to_thread(self._deps.rows.waiting, self._key, self._last_read)
+        self._is_read = len(found) < AT_ONCE
+        if found:
+            self._last_read = found[-1].number
+            self._waiting.extend(found)
+
+    def _copies(self) -> list[CopyRoute]:
+        endpoint = self._deps.routes.table.endpoint(self._job.scope, self._job.endpoint_name)
+        variants = () if endpoint is None else endpoint.variants
+        return [copy for it in variants for copy in it.copies]
+
+    def _choose(self, settings: PayloadSettings) -> CopyRoute | None:
+        """The copy with the fewest objects; one more than its slots, so that none is idle."""
+        now, count = self._deps.clock.now(), Counter(self._running.values())
+        able = [it for it in self._copies() if self._blocked_until.get(it.id, now) <= now]
+        free = [it for it in able if count[it.id] <= settings.max_concurrent]
+        return min(free, key=lambda it: (count[it.id], it.id), default=None)
+
+    def _start(self, deps: ObjectDeps, copy: CopyRoute, found: NumberedObject) -> None:
+        if copy.id not in self._slots:
+            self._slots[copy.id] = asyncio.Semaphore(deps.settings.max_concurrent)
+        work = ObjectWork(deps, copy, self._slots[copy.id], found)
+        task = asyncio.create_task(self._attempt(work, copy, found))
+        self._running[task] = copy.id
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.pop(task, None)
+        self._woken.set()
+
+    async def _attempt(self, work: ObjectWork, copy: CopyRoute, found: NumberedObject) -> None:
+        """One attempt at an object; a defect fails the object, not the job."""
+
+        async def attempt() -> None:
+            await self._try(work, copy, found)
+
+        if not await run_guarded(f"object {found.uri}", attempt):
+            await self._note(found, 0, f"{found.uri}: {DEFECT}")
+
+    async def _try(self, work: ObjectWork, copy: CopyRoute, found: NumberedObject) -> None:
+        try:
+            records = await work.run()
+        except CopyGoneError as error:
+            log.info("copy %s of transform job %s: %s", copy.id, self._job.name, error)
+            self._blocked_until[copy.id] = self._deps.clock.now() + AGAIN_S
+            self._waiting.appendleft(found)
+        except ObjectStoreDownError as error:
+            log.warning("%s waits: %s", found.uri, error)
+            await self._deps.clock.sleep(AGAIN_S)
+            self._waiting.appendleft(found)
+        except (ObjectError, RecordError) as error:
+            self._breaks[found.number] += isinstance(error, CopyBrokeError)
+            if 0 < self._breaks[found.number] < MAX_BREAKS and isinstance(error, CopyBrokeError):
+                self._waiting.append(found)
+                return
+            await self._note(found, 0, f"{found.uri}: {error}")
+        else:
+            await self._note(found, records, None)
+
+    async def _note(self, found: NumberedObject, records: int, reason: str | None) -> None:
+        """Keep the end of an object; while the file cannot be written, the object is not ended."""
+        reason = None if reason is None else reason[:MAX_REASON_CHARS]
+        while True:
+            try:
+                await asyncio.to_thread(
+                    self._deps.rows.ended, self._key, found.number, records, reason
+                )
+                break
+            except HostelryError as error:
+                log.warning("the end of %s cannot be kept: %s", found.uri, error)
+                await self._deps.clock.sleep(AGAIN_S)
+
+    async def _report(self) -> None:
+        """Say how far the job is, about once a second."""
+        while True:
+            await self._deps.clock.sleep(REPORT_S)
+            if self._totals is None:
+                continue
+            try:
+                self._totals = await asyncio.to_thread(self._deps.rows.totals, self._key)
+                report = TransformProgressReport(
+                    scope=self._job.scope, name=self._job.name, progress=self._progress()
+                )
+                await self._deps.line.progress(report)
+            except HostelryError as error:
+                log.info("the progress of %s was not taken: %s", self._job.name, error)
+
+    def _progress(self) -> TransformProgress:
+        totals = self._totals
+        if totals is None:
+            return TransformProgress()
+        return TransformProgress(
+            objects=totals.ended,
+            objects_total=totals.objects,
+            failed_objects=totals.failed,
+            records=totals.records,
+            bytes=totals.bytes,
+            bytes_total=totals.bytes_total,
+            at=self._deps.clock.now(),
+        )
+
+    def _end(self, reason: str | None) -> TransformEnd:
+        return TransformEnd(
+            scope=self._job.scope,
+            name=self._job.name,
+            status=TransformJobStatus.COMPLETED if reason is None else TransformJobStatus.FAILED,
+            reason=None if reason is None else reason[:MAX_REASON_CHARS],
+            progress=self._progress(),
+        )
+
+
+def processing_of(job: TransformJob) -> RecordProcessing | None:
+    """What is done with the records of a job; None where they are passed on as they are."""
+    marks = job.capture is not None and job.capture.adds_inference_id
+    if not job.processing.changes_records and not marks:
+        return None
+    content_type = job.input.content_type or job.output.accept or ""
+    return RecordProcessing(job.processing, content_type, marks)
+
+
+async def finish(deps: RunDeps, end: TransformEnd) -> None:
+    """Report to control how a job ended, until it has that."""
+    while True:
+        try:
+            return await deps.line.finish(end)
+        except NoAnswerError as error:
+            log.warning("the end of transform job %s is not taken yet: %s", end.name, error)
+            await deps.clock.sleep(AGAIN_S)

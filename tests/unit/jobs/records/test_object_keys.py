@@ -1,0 +1,51 @@
+import json
+from typing import Any
+
+import pytest
+
+from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.object_keys import manifest_objects, output_uri, relative_key
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key", "output"),
+    [
+        pytest.param("s3://b/in", "in/sub/x.csv", "s3://o/out/sub/x.csv.out", id="a folder"),
+        pytest.param("s3://b/in/", "in/sub/x.csv", "s3://o/out/sub/x.csv.out", id="with slash"),
+        pytest.param("s3://b/in/a", "in/a1.csv", "s3://o/out/a1.csv.out", id="begin of a name"),
+        pytest.param("s3://b/in/x.csv", "in/x.csv", "s3://o/out/x.csv.out", id="an object"),
+        pytest.param("s3://b", "in/x.csv", "s3://o/out/in/x.csv.out", id="a bucket"),
+        pytest.param("s3://b/", "x.csv", "s3://o/out/x.csv.out", id="a bucket with slash"),
+    ],
+)
+def test_an_output_keeps_the_path_below_the_prefix(prefix: str, key: str, output: str) -> None:
+    assert output_uri("s3://o/out", relative_key(prefix, "b", key)) == output
+
+
+def test_a_manifest_names_objects_below_its_prefix() -> None:
+    body = json.dumps([{"prefix": "s3://b/in/"}, "a.csv", "sub/b.csv"]).encode()
+    found = manifest_objects(body, "s3://b/m")
+    assert [(it.uri, it.relative) for it in found] == [
+        ("s3://b/in/a.csv", "a.csv"),
+        ("s3://b/in/sub/b.csv", "sub/b.csv"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "named"),
+    [
+        pytest.param([{"prefix": "s3://b/in/"}], "names no object", id="a head alone"),
+        pytest.param(["a.csv"], "does not begin with", id="no head"),
+        pytest.param([], "does not begin with", id="nothing"),
+        pytest.param([{"prefix": "/tmp"}, "a"], "does not begin with", id="a path"),
+        pytest.param([{"prefix": "s3://b/"}, 7], "Entry 2", id="a number"),
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(manifest: Any, named: str) -> None:
+    with pytest.raises(RecordError, match=named):
+        manifest_objects(json.dumps(manifest).encode(), "s3://b/m")
+
+
+def test_a_manifest_that_is_no_json_is_refused() -> None:
+    with pytest.raises(RecordError, match="is not JSON"):
+        manifest_objects(b"[" * 100_000, "s3://b/m")

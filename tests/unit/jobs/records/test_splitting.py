@@ -1,0 +1,97 @@
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.domain.transform_job import SplitType
+from hostelry.jobs.records.crc32c import crc32c, masked_crc32c
+from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.splitting import MAGIC_BYTES, SplitRecord, splitter_of
+
+URI = "s3://b/in/x"
+LINE, RECORD_IO, TF_RECORD = SplitType.LINE, SplitType.RECORD_IO, SplitType.TF_RECORD
+
+
+def split(kind: SplitType, body: bytes, step: int = 1, limit: int = 1000) -> list[SplitRecord]:
+    """The records of a body that comes in pieces of `step` bytes."""
+    splitter = splitter_of(kind, URI, limit)
+    found = []
+    for begin in range(0, len(body), step):
+        found += splitter.feed(body[begin : begin + step])
+    return found + splitter.finish()
+
+
+def record_io(content: bytes, kind: int = 0) -> bytes:
+    padding = bytes(-len(content) % 4)
+    return MAGIC_BYTES + struct.pack("<I", kind << 29 | len(content)) + content + padding
+
+
+def tf_record(content: bytes) -> bytes:
+    length = struct.pack("<Q", len(content))
+    checks = [struct.pack("<I", masked_crc32c(it)) for it in (length, content)]
+    return length + checks[0] + content + checks[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "contents"),
+    [
+        pytest.param(SplitType.NONE, b"a\nb\n", [b"a\nb\n"], id="none keeps the object whole"),
+        pytest.param(SplitType.NONE, b"", [b""], id="an empty object is one record"),
+        pytest.param(LINE, b"a\nb\n", [b"a", b"b"], id="lines"),
+        pytest.param(LINE, b"a\r\nb\r\n", [b"a", b"b"], id="lines of DOS"),
+        pytest.param(LINE, b"a\nb", [b"a", b"b"], id="a last line without its ending"),
+        pytest.param(LINE, b"a\n\nb\n", [b"a", b"", b"b"], id="an empty line is a record"),
+        pytest.param(LINE, b"", [], id="no line"),
+        pytest.param(RECORD_IO, record_io(b"abcde"), [b"abcde"], id="RecordIO without padding"),
+        pytest.param(
+            RECORD_IO,
+            record_io(b"ab", 1) + record_io(b"c", 2) + record_io(b"d", 3) + record_io(b""),
+            [b"ab" + MAGIC_BYTES + b"c" + MAGIC_BYTES + b"d", b""],
+            id="parts of one RecordIO record are joined",
+        ),
+        pytest.param(
+            TF_RECORD, tf_record(b"abc") + tf_record(b""), [b"abc", b""], id="TFRecord, also empty"
+        ),
+    ],
+)
+def test_records_are_split_wherever_the_pieces_end(
+    kind: SplitType, body: bytes, contents: list[bytes]
+) -> None:
+    for step in (1, 3, 1000):
+        found = split(kind, body, step)
+        assert [it.content for it in found] == contents
+        assert b"".join(it.raw for it in found) == body
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "named"),
+    [
+        pytest.param(LINE, b"ok\n" + b"x" * 21, "Record 2 of s3://b/in/x", id="a long last line"),
+        pytest.param(LINE, b"x" * 21 + b"\n", "limit is 20 bytes", id="a long line"),
+        pytest.param(SplitType.NONE, b"x" * 21, "Record 1 of", id="a large object"),
+        pytest.param(RECORD_IO, b"no recordio", "SplitType right", id="another format"),
+        pytest.param(RECORD_IO, record_io(b"abcd")[:-1], "cut off", id="a cut RecordIO"),
+        pytest.param(RECORD_IO, record_io(b"a", 1), "last part is missing", id="a part alone"),
+        pytest.param(RECORD_IO, record_io(b"a", 3), "out of place", id="a last part first"),
+        pytest.param(RECORD_IO, record_io(b"x" * 30), "at least 40 bytes", id="a large RecordIO"),
+        pytest.param(TF_RECORD, b"x" * 12, "wrong checksum", id="no TFRecord"),
+        pytest.param(TF_RECORD, tf_record(b"ab")[:-1] + b"!", "is damaged", id="a flipped byte"),
+        pytest.param(TF_RECORD, tf_record(b"ab")[:-1], "cut off", id="a cut TFRecord"),
+    ],
+)
+def test_what_is_no_record_is_named(kind: SplitType, body: bytes, named: str) -> None:
+    for step in (1, 1000):
+        with pytest.raises(RecordError, match=named):
+            split(kind, body, step, limit=20)
+
+
+def test_the_checksum_is_castagnolis() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
+def test_framed_records_come_back(contents: list[bytes], step: int) -> None:
+    for kind, framed in ((RECORD_IO, record_io), (TF_RECORD, tf_record)):
+        body = b"".join(map(framed, contents))
+        assert [it.content for it in split(kind, body, step)] == contents

@@ -1,0 +1,45 @@
+import gzip
+
+import pytest
+
+from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.transform.payloads import INFLATED_AT_ONCE_BYTES, Inflater
+
+URI = "s3://b/in/x.gz"
+
+
+def inflated(body: bytes, step: int) -> bytes:
+    inflater = Inflater(URI)
+    found = b"".join(
+        piece
+        for begin in range(0, len(body), step)
+        for piece in inflater.feed(body[begin : begin + step])
+    )
+    inflater.finish()
+    return found
+
+
+@pytest.mark.parametrize("step", [1, 7, 100_000])
+def test_members_are_inflated_one_after_the_other(step: int) -> None:
+    body = gzip.compress(b"a,b\n" * 50) + gzip.compress(b"c,d\n")
+    assert inflated(body, step) == b"a,b\n" * 50 + b"c,d\n"
+
+
+def test_a_bomb_comes_in_pieces_of_bounded_size() -> None:
+    bomb = gzip.compress(bytes(20 * INFLATED_AT_ONCE_BYTES))
+    sizes = [len(it) for it in Inflater(URI).feed(bomb)]
+    assert sum(sizes) == 20 * INFLATED_AT_ONCE_BYTES
+    assert max(sizes) <= INFLATED_AT_ONCE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        pytest.param(b"plain text", "is not gzip", id="no gzip"),
+        pytest.param(gzip.compress(b"abc")[:-4], "ends early", id="cut off"),
+        pytest.param(b"", "ends early", id="nothing"),
+    ],
+)
+def test_what_is_no_gzip_is_named(body: bytes, named: str) -> None:
+    with pytest.raises(RecordError, match=named):
+        inflated(body, 100)
