@@ -13,6 +13,7 @@ from hostelry.api.refusals import (
 )
 from hostelry.api.sagemaker.async_inference import async_inference_of, check_async_model
 from hostelry.api.sagemaker.model import find_model
+from hostelry.api.sagemaker.serverless import refuse_serverless
 from hostelry.api.sagemaker.variant import variant_of
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.domain.endpoint_config import EndpointConfig
@@ -102,6 +103,7 @@ def find_endpoint_config(context: CallContext, name: str) -> Versioned[EndpointC
 
 def config_of(context: CallContext, params: Params) -> EndpointConfig:
     """The configuration that a request describes, checked."""
+    refuse_serverless(params)
     refuse_fields(params, UNSUPPORTED)
     refuse_isolation(params)
     capture = params.get("DataCaptureConfig")

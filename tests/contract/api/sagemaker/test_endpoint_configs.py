@@ -25,6 +25,11 @@ def pool(instance_type: str, priority: int, model: str | None = None) -> dict[st
     return {"InstanceType": instance_type, "Priority": priority, **named}
 
 
+def serverless(memory_mb: int = 2048, most: int = 5, **more: Any) -> dict[str, Any]:
+    config = {"MemorySizeInMB": memory_mb, "MaxConcurrency": most, **more}
+    return {"VariantName": "main", "ModelName": "m", "ServerlessConfig": config}
+
+
 GPU_POOL = pool("ml.g5.12xlarge", 2)
 
 
@@ -284,3 +289,101 @@ def test_a_second_configuration_of_a_name_is_refused(make: Any, refused: Refused
     assert text == (
         f'Cannot create already existing endpoint configuration "{ARN}endpoint-config/c".'
     )
+
+
+NOT_YET = "ProductionVariants.1.ServerlessConfig is not supported by this version of Hostelry."
+ASYNC = {"OutputConfig": {"S3OutputPath": "s3://b/out"}}
+CAPTURE = {
+    "EnableCapture": False,
+    "InitialSamplingPercentage": 1,
+    "DestinationS3Uri": "s3://b/k",
+    "CaptureOptions": [{"CaptureMode": "Input"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("variants", "more", "message"),
+    [
+        pytest.param([serverless()], {}, NOT_YET, id="a valid one waits for serverless variants"),
+        pytest.param(
+            [serverless(6144, 200, ProvisionedConcurrency=200)], {}, NOT_YET, id="the largest"
+        ),
+        pytest.param(
+            [serverless()], {"DataCaptureConfig": CAPTURE}, NOT_YET, id="data capture that is off"
+        ),
+        pytest.param(
+            [serverless(1536)],
+            {},
+            "ProductionVariants.1.ServerlessConfig.MemorySizeInMB is 1536; valid values are 1024,"
+            " 2048, 3072, 4096, 5120, 6144.",
+            id="memory between the steps",
+        ),
+        pytest.param(
+            [serverless(2048, 4, ProvisionedConcurrency=5)],
+            {},
+            "ServerlessConfig.ProvisionedConcurrency is 5; it cannot be more than MaxConcurrency,"
+            " which is 4.",
+            id="more kept ready than may be",
+        ),
+        *(
+            pytest.param(
+                [{**serverless(), member: value}],
+                {},
+                f"ProductionVariants.1.{member} cannot be given beside"
+                " ProductionVariants.1.ServerlessConfig; leave one of them out.",
+                id=f"beside {member}",
+            )
+            for member, value in (
+                ("InstanceType", "ml.m5.xlarge"),
+                ("InitialInstanceCount", 1),
+                ("InstancePools", [pool("ml.m5.xlarge", 1)]),
+                ("ManagedInstanceScaling", {"Status": "ENABLED"}),
+            )
+        ),
+        *(
+            pytest.param(
+                [serverless()],
+                {member: value},
+                f"{member} cannot be given beside ProductionVariants.1.ServerlessConfig",
+                id=f"with {member}",
+            )
+            for member, value in (
+                ("AsyncInferenceConfig", ASYNC),
+                ("DataCaptureConfig", {**CAPTURE, "EnableCapture": True}),
+                ("ShadowProductionVariants", [{**OF_MODEL, "VariantName": "shadow"}]),
+                ("VpcConfig", {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}),
+                ("EnableNetworkIsolation", True),
+            )
+        ),
+        pytest.param(
+            [{**serverless(), "ModelName": None}],
+            {},
+            "ProductionVariants.1.ModelName is required beside",
+            id="for inference components",
+        ),
+        pytest.param(
+            [OF_MODEL, {**serverless(), "VariantName": "other"}],
+            {},
+            "exactly one production variant; 2 were given, of which ProductionVariants.2 has",
+            id="beside another variant",
+        ),
+    ],
+)
+def test_a_serverless_variant_is_refused_for_its_own_fault_first(
+    refused: Refused,
+    make: Any,
+    variants: list[dict[str, Any]],
+    more: dict[str, Any],
+    message: str,
+) -> None:
+    # api.md 2.8
+    make.model("m")
+    given = [{name: it for name, it in one.items() if it is not None} for one in variants]
+    reported = refused(
+        "CreateEndpointConfig",
+        EndpointConfigName="c",
+        ExecutionRoleArn=ROLE,
+        ProductionVariants=given,
+        **more,
+    )
+    assert message in reported

@@ -1,0 +1,93 @@
+"""Serverless configuration of a variant: the memory and the number of its environments.
+
+Source: ProductionVariantServerlessConfig in the SageMaker API reference; "Deploy models with Amazon
+SageMaker Serverless Inference" in the developer guide, for what cannot be combined with it.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from hostelry.base.errors import validation_error
+
+MEMORY_STEP_MB = 1024
+MAX_MEMORY_MB = 6144
+MAX_CONCURRENCY = 200
+# Members of a variant and of its configuration that serverless environments cannot have.
+NOT_OF_VARIANT = (
+    "InstanceType",
+    "InitialInstanceCount",
+    "InstancePools",
+    "AcceleratorType",
+    "ManagedInstanceScaling",
+    "VolumeSizeInGB",
+    "VariantInstanceProvisionTimeoutInSeconds",
+    "CapacityReservationConfig",
+    "InferenceAmiVersion",
+    "EnableSSMAccess",
+)
+NOT_OF_CONFIG = (
+    "AsyncInferenceConfig",
+    "DataCaptureConfig",
+    "ExplainerConfig",
+    "ShadowProductionVariants",
+    "VpcConfig",
+    "EnableNetworkIsolation",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerlessConfig:
+    """ServerlessConfig: at most `max_concurrency` environments of `memory_mb` each.
+
+    `provisioned_concurrency` of them are kept ready.
+    """
+
+    memory_mb: int
+    max_concurrency: int
+    provisioned_concurrency: int = 0
+
+
+def check_serverless(config: ServerlessConfig, path: str) -> None:
+    """Refuse numbers that no serverless variant can have; `path` names the config in messages."""
+    memory_mb, most = config.memory_mb, config.max_concurrency
+    if memory_mb % MEMORY_STEP_MB or not MEMORY_STEP_MB <= memory_mb <= MAX_MEMORY_MB:
+        allowed = ", ".join(map(str, range(MEMORY_STEP_MB, MAX_MEMORY_MB + 1, MEMORY_STEP_MB)))
+        raise validation_error(f"{path}.MemorySizeInMB is {memory_mb}; valid values are {allowed}.")
+    if not 1 <= most <= MAX_CONCURRENCY:
+        raise validation_error(
+            f"{path}.MaxConcurrency is {most}; it must be from 1 to {MAX_CONCURRENCY}."
+        )
+    if config.provisioned_concurrency > most:
+        raise validation_error(
+            f"{path}.ProvisionedConcurrency is {config.provisioned_concurrency}; it cannot be more"
+            f" than MaxConcurrency, which is {most}."
+        )
+
+
+def check_combination(
+    path: str, of_variant: Collection[str], of_config: Collection[str], num_variants: int
+) -> None:
+    """Refuse what cannot stand beside ServerlessConfig.
+
+    Args:
+        path: names the variant in messages.
+        of_variant: the members that the variant has.
+        of_config: those of its configuration; a switch that is off is left out.
+        num_variants: how many variants the configuration has.
+    """
+    beside = [f"{path}.{it}" for it in NOT_OF_VARIANT if it in of_variant]
+    beside += [it for it in NOT_OF_CONFIG if it in of_config]
+    if beside:
+        raise validation_error(
+            f"{beside[0]} cannot be given beside {path}.ServerlessConfig; leave one of them out."
+        )
+    if "ModelName" not in of_variant:
+        raise validation_error(
+            f"{path}.ModelName is required beside {path}.ServerlessConfig: a serverless endpoint"
+            " takes no inference components."
+        )
+    if num_variants > 1:
+        raise validation_error(
+            f"A serverless endpoint has exactly one production variant; {num_variants} were given,"
+            f" of which {path} has a ServerlessConfig."
+        )
