@@ -1,0 +1,180 @@
+"""Notifications and metrics while control is away, and what it refuses."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_metrics import AsyncMetricsReport
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.publication_request import PublicationRequest
+from hostelry.domain.routes import EndpointRoute, RouteSnapshot, VariantRoute
+from hostelry.domain.scope import Scope
+from hostelry.gateway.routes import FixedRoutes
+from hostelry.jobs.dispatch.control_line import ControlDownError, ControlRefusedError
+from hostelry.jobs.dispatch.measurements import (
+    NOTIFICATION_FAILURES,
+    PROCESSED,
+    AsyncMeasurements,
+)
+from hostelry.jobs.dispatch.metric_reports import MetricReports
+from hostelry.jobs.dispatch.outbox import Outbox
+from hostelry.jobs.queue.memory import MemoryQueue
+from hostelry.jobs.queue.protocol import Notification, RequestCompleted
+
+SCOPE = Scope("111122223333", "us-west-2")
+PLACE = (SCOPE, "queued", "AllTraffic")
+DOWN, REFUSED = ControlDownError("no answer"), ControlRefusedError("no such topic")
+
+
+class ScriptedControl:
+    """Raises the errors of its list, one a call, then takes everything."""
+
+    def __init__(self, errors: Sequence[Exception] = ()) -> None:
+        self.errors = list(errors)
+        self.published: list[str] = []
+        self.reported: list[int] = []
+
+    async def publish(self, publication: PublicationRequest) -> None:
+        self._fail()
+        self.published.append(publication.message_id)
+
+    async def report(self, report: AsyncMetricsReport) -> None:
+        self._fail()
+        self.reported.append(report.sequence)
+
+    async def has_endpoint(self, scope: Scope, name: str) -> bool:
+        return True
+
+    def _fail(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+class OutboxRig:
+    """A queue with one ended request, whose notification waits."""
+
+    def __init__(self, errors: Sequence[Exception]) -> None:
+        self.clock, self.queue = ManualClock(), MemoryQueue()
+        self.control, self.measurements = ScriptedControl(errors), AsyncMeasurements()
+        variant = VariantRoute(
+            name="AllTraffic", weight=1.0, routing=RoutingStrategy.RANDOM, copies=()
+        )
+        route = EndpointRoute(
+            scope=SCOPE,
+            name="queued",
+            takes_components=False,
+            variants=(variant,),
+            async_inference=AsyncInference(output_uri="s3://out/x"),
+        )
+        routes = FixedRoutes(RouteSnapshot(version="1", endpoints=(route,)))
+        self.outbox = Outbox(self.queue, self.control, routes, self.measurements, self.clock)
+        self._end_a_request()
+
+    def _end_a_request(self) -> None:
+        now = self.clock.now()
+        request = AsyncRequest(
+            id="r",
+            inference_id="r",
+            scope=SCOPE,
+            endpoint_name="queued",
+            body=b"",
+            output_uri="s3://out/x/r.out",
+            failure_uri="",
+            accepted_at=now,
+            expires_at=now + 60,
+            timeout_s=1,
+        )
+        self.queue.submit([request])
+        (claim,) = self.queue.claim(SCOPE, "queued", "me", 1, now, 30)
+        letter = Notification(
+            id="r",
+            topic_arn="arn",
+            subject=None,
+            message="{}",
+            scope=SCOPE,
+            endpoint_name="queued",
+        )
+        assert self.queue.complete(claim, RequestCompleted(), now, [letter])
+
+    def failures(self) -> int:
+        samples = [it.sample for it in self.measurements.take(self.clock.now())]
+        found = [it for it in samples if it.metric.name == NOTIFICATION_FAILURES]
+        return int(sum(sum(it.counts) for it in found))
+
+
+@pytest.mark.parametrize(
+    ("errors", "published", "failures"),
+    [
+        pytest.param((), 1, 0, id="control takes it"),
+        pytest.param((DOWN, DOWN), 1, 0, id="control comes back"),
+        pytest.param((REFUSED,), 0, 1, id="there is no such topic"),
+    ],
+)
+def test_a_notification_is_sent_until_control_has_decided(
+    errors: tuple[Exception, ...], published: int, failures: int
+) -> None:
+    rig = OutboxRig(errors)
+
+    async def scenario() -> None:
+        for _ in range(4):
+            await rig.outbox.send_due()
+            rig.clock.advance(60)
+
+    asyncio.run(scenario())
+    assert (len(rig.control.published), rig.failures()) == (published, failures)
+    assert not rig.queue.letters
+
+
+def test_a_notification_is_not_sent_again_before_its_pause_is_over() -> None:
+    rig = OutboxRig((DOWN,))
+
+    async def scenario() -> None:
+        await rig.outbox.send_due()
+        await rig.outbox.send_due()
+
+    asyncio.run(scenario())
+    assert (rig.control.published, list(rig.queue.letters)) == ([], ["r"])
+
+
+def test_reports_wait_for_control_and_are_sent_in_order() -> None:
+    clock, control, measurements = ManualClock(), ScriptedControl((DOWN, DOWN)), AsyncMeasurements()
+    reports = MetricReports(measurements, control, clock)
+
+    async def scenario() -> None:
+        for _ in range(3):
+            measurements.count(PLACE, PROCESSED)
+            await reports.send()
+        await reports.send()
+
+    asyncio.run(scenario())
+    assert control.reported == [1, 2, 3]
+
+
+def test_a_report_that_control_refuses_is_dropped() -> None:
+    clock, control, measurements = ManualClock(), ScriptedControl((REFUSED,)), AsyncMeasurements()
+    reports = MetricReports(measurements, control, clock)
+
+    async def scenario() -> None:
+        measurements.count(PLACE, PROCESSED)
+        with pytest.raises(ControlRefusedError):
+            await reports.send()
+        measurements.count(PLACE, PROCESSED)
+        await reports.send()
+
+    asyncio.run(scenario())
+    assert control.reported == [2]
+
+
+def test_times_are_counted_by_value_with_three_digits() -> None:
+    measurements = AsyncMeasurements()
+    for taken_s in (0.0123449, 0.0123351, 0.2):
+        measurements.took_ms(PLACE, "TotalProcessingTime", taken_s)
+    (scoped,) = measurements.take(5.0)
+    sample = scoped.sample
+    found = dict(zip(sample.values, sample.counts, strict=True))
+    assert (found, sample.unit, sample.at) == ({12.3: 2.0, 200.0: 1.0}, "Milliseconds", 5.0)
+    assert measurements.take(6.0) == ()
