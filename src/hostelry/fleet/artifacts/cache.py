@@ -122,6 +122,13 @@ class ArtifactCache:
                 )
             self._reserved[key] = size_bytes
 
+    def evict_one(self) -> bool:
+        """Remove the least recently used entry without a lease; False where there is none."""
+        with self._lock:
+            before = len(self._entries())
+            self._evict_until(lambda: len(self._entries()) < before)
+            return len(self._entries()) < before
+
     def making(self, key: str) -> Path:
         """A fresh folder to make the entry in."""
         return Path(tempfile.mkdtemp(prefix=f"{MAKING}{key}-", dir=self._root))

@@ -159,15 +159,27 @@ class ArtifactStore:
                 )
 
         with _faults_reported(version.source.uri):
-            self._cache.reserve(version.key, version.size_bytes)
-            made = self._cache.making(version.key)
-            try:
-                self._make(version, made, note, check_cancelled)
-                return self._cache.publish(
-                    version.key, made, version.source.uri, version.source.kind.value
-                )
-            finally:
-                self._cache.discard(version.key, made)
+            while True:
+                try:
+                    return self._made(version, note, check_cancelled)
+                except OSError as error:
+                    # How much an archive unpacks to is known once it is unpacked.
+                    if error.errno not in NO_SPACE or not self._cache.evict_one():
+                        raise
+                    note("the disk is full: an artifact that no copy uses was removed; once more")
+
+    def _made(
+        self, version: Version, note: Callable[[str], None], check_cancelled: Callable[[], None]
+    ) -> Path:
+        self._cache.reserve(version.key, version.size_bytes)
+        made = self._cache.making(version.key)
+        try:
+            self._make(version, made, note, check_cancelled)
+            return self._cache.publish(
+                version.key, made, version.source.uri, version.source.kind.value
+            )
+        finally:
+            self._cache.discard(version.key, made)
 
     def _make(
         self,

@@ -57,6 +57,19 @@ def test_a_damaged_entry_is_not_used(tmp_path: Path, damage: str) -> None:
     assert cache.find("k1") is not None
 
 
+def test_one_entry_without_a_lease_makes_room_at_a_time(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    for at, key in enumerate(("held", "old", "new"), start=1):
+        put(cache, key)
+        used(tmp_path, key, at)
+    cache.hold("copy-1", "held")
+    assert cache.evict_one()
+    assert [cache.find(key) is not None for key in ("held", "old", "new")] == [True, False, True]
+    assert cache.evict_one()
+    assert not cache.evict_one(), "what a copy holds stays"
+    assert cache.find("held") is not None
+
+
 def test_the_least_recently_used_entry_goes_first(tmp_path: Path) -> None:
     cache = ArtifactCache(tmp_path, max_bytes=30)
     for at, key in enumerate(("k1", "k2", "k3")):

@@ -174,7 +174,9 @@ def copy_models(
     """
     if not spec.container.is_multi_model:
         return None
-    limits = model_limits(deps.shape, deps.images_file.parent, spec.container.environment)
+    # The copy's folder may not be there yet.
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    limits = model_limits(deps.shape, there, spec.container.environment)
     routes = ServedRoutes(LoadedRecord(folder / LOADED), lambda: asyncio.to_thread(used_bytes))
     return CopyModels(spec, deps.artifacts, MonotonicClock(), limits, note, routes)
 
