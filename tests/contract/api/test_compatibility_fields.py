@@ -1,6 +1,7 @@
 """Each field that docs/compatibility.md says is refused is refused by its name."""
 
 import copy
+import json
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -63,7 +64,30 @@ TRANSFORM = {
 }
 Base = tuple[str, dict[str, Any], tuple[str | int, ...]]
 # Shape -> operation, a request that is valid without the field, and the shape's place in it.
+SCHEDULER_TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "scheduler.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
+}
+SCHEDULE = {
+    "Name": "new",
+    "ScheduleExpression": "rate(1 day)",
+    "FlexibleTimeWindow": {"Mode": "OFF"},
+    "Target": {
+        "Arn": "arn:aws:scheduler:::aws-sdk:sagemaker:deleteModel",
+        "RoleArn": "arn:aws:iam::123456789012:role/scheduler",
+        "Input": "{}",
+    },
+}
 BASES: dict[tuple[str, str], Base] = {
+    ("scheduler", "CreateScheduleInput"): ("CreateSchedule", SCHEDULE, ()),
+    ("scheduler", "UpdateScheduleInput"): ("UpdateSchedule", {**SCHEDULE, "Name": "there"}, ()),
+    ("scheduler", "Target"): ("CreateSchedule", SCHEDULE, ("Target",)),
     ("sagemaker", "CreateEndpointConfigInput"): ("CreateEndpointConfig", CONFIG, ()),
     ("sagemaker", "ProductionVariant"): ("CreateEndpointConfig", CONFIG, ("ProductionVariants", 0)),
     ("sagemaker", "ProductionVariantRoutingConfig"): (
@@ -188,6 +212,9 @@ def there(call: Call) -> None:
     call("CreateSecret", "secretsmanager", Name="s", SecretString="v")
     call("CreateTopic", "sns", Name="there")
     call("CreateQueue", "sqs", QueueName="there")
+    trust = json.dumps(SCHEDULER_TRUST)
+    call("CreateRole", "iam", RoleName="scheduler", AssumeRolePolicyDocument=trust)
+    call("CreateSchedule", "scheduler", **{**SCHEDULE, "Name": "there"})
 
 
 @pytest.mark.usefixtures("there")
