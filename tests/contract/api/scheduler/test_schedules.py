@@ -190,6 +190,29 @@ def test_a_schedule_calls_its_operation_and_goes(
     assert scheduler.list_schedules()["Schedules"] == []
 
 
+def test_a_batch_job_is_started_by_schedule_once_for_each_firing(
+    scheduler: Any, make: Any, clock: ManualClock, run_due: Callable[[], None], client: Client
+) -> None:
+    make.model("m")
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/in/"}}
+    job = {
+        "TransformJobName": "job-<aws.scheduler.execution-id>",
+        "ModelName": "m",
+        "TransformInput": {"DataSource": source},
+        "TransformOutput": {"S3OutputPath": "s3://bucket/out"},
+        "TransformResources": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
+    }
+    arn = DELETE_MODEL.replace("deleteModel", "createTransformJob")
+    target = {"Arn": arn, "RoleArn": ROLE, "Input": json.dumps(job)}
+    scheduler.create_schedule(**{**GIVEN, "Target": target})
+    for _ in range(2):
+        run_due()
+        run_due()
+        clock.advance(3600)
+    jobs = client("sagemaker").list_transform_jobs()["TransformJobSummaries"]
+    assert len({it["TransformJobName"] for it in jobs}) == 2
+
+
 def test_a_call_that_is_refused_goes_to_the_dead_letters(
     scheduler: Any, clock: ManualClock, run_due: Callable[[], None], client: Client
 ) -> None:
