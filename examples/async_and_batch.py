@@ -1,20 +1,22 @@
-"""A queue in front of a model that has no instance while there is nothing to do.
+"""A queue in front of a model that has no instance while there is nothing to do, and a batch job.
 
     python examples/echo_server.py --image-rule >> ~/.hostelry/images.toml
     hostelry up --detach --pace 60
-    hostelry exec -- python examples/async_inference.py
+    hostelry exec -- python examples/async_and_batch.py
 
 Plain boto3. An asynchronous endpoint of a small server (`examples/echo_server.py`) is set to no
 instance. Requests are accepted all the same, with inputs inline and in S3. An alarm on
 HasBacklogWithoutCapacity brings up the first instance, the answers come to S3 and a message about
 each to a topic, which a queue subscribes to; then target tracking on
 ApproximateBacklogSizePerInstance takes the instance away again. `--pace 60` makes the 15 minutes
-without load, after which AWS scales in, a minute. Resources that an interrupted run left are
-removed first.
+without load, after which AWS scales in, a minute. At last a transform job sends each line of some
+objects to the same model, on an instance that ends with the job. Resources that an interrupted run
+left are removed first.
 """
 
 import argparse
 import json
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -145,6 +147,41 @@ def submit(count: int) -> list[str]:
     return keys
 
 
+def transform(num_objects: int, num_lines: int) -> None:
+    """Have a batch job answer every line of some objects, and check the answers and their order."""
+    wanted = {}
+    for number in range(num_objects):
+        asked = [f"{number}.{line}" for line in range(num_lines)]
+        body = "\n".join(json.dumps({"question": it}) for it in asked)
+        s3.put_object(Bucket=bucket, Key=f"{NAME}/batch/{number}.jsonl", Body=body.encode())
+        wanted[f"{NAME}/batch-answers/{number}.jsonl.out"] = asked
+    job = f"{NAME}-{secrets.token_hex(4)}"
+    source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{bucket}/{NAME}/batch/"}
+    sm_client.create_transform_job(
+        TransformJobName=job,
+        ModelName=NAME,
+        BatchStrategy="SingleRecord",
+        TransformInput={
+            "DataSource": {"S3DataSource": source},
+            "ContentType": "application/json",
+            "SplitType": "Line",
+        },
+        TransformOutput={
+            "S3OutputPath": f"s3://{bucket}/{NAME}/batch-answers",
+            "AssembleWith": "Line",
+        },
+        TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
+    )
+    sm_client.get_waiter("transform_job_completed_or_stopped").wait(
+        TransformJobName=job, WaiterConfig={"Delay": 1, "MaxAttempts": int(PATIENCE_S)}
+    )
+    for key, asked in wanted.items():
+        lines = s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode().splitlines()
+        answered = [json.loads(json.loads(line)["sent"])["question"] for line in lines]
+        assert answered == asked, (key, answered)
+    print(f"{num_objects * num_lines} lines are answered, in order, in {num_objects} objects")
+
+
 def num_instances() -> int:
     """The instances that serve."""
     (shown,) = sm_client.describe_endpoint(EndpointName=NAME)["ProductionVariants"]
@@ -212,6 +249,7 @@ def main() -> None:
         assert asked == list(range(count)), asked
         print(f"{count} answers are in s3://{bucket}/{NAME}/answers")
         wait_for("the drained queue has no instance", lambda: num_instances() == 0)
+        transform(num_objects=3, num_lines=count)
     finally:
         clean_up()
 
