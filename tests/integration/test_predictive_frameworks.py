@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 from tests.integration.framework_models import PYTORCH, TENSORFLOW, XGBOOST, ran
+from tests.integration.framework_rig import runtimes_with
 from tests.integration.lmi_rig import eventually
 from tests.integration.predictive_rig import PredictiveServer, launched
 from tests.integration.virtual_environments import virtual_environment
 
+from hostelry.base.runtimes import runtime_python
 from hostelry.containers.predictive.worker.recordio import counted, framed
+from hostelry.runtimes.recipes import folder_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 CSV, JSON = "text/csv", "application/json"
@@ -58,6 +61,11 @@ def platform_with_toolkit() -> Path:
     return python
 
 
+def installed_python(runtime: str) -> Path:
+    """The interpreter of a runtime that all tests share."""
+    return runtime_python(runtimes_with(runtime), folder_name(runtime))
+
+
 def as_csv(rows: list[list[float]]) -> bytes:
     return "\n".join(",".join(map(str, row)) for row in rows).encode()
 
@@ -95,7 +103,7 @@ class Boosted:
 
 @pytest.fixture(scope="module")
 def boosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boosted]:
-    python = virtual_environment("xgboost", "xgboost-cpu", "scikit-learn", TOOLKIT) / "python"
+    python = installed_python("xgboost:1.7")
     folder = tmp_path_factory.mktemp("xgboost") / "model"
     trained = json.loads(ran(python, XGBOOST, folder))
     with served("xgboost", python, folder) as server:
@@ -183,7 +191,7 @@ def test_hugging_face_serves_a_pipeline_of_the_task(tmp_path: Path) -> None:
 
 
 def test_tensorflow_serves_the_rest_schema(tmp_path: Path) -> None:
-    python = virtual_environment("tensorflow", "tensorflow-cpu", TOOLKIT) / "python"
+    python = installed_python("tensorflow:2.19")
     folder = tmp_path / "model"
     ran(python, TENSORFLOW, folder)
     with served("tensorflow", python, folder) as server:
