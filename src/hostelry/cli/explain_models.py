@@ -69,6 +69,10 @@ def model_lines(copy_id: str, found: JsonObject | str) -> list[str]:
     if len(loaded) > SHOWN_MODELS:
         lines.append(f"    and {len(loaded) - SHOWN_MODELS} more; --json has all")
     lines += [
+        f"    {it['target']} may be in the server still: {it['reason']}"
+        for it in found.get("stuck", ())[:SHOWN_MODELS]
+    ]
+    lines += [
         f"    {gone['target']} left the {gone['tier']}: {gone['reason']}"
         for gone in found["evictions"][-SHOWN_EVICTIONS:]
     ]

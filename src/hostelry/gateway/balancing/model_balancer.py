@@ -121,6 +121,7 @@ class ModelBalancer:
         self._now_s = now_s
         self._background: set[asyncio.Task[None]] = set()
         self._kept = KeptLeases()
+        self._releases: dict[str, asyncio.Task[None]] = {}  # under way, by their leases
         self._sweep: asyncio.TimerHandle | None = None
 
     async def send(self, copies: Sequence[CopyRoute], request: ModelRequest) -> InFlightRequest:
@@ -167,16 +168,21 @@ class ModelBalancer:
     async def _send_to(
         self, copy: CopyRoute, request: ModelRequest, outstanding: int
     ) -> InFlightRequest:
-        sent = await self._leased(copy, request, outstanding)
+        sent, lease = await self._leased(copy, request, outstanding)
         if sent.reply.status not in (NOT_LOADED, OUT_OF_RESOURCES):
             return sent
         sent.close()
+        # Before the next lease: else the agent gives one of the model that the copy has lost.
+        if (release := self._releases.get(lease)) is not None:
+            await asyncio.wait({release})
         more_room = sent.reply.status == OUT_OF_RESOURCES
-        return await self._leased(copy, request, outstanding, more_room=more_room)
+        sent, _ = await self._leased(copy, request, outstanding, more_room=more_room)
+        return sent
 
     async def _leased(
         self, copy: CopyRoute, request: ModelRequest, outstanding: int, *, more_room: bool = False
-    ) -> InFlightRequest:
+    ) -> tuple[InFlightRequest, str]:
+        """The request in flight, and its lease."""
         kept = await self._kept_lease(copy, request, more_room=more_room)
         began_s = self._now_s()
         try:
@@ -200,7 +206,7 @@ class ModelBalancer:
             elif reply.phase is ReplyPhase.WHOLE:
                 self._homes.answered(copy, (self._now_s() - began_s) * 1000, outstanding)
 
-        return InFlightRequest(copy, sent.reply, sent.close, ended)
+        return InFlightRequest(copy, sent.reply, sent.close, ended), kept.lease
 
     async def _kept_lease(
         self, copy: CopyRoute, request: ModelRequest, *, more_room: bool
@@ -264,7 +270,8 @@ class ModelBalancer:
                 where = kept.copy.id
                 log.info("the lease of a model on copy %s is not given back: %s", where, error)
 
-        self._in_background(release())
+        task = self._releases[kept.lease] = self._in_background(release())
+        task.add_done_callback(lambda _: self._releases.pop(kept.lease, None))
 
     def _load(self, copy: CopyRoute, targets: Sequence[str]) -> None:
         """Have the copy load models for requests to come, one after the other."""
@@ -282,10 +289,11 @@ class ModelBalancer:
 
         self._in_background(load())
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _call(
         self, copy: CopyRoute, action: str, body: bytes, timeouts: Timeouts

@@ -31,6 +31,11 @@ class CopyMemory:
         self.load_ms = PRIOR_LOAD_MS
         self.latency = LatencyEstimate()
 
+    def forget_beyond(self, most: int) -> None:
+        """Keep the `most` models that were used last."""
+        while len(self.models) > most:
+            self.models.popitem(last=False)
+
 
 class ModelHomes:
     """Chooses copies for models from the history of what was sent to them.
@@ -88,6 +93,7 @@ class ModelHomes:
         """Learn that the copy has the model, for which a request waited."""
         memory = self._memory(copy)
         memory.models[target] = self._now_s()
+        memory.forget_beyond(MAX_MODELS)
         if not hit:
             memory.load_ms = KEPT * memory.load_ms + (1 - KEPT) * waited_s * 1000
 
@@ -129,8 +135,7 @@ class ModelHomes:
     def _expect(memory: CopyMemory, target: str, view: InstanceView, now_s: float) -> None:
         if not view.is_home:
             memory.models[target] = now_s + view.load_ms / 1000
-            if len(memory.models) > MAX_MODELS:
-                memory.models.popitem(last=False)
+            memory.forget_beyond(MAX_MODELS)
         memory.models.move_to_end(target)
 
 

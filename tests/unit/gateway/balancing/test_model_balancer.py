@@ -16,7 +16,7 @@ from hostelry.gateway.balancing.model_balancer import (
     ModelRequest,
     TargetModelRefusedError,
 )
-from hostelry.gateway.balancing.model_homes import ModelHomes
+from hostelry.gateway.balancing.model_homes import MAX_MODELS, ModelHomes
 from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.fake import FakeReplyConnection
 from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
@@ -41,6 +41,7 @@ class Network:
         self.invoked: list[str] = []
         self.acquired: dict[str, list[str]] = {agent: [] for agent in AGENTS}
         self.more_room: list[bool] = []
+        self.calls: list[str] = []  # of agents
         self.keep = False
 
     async def send(
@@ -69,6 +70,7 @@ class Network:
         return reply
 
     def agent(self, address: str, path: str, asked: dict[str, Any]) -> tuple[int, bytes]:
+        self.calls.append(path.rpartition("/")[2])
         if path.endswith("/release"):
             self.released.append(asked)
             self.leases[asked["lease"]] -= 1
@@ -181,6 +183,8 @@ def test_a_model_that_the_container_has_lost_is_loaded_again_once() -> None:
         rig.network.answers[copy.address] = [(404, b"not loaded")]
     assert rig.play("a") == [200]
     assert [it["lost"] for it in rig.network.released] == [True, False]
+    told = "the agent is told before it is asked again"
+    assert rig.network.calls == ["acquire", "release", "acquire", "release"], told
     rig = Rig()
     for copy in COPIES:
         rig.network.answers[copy.address] = [(404, b"not loaded")] * 3
@@ -250,6 +254,21 @@ def test_a_copy_that_was_restarted_is_expected_to_have_nothing() -> None:
     assert not homes.choose(KEY, [copy], [0], "a").loads
     moved: CopyRoute = replace(copy, address="http://127.0.0.1:77")
     assert homes.choose(KEY, [moved], [0], "a").loads
+
+
+def test_a_gateway_remembers_a_bounded_number_of_models_of_a_copy() -> None:
+    homes = ModelHomes(lambda: 0.0)
+    copies = MODEL_COPIES[:1]
+    for number in range(MAX_MODELS + 50):
+        homes.choose(KEY, copies, [0], f"m{number}")
+    for number in range(50):  # answers to requests for models that were forgotten meanwhile
+        homes.acquired(copies[0], f"m{number}", hit=False, waited_s=1.0)
+    known = [
+        number
+        for number in range(MAX_MODELS + 50)
+        if not homes.choose(KEY, copies, [0], f"m{number}").loads
+    ]
+    assert len(known) <= MAX_MODELS
 
 
 def test_a_new_copy_gets_the_popular_models_first() -> None:

@@ -31,6 +31,7 @@ PREFIX = "/target-models"  # of the agent's routes
 LOADED = "loaded-models"  # the folder of the record, in the copy's
 MAX_LEASE_S = 600.0  # above the time limit of a stream
 MODEL_SHARE = 0.9  # of a copy's memory; the rest is the server's own
+LEFT = "an earlier agent loaded it, and its unload had no answer"
 MAX_TIMES = 1000  # kept until a gateway takes them
 MAX_DISK_BYTES = 32 * 1024**3
 DISK_SHARE = 0.5  # of what is free
@@ -77,8 +78,8 @@ class CopyModels:
         self, server: ModelServer, mount: AdapterMount | None, *, adopted: bool
     ) -> None:
         """Load models into this server from now on; it has none, once an `adopted` one is empty."""
-        await self._routes.use(server, mount, adopted=adopted)
-        self._models.restarted()
+        left = await self._routes.use(server, mount, adopted=adopted)
+        self._models.restarted(left, LEFT)
 
     @property
     def num_loaded(self) -> int:
@@ -109,6 +110,10 @@ class CopyModels:
                 }
                 for model in self._models.models
             ],
+            "stuck": [
+                {"target": target, "reason": reason}
+                for target, reason in self._models.stuck.items()
+            ],
             "evictions": [
                 {
                     "target": gone.key,
@@ -137,8 +142,12 @@ class CopyModels:
         Raises as TargetModels.acquire does.
         """
         use = await self._models.acquire(target)
-        if more_room:
-            await self._models.make_room_for_request(target)
+        try:
+            if more_room:
+                await self._models.make_room_for_request(target)
+        except BaseException:
+            self._models.release(use)
+            raise
         lease_id = secrets.token_hex(8)
         end = asyncio.get_running_loop().call_later(MAX_LEASE_S, self.release, lease_id)
         lease = self._leases[lease_id] = Lease(lease_id, use, end)

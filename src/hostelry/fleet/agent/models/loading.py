@@ -7,12 +7,13 @@ from pathlib import Path
 from hostelry.base.errors import TerminalError
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.agent.models.declared_memory import accelerator_bytes
-from hostelry.fleet.agent.models.tiers import HostedModel, ModelTiers
+from hostelry.fleet.agent.models.tiers import HostedModel, ModelTiers, TooLarge
 from hostelry.fleet.agent.models.values import (
     TargetModelDeps,
     TargetModelError,
     TargetModelLimits,
     TargetModelLoadError,
+    TargetModelTooLargeError,
 )
 from hostelry.fleet.artifacts.objects import split_uri
 from hostelry.fleet.artifacts.protocol import (
@@ -60,8 +61,10 @@ class ModelLoading:
             async with asyncio.timeout(self._limits.load_timeout_s):
                 if model.unload is not None:
                     await asyncio.shield(model.unload)
+                await self._tiers.unstick(model)
+                await self._check_too_large(model)
                 folder = await self._downloaded(model)
-                await self._loaded(model, folder)
+                await self._loaded_or_too_large(model, folder)
         except TimeoutError as error:
             raise TargetModelLoadError(
                 f"Model {model.facts.key} was not loaded within {self._limits.load_timeout_s:g} s."
@@ -138,6 +141,34 @@ class ModelLoading:
                     f"Failed to download model data(bucket: {bucket}, key: {key}). Please ensure "
                     f"that there is an object located at the URL and that it can be read. {error}"
                 ) from error
+
+    async def _check_too_large(self, model: HostedModel) -> None:
+        """Refuse a model that did not fit, while its object is the same.
+
+        Else others would leave for it in vain, each time that it is asked for.
+
+        Raises TargetModelTooLargeError.
+        """
+        known, model.too_large = model.too_large, None
+        if known is None or self._deps.clock.now() >= known.until_s:
+            return
+        try:
+            folder = await self._fetch(model)
+        except ArtifactCacheFullError:  # nothing leaves the disk for it, either
+            folder = known.folder
+        if folder == known.folder:
+            model.too_large = known
+            self._tiers.remove_files(model)
+            raise known.error.with_traceback(None)
+
+    async def _loaded_or_too_large(self, model: HostedModel, folder: Path) -> None:
+        try:
+            await self._loaded(model, folder)
+        except TargetModelTooLargeError as error:
+            until_s = self._deps.clock.now() + self._limits.too_large_kept_s
+            model.too_large = TooLarge(folder, error, until_s)
+            self._tiers.remove_files(model)  # so that an object that replaces it is seen
+            raise
 
     async def _loaded(self, model: HostedModel, folder: Path) -> None:
         need_bytes = expected_memory_bytes(model.facts, self._tiers.facts)

@@ -5,6 +5,7 @@ model is ours: what its process takes. Loads and unloads name the TargetModel in
 invocations: Triton knows its models by it, and waits 350 s for the end of one that it cannot find.
 """
 
+import asyncio
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
 OUR_ID = re.compile(r"[0-9a-f]{40}")  # of `model_id`; a server may have models of its own
 MAX_PAGES = 1000
 UNLOAD_TIMEOUT_S = 60.0
+MAX_UNLOADS = 8  # at once, of what an earlier agent has left
 DESCRIBE_TIMEOUT_S = 10.0
 
 
@@ -45,8 +47,9 @@ class _Listing(msgspec.Struct):
 class HttpModelRoutes:
     """Implements `ModelRoutes` over a copy's HTTP."""
 
-    def __init__(self, server: ModelServer) -> None:
+    def __init__(self, server: ModelServer, unload_timeout_s: float = UNLOAD_TIMEOUT_S) -> None:
         self._server = server
+        self._unload_timeout_s = unload_timeout_s
 
     async def load(self, target: str, folder: Path | str, timeout_s: float) -> Answer:
         """POST /models; a model that is loaded already (409) is a success."""
@@ -63,17 +66,36 @@ class HttpModelRoutes:
         """DELETE /models/ID; succeeds if it is not there."""
         return await self._delete(model_id(target), _named(target))
 
-    async def unload_left(self, known: Collection[str]) -> None:
-        """Unload what an earlier agent had loaded: the `known` targets, and all ids like ours."""
-        for target in known:
-            await self.unload(target)
-        for found in await self._listed():
-            if OUR_ID.fullmatch(found):
+    async def unload_left(self, known: Collection[str]) -> set[str]:
+        """Unload what an earlier agent had loaded: the `known` targets, and all ids like ours.
+
+        Several at once, and no longer than one may take: a server that hangs is used with what it
+        has left. Returns those of `known` that it may still have.
+        """
+        left = set(known)
+        turns = asyncio.Semaphore(MAX_UNLOADS)
+
+        async def unloaded(target: str) -> None:
+            async with turns:
+                if (await self.unload(target)).fault is None:
+                    left.discard(target)
+
+        async def deleted(found: str) -> None:
+            async with turns:
                 await self._delete(found, {})
+
+        try:
+            async with asyncio.timeout(self._unload_timeout_s):
+                await asyncio.gather(*map(unloaded, known))
+                ours = [it for it in await self._listed() if OUR_ID.fullmatch(it)]
+                await asyncio.gather(*map(deleted, ours))
+        except TimeoutError:
+            pass
+        return left
 
     async def _delete(self, found: str, headers: Mapping[str, str]) -> Answer:
         answer, _ = await self._server.call(
-            "DELETE", f"/models/{found}", timeout_s=UNLOAD_TIMEOUT_S, headers=headers
+            "DELETE", f"/models/{found}", timeout_s=self._unload_timeout_s, headers=headers
         )
         return Answer(status=404) if answer.status == 404 else answer
 

@@ -5,7 +5,7 @@ processes take together, before and after the load.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from hostelry.fleet.agent.adapter_mount import AdapterMount
@@ -56,15 +56,21 @@ class ServedRoutes:
         self._calls = 0  # loads and unloads that have begun or ended
         self._grown: dict[str, int] = {}  # bytes by target, between load and memory_bytes
 
-    async def use(self, server: ModelServer, mount: AdapterMount | None, *, adopted: bool) -> None:
-        """Use a server that is ready; what an `adopted` one has loaded before is unloaded."""
+    async def use(
+        self, server: ModelServer, mount: AdapterMount | None, *, adopted: bool
+    ) -> Collection[str]:
+        """Use a server that is ready; what an `adopted` one has loaded before is unloaded.
+
+        Returns the targets of which it has not answered that they are.
+        """
         routes = HttpModelRoutes(server)
-        left = self._record.targets
-        if adopted:
-            await routes.unload_left(left)
-        for target in left:
-            self._record.remove(target)
+        recorded = self._record.targets
+        left = await routes.unload_left(recorded) if adopted else set[str]()
+        for target in recorded:
+            if target not in left:
+                self._record.remove(target)
         self._routes, self._mount = routes, mount
+        return left
 
     async def load(self, target: str, folder: Path, timeout_s: float) -> Answer:
         """POST /models."""

@@ -28,7 +28,6 @@ from hostelry.fleet.agent.models.values import (
 )
 from hostelry.placement.model_cache_values import CachedModel, Eviction, ModelTier
 
-MAX_FAILURES = 10_000
 MORE_ROOM_WAIT_S = 10.0
 
 
@@ -69,6 +68,11 @@ class TargetModels:
     def models(self) -> list[CachedModel]:
         """Every model that is remembered, loaded or not."""
         return self._tiers.facts
+
+    @property
+    def stuck(self) -> dict[str, str]:
+        """The models that the container may still have though they were unloaded, and why."""
+        return self._tiers.stuck
 
     @property
     def evictions(self) -> list[Eviction]:
@@ -129,11 +133,11 @@ class TargetModels:
         if model is not None and model.ready:
             self._tiers.gone(model)
 
-    def restarted(self) -> None:
-        """Record that the container started again, without any model."""
+    def restarted(self, left: Collection[str] = (), reason: str = "") -> None:
+        """Record that the container has no model, but perhaps those `left` for a `reason`."""
         self._failures.clear()
-        for facts in self._tiers.facts:
-            self.lost(facts.key)
+        self._tiers.restarted()
+        self._tiers.left(left, reason)
 
     def pin(self, targets: Collection[str]) -> None:
         """Keep these models whatever comes; they are loaded when they are first asked for."""
@@ -181,8 +185,8 @@ class TargetModels:
             kept_s = self._limits.failure_kept_s
             if before is not None and isinstance(error, TargetModelLoadError):
                 kept_s = min(2 * before.kept_s, self._limits.failure_kept_most_s)
-            if len(self._failures) >= MAX_FAILURES:
-                self._failures.clear()
+            if len(self._failures) >= self._limits.num_known:
+                del self._failures[next(iter(self._failures))]  # the oldest
             until_s = self._deps.clock.now() + kept_s
             self._failures[model.facts.key] = _Failure(error, kept_s, until_s)
 

@@ -8,12 +8,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from hostelry.domain.model import ModelCacheSetting
 from hostelry.fleet.agent.models.values import (
     TargetModelDeps,
     TargetModelLimits,
     TargetModelLoadError,
+    TargetModelTooLargeError,
     model_id,
 )
 from hostelry.placement.model_cache import (
@@ -29,13 +31,13 @@ from hostelry.placement.model_cache_values import (
     ModelsInUse,
     ModelTier,
     ModelTooLarge,
+    RoomMade,
     RoomPlan,
 )
 from hostelry.placement.model_popularity import Demand
 
 KEPT_EVICTIONS = 200
 FORGET_BEYOND = 1.1
-UNLOAD_WAIT_S = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +47,21 @@ class Ticket:
     granted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The files of a model that did not fit, the error, and until when it is not tried again."""
+
+    folder: Path
+    error: TargetModelTooLargeError
+    until_s: float
+
+
 @dataclass(slots=True)
 class HostedModel:
     """One model: its facts, and the work on it.
 
     `ready` once the container has loaded it; `loaded` of the facts holds from the reservation on.
+    `stuck` is why it may be in the server still: its unload had no answer.
     """
 
     facts: CachedModel
@@ -60,6 +72,13 @@ class HostedModel:
     tickets: set[Ticket] = field(default_factory=set)
     load: "asyncio.Task[None] | None" = None
     unload: "asyncio.Task[None] | None" = None
+    stuck: str | None = None
+    too_large: TooLarge | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it must be remembered: a request, a load or an unload of it is under way."""
+        return bool(self.tickets or self.in_flight or self.load or self.unload or self.stuck)
 
 
 class ModelTiers:
@@ -74,7 +93,8 @@ class ModelTiers:
         self._drains: dict[str, frozenset[str]] = {}  # by the model that waits for their room
         self._pinned: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
-        self._unloads: set[asyncio.Task[None]] = set()
+        # Each with the loop's time until which others wait for it.
+        self._unloads: dict[asyncio.Task[None], float] = {}
         self._turn = {tier: asyncio.Lock() for tier in ModelTier}
         self.evictions: deque[Eviction] = deque(maxlen=KEPT_EVICTIONS)
 
@@ -86,18 +106,41 @@ class ModelTiers:
     def requested(self, target: str) -> HostedModel:
         """The model, with one request more counted."""
         now_s = self._deps.clock.now()
-        model = self._models.get(target)
-        if model is None:
-            facts = CachedModel(key=target, pinned=target in self._pinned)
-            model = self._models[target] = HostedModel(facts, model_id(target))
+        model = self._known(target)
         before = model.facts.popularity
         self._demand = self._demand.after_request(before, now_s)
         model.facts = replace(model.facts, popularity=before.after_request(now_s))
         if len(self._models) > self._limits.num_known * FORGET_BEYOND:
             known = self._limits.num_known
             for key in least_known(self.facts, known, self._demand, now_s) - {target}:
-                del self._models[key]
+                if not self._models[key].is_busy:
+                    del self._models[key]
         return model
+
+    def _known(self, target: str) -> HostedModel:
+        model = self._models.get(target)
+        if model is None:
+            facts = CachedModel(key=target, pinned=target in self._pinned)
+            model = self._models[target] = HostedModel(facts, model_id(target))
+        return model
+
+    @property
+    def stuck(self) -> dict[str, str]:
+        """The models that the server may still have, by target, and why."""
+        return {key: it.stuck for key, it in self._models.items() if it.stuck is not None}
+
+    def left(self, targets: Collection[str], reason: str) -> None:
+        """Record models that the server may have by an earlier agent."""
+        for target in targets:
+            self._known(target).stuck = reason
+            self._deps.note(f"{target} may be in the server still: {reason}")
+
+    def restarted(self) -> None:
+        """Record that the container has no model."""
+        for model in self._models.values():
+            model.stuck = model.too_large = None
+            if model.ready:
+                self.gone(model)
 
     def pin(self, targets: Collection[str]) -> None:
         """Replace the models that are kept whatever comes."""
@@ -143,6 +186,8 @@ class ModelTiers:
         """
         async with self._turn[ModelTier.MEMORY]:
             if self._limits.accelerator_bytes is not None:
+                # Else models would leave the accelerator for one that memory has no room for.
+                _check_fits(self._plan(model, ModelTier.MEMORY, need_bytes)())
                 declared = model.facts.accelerator_bytes
                 plan = self._plan(model, ModelTier.ACCELERATOR, declared)
                 self._carry_out(await self._planned(model, plan))
@@ -186,9 +231,8 @@ class ModelTiers:
         Raises TargetModelLoadError where the model alone is too large.
         """
         plan = self._plan(model, tier, 0)()
-        if isinstance(plan, ModelTooLarge):
-            raise TargetModelLoadError(plan.text, 507)
-        if not isinstance(plan, ModelsInUse):
+        _check_fits(plan)
+        if isinstance(plan, RoomMade):
             self._carry_out(plan.evictions)
 
     def leave_after_request(self, model: HostedModel, setting: ModelCacheSetting) -> None:
@@ -207,9 +251,26 @@ class ModelTiers:
         model.ready = False
         model.facts = replace(model.facts, loaded=False)
         model.unload = asyncio.create_task(self._unload(model))
-        self._unloads.add(model.unload)
-        model.unload.add_done_callback(self._unloads.discard)
+        waited_until_s = asyncio.get_running_loop().time() + self._limits.unload_wait_s
+        self._unloads[model.unload] = waited_until_s
+        model.unload.add_done_callback(self._unloads.pop)
         self.marked(model)
+
+    async def unstick(self, model: HostedModel) -> None:
+        """Unload a model once more whose unload had no answer, before it is loaded.
+
+        Raises TargetModelLoadError where that has none either.
+        """
+        if model.stuck is None:
+            return
+        self.withdraw(model)
+        if model.unload is not None:
+            await asyncio.shield(model.unload)
+        if model.stuck is not None:
+            raise TargetModelLoadError(
+                f"Model {model.facts.key} is not loaded: the server has not unloaded what it had "
+                f"of it before ({model.stuck})."
+            )
 
     def gone(self, model: HostedModel) -> None:
         """Record that the container does not have the model."""
@@ -227,8 +288,12 @@ class ModelTiers:
         model.facts = replace(model.facts, on_disk=False)
 
     async def close(self) -> None:
-        """Wait for the unloads under way."""
+        """Wait for the unloads under way, and end those that take too long."""
         await self._unloaded()
+        late = list(self._unloads)
+        for unload in late:
+            unload.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     def _state(self, tier: ModelTier) -> ModelCacheState:
         capacities = {
@@ -263,7 +328,7 @@ class ModelTiers:
         finally:
             self._drain(model, frozenset())
         if isinstance(found, ModelTooLarge):
-            raise TargetModelLoadError(found.text, 507)
+            raise TargetModelTooLargeError(found.text)
         return found.evictions
 
     async def _until_change(
@@ -302,15 +367,30 @@ class ModelTiers:
         answer = await self._deps.routes.unload(model.facts.key)
         self._deps.measured("unloading", self._deps.clock.now() - started_s)
         if answer.fault is not None:
-            self._deps.note(f"{model.facts.key} was not unloaded: {answer.fault}")
+            self._deps.note(
+                f"{model.facts.key} was not unloaded: {answer.fault}; its memory counts as free"
+            )
+        # A server that has answered knows of the model what it says: its next load shows.
+        model.stuck = answer.fault if answer.status is None else None
         model.unload = None
 
     async def _unloaded(self) -> None:
         """Wait for all unloads under way, which continue if the wait ends.
 
         All of them, since a plan may count on bytes that an eviction for another model frees; but
-        not for long, since one that hangs must not keep others from being loaded: the container
-        answers 507 if it needs those bytes.
+        each for `unload_wait_s` from its begin at most, since one that hangs must not hold up every
+        load: the container answers 507 if it needs those bytes.
         """
-        if self._unloads:
-            await asyncio.wait(set(self._unloads), timeout=UNLOAD_WAIT_S)
+        waiting = dict(self._unloads)
+        while waiting:
+            now_s = asyncio.get_running_loop().time()
+            left = {it: end_s for it, end_s in waiting.items() if end_s > now_s and not it.done()}
+            if left:
+                await asyncio.wait(left, timeout=min(left.values()) - now_s)
+            waiting = left
+
+
+def _check_fits(plan: RoomPlan) -> None:
+    """Raise TargetModelTooLargeError where no wait and no eviction makes room."""
+    if isinstance(plan, ModelTooLarge):
+        raise TargetModelTooLargeError(plan.text)

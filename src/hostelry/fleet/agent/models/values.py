@@ -30,6 +30,13 @@ class TargetModelLoadError(HostelryError):
         self.status = status
 
 
+class TargetModelTooLargeError(TargetModelLoadError):
+    """The model does not fit, whatever other models leave: 507."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, 507)
+
+
 class ModelRoutes(Protocol):
     """The model routes of one container. No method raises for what the server does."""
 
@@ -60,10 +67,12 @@ class TargetModelLimits:
         model_accelerator_bytes: what a model takes that declares nothing.
         wait_s: a request waits that long for its model.
         load_timeout_s: download and load may take that long; they outlive the request.
+        unload_wait_s: so long others wait for the memory of a model that is unloaded.
+        too_large_kept_s: so long a model that did not fit is refused while its object is the same.
         patience_s: after it, a model that waits for room keeps new requests from what must go.
         failure_kept_s: so long a failed load answers further requests; a missing object always.
         failure_kept_most_s: loads that fail again and again: twice as long each time, up to this.
-        num_known: models that are remembered, loaded or not.
+        num_known: models that are remembered, loaded or not; and failed loads.
     """
 
     memory_bytes: int
@@ -72,6 +81,8 @@ class TargetModelLimits:
     model_accelerator_bytes: int = 0
     wait_s: float = 60.0
     load_timeout_s: float = 360.0
+    unload_wait_s: float = 10.0
+    too_large_kept_s: float = 3600.0
     patience_s: float = 10.0
     failure_kept_s: float = 5.0
     failure_kept_most_s: float = 300.0

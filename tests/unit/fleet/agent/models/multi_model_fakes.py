@@ -39,6 +39,8 @@ class FakeContainer:
         self.keeps_refused = False  # as AWS's multi-model-server does
         self.num_unnoticed = 0  # deletes of a refused model that come too early
         self.refused: set[str] = set()
+        self.unload_gates: dict[str, asyncio.Event] = {}
+        self.silent: set[str] = set()  # whose unloads get no answer
 
     async def load(self, target: str, folder: Path, timeout_s: float) -> Answer:
         name = self.names[target] = folder.name
@@ -63,6 +65,10 @@ class FakeContainer:
     async def unload(self, target: str) -> Answer:
         name = self.names.get(target, target)
         self.calls.append(f"unload {name}")
+        if name in self.unload_gates:
+            await self.unload_gates[name].wait()
+        if name in self.silent:
+            return Answer(fault="DELETE /models/ID did not answer within 60 s")
         await self.clock.sleep(0.01)
         if name in self.refused and self.num_unnoticed:
             self.num_unnoticed -= 1
@@ -86,11 +92,13 @@ class FakeFiles:
         self.fetched: list[str] = []
         self.held: dict[str, str] = {}
         self.sizes_mb: dict[str, float] = {}
+        self.versions: dict[str, int] = {}  # of objects that were replaced
 
     async def fetch(self, want: Fetch) -> Path:
         name = want.source.uri.rpartition("/")[2]
+        folder = self.folder / str(self.versions.get(name, "")) / name
         if want.holder in self.held:
-            return self.folder / name
+            return folder
         self.fetched.append(name)
         await self.clock.sleep(1.0)
         if name in self.missing:
@@ -101,8 +109,7 @@ class FakeFiles:
         if self.capacity is not None and len(self.held) >= self.capacity:
             raise ArtifactCacheFullError("it needs 10 bytes", 10)
         self.held[want.holder] = name
-        folder = self.folder / name
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True, parents=True)
         with (folder / "model").open("wb") as file:
             file.truncate(int(self.sizes_mb.get(name, 10) * MB))  # a hole, which takes no disk
         return folder

@@ -35,6 +35,7 @@ class ContainerServer:
         self.lists = self.reports = True
         self.named: dict[str, str] = {}  # TargetModel of the last call for an id
         self.calls: list[str] = []
+        self.is_silent = False  # to unloads
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.calls.append(f"{request.method} {request.url.path}")
@@ -44,6 +45,8 @@ class ContainerServer:
             self.loaded.add(json.loads(request.content)["model_name"])
             return httpx.Response(200)
         name = request.url.path.removeprefix("/models").strip("/")
+        if request.method == "DELETE" and self.is_silent:
+            raise httpx.ReadTimeout("no answer")
         if request.method == "DELETE":
             self.loaded.discard(name)
             self.named[name] = request.headers.get(TARGET_MODEL, "")
@@ -219,6 +222,49 @@ def test_the_next_agent_unloads_by_name_what_was_recorded(tmp_path: Path) -> Non
     calls = len(server.calls)
     played(tmp_path, look, server)
     assert [it for it in server.calls[calls:] if "DELETE" in it] == [], "once is enough"
+
+
+def test_a_model_that_the_next_agent_could_not_unload_is_named_and_unloaded_when_asked_for(
+    tmp_path: Path,
+) -> None:
+    server = ContainerServer()
+
+    async def load(ask: Ask, models: CopyModels) -> None:
+        await ask(f"{ADDRESS}/acquire", {"target": "a"})
+
+    async def look(ask: Ask, models: CopyModels) -> None:
+        (found,) = models.account()["stuck"]
+        assert found["target"] == "a"
+        assert any(f"a may be in the server still: {found['reason']}" in line
+                   for line in model_lines("c-1", models.account()))  # fmt: skip
+        server.is_silent = False
+        assert (await ask(f"{ADDRESS}/acquire", {"target": "a"})).status_code == 200
+        assert models.account()["stuck"] == []
+        assert server.calls[-3].startswith("DELETE")
+        assert server.calls[-2] == "POST /models"
+
+    played(tmp_path, load, server)
+    server.is_silent = True
+    played(tmp_path, look, server)
+
+
+def test_a_lease_that_fails_after_its_load_keeps_no_model(tmp_path: Path) -> None:
+    server = ContainerServer()
+
+    async def play(ask: Ask, models: CopyModels) -> None:
+        await ask(f"{ADDRESS}/acquire", {"target": "other"})  # in use: it cannot make room
+        await ask(f"{ADDRESS}/acquire", {"target": "a"})
+        waiting = asyncio.create_task(models.acquire("a", more_room=True))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        in_flight = {it["target"]: it["in_flight"] for it in models.account()["models"]}
+        assert in_flight["a"] == 2
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        in_flight = {it["target"]: it["in_flight"] for it in models.account()["models"]}
+        assert in_flight["a"] == 1
+
+    played(tmp_path, play, server)
 
 
 MB = 1024**2

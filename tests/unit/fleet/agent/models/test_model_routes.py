@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hostelry.fleet.agent.model_server import Answer, ModelServer
-from hostelry.fleet.agent.models.routes import TARGET_MODEL, HttpModelRoutes
+from hostelry.fleet.agent.models.routes import MAX_UNLOADS, TARGET_MODEL, HttpModelRoutes
 from hostelry.fleet.agent.models.values import model_id
 
 TARGET = "a/caf\xe9.tar.gz"
@@ -92,3 +92,59 @@ def test_the_measured_memory_is_read_where_it_is_reported(
     found, request = called(response, lambda it: it.memory_bytes(TARGET))
     assert found == expected
     assert (request.method, request.url.path) == ("GET", f"/models/{ID}")
+
+
+class SlowServer:
+    """A server with models of an earlier agent, which answers no unload before all have come."""
+
+    def __init__(self, names: list[str], num_silent: int) -> None:
+        self.names = names
+        self.silent = set(names[:num_silent])
+        self.unloading = self.most_unloading = 0
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        name = request.url.path.removeprefix("/models").strip("/")
+        if request.method == "GET":
+            return httpx.Response(200, json={"models": [{"modelName": it} for it in self.names]})
+        self.unloading += 1
+        self.most_unloading = max(self.most_unloading, self.unloading)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if name in self.silent:
+            await asyncio.Event().wait()
+        self.unloading -= 1
+        self.names = [it for it in self.names if it != name]
+        return httpx.Response(200)
+
+
+@pytest.mark.parametrize(
+    ("num_silent", "named"),
+    [
+        pytest.param(0, True, id="all that were recorded are unloaded"),
+        pytest.param(0, False, id="all that are listed are unloaded"),
+        pytest.param(3, True, id="some hang"),
+        pytest.param(20, True, id="all hang"),
+        pytest.param(20, False, id="all hang, and none was recorded"),
+    ],
+)
+def test_what_an_earlier_agent_left_is_unloaded_several_at_once_and_not_waited_for_long(
+    num_silent: int, named: bool
+) -> None:
+    targets = [f"m{number}" for number in range(20)]
+    server = SlowServer([*map(model_id, targets)], num_silent)
+
+    async def adopt() -> set[str]:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as http:
+            limit_s = 1.0 if num_silent else 20.0
+            routes = HttpModelRoutes(ModelServer("http://copy", http), limit_s)
+            return await routes.unload_left(targets if named else [])
+
+    left = asyncio.run(adopt())
+    silent = set(targets[:num_silent])
+    assert left >= (silent if named else set())
+    assert {it for it in targets if model_id(it) in server.names} >= silent
+    assert server.most_unloading <= MAX_UNLOADS
+    if num_silent < MAX_UNLOADS:
+        assert left == (silent if named else set())
+        assert set(server.names) == {model_id(it) for it in silent}
+        assert server.most_unloading == MAX_UNLOADS
