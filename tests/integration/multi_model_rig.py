@@ -109,9 +109,17 @@ class Models:
 
     def known(self) -> dict[str, Any]:
         """The models that the copy knows of, by their targets."""
+        return {it["target"]: it for it in self._account()["models"]}
+
+    def stuck(self) -> dict[str, str]:
+        """The targets of models whose unload had no answer, and why."""
+        return {it["target"]: it["reason"] for it in self._account()["stuck"]}
+
+    def _account(self) -> dict[str, Any]:
         shown = self.platform.cli("explain", "--endpoint", self.name, "--json").stdout
         (models,) = json.loads(shown)["models"].values()
-        return {it["target"]: it for it in models["models"]}
+        found: dict[str, Any] = models
+        return found
 
     def in_memory(self) -> set[str]:
         """The targets of the loaded models."""

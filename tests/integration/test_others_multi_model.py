@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.integration.python_image import image_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 SERVER = Path(__file__).parent / "servers" / "models_server.py"
+KEPT_S = 5.5  # a load that has failed answers further requests for 5 s
 where_an_engine_is = pytest.mark.skipif(bool(machine().fault), reason=machine().fault)
 IMAGES = f"""{ENGINE_TABLE}
 [[image]]
@@ -158,3 +160,49 @@ def test_the_next_agent_unloads_what_it_does_not_know_of(mine: Models) -> None:
     assert mine.eventually(name, "2") == 8
     unloads = [target for call, target in mine.ask(name, "calls")["calls"] if call == "unload"]
     assert name in unloads
+
+
+def test_an_unload_without_an_answer_is_named_and_asked_for_again_before_the_next_load(
+    mine: Models,
+) -> None:
+    name = put(mine, "dropped.tar.gz", 4, unload="drops")
+    assert mine.eventually(name, "1") == 4
+    others = [put(mine, f"c/m{number}.tar.gz", number) for number in range(4)]
+    for round_of in range(8):
+        assert [mine.ask(it, "1") for it in others] == [0, 1, 2, 3], round_of
+        if name in mine.stuck():
+            break
+    assert "DELETE /models/" in mine.stuck()[name]
+    assert mine.eventually(name, "2") == 8
+    assert name not in mine.stuck()
+
+
+def test_no_other_model_leaves_again_for_one_that_never_fits(mine: Models) -> None:
+    others = [put(mine, f"d/m{number}.tar.gz", number) for number in (1, 2)]
+    large = put(mine, "large.tar.gz", 5, too_large=True)
+    found = mine.refusal(large, "1")
+    assert (found["Code"], found["status"]) == ("ModelError", 507)
+    assert "no other model left to evict" in found["Message"]
+    assert [mine.eventually(it, "1") for it in others] == [1, 2]
+    time.sleep(KEPT_S)
+    assert mine.refusal(large, "1")["status"] == 507
+    assert mine.in_memory() >= {*others}
+    put(mine, "large.tar.gz", 5)
+    assert mine.eventually(large, "2") == 10, "its object is another one"
+
+
+def test_an_unload_that_hangs_holds_up_neither_others_nor_the_next_agent(mine: Models) -> None:
+    name = put(mine, "stays.tar.gz", 4, unload="stays")
+    assert mine.eventually(name, "1") == 4
+    others = [put(mine, f"e/m{number}.tar.gz", number) for number in range(4)]
+    for _ in range(8):
+        assert [mine.eventually(it, "1") for it in others] == [0, 1, 2, 3]
+        if name not in mine.in_memory():
+            break
+    assert name not in mine.in_memory()
+    mine.kill_agent()
+    assert [mine.eventually(it, "2") for it in others] == [0, 2, 4, 6]
+    assert name in mine.stuck()
+    mine.refusal(others[0], "die")
+    assert mine.eventually(name, "3") == 12
+    assert mine.stuck() == {}

@@ -238,6 +238,26 @@ def test_a_model_beyond_the_copys_memory_is_refused_with_507(tmp_path: Path) -> 
         assert models.invoke("small").json() == [1.0]
 
 
+HANGS = "import time\ndef model_fn(model_dir): time.sleep(600)"
+
+
+def test_a_model_whose_load_hangs_is_ended_by_its_delete_and_holds_up_no_other(
+    models: Models,
+) -> None:
+    assert models.load("beside", models.folder("beside")).status_code == 200
+    before = set(models.server.workers())
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(models.load, "hangs", models.coded("hangs", HANGS))
+        eventually(lambda: len(set(models.server.workers()) - before) == 1, "its process is there")
+        assert models.load("next", models.folder("next")).status_code == 200
+        assert models.invoke("beside").status_code == models.invoke("next").status_code == 200
+        assert models.unload("hangs").status_code == 200
+        assert hanging.result().status_code == 409
+    assert models.unload("next").status_code == 200
+    eventually(lambda: set(models.server.workers()) == before, "the process that hung has ended")
+    models.unload("beside")
+
+
 LEAK = """
 import numpy
 kept = []

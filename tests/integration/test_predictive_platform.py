@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.integration.multi_model_rig import Models
 from tests.integration.platform import CLI, Platform, until
 from tests.integration.served_models import IMAGE, ROLE, Served, packed, sklearn_runtimes
 from tests.integration.virtual_environments import virtual_environment
@@ -163,6 +165,7 @@ def predict_fn(data, model):
     return [data * model]
 """
 ROW = "text/csv"
+KEPT_S = 5.5  # a load that has failed answers further requests for 5 s
 
 
 def factor(number: float) -> bytes:
@@ -304,6 +307,62 @@ def test_a_model_that_hangs_or_floods_its_log_holds_up_no_other(many: Served) ->
     assert asked(many, "hanging.tar.gz") == [8.0]
 
 
+STUCK = "import time\ndef model_fn(model_dir): time.sleep(3600)"
+
+
+@pytest.mark.slow
+def test_a_model_whose_load_hangs_is_not_ready_after_a_minute_and_holds_up_no_other(
+    many: Served,
+) -> None:
+    put(many, "stuck.tar.gz", packed(**{"code/inference.py": STUCK.encode()}))
+    put(many, "beside-stuck.tar.gz", factor(9))
+    patient = many.platform.boto3(
+        "sagemaker-runtime", retries={"total_max_attempts": 1}, read_timeout=90
+    )
+    order = {"EndpointName": "many", "TargetModel": "stuck.tar.gz", "ContentType": ROW}
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(lambda: patient.invoke_endpoint(**order, Body=b"2"))
+        while not waits.done():
+            assert asked(many, "beside-stuck.tar.gz") == [18.0]
+        with pytest.raises(ClientError) as caught:
+            waits.result()
+    error = caught.value.response
+    assert error["Error"]["Code"] == "ModelNotReadyException"
+    assert error["ResponseMetadata"]["HTTPStatusCode"] == 429
+    assert account(many)["stuck.tar.gz"]["in_flight"] == 1, "its load continues, up to 360 s"
+
+
+BALLAST = """
+import os
+import numpy
+def model_fn(model_dir):
+    return numpy.ones(int(open(os.path.join(model_dir, "size")).read()) // 8)
+def predict_fn(data, model):
+    return [float(model[0])]
+"""
+
+
+@pytest.mark.slow
+def test_a_model_larger_than_the_instance_is_refused_and_tried_once(served: Served) -> None:
+    small = Models(served.platform, "small", IMAGE).serving
+    names = [
+        small.put(f"m{number}.tar.gz", {"factor": str(number), "code/inference.py": MANY})
+        for number in (3, 4)
+    ]
+    assert [small.eventually(name, "2", ROW) for name in names] == [[6.0], [8.0]]
+    size = {"size": str(4 * 2**30), "code/inference.py": BALLAST}
+    large = small.put("large.tar.gz", size)
+    found = small.refusal(large, "1", ROW)
+    assert (found["Code"], found["status"]) == ("ModelError", 507), found
+    assert "needs" in found["Message"], found
+    assert [small.eventually(name, "3", ROW) for name in names] == [[9.0], [12.0]]
+    time.sleep(KEPT_S)
+    assert small.refusal(large, "1", ROW)["status"] == 507
+    assert small.in_memory() >= {*names}, "they do not leave for it again"
+    small.put("large.tar.gz", {**size, "size": "8"})
+    assert small.eventually(large, "1", ROW) == [1.0]
+
+
 def test_an_object_that_is_replaced_is_served_once_the_old_one_has_left(many: Served) -> None:
     put(many, "replaced.tar.gz", factor(2))
     assert asked(many, "replaced.tar.gz") == [4.0]
@@ -418,9 +477,10 @@ def test_models_are_served_again_after_a_kill(many: Served, killed: str) -> None
         record = many.platform.home.instances / copy["instance"] / "agent.json"
         os.kill(json.loads(record.read_bytes())["process"]["pid"], signal.SIGKILL)
     else:
-        many.platform.kill("control")
+        pid = many.platform.kill("control")
         put(many, "without-control.tar.gz", factor(9))
         assert asked(many, "without-control.tar.gz") == [18.0], "it is not asked"
+        many.platform.back("control", pid)
     assert eventually(many, "kept.tar.gz") == [12.0]
     put(many, f"after-{killed}.tar.gz", factor(8))
     assert eventually(many, f"after-{killed}.tar.gz") == [16.0]

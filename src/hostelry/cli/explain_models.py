@@ -69,8 +69,8 @@ def model_lines(copy_id: str, found: JsonObject | str) -> list[str]:
     if len(loaded) > SHOWN_MODELS:
         lines.append(f"    and {len(loaded) - SHOWN_MODELS} more; --json has all")
     lines += [
-        f"    {it['target']} may be in the server still: {it['reason']}"
-        for it in found.get("stuck", ())[:SHOWN_MODELS]
+        f"    {stuck['target']} may be in the server still: {stuck['reason']}"
+        for stuck in found.get("stuck", ())[:SHOWN_MODELS]
     ]
     lines += [
         f"    {gone['target']} left the {gone['tier']}: {gone['reason']}"

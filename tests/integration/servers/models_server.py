@@ -1,7 +1,8 @@
 """A multi-model server by AWS's contract alone, as a user's own image might have it.
 
 Plain standard library, one process for all models. A model is `model.json` at the url of its load:
-`factor`, and of its load `refused`, `hangs` or `dies`. It answers 507 to a load beyond
+`factor`, of its load `refused`, `too_large`, `hangs` or `dies`, of its unload `drops` (the first
+connection) or `stays` (it has no answer). It answers 507 to a load beyond
 MODELS_MAX models, 409 to a second load, 404 for what it has not. It lists two models a page, the
 first of them its own. An invocation multiplies a number, or has a fault: `die`, `hang`, `forget`
 (all models), `refuse STATUS`, `alone` (507 while another model is loaded), `calls` (what came).
@@ -22,6 +23,7 @@ MAX = int(os.environ.get("MODELS_MAX", "3"))
 OWN = "of-the-image"
 FACTORS: dict[str, float] = {OWN: 1.0}
 URLS = {OWN: "/opt/own"}
+UNLOADS: dict[str, str] = {}
 CALLS: list[list[str]] = []
 LOCK = threading.Lock()
 
@@ -54,8 +56,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         self.note("unload")
+        name = self.path.split("/")[2]
+        fault = UNLOADS.get(name)
+        if fault == "stays":
+            time.sleep(600)
+        if fault == "drops":
+            del UNLOADS[name]
+            self.close_connection = True
+            return
         with LOCK:
-            found = FACTORS.pop(self.path.split("/")[2], None)
+            found = FACTORS.pop(name, None)
         self.answer(200 if found is not None else 404, {})
 
     def listed(self, first: int) -> None:
@@ -77,10 +87,11 @@ class Handler(BaseHTTPRequestHandler):
         with LOCK:
             if name in FACTORS:
                 status = 409
-            elif len(FACTORS) - 1 >= MAX:
+            elif len(FACTORS) - 1 >= MAX or model.get("too_large"):
                 status = 507
             else:
                 status, FACTORS[name], URLS[name] = 200, model["factor"], url
+                UNLOADS[name] = model.get("unload", "")
         self.answer(status, {})
 
     def invoke(self, name: str, asked: str) -> None:

@@ -183,8 +183,8 @@ def test_a_model_that_the_container_has_lost_is_loaded_again_once() -> None:
         rig.network.answers[copy.address] = [(404, b"not loaded")]
     assert rig.play("a") == [200]
     assert [it["lost"] for it in rig.network.released] == [True, False]
-    told = "the agent is told before it is asked again"
-    assert rig.network.calls == ["acquire", "release", "acquire", "release"], told
+    order = "the agent learns of it before it is asked again"
+    assert rig.network.calls == ["acquire", "release", "acquire", "release"], order
     rig = Rig()
     for copy in COPIES:
         rig.network.answers[copy.address] = [(404, b"not loaded")] * 3

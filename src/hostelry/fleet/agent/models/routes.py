@@ -6,9 +6,11 @@ invocations: Triton knows its models by it, and waits 350 s for the end of one t
 """
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -22,6 +24,8 @@ OUR_ID = re.compile(r"[0-9a-f]{40}")  # of `model_id`; a server may have models 
 MAX_PAGES = 1000
 UNLOAD_TIMEOUT_S = 60.0
 MAX_UNLOADS = 8  # at once, of what an earlier agent has left
+MAX_ADOPTION_S = 60.0
+ADOPTION_IDLE_S = 10.0  # without the end of any unload
 DESCRIBE_TIMEOUT_S = 10.0
 
 
@@ -47,9 +51,9 @@ class _Listing(msgspec.Struct):
 class HttpModelRoutes:
     """Implements `ModelRoutes` over a copy's HTTP."""
 
-    def __init__(self, server: ModelServer, unload_timeout_s: float = UNLOAD_TIMEOUT_S) -> None:
+    def __init__(self, server: ModelServer, idle_s: float = ADOPTION_IDLE_S) -> None:
         self._server = server
-        self._unload_timeout_s = unload_timeout_s
+        self._idle_s = idle_s
 
     async def load(self, target: str, folder: Path | str, timeout_s: float) -> Answer:
         """POST /models; a model that is loaded already (409) is a success."""
@@ -69,8 +73,9 @@ class HttpModelRoutes:
     async def unload_left(self, known: Collection[str]) -> set[str]:
         """Unload what an earlier agent had loaded: the `known` targets, and all ids like ours.
 
-        Several at once, and no longer than one may take: a server that hangs is used with what it
-        has left. Returns those of `known` that it may still have.
+        Several at once, until all are, MAX_ADOPTION_S have passed, or no unload has ended for a
+        while: a server that hangs is used with what it has left. Returns those of `known` that it
+        may still have.
         """
         left = set(known)
         turns = asyncio.Semaphore(MAX_UNLOADS)
@@ -84,18 +89,32 @@ class HttpModelRoutes:
             async with turns:
                 await self._delete(found, {})
 
-        try:
-            async with asyncio.timeout(self._unload_timeout_s):
-                await asyncio.gather(*map(unloaded, known))
-                ours = [it for it in await self._listed() if OUR_ID.fullmatch(it)]
-                await asyncio.gather(*map(deleted, ours))
-        except TimeoutError:
-            pass
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MAX_ADOPTION_S):
+                if await self._ended(map(unloaded, known)):
+                    ours = [it for it in await self._listed() if OUR_ID.fullmatch(it)]
+                    await self._ended(map(deleted, ours))
         return left
+
+    async def _ended(self, unloads: Iterable[Coroutine[Any, Any, None]]) -> bool:
+        """Whether all have ended; they are given up when none does for `idle_s`."""
+        under_way = {asyncio.create_task(it) for it in unloads}
+        try:
+            while under_way:
+                done, under_way = await asyncio.wait(
+                    under_way, timeout=self._idle_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    return False
+            return True
+        finally:
+            for each in under_way:
+                each.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _delete(self, found: str, headers: Mapping[str, str]) -> Answer:
         answer, _ = await self._server.call(
-            "DELETE", f"/models/{found}", timeout_s=self._unload_timeout_s, headers=headers
+            "DELETE", f"/models/{found}", timeout_s=UNLOAD_TIMEOUT_S, headers=headers
         )
         return Answer(status=404) if answer.status == 404 else answer
 

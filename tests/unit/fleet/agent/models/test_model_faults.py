@@ -1,4 +1,4 @@
-"""Servers that do not answer an unload, models that never fit, names that strangers make up."""
+"""Servers that do not answer an unload, models that never fit, names that others make up."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -199,9 +199,9 @@ def test_a_model_that_is_about_to_be_loaded_is_not_forgotten_for_names_that_are_
 
     async def play() -> None:
         rig.files.missing |= {f"m{number}" for number in range(200)}
-        strangers = [rig.models.acquire(f"m{number}") for number in range(200)]
+        made_up = [rig.models.acquire(f"m{number}") for number in range(200)]
         found, *others = await asyncio.gather(
-            rig.models.acquire("a"), *strangers, return_exceptions=True
+            rig.models.acquire("a"), *made_up, return_exceptions=True
         )
         assert all(isinstance(it, TargetModelError) for it in others)
         assert rig.there(MEMORY) == {"a"} == set(rig.container.loaded)

@@ -135,8 +135,8 @@ def test_what_an_earlier_agent_left_is_unloaded_several_at_once_and_not_waited_f
 
     async def adopt() -> set[str]:
         async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as http:
-            limit_s = 1.0 if num_silent else 20.0
-            routes = HttpModelRoutes(ModelServer("http://copy", http), limit_s)
+            idle_s = 1.0 if num_silent else 20.0
+            routes = HttpModelRoutes(ModelServer("http://copy", http), idle_s)
             return await routes.unload_left(targets if named else [])
 
     left = asyncio.run(adopt())
