@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Note how long it took, and send the next request."""
         now_s = monotonic_s()
-        if self._parser.get_status_code() != 200:
+        if self._parser.get_status_code() not in (200, 202):
             self.errors += 1
         elif not self._streams:
             self._samples_s.append((now_s, now_s - self._sent_at_s))

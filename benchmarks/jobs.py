@@ -1,0 +1,352 @@
+"""Queued requests beside synchronous ones, and batch jobs beside their model server alone.
+
+A real platform at its defaults with a scikit-learn model, one copy for synchronous requests and one
+for queued ones. Measured in rounds, whose order alternates:
+
+- submissions, each durable before its answer, beside synchronous answers, both by the same number
+  of connections, while the queue is drained by its copy;
+- how much later than a synchronous answer the object of a queued one can be read, on an idle queue;
+- lines a second of a transform job, a request for each line, from the end of its first objects to
+  that of its last, beside the saturated rate of the model's copy, asked directly by as many
+  connections as the job has requests at once.
+
+``python -m benchmarks.jobs [--setting short|full]``
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as SigningCredentials
+from botocore.exceptions import ClientError
+from tests.integration.served_models import CODE, IMAGE, ROLE, Served, packed
+
+from benchmarks.aims import Finding, finding_rows, ratio
+from benchmarks.gateway_load import JSON, message, run_load
+from benchmarks.live_component import settled
+from benchmarks.load import Load, Measured
+from benchmarks.many_models_platform import running_platform, runtime_in
+from benchmarks.record import print_table, write_result
+from hostelry.base.clock import monotonic_s
+from hostelry.base.copy_key import HEADER
+from hostelry.base.runtimes import runtimes_folder
+
+SYNC, QUEUED, MODEL, BUCKET = "sync", "queued", "linear", "jobs"
+ROW = b"[[1.0, 2.0]]"
+LINE = b"1.0,2.0\n"
+PATIENCE_S = 300.0
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How much is measured: rounds, seconds of each load, requests one by one, lines of a job."""
+
+    rounds: int
+    duration_s: float
+    singles: int
+    objects: int
+    lines: int
+    connections: int = 16
+    at_once: int = 8
+
+
+SETTINGS = {
+    "short": Setting(rounds=1, duration_s=1.0, singles=10, objects=8, lines=100),
+    "full": Setting(rounds=3, duration_s=4.0, singles=50, objects=64, lines=500),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.jobs", description=__doc__)
+    parser.add_argument("--setting", choices=SETTINGS, default="full")
+    parser.add_argument("--runtimes", type=Path, help="default: HOSTELRY_RUNTIMES_DIR, or yours")
+    arguments = parser.parse_args(argv)
+    setting = SETTINGS[arguments.setting]
+    runtimes = (arguments.runtimes or runtimes_folder(os.environ)).absolute()
+    python = runtime_in(runtimes)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_platform(Path(folder), runtimes) as platform,
+    ):
+        served = Served(platform, Path(folder), python)
+        deploy(served, Path(folder))
+        measured = measure(served, setting)
+    for title, rows in measured.items():
+        print_table(title, rows)
+    write_result("jobs", arguments.setting, 0, measured)
+
+
+def deploy(served: Served, folder: Path) -> None:
+    """Bring up the model in `folder` for synchronous requests, and behind a queue."""
+    client = served.sagemaker
+    served.s3.create_bucket(Bucket=BUCKET)
+    model = (folder / "model.joblib").read_bytes()
+    code = CODE.replace("predict(data)", "predict(data.reshape(-1, 2))").encode()
+    archive = packed(**{"model.joblib": model, "code/inference.py": code})
+    served.s3.put_object(Bucket="models", Key="rows.tar.gz", Body=archive)
+    container = {"Image": IMAGE, "ModelDataUrl": "s3://models/rows.tar.gz"}
+    client.create_model(ModelName=MODEL, ExecutionRoleArn=ROLE, PrimaryContainer=container)
+    variant = {
+        "VariantName": "AllTraffic",
+        "ModelName": MODEL,
+        "InstanceType": "ml.m5.large",
+        "InitialInstanceCount": 1,
+    }
+    output = {"OutputConfig": {"S3OutputPath": f"s3://{BUCKET}/answers"}}
+    for name, more in ((SYNC, {}), (QUEUED, {"AsyncInferenceConfig": output})):
+        client.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant], **more)
+        client.create_endpoint(EndpointName=name, EndpointConfigName=name)
+        settled(lambda it=name: client.describe_endpoint(EndpointName=it)["EndpointStatus"])
+
+
+def measure(served: Served, setting: Setting) -> dict[str, list[Row]]:
+    """All tables."""
+    rows: dict[str, list[Row]] = {"submissions": [], "latency": [], "batch": []}
+    for number in range(setting.rounds):
+        print(f"round {number + 1} of {setting.rounds}", flush=True)
+        is_reversed = bool(number % 2)
+        rows["submissions"].append(submissions(served, setting, is_reversed))
+        rows["latency"].append(latencies(served, setting, is_reversed))
+        rows["batch"].append(batch(served, setting, number, is_reversed))
+    return {
+        "Submissions and synchronous answers": rows["submissions"],
+        "An idle queue": rows["latency"],
+        "A transform job": rows["batch"],
+        "Against the aims": finding_rows(findings(rows)),
+    }
+
+
+def findings(rows: dict[str, list[Row]]) -> list[Finding]:
+    """Medians of the rounds beside the aims."""
+
+    def median(table: str, column: str) -> float:
+        return statistics.median(row[column] for row in rows[table])
+
+    return [
+        Finding(
+            what="submissions/s over synchronous answers/s",
+            value=median("submissions", "ratio"),
+            at_least=0.5,
+        ),
+        Finding(what="added latency, p50 ms", value=median("latency", "added ms"), at_most=50.0),
+        Finding(
+            what="lines/s of a job over the server's own rate",
+            value=median("batch", "ratio"),
+            at_least=0.95,
+        ),
+    ]
+
+
+def in_order(is_reversed: bool, *acts: Callable[[], float]) -> list[float]:
+    """The results of `acts`, which are carried out in this order or in the reverse one."""
+    found = {act: act() for act in (reversed(acts) if is_reversed else acts)}
+    return [found[act] for act in acts]
+
+
+def submissions(served: Served, setting: Setting, is_reversed: bool) -> Row:
+    """Submissions a second, and answers a second; the queue is empty before and afterwards."""
+    drained: list[float] = []
+
+    def queued() -> float:
+        before, began_s = num_answers(served), monotonic_s()
+        found = gateway_load(served, setting, f"/endpoints/{QUEUED}/async-invocations")
+        until(lambda: num_answers(served) - before >= found.total, "the queue is drained")
+        drained.append(found.total / (monotonic_s() - began_s))
+        return rate(found)
+
+    def synchronous() -> float:
+        return rate(gateway_load(served, setting, f"/endpoints/{SYNC}/invocations"))
+
+    sent, answered = in_order(is_reversed, queued, synchronous)
+    return {
+        "submitted/s": sent,
+        "synchronous/s": answered,
+        "ratio": ratio(sent, answered),
+        "answered from the queue/s": drained[0],
+    }
+
+
+def latencies(served: Served, setting: Setting, is_reversed: bool) -> Row:
+    """Medians of one request after the other: answered at once, and by an object of the queue."""
+
+    def synchronous() -> float:
+        return median_ms(setting.singles, lambda: invoke(served))
+
+    def queued() -> float:
+        return median_ms(setting.singles, lambda: invoke_queued(served))
+
+    direct, later = in_order(is_reversed, synchronous, queued)
+    return {"synchronous ms": direct, "queued ms": later, "added ms": later - direct}
+
+
+def invoke(served: Served) -> None:
+    served.runtime.invoke_endpoint(EndpointName=SYNC, ContentType=JSON, Body=ROW)["Body"].read()
+
+
+def invoke_queued(served: Served) -> None:
+    """Submit a request, and look for its object until it is there."""
+    answer = served.runtime.invoke_endpoint_async(EndpointName=QUEUED, ContentType=JSON, Body=ROW)
+    key = answer["OutputLocation"].removeprefix(f"s3://{BUCKET}/")
+    until(lambda: is_there(served, key), f"{key} is there", every_s=0.001)
+
+
+def is_there(served: Served, key: str) -> bool:
+    """Whether the object can be read."""
+    try:
+        served.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "NoSuchKey":
+            raise
+        return False
+    return True
+
+
+def median_ms(count: int, act: Callable[[], None]) -> float:
+    """The median time of `act`, after one that does not count."""
+    act()
+    times_s = []
+    for _ in range(count):
+        began_s = monotonic_s()
+        act()
+        times_s.append(monotonic_s() - began_s)
+    return statistics.median(times_s) * 1000
+
+
+def batch(served: Served, setting: Setting, number: int, is_reversed: bool) -> Row:
+    """Lines a second of a job, and of the model's copy alone."""
+
+    def job() -> float:
+        return job_rate(served, setting, f"lines-{number}")
+
+    def alone() -> float:
+        return rate(copy_load(served, setting))
+
+    found, own = in_order(is_reversed, job, alone)
+    return {"job lines/s": found, "server alone/s": own, "ratio": ratio(found, own)}
+
+
+def job_rate(served: Served, setting: Setting, name: str) -> float:
+    """Lines a second of a job between the end of its first objects and that of its last."""
+    for number in range(setting.objects):
+        key, body = f"{name}/in/{number:03}.csv", LINE * setting.lines
+        served.s3.put_object(Bucket=BUCKET, Key=key, Body=body)
+    source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/{name}/in/"}
+    served.sagemaker.create_transform_job(
+        TransformJobName=name,
+        ModelName=MODEL,
+        BatchStrategy="SingleRecord",
+        MaxConcurrentTransforms=setting.at_once,
+        TransformInput={
+            "DataSource": {"S3DataSource": source},
+            "ContentType": "text/csv",
+            "SplitType": "Line",
+        },
+        TransformOutput={"S3OutputPath": f"s3://{BUCKET}/{name}/out", "AssembleWith": "Line"},
+        TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
+    )
+    prefix = f"{name}/out/"
+    wave = setting.at_once  # so many objects are under way: their first ones end together
+    first = until(partial(num_done, served, name, prefix, wave), "the first objects")
+    began_s = monotonic_s()
+    until(partial(num_done, served, name, prefix, setting.objects), f"{name} has all objects")
+    took_s = monotonic_s() - began_s
+    waiter = served.sagemaker.get_waiter("transform_job_completed_or_stopped")
+    waiter.wait(TransformJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+    return (setting.objects - first) * setting.lines / took_s
+
+
+def num_done(served: Served, name: str, prefix: str, least: int) -> int:
+    """The objects below the prefix once they are `least`, else 0; raises where the job failed."""
+    found = served.sagemaker.describe_transform_job(TransformJobName=name)
+    if found["TransformJobStatus"] == "Failed":
+        raise RuntimeError(f"job {name} failed: {found['FailureReason']}")
+    count = num_objects(served, prefix)
+    return count if count >= least else 0
+
+
+def copy_load(served: Served, setting: Setting) -> Measured:
+    """Requests of a line to the copy itself, as many at once as a job sends."""
+    platform = served.platform
+    headers = {"X-Hostelry-Key": platform.credentials.internal_key}
+    found = httpx.get(f"{platform.config.control_url}/internal/routes", headers=headers).json()
+    (copy,) = [
+        copy
+        for endpoint in found["endpoints"]
+        if endpoint["name"] == SYNC
+        for variant in endpoint["variants"]
+        for copy in variant["copies"]
+    ]
+    given = {"Host": "localhost", "Content-Type": "text/csv", HEADER: copy["key"] or ""}
+    request = message("/invocations", given, LINE)
+    port = int(copy["address"].rpartition(":")[2])
+    return run_load(
+        Load(
+            port=port,
+            requests=[request] * setting.at_once,
+            num_connections=setting.at_once,
+            duration_s=setting.duration_s,
+        )
+    )
+
+
+def gateway_load(served: Served, setting: Setting, path: str) -> Measured:
+    """Signed requests through the gateway, from all connections."""
+    platform = served.platform
+    keys = platform.credentials
+    signing = SigningCredentials(keys.access_key_id, keys.secret_access_key)
+    url = f"http://127.0.0.1:{platform.port}{path}"
+    request = AWSRequest("POST", url, {"Content-Type": JSON}, ROW)
+    SigV4Auth(signing, "sagemaker", keys.region).add_auth(request)
+    given = {"Host": f"127.0.0.1:{platform.port}", **dict(request.headers.items())}
+    return run_load(
+        Load(
+            port=platform.port,
+            requests=[message(path, given, ROW)] * setting.connections,
+            num_connections=setting.connections,
+            duration_s=setting.duration_s,
+        )
+    )
+
+
+def rate(found: Measured) -> float:
+    """Answers a second; raises RuntimeError where there were errors."""
+    if found.errors:
+        raise RuntimeError(f"{found.errors} of {found.total} requests failed")
+    return found.per_s
+
+
+def num_answers(served: Served) -> int:
+    """The answers of queued requests that can be read."""
+    return num_objects(served, "answers/")
+
+
+def num_objects(served: Served, prefix: str) -> int:
+    """The objects below a prefix."""
+    pages = served.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+    return sum(page["KeyCount"] for page in pages)
+
+
+def until(look: Callable[[], int], what: str, every_s: float = 0.05) -> int:
+    """The first result of `look` that is not zero; raises RuntimeError after PATIENCE_S."""
+    give_up_at_s = monotonic_s() + PATIENCE_S
+    while not (found := look()):
+        if monotonic_s() > give_up_at_s:
+            raise RuntimeError(f"{what}: not within {PATIENCE_S:g} s")
+        time.sleep(every_s)
+    return found
+
+
+if __name__ == "__main__":
+    main()
