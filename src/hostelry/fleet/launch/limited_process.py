@@ -162,12 +162,11 @@ class LimitedProcess:
         """The cause of death as text if memory or disk was it; otherwise None."""
         if self._seen.over_disk_bytes:
             return disk_cause(self._seen.over_disk_bytes, self._record.max_disk_bytes or 0)
-        kills = self._group.memory_kills() if self._group else 0
-        evidence = replace(
-            self._seen.evidence,
-            group_kills=kills,
-            machine_kills=oom_kills() - self._seen.machine_kills,
-        )
+        evidence = self._seen.evidence
+        if self._group is not None and self._group.memory is not None:
+            evidence = replace(evidence, group_kills=self._group.memory_kills())
+        else:
+            evidence = replace(evidence, machine_kills=oom_kills() - self._seen.machine_kills)
         return memory_cause(evidence, exit_code, self._record.max_memory_bytes)
 
     async def _watch(self) -> None:

@@ -115,7 +115,8 @@ class MemoryEvidence:
 
     over_limit_bytes: memory held when the agent killed it for its limit; 0 if it did not.
     group_kills: processes of its cgroup that the kernel killed for the limit.
-    machine_kills: processes on the machine that the kernel killed during its life.
+    machine_kills: processes on the machine that the kernel killed for memory at its end; counted
+        where the copy has no cgroup of its own.
     peak_bytes: the highest measured memory.
     """
 
@@ -132,7 +133,8 @@ def memory_cause(
 
     over_limit_bytes                              -> killed by the agent for its limit
     group_kills                                   -> killed by the kernel for its limit
-    machine_kills, and no exit code or SIGKILL    -> killed when the machine ran out of memory
+    machine_kills, and no exit code or SIGKILL    -> killed, perhaps by the kernel: a neighbour's
+                                                     limit counts as well
     otherwise                                     -> None
     """
     limit_mb = 0 if limit_bytes is None else limit_bytes // MIB
@@ -149,10 +151,12 @@ def memory_cause(
     killed = exit_code is None or exit_code == -9
     if not killed or not evidence.machine_kills:
         return None
-    held = f"it held up to {megabytes(evidence.peak_bytes)} MB"
+    end = "process is gone" if exit_code is None else "was ended by signal 9"
     return (
-        f"The model server was killed while the machine ran out of memory ({held}). Reserve what "
-        "it needs with MinMemoryRequiredInMb, or run fewer copies here."
+        f"The model server {end}. The kernel killed {evidence.machine_kills} of the machine's "
+        "processes at that time, because the machine or a limit ran out of memory; it held up "
+        f"to {megabytes(evidence.peak_bytes)} MB. If it was one of them, reserve what it needs "
+        "with MinMemoryRequiredInMb, or run fewer copies here."
     )
 
 

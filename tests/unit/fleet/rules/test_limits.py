@@ -43,11 +43,15 @@ LIMIT = 512 * MIB
         pytest.param(
             MemoryEvidence(machine_kills=1, peak_bytes=100 * MIB),
             -9,
-            "the machine ran out of memory (it held up to 100 MB)",
-            id="the kernel killed it for the machine",
+            "was ended by signal 9. The kernel killed 1 of the machine's processes at that time,"
+            " because the machine or a limit ran out of memory; it held up to 100 MB.",
+            id="the kernel killed it, or a neighbour, for memory",
         ),
         pytest.param(
-            MemoryEvidence(machine_kills=1), None, "ran out of memory", id="an adopted one"
+            MemoryEvidence(machine_kills=1),
+            None,
+            "process is gone. The kernel",
+            id="an adopted one",
         ),
         pytest.param(MemoryEvidence(machine_kills=3), 1, None, id="it exited by itself"),
         pytest.param(MemoryEvidence(machine_kills=3), -11, None, id="it crashed by itself"),
