@@ -12,6 +12,8 @@ from hostelry.base.errors import validation_error
 MEMORY_STEP_MB = 1024
 MAX_MEMORY_MB = 6144
 MAX_CONCURRENCY = 200
+MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+MAX_INVOCATION_S = 60.0
 # Members of a variant and of its configuration that serverless environments cannot have.
 NOT_OF_VARIANT = (
     "InstanceType",
