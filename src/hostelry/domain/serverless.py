@@ -18,6 +18,8 @@ MAX_CONCURRENCY = 200
 # "Configure Lambda function memory" in the Lambda developer guide.
 MB_PER_CPU = 1769
 BYTES_PER_MB = 1024**2
+MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+MAX_INVOCATION_S = 60.0
 # Members of a variant and of its configuration that serverless environments cannot have.
 NOT_OF_VARIANT = (
     "InstanceType",
