@@ -39,7 +39,8 @@ class EndpointVariant:
     and the configuration may be deleted while the endpoint runs. `pool_models` has the models that
     pools name instead (ModelNameOverride), by instance type; `model_on` chooses between them.
     `serverless` is the variant's present configuration, `environments` how many of its environments
-    should run now.
+    should run now, `idle` those of them to end first. While `serverless` is being changed in place,
+    `serverless_before` is what it was.
     """
 
     variant: Variant
@@ -51,6 +52,8 @@ class EndpointVariant:
     passed_over: tuple[PassedOver, ...] = ()
     serverless: ServerlessConfig | None = None
     environments: int = 0
+    idle: tuple[str, ...] = ()
+    serverless_before: ServerlessConfig | None = None
 
     def model_on(self, instance_type: str) -> Model | None:
         """The model on an instance of that type; None on an endpoint for components."""
