@@ -35,6 +35,7 @@ from hostelry.cli.up_flags import (
     RegionOption,
     S3EndpointOption,
     S3PortOption,
+    ServerlessIdleOption,
     StreamTimeoutOption,
     WorkersOption,
 )
@@ -68,6 +69,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     hold_requests: HoldRequestsOption = 4096,
     hold_requests_each: HoldEachOption = 1024,
     hold_mb: HoldMbOption = 256.0,
+    serverless_idle_s: ServerlessIdleOption = 600.0,
     metrics_mb: Annotated[float, typer.Option(help="Memory for metrics.")] = 256.0,
     logs_mb: Annotated[float, typer.Option(help="Disk for log events.")] = 1024.0,
     logs_days: LogsDaysOption = 14,
@@ -83,8 +85,6 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     It is ready when the gateway and the object store each answered a signed call. Keys are made at
     the first start and kept in the home folder. Processes that a killed `up` has left running are
     adopted. With --detach, an `up` that is killed is started again.
-
-    Example: hostelry up
 
     Example: hostelry up --home /srv/hostelry --print-unit > /etc/systemd/system/hostelry.service
 
@@ -117,6 +117,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         hold_requests=hold_requests,
         hold_requests_each=hold_requests_each,
         hold_mb=hold_mb,
+        serverless_idle_s=serverless_idle_s,
         metrics_mb=metrics_mb,
         logs_mb=logs_mb,
         logs_days=logs_days,

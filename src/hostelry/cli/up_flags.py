@@ -91,3 +91,6 @@ HoldLimitOption = Annotated[
 HoldRequestsOption = Annotated[int, typer.Option(help="Requests that wait for copies at once.")]
 HoldEachOption = Annotated[int, typer.Option(help="... for one endpoint or component.")]
 HoldMbOption = Annotated[float, typer.Option(help="... and how large they are together.")]
+ServerlessIdleOption = Annotated[
+    float, typer.Option(help="Seconds without a request after which a serverless environment ends.")
+]

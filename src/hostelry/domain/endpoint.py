@@ -9,6 +9,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
+from hostelry.domain.serverless import ServerlessConfig
 
 
 class EndpointStatus(Enum):
@@ -37,6 +38,9 @@ class EndpointVariant:
     `model` is the endpoint's own copy, taken when the configuration was applied, so that the model
     and the configuration may be deleted while the endpoint runs. `pool_models` has the models that
     pools name instead (ModelNameOverride), by instance type; `model_on` chooses between them.
+    `serverless` is the variant's present configuration, `environments` how many of its environments
+    should run now, `idle` those of them to end first. While `serverless` is being changed in place,
+    `serverless_before` is what it was.
     """
 
     variant: Variant
@@ -46,6 +50,10 @@ class EndpointVariant:
     scaled_in_at: float | None = None  # the last scale-in of instances
     pool_models: Mapping[str, Model] = field(default_factory=dict)
     passed_over: tuple[PassedOver, ...] = ()
+    serverless: ServerlessConfig | None = None
+    environments: int = 0
+    idle: tuple[str, ...] = ()
+    serverless_before: ServerlessConfig | None = None
 
     def model_on(self, instance_type: str) -> Model | None:
         """The model on an instance of that type; None on an endpoint for components."""

@@ -13,6 +13,7 @@ from hostelry.domain.metrics_config import (
     metrics_config_of,
 )
 from hostelry.domain.scope import Scope
+from hostelry.domain.serverless import ServerlessConfig
 
 
 class RoutingStrategy(Enum):
@@ -66,7 +67,8 @@ class Variant:
     """A production variant; `model_name` is None where inference components are placed on it.
 
     `instance_type` is the first of `pools`, by priority, where there are any.
-    `provision_timeout_s` limits the start of an instance before another type is tried.
+    `provision_timeout_s` limits the start of an instance before another type is tried. `serverless`
+    is set where the platform chooses instances; `instance_type` is the platform's own then.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Variant:
     startup_timeout_s: float = 240.0
     pools: tuple[InstancePool, ...] = ()
     provision_timeout_s: float = 600.0
+    serverless: ServerlessConfig | None = None
 
     @property
     def instance_types(self) -> tuple[str, ...]:

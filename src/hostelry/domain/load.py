@@ -99,9 +99,11 @@ class LoadReport:
 class Wake:
     """Requests that wait for a name without a copy: body of POST /internal/wake.
 
-    `held` is their number by now; the first waits since `at`.
+    `held` is their number by now; the first waits since `at`. `concurrency`, of a serverless
+    variant alone, counts its requests under way on all workers, waiting ones included.
     """
 
     key: LoadKey
     held: int
     at: float
+    concurrency: int = 0

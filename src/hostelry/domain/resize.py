@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.deadline import start_deadline
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
+from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.status import Event, next_status
 
 
@@ -94,3 +95,34 @@ def with_instances(active: Deployment, variant_name: str, count: int) -> Deploym
         for desired in active.variants
     )
     return replace(active, variants=variants)
+
+
+def with_environments(
+    variant: EndpointVariant, count: int, idle: tuple[str, ...] = ()
+) -> EndpointVariant:
+    """The serverless variant with `count` environments, as far as its configuration allows.
+
+    `idle` are those to end first. An environment needs an instance; without any, the instance stays
+    as it is.
+    """
+    config = variant.serverless
+    assert config is not None, "only a serverless variant has environments"
+    possible = max(config.provisioned_concurrency, min(count, config.max_concurrency))
+    instances = 1 if possible else variant.desired_instance_count
+    return replace(variant, environments=possible, idle=idle, desired_instance_count=instances)
+
+
+def with_serverless(variant: EndpointVariant, config: ServerlessConfig) -> EndpointVariant:
+    """The serverless variant on its way to `config`."""
+    if config == variant.serverless:
+        return variant
+    before = variant.serverless_before or variant.serverless
+    changed = replace(variant, serverless=config, serverless_before=before)
+    return with_environments(changed, variant.environments, variant.idle)
+
+
+def with_variant(deployment: Deployment, changed: EndpointVariant) -> Deployment:
+    """The deployment with the variant of that name replaced."""
+    name = changed.variant.name
+    variants = tuple(changed if it.variant.name == name else it for it in deployment.variants)
+    return replace(deployment, variants=variants)

@@ -10,6 +10,7 @@ from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.scope import Scope
+from hostelry.domain.serverless import ServerlessConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,8 @@ class VariantRoute:
     """A variant of a model endpoint; `weight` is its share of requests without TargetVariant.
 
     `waiting_for` is why it has no copy, where that is known. With `is_multi_model` requests name
-    the model.
+    the model. Where `serverless` is set, each copy is an environment: it takes one request at a
+    time, and more are started as requests come.
     """
 
     name: str
@@ -39,6 +41,7 @@ class VariantRoute:
     copies: tuple[CopyRoute, ...]
     waiting_for: str | None = None
     is_multi_model: bool = False
+    serverless: ServerlessConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

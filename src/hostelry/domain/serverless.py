@@ -2,16 +2,24 @@
 
 Source: ProductionVariantServerlessConfig in the SageMaker API reference; "Deploy models with Amazon
 SageMaker Serverless Inference" in the developer guide, for what cannot be combined with it.
+An environment is a copy of the model that takes one request at a time.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from hostelry.base.errors import validation_error
+from hostelry.domain.shape import Requirements, Shape
 
 MEMORY_STEP_MB = 1024
 MAX_MEMORY_MB = 6144
 MAX_CONCURRENCY = 200
+# AWS publishes no figure for serverless endpoints, only that CPUs grow with the memory; this one is
+# "Configure Lambda function memory" in the Lambda developer guide.
+MB_PER_CPU = 1769
+BYTES_PER_MB = 1024**2
+MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+MAX_INVOCATION_S = 60.0
 # Members of a variant and of its configuration that serverless environments cannot have.
 NOT_OF_VARIANT = (
     "InstanceType",
@@ -45,6 +53,30 @@ class ServerlessConfig:
     memory_mb: int
     max_concurrency: int
     provisioned_concurrency: int = 0
+
+    @property
+    def environment(self) -> Requirements:
+        """What one environment may use: CPUs in proportion to its memory."""
+        memory_bytes = self.memory_mb * BYTES_PER_MB
+        return Requirements(
+            min_memory_bytes=memory_bytes,
+            max_memory_bytes=memory_bytes,
+            cpus=round(self.memory_mb / MB_PER_CPU, 3),
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """The declared resources of the instance that holds all environments."""
+        one = self.environment
+        return Shape(
+            cpus=round(one.cpus * self.max_concurrency, 3),
+            memory_bytes=one.min_memory_bytes * self.max_concurrency,
+        )
+
+    @property
+    def instance_type(self) -> str:
+        """The platform's own type of that instance, which no machine of a client has."""
+        return f"ml.serverless.{self.memory_mb}mb"
 
 
 def check_serverless(config: ServerlessConfig, path: str) -> None:

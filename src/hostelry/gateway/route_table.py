@@ -15,6 +15,7 @@ from hostelry.domain.routes import (
     VariantRoute,
 )
 from hostelry.domain.scope import Scope
+from hostelry.domain.serverless import ServerlessConfig
 
 EMPTY_SNAPSHOT = RouteSnapshot(version="", endpoints=())
 
@@ -25,7 +26,8 @@ class Destination:
 
     `component_name` is None on a model endpoint, which always has a desired copy. `adapter_id` and
     `adapter_alias` are set for an adapter. `key` is the name that its requests are counted under;
-    `base_key`, for an adapter, is the base that has the copies.
+    `base_key`, for an adapter, is the base that has the copies. On a serverless variant a copy is
+    an environment, which takes one request at a time; `concurrency_id` counts those of all.
     """
 
     scope: Scope
@@ -43,6 +45,13 @@ class Destination:
     waiting_for: str | None = None
     key: LoadKey
     base_key: LoadKey | None = None
+    serverless: ServerlessConfig | None = None
+
+    @property
+    def concurrency_id(self) -> str:
+        """The name that all requests of a serverless variant are counted under, among copies."""
+        scope = self.scope
+        return f"serverless/{scope.account}/{scope.region}/{self.endpoint_name}/{self.variant_name}"
 
 
 class RouteTable:
@@ -54,6 +63,7 @@ class RouteTable:
         self._components: dict[tuple[str, str, str], Destination] = {}
         self._variants: dict[tuple[str, str, str, str], Destination] = {}
         self._llms: dict[tuple[str, str], list[Destination]] = {}
+        self._serverless: dict[tuple[str, str, str], Destination] = {}
         self._failed: dict[tuple[str, str, str], FailedComponent] = {}
         for endpoint in snapshot.endpoints:
             self._add(endpoint)
@@ -79,6 +89,12 @@ class RouteTable:
         scope = endpoint.scope
         return self._variants[scope.account, scope.region, endpoint.name, variant.name]
 
+    def serverless(self, scope: Scope, endpoint_name: str) -> Destination | None:
+        """The serverless variant of that endpoint, which is its only one; None on others."""
+        if not self._serverless:
+            return None
+        return self._serverless.get((scope.account, scope.region, endpoint_name))
+
     def llm(self, scope: Scope, name: str) -> Destination | None:
         """The component that serves an LLM under that name; one in the scope's region goes first.
 
@@ -95,17 +111,20 @@ class RouteTable:
             if owner == account:
                 yield found[0]
 
-    def copy_ids(self) -> set[str]:
-        """Every copy that requests may go to."""
+    def counted_ids(self) -> set[str]:
+        """What requests are counted on: every copy, and all of a serverless variant together."""
         destinations = [*self._components.values(), *self._variants.values()]
-        return {copy.id for destination in destinations for copy in destination.copies}
+        copies = {copy.id for destination in destinations for copy in destination.copies}
+        return copies | {it.concurrency_id for it in self._serverless.values()}
 
     def _add(self, endpoint: EndpointRoute) -> None:
         scope = endpoint.scope
         self._endpoints[scope.account, scope.region, endpoint.name] = endpoint
         for variant in endpoint.variants:
             key = (scope.account, scope.region, endpoint.name, variant.name)
-            self._variants[key] = _variant_destination(endpoint, variant)
+            destination = self._variants[key] = _variant_destination(endpoint, variant)
+            if variant.serverless is not None:
+                self._serverless[scope.account, scope.region, endpoint.name] = destination
         for failed in endpoint.failed:
             self._failed[scope.account, scope.region, failed.name] = failed
         for component in endpoint.components:
@@ -123,9 +142,11 @@ def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Dest
         component_name=None,
         routing=variant.routing,
         copies=variant.copies,
-        desired_copies=1,
-        at_zero=endpoint.at_zero,
+        desired_copies=0 if variant.serverless else 1,
+        at_zero=AtZero.HOLD if variant.serverless else endpoint.at_zero,
+        wakeable=Wakeable.YES if variant.serverless else Wakeable.NO_TARGET,
         waiting_for=variant.waiting_for,
+        serverless=variant.serverless,
         key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
     )
 

@@ -110,7 +110,7 @@ def build_gateway(
     outstanding = counts or Outstanding()
     copies = LoadBalancer(pool, outstanding, draw, monotonic_s, memory.places)
     models = ModelBalancer(copies, pool, outstanding, ModelHomes(monotonic_s), monotonic_s)
-    balancers = Balancers(copies=copies, models=models)
+    balancers = Balancers(counts=outstanding, copies=copies, models=models)
     meter = Meter(clock.now)
     pending_queue = PendingQueue(
         routes,
@@ -288,7 +288,7 @@ async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
         nonlocal seen
         table = routes.table
         if table is not seen:
-            counts.retain(table.copy_ids())
+            counts.retain(table.counted_ids())
             seen = table
 
     await run_periodically("dropping counts of gone copies", look, TIDY_PAUSE_S)

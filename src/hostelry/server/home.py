@@ -72,6 +72,7 @@ class UpConfig:
     hold_requests: int = 4096  # waiting for copies at once, in all workers
     hold_requests_each: int = 1024  # ... for one endpoint or component
     hold_bytes: int = 256 * 1024 * 1024
+    serverless_idle_s: float = 600.0  # without a request, until an environment ends
     metrics_bytes: int = 256 * 1024 * 1024  # of memory, in control
     logs_bytes: int = 1024 * 1024 * 1024  # of log events on disk
     logs_days: int = 14  # that they are kept where their group has no retention

@@ -17,6 +17,7 @@ from hostelry.api.sagemaker.component_capacity import check_room_for_copies
 from hostelry.autoscaler.alarm_actions import AlarmActionDeps, WebPoster
 from hostelry.autoscaler.alarm_addresses import AddressFile
 from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
+from hostelry.autoscaler.environments import EMPTY_S, Environments
 from hostelry.autoscaler.history import History
 from hostelry.autoscaler.responsive_watch import ResponsiveWatch, ResponsiveWatchDeps
 from hostelry.autoscaler.scaler import ScalerDeps, TargetScaler
@@ -75,6 +76,14 @@ class Scaling:
                 pace=config.pace,
             )
         )
+        self.environments = Environments(
+            state,
+            self.board,
+            clock,
+            MonotonicClock(),
+            idle_s=config.serverless_idle_s / config.pace,
+            empty_s=EMPTY_S / config.pace,
+        )
         self.history = History(state, self.metrics, self.board, self.scaler.capacities)
         self.routes = ScalingRoutes(state, self.scaler, self.history, clock).routes()
         self._poster = WebPoster()
@@ -121,9 +130,13 @@ class Scaling:
                 tasks.create_task(run_again(name, run, RETRY_S, self._clock), name=name)
 
     def wake(self, wake: Wake) -> None:
-        """Start the first copy for a name; gateways repeat a wake that cannot be met now."""
+        """Start the first copy of a component, or environments of a serverless variant.
+
+        Gateways repeat a wake that cannot be met now.
+        """
+        wake_up = self.scaler.wake if wake.key.component_name else self.environments.wake
         try:
-            self.scaler.wake(wake)
+            wake_up(wake)
         except RetryableError as error:
             LOG.warning("no copy is started for %s now: %s", wake.key, error)
 
@@ -137,6 +150,7 @@ class Scaling:
         return {
             "following scalable targets": self._follow,
             "following acts of scaling": self._tick,
+            "ending idle environments": self._end_idle,
             "firing scheduled actions and schedules": self._fire,
             "publishing metrics": self._publisher.run,
             **self._exports(),
@@ -178,6 +192,11 @@ class Scaling:
     async def _tick(self) -> None:
         while True:
             await asyncio.to_thread(self._count_tick)
+            await self._clock.sleep(TICK_S)
+
+    async def _end_idle(self) -> None:
+        while True:
+            await asyncio.to_thread(self.environments.tick)
             await self._clock.sleep(TICK_S)
 
     def _count_tick(self) -> None:

@@ -33,6 +33,7 @@ CONTROL_ONLY = frozenset(
         "metrics_bytes",
         "logs_bytes",
         "logs_days",
+        "serverless_idle_s",
         "artifact_cache_bytes",
         "copy_user",
     }

@@ -55,6 +55,7 @@ class UpOptions:
     hold_requests: int = 4096
     hold_requests_each: int = 1024
     hold_mb: float = 256.0
+    serverless_idle_s: float = 600.0
     metrics_mb: float = 256.0
     logs_mb: float = 1024.0
     logs_days: int = 14
@@ -132,6 +133,7 @@ def check_timeouts(options: UpOptions) -> None:
     for flag, seconds in (
         ("--invoke-timeout-s", options.invoke_timeout_s),
         ("--stream-timeout-s", options.stream_timeout_s),
+        ("--serverless-idle-s", options.serverless_idle_s),
     ):
         if not MIN_TIMEOUT_S <= seconds <= MAX_TIMEOUT_S:
             raise TerminalError(
@@ -273,6 +275,7 @@ def decide_config(
         hold_requests=options.hold_requests,
         hold_requests_each=options.hold_requests_each,
         hold_bytes=int(options.hold_mb * 1024 * 1024),
+        serverless_idle_s=options.serverless_idle_s,
         metrics_bytes=int(options.metrics_mb * 1024 * 1024),
         logs_bytes=int(options.logs_mb * 1024 * 1024),
         logs_days=options.logs_days,

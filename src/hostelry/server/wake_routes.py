@@ -33,7 +33,7 @@ class WakeRoutes:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             LOG.warning("a wake was refused: %s", error)
             return Response(f"no wake: {error}", 400)
-        if wake.held < 1 or not math.isfinite(wake.at):
+        if max(wake.held, wake.concurrency) < 1 or not math.isfinite(wake.at):
             return Response(f"no wake: {wake.held} requests wait since {wake.at}", 400)
         await asyncio.to_thread(self._wake, wake)
         return Response(status_code=204)

@@ -6,6 +6,7 @@ from typing import Any
 from hostelry.api.context import CallContext, new_generation
 from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.api.sagemaker.model import find_model
+from hostelry.api.sagemaker.serverless import check_serverless_model
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, EndpointVariant, UpdateGuard
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
@@ -25,10 +26,13 @@ def deployment_of(context: CallContext, config: EndpointConfig) -> Deployment:
 
 def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVariant:
     """The variant with a copy of its model; raises ValidationException where that is gone."""
-    name = variant.model_name
+    name, serverless = variant.model_name, variant.serverless
+    model = None if name is None else find_model(context, name).value
+    if model is not None and serverless is not None:
+        check_serverless_model(model)
     return EndpointVariant(
         variant=variant,
-        model=None if name is None else find_model(context, name).value,
+        model=model,
         desired_instance_count=variant.initial_instance_count,
         desired_weight=variant.weight,
         pool_models={
@@ -36,6 +40,9 @@ def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVaria
             for pool in variant.pools
             if pool.model_name is not None
         },
+        serverless=serverless,
+        # One shows that the model starts, before anything is in service.
+        environments=0 if serverless is None else max(1, serverless.provisioned_concurrency),
     )
 
 

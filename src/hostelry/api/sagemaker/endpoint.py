@@ -14,6 +14,7 @@ from hostelry.api.sagemaker.endpoint_summary import (
     pending_summary,
     variant_summaries,
 )
+from hostelry.api.sagemaker.serverless import check_quotas
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentStatus
@@ -36,6 +37,7 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
         raise already_exists(scope, KIND, name)
     config = find_endpoint_config(context, params["EndpointConfigName"]).value
     active = deployment_of(context, config)
+    check_quotas(context, name, active)
     endpoint = Endpoint(
         scope=scope,
         name=name,

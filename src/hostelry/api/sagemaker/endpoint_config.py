@@ -13,7 +13,7 @@ from hostelry.api.refusals import (
 )
 from hostelry.api.sagemaker.async_inference import async_inference_of, check_async_model
 from hostelry.api.sagemaker.model import find_model
-from hostelry.api.sagemaker.serverless import refuse_serverless
+from hostelry.api.sagemaker.serverless import check_serverless_model, check_serverless_variants
 from hostelry.api.sagemaker.variant import variant_of
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.domain.endpoint_config import EndpointConfig
@@ -50,6 +50,8 @@ def create_endpoint_config(context: CallContext, params: Params) -> Result:
                 model = find_model(context, model_name).value
                 if config.async_inference is not None:
                     check_async_model(model)
+                if variant.serverless is not None:
+                    check_serverless_model(model)
     if context.state.endpoint_configs.has_name(scope, name):
         raise already_exists(scope, KIND, name)
     check_execution_role(context, params)
@@ -103,7 +105,7 @@ def find_endpoint_config(context: CallContext, name: str) -> Versioned[EndpointC
 
 def config_of(context: CallContext, params: Params) -> EndpointConfig:
     """The configuration that a request describes, checked."""
-    refuse_serverless(params)
+    check_serverless_variants(params)
     refuse_fields(params, UNSUPPORTED)
     refuse_isolation(params)
     capture = params.get("DataCaptureConfig")

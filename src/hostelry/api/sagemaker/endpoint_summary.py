@@ -7,6 +7,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import short_reason
+from hostelry.api.sagemaker.serverless import shown
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
@@ -80,8 +81,7 @@ def variant_summary(
         "VariantName": wanted.variant.name,
         "CurrentWeight": wanted.desired_weight,
         "DesiredWeight": wanted.desired_weight,
-        "CurrentInstanceCount": len(serving),
-        "DesiredInstanceCount": wanted.desired_instance_count,
+        **counts_of(wanted, len(serving)),
         "RoutingConfig": {"RoutingStrategy": wanted.variant.routing.value},
     }
     scaling = given_variant(deployment, wanted.variant.name).get("ManagedInstanceScaling")
@@ -100,6 +100,23 @@ def variant_summary(
             for container in model.containers
         ]
     return summary
+
+
+def counts_of(wanted: EndpointVariant, num_serving: int) -> Result:
+    """The instances of a variant; of a serverless one its configuration instead.
+
+    DesiredServerlessConfig is shown while an update in place is under way.
+    """
+    config = wanted.serverless
+    if config is None:
+        return {
+            "CurrentInstanceCount": num_serving,
+            "DesiredInstanceCount": wanted.desired_instance_count,
+        }
+    before = wanted.serverless_before
+    if before is None:
+        return {"CurrentServerlessConfig": shown(config)}
+    return {"CurrentServerlessConfig": shown(before), "DesiredServerlessConfig": shown(config)}
 
 
 def variant_status(endpoint: Endpoint) -> Result:
@@ -138,8 +155,8 @@ def pending_summary(endpoint: Endpoint, pending: Deployment, fleet: EndpointFlee
 
 
 def instance_type(variant: Variant) -> Result:
-    """InstanceType of a variant without pools."""
-    return {} if variant.pools else {"InstanceType": variant.instance_type}
+    """InstanceType of a variant that has one, of its client's choice."""
+    return {} if variant.pools or variant.serverless else {"InstanceType": variant.instance_type}
 
 
 def given_variant(deployment: Deployment, name: str) -> Mapping[str, Any]:

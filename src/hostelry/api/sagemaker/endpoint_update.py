@@ -5,16 +5,22 @@ from dataclasses import replace
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.refusals import in_progress, refuse_fields
+from hostelry.api.refusals import in_progress
 from hostelry.api.sagemaker.async_inference import notify_topics
 from hostelry.api.sagemaker.component_capacity import check_room_for_copies
 from hostelry.api.sagemaker.component_move import check_components_fit
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of, update_guard
 from hostelry.api.sagemaker.endpoint import KIND, find_endpoint
 from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
+from hostelry.api.sagemaker.serverless import (
+    changed_config,
+    check_quotas,
+    check_serverless_update,
+)
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
-from hostelry.domain.resize import deployment_deadline, with_active
+from hostelry.domain.endpoint_config import Variant
+from hostelry.domain.resize import deployment_deadline, with_active, with_serverless
 from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.status import Event, can, is_final, next_status
 from hostelry.domain.validation import check_instance_count, possible_instance_count
@@ -39,6 +45,8 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
         replace(deployment_of(context, config), guard=guard), endpoint.active, params
     )
     check_same_kind(context, endpoint, pending)
+    check_serverless_update(endpoint, pending)
+    check_quotas(context, endpoint.name, pending)
     check_keeps_scaled_variants(context, endpoint, pending)
     updated = replace(
         updating(context, endpoint, pending),
@@ -60,6 +68,7 @@ def update_endpoint_weights_and_capacities(context: CallContext, params: Params)
         resized(wanted, changes.get(wanted.variant.name, {})) for wanted in endpoint.active.variants
     )
     active = replace(endpoint.active, variants=variants)
+    check_quotas(context, endpoint.name, active)
     check_room_for_copies(context, endpoint, active)
     updated = with_active(endpoint, active, context.now)
     notify_topics(context, active.config)
@@ -113,7 +122,7 @@ def with_retained(
 
     It has `least` instances at least.
     """
-    if "DesiredInstanceCount" not in excluded:
+    if "DesiredInstanceCount" not in excluded and not (wanted.serverless or live.serverless):
         count = possible_instance_count(wanted.variant, live.desired_instance_count, least)
         wanted = replace(wanted, desired_instance_count=count)
     if "DesiredWeight" not in excluded:
@@ -162,7 +171,6 @@ def changes_by_variant(endpoint: Endpoint, params: Params) -> dict[str, Mapping[
             )
         if name in changes:
             raise validation_error(f'Variant "{name}" is named twice; give its changes together.')
-        refuse_fields(change, ("ServerlessUpdateConfig",), path)
         check_change(change, live[name], path, endpoint.active.config.least_instances)
         changes[name] = change
     return changes
@@ -171,16 +179,19 @@ def changes_by_variant(endpoint: Endpoint, params: Params) -> dict[str, Mapping[
 def check_change(change: Mapping[str, Any], live: EndpointVariant, path: str, least: int) -> None:
     """Refuse an empty change, and a count that the variant cannot have."""
     count = change.get("DesiredInstanceCount")
-    if count is None and change.get("DesiredWeight") is None:
-        raise validation_error(f"{path}DesiredWeight or {path}DesiredInstanceCount is required.")
+    is_serverless = changed_config(live, change, path) is not None
+    if count is None and change.get("DesiredWeight") is None and not is_serverless:
+        other = "DesiredInstanceCount" if live.serverless is None else "ServerlessUpdateConfig"
+        raise validation_error(f"{path}DesiredWeight or {path}{other} is required.")
     if count is not None:
         check_instance_count(live.variant, count, least)
 
 
 def resized(wanted: EndpointVariant, change: Mapping[str, Any]) -> EndpointVariant:
-    """`wanted` with the weight and count that `change` gives."""
+    """`wanted` with the weight, and the count or the concurrency, that `change` gives."""
+    config = changed_config(wanted, change, "")
     return replace(
-        wanted,
+        wanted if config is None else with_serverless(wanted, config),
         desired_weight=float(change.get("DesiredWeight", wanted.desired_weight)),
         desired_instance_count=change.get("DesiredInstanceCount", wanted.desired_instance_count),
     )
@@ -196,14 +207,31 @@ def check_keeps_scaled_variants(
     kept = {it.variant.name: it.variant for it in pending.variants}
     for variant in (it.variant for it in endpoint.active.variants):
         resource_id = f"endpoint/{endpoint.name}/variant/{variant.name}"
-        name = target_name(resource_id, Dimension.INSTANCES)
-        if context.state.scalable_targets.get(context.scope, name) is None:
-            continue
-        scaling = kept[variant.name].scaling if variant.name in kept else None
-        if variant.name not in kept or (scaling is not None and scaling.enabled):
-            what = "has no such variant" if variant.name not in kept else "manages its instances"
-            raise validation_error(
-                f'Variant "{variant.name}" of endpoint "{endpoint.arn}" is registered as a scalable'
-                f' target, but endpoint configuration "{pending.config.arn}" {what}. Deregister'
-                f" {resource_id} from Application Auto Scaling first, or keep the variant."
-            )
+        for dimension in (Dimension.INSTANCES, Dimension.PROVISIONED_CONCURRENCY):
+            name = target_name(resource_id, dimension)
+            if context.state.scalable_targets.get(context.scope, name) is None:
+                continue
+            what = why_unscalable(kept.get(variant.name), dimension)
+            if what is not None:
+                raise validation_error(
+                    f'Variant "{variant.name}" of endpoint "{endpoint.arn}" is registered as a'
+                    f' scalable target, but endpoint configuration "{pending.config.arn}" {what}.'
+                    f" Deregister {resource_id} from Application Auto Scaling first, or keep the"
+                    " variant."
+                )
+
+
+def why_unscalable(variant: Variant | None, dimension: Dimension) -> str | None:
+    """What a configuration has instead of a variant that can be scaled so; None if it has one."""
+    if variant is None:
+        return "has no such variant"
+    if dimension is Dimension.PROVISIONED_CONCURRENCY:
+        config = variant.serverless
+        return (
+            None
+            if config and config.provisioned_concurrency
+            else ("has no ProvisionedConcurrency there")
+        )
+    if variant.scaling is not None and variant.scaling.enabled:
+        return "manages its instances"
+    return None

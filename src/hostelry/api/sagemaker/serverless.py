@@ -1,24 +1,27 @@
-"""ServerlessConfig of CreateEndpointConfig: what a request gives is checked before it is refused.
+"""ServerlessConfig and ServerlessUpdateConfig of requests: what they ask for, checked.
 
-Serverless variants do not run yet. A request that could never be accepted learns why first, so
-that it is not mistaken for one that only has to wait for them.
+Source: "Deploy models with Amazon SageMaker Serverless Inference" in the developer guide, for what
+is excluded; "Amazon SageMaker AI endpoints and quotas" in the AWS General Reference, for limits.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hostelry.api.context import Params
-from hostelry.api.refusals import unsupported
+from hostelry.api.context import CallContext, Params
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.model import Model
 from hostelry.domain.serverless import ServerlessConfig, check_combination, check_serverless
 
-ADVICE = (
-    "Give InstanceType and InitialInstanceCount instead; to have no process while there are no"
-    " requests, use an endpoint of inference components, which scales to zero copies and instances."
-)
+MAX_ENDPOINTS = 50  # serverless ones of an account in a region
+MAX_TOTAL_CONCURRENCY = 1000  # over all of them
+# In the tags of AWS's own images: built for CUDA, or for Inferentia and Trainium.
+ACCELERATED_TAG = re.compile(r":.*(^|[-:])(gpu|cu\d{2,3}|neuronx?)($|[-.])")
 
 
-def refuse_serverless(params: Params) -> None:
-    """Raise ValidationException where a variant is serverless: for its fault, if it has one."""
+def check_serverless_variants(params: Params) -> None:
+    """Refuse a ServerlessConfig that has a fault, or stands beside what it excludes."""
     variants = params["ProductionVariants"]
     for number, given in enumerate(variants, start=1):
         if given.get("ServerlessConfig") is None:
@@ -26,7 +29,6 @@ def refuse_serverless(params: Params) -> None:
         path = f"ProductionVariants.{number}"
         check_combination(path, _named(given), _named(_switched_on(params)), len(variants))
         check_serverless(serverless_of(given["ServerlessConfig"]), f"{path}.ServerlessConfig")
-        raise unsupported(f"{path}.ServerlessConfig", ADVICE)
 
 
 def serverless_of(given: Mapping[str, Any]) -> ServerlessConfig:
@@ -36,6 +38,143 @@ def serverless_of(given: Mapping[str, Any]) -> ServerlessConfig:
         max_concurrency=given["MaxConcurrency"],
         provisioned_concurrency=given.get("ProvisionedConcurrency") or 0,
     )
+
+
+def shown(config: ServerlessConfig) -> dict[str, int]:
+    """ServerlessConfig as Describe shows it."""
+    provisioned = config.provisioned_concurrency
+    return {
+        "MemorySizeInMB": config.memory_mb,
+        "MaxConcurrency": config.max_concurrency,
+        **({"ProvisionedConcurrency": provisioned} if provisioned else {}),
+    }
+
+
+def changed_config(
+    live: EndpointVariant, change: Mapping[str, Any], path: str
+) -> ServerlessConfig | None:
+    """The configuration of `live` after ServerlessUpdateConfig; None where that is not given.
+
+    `path` names the change in messages.
+    """
+    given, now = change.get("ServerlessUpdateConfig"), live.serverless
+    if now is None:
+        if given is not None:
+            raise validation_error(
+                f'{path}ServerlessUpdateConfig: variant "{live.variant.name}" has instances; give'
+                " DesiredInstanceCount."
+            )
+        return None
+    if change.get("DesiredInstanceCount") is not None:
+        raise validation_error(
+            f'{path}DesiredInstanceCount: variant "{live.variant.name}" is serverless, and the'
+            " platform chooses its instances; give ServerlessUpdateConfig."
+        )
+    if given is None:
+        return None
+    after = ServerlessConfig(
+        memory_mb=now.memory_mb,
+        max_concurrency=given.get("MaxConcurrency", now.max_concurrency),
+        provisioned_concurrency=given.get("ProvisionedConcurrency", now.provisioned_concurrency),
+    )
+    check_serverless(after, f"{path}ServerlessUpdateConfig")
+    return after
+
+
+def check_serverless_model(model: Model) -> None:
+    """Refuse a model that no serverless variant can run."""
+    where = f'model "{model.name}" of a serverless variant'
+    if len(model.containers) != 1:
+        raise validation_error(
+            f"{where} has {len(model.containers)} containers; inference pipelines are not possible"
+            " there. Give a model of one container."
+        )
+    (container,) = model.containers
+    given = model.given.get("PrimaryContainer") or (model.given.get("Containers") or [{}])[0]
+    faults = {
+        "Mode MultiModel": container.is_multi_model,
+        "ModelDataSource": given.get("ModelDataSource") is not None,
+        "VpcConfig": model.given.get("VpcConfig") is not None,
+        "EnableNetworkIsolation": bool(model.given.get("EnableNetworkIsolation")),
+    }
+    advice = {"ModelDataSource": " Give ModelDataUrl, of a .tar.gz, instead."}
+    for fault, is_there in faults.items():
+        if is_there:
+            raise validation_error(
+                f"{where} has {fault}, which serverless variants do not support."
+                + advice.get(fault, "")
+            )
+    if ACCELERATED_TAG.search(container.image.rpartition("/")[2]):
+        raise validation_error(
+            f"{where} has the image {container.image}, which is built for accelerators; serverless"
+            " variants have none. Give the image for CPUs."
+        )
+
+
+def check_quotas(context: CallContext, endpoint_name: str, wanted: Deployment) -> None:
+    """Refuse serverless endpoints, and concurrency, beyond what an account has in a region."""
+    asked = concurrency_of((wanted,))
+    if not asked:
+        return
+    endpoints = (it.value for it in context.state.endpoints.list(context.scope))
+    others = [concurrency_of(_deployments(it)) for it in endpoints if it.name != endpoint_name]
+    _check_quota(
+        "Maximum number of serverless endpoints",
+        "Serverless endpoints",
+        MAX_ENDPOINTS,
+        sum(1 for it in others if it),
+        1,
+    )
+    _check_quota(
+        "Maximum total concurrency that can be allocated across all serverless endpoints",
+        "Total Concurrency",
+        MAX_TOTAL_CONCURRENCY,
+        sum(others),
+        asked,
+    )
+
+
+def concurrency_of(deployments: Iterable[Deployment]) -> int:
+    """The highest MaxConcurrency of the deployments; 0 where none is serverless."""
+    configs = (it.serverless for deployment in deployments for it in deployment.variants)
+    return max((it.max_concurrency for it in configs if it is not None), default=0)
+
+
+def check_serverless_update(endpoint: Endpoint, pending: Deployment) -> None:
+    """Refuse an update from instances to serverless, and guards where either is serverless.
+
+    Source: "Deployment guardrails" in the developer guide: they are for asynchronous and real-time
+    endpoints.
+    """
+    was, will_be = bool(concurrency_of((endpoint.active,))), bool(concurrency_of((pending,)))
+    if will_be and not was:
+        raise validation_error(
+            f'Endpoint "{endpoint.arn}" has instances; an update cannot make it serverless. Create'
+            " another endpoint."
+        )
+    guard = pending.guard
+    if (was or will_be) and guard is not None and guard.may_go_back:
+        raise validation_error(
+            f'Endpoint "{endpoint.arn}" is serverless; deployment guardrails (alarms,'
+            " TerminationWaitInSeconds, MaximumExecutionTimeoutInSeconds) are for endpoints with"
+            " instances. Update it without them."
+        )
+
+
+def _deployments(endpoint: Endpoint) -> tuple[Deployment, ...]:
+    ended = (EndpointStatus.DELETING, EndpointStatus.FAILED)
+    return () if endpoint.status in ended else endpoint.deployments
+
+
+def _check_quota(name: str, unit: str, limit: int, used: int, more: int) -> None:
+    if used + more > limit:
+        raise ServiceError(
+            "ResourceLimitExceeded",
+            f"The account-level service limit '{name}' is {limit} {unit}, with current utilization"
+            f" of {used} {unit} and a request delta of {more} {unit}. Please use AWS Service Quotas"
+            " to request an increase for this quota. If AWS Service Quotas is not available,"
+            " contact AWS support to request an increase for this quota.",
+        )
 
 
 def _switched_on(params: Params) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostelry.api.refusals import refuse_fields, unsupported
+from hostelry.api.sagemaker.serverless import serverless_of
 from hostelry.base.errors import validation_error
 from hostelry.domain.deadline import PROVISION_S
 from hostelry.domain.endpoint_config import (
@@ -17,7 +18,6 @@ from hostelry.domain.endpoint_config import (
 from hostelry.domain.validation import MAX_INSTANCES
 
 UNSUPPORTED = (
-    "ServerlessConfig",
     "CoreDumpConfig",
     "AcceleratorPartitionLayouts",
 )
@@ -29,6 +29,8 @@ DEFAULT_COOLDOWN_MINUTES = 20
 def variant_of(given: Mapping[str, Any], path: str) -> Variant:
     """The variant that `given` describes; `path` names it in messages."""
     refuse_fields(given, UNSUPPORTED, f"{path}.")
+    if given.get("ServerlessConfig") is not None:
+        return serverless_variant_of(given, path)
     if given.get("InitialInstanceCount") is None:
         raise validation_error(
             f"{path}.InitialInstanceCount is required for production variant"
@@ -43,16 +45,40 @@ def variant_of(given: Mapping[str, Any], path: str) -> Variant:
         weight=float(given.get("InitialVariantWeight", 1.0)),
         routing=routing_of(given.get("RoutingConfig") or {}, path),
         scaling=scaling_of(given.get("ManagedInstanceScaling")),
-        download_timeout_s=float(
-            given.get("ModelDataDownloadTimeoutInSeconds", DEFAULT_DOWNLOAD_TIMEOUT_S)
-        ),
-        startup_timeout_s=float(
-            given.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_STARTUP_TIMEOUT_S)
-        ),
+        download_timeout_s=download_timeout_s(given),
+        startup_timeout_s=startup_timeout_s(given),
         pools=pools,
         provision_timeout_s=float(
             given.get("VariantInstanceProvisionTimeoutInSeconds", PROVISION_S)
         ),
+    )
+
+
+def serverless_variant_of(given: Mapping[str, Any], path: str) -> Variant:
+    """The serverless variant that `given` describes, on an instance of the platform's own type."""
+    config = serverless_of(given["ServerlessConfig"])
+    return Variant(
+        name=given["VariantName"],
+        model_name=given["ModelName"],
+        instance_type=config.instance_type,
+        initial_instance_count=1,
+        weight=float(given.get("InitialVariantWeight", 1.0)),
+        routing=routing_of(given.get("RoutingConfig") or {}, path),
+        serverless=config,
+        download_timeout_s=download_timeout_s(given),
+        startup_timeout_s=startup_timeout_s(given),
+    )
+
+
+def download_timeout_s(given: Mapping[str, Any]) -> float:
+    """The time limit for the download of a model."""
+    return float(given.get("ModelDataDownloadTimeoutInSeconds", DEFAULT_DOWNLOAD_TIMEOUT_S))
+
+
+def startup_timeout_s(given: Mapping[str, Any]) -> float:
+    """The time limit for the start of a model server."""
+    return float(
+        given.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_STARTUP_TIMEOUT_S)
     )
 
 

@@ -55,6 +55,10 @@ class InFlightRequest:
             learn(self.reply)
 
 
+class CopiesBusyError(ConnectError):
+    """Each copy has as many requests as it takes; none was sent anything."""
+
+
 class LoadBalancer:
     """Chooses copies, counts requests in flight on them, and keeps their circuits.
 
@@ -106,7 +110,6 @@ class LoadBalancer:
         workers.
         """
         left = copies
-        head, body = parts
         refusal = ConnectError("There is no copy to connect to.")
         while left:
             copy, learn, num_others = self._choose(left, strategy, adapter)
@@ -114,25 +117,40 @@ class LoadBalancer:
             if chosen is not None:
                 chosen(copy.id, num_others + 1)
             try:
-                reply = await self._pool.send(
-                    copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
-                )
+                reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
             except ConnectError as error:
-                give_back()
-                self._note_refusal(copy, error)
                 left = [it for it in left if it is not copy]
                 refusal = error
-            except (BrokenError, DeadlineError) as error:
-                give_back()
-                self._note(copy, unanswered(self._circuit(copy), self._now_s()), error)
-                raise
-            except BaseException:
-                give_back()
-                raise
             else:
-                if self._circuits:
-                    self._circuits.pop(copy.id, None)
                 return InFlightRequest(copy, reply, give_back, learn)
+        raise refusal
+
+    async def send_to_free(
+        self,
+        copies: Sequence[CopyRoute],
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+        chosen: Callable[[str, int], None] | None = None,
+    ) -> InFlightRequest:
+        """As `send`, to a copy without any request, of all workers; none gets a second one.
+
+        The first free one of `copies` is taken, so that the last ones are idle where not all are
+        needed. Raises CopiesBusyError where no copy is free and none refused.
+        """
+        refusal: ConnectError = CopiesBusyError("Each copy has a request already.")
+        for copy in self._usable(copies) if self._circuits else copies:
+            give_back = self._outstanding.claim(copy.id, 1)
+            if give_back is None:
+                continue
+            if chosen is not None:
+                chosen(copy.id, sum(self._outstanding.of(it.id) for it in copies))
+            try:
+                reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
+            except ConnectError as error:
+                refusal = error
+            else:
+                return InFlightRequest(copy, reply, give_back)
         raise refusal
 
     def choose(
@@ -143,6 +161,35 @@ class LoadBalancer:
         Copies whose circuit is open are chosen only where all circuits are.
         """
         return self._choose(copies, strategy, adapter)[:2]
+
+    async def _sent(
+        self,
+        copy: CopyRoute,
+        give_back: Callable[[], None],
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None,
+    ) -> Reply:
+        """The head of the copy's answer; a failure ends the count, and its circuit has it."""
+        head, body = parts
+        try:
+            reply = await self._pool.send(
+                copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
+            )
+        except ConnectError as error:
+            give_back()
+            self._note_refusal(copy, error)
+            raise
+        except (BrokenError, DeadlineError) as error:
+            give_back()
+            self._note(copy, unanswered(self._circuit(copy), self._now_s()), error)
+            raise
+        except BaseException:
+            give_back()
+            raise
+        if self._circuits:
+            self._circuits.pop(copy.id, None)
+        return reply
 
     def _choose(
         self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None

@@ -89,8 +89,9 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balancers:
-    """The balancers of requests for copies, and of those for models on copies."""
+    """The balancers of requests for copies, and of those for models on copies; their counts."""
 
+    counts: InFlightCounts
     copies: LoadBalancer
     models: "ModelBalancer"
 

@@ -20,6 +20,10 @@ class InFlightCounts(Protocol):
         """Count one more; returns the function that ends the count, once."""
         ...
 
+    def claim(self, copy_id: str, limit: int) -> Callable[[], None] | None:
+        """As `reserve`; None where `limit` are counted already."""
+        ...
+
     def retain(self, copy_ids: Iterable[str]) -> None:
         """Free what is kept of copies that are not in the routes any more."""
         ...
@@ -57,6 +61,10 @@ class Outstanding:
                 del self._counts[copy_id]
 
         return give_back
+
+    def claim(self, copy_id: str, limit: int) -> Callable[[], None] | None:
+        """As `reserve`; None where `limit` are counted already."""
+        return self.reserve(copy_id) if self.of(copy_id) < limit else None
 
     def retain(self, copy_ids: Iterable[str]) -> None:
         """No-op: a copy without requests is not kept."""

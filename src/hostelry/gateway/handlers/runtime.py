@@ -17,6 +17,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.scope import Scope
+from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
 from hostelry.gateway.balancing.destination import find_destination, unavailable
 from hostelry.gateway.balancing.load_balancer import InFlightRequest
 from hostelry.gateway.balancing.model_balancer import (
@@ -24,6 +25,7 @@ from hostelry.gateway.balancing.model_balancer import (
     ModelRequest,
     TargetModelRefusedError,
 )
+from hostelry.gateway.balancing.serverless import check_invocation, enter
 from hostelry.gateway.balancing.sessions import (
     CLOSED_SESSION_ID,
     Sessions,
@@ -62,6 +64,14 @@ class InvocationLimits:
     stream_timeout_s: float = 480.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLimits:
+    """The limits of one invocation: its container's time, and the bytes of a whole answer."""
+
+    timeouts: Timeouts
+    max_answer_bytes: int
+
+
 class RuntimeHandler:
     """Serves ``/endpoints/NAME/invocations`` and ``.../invocations-response-stream``."""
 
@@ -77,12 +87,22 @@ class RuntimeHandler:
     ) -> None:
         self._callers = callers
         self._routes = routes
+        self._counts = balancers.counts
         self._copies = balancers.copies
         self._models = balancers.models
         self._pending_queue = pending_queue
-        self._max_answer_bytes = limits.max_answer_bytes
-        self._invoke_timeouts = Timeouts(total_s=limits.invoke_timeout_s)
-        self._stream_timeouts = Timeouts(total_s=limits.stream_timeout_s)
+        self._whole_limits = CallLimits(
+            timeouts=Timeouts(total_s=limits.invoke_timeout_s),
+            max_answer_bytes=limits.max_answer_bytes,
+        )
+        self._stream_limits = CallLimits(
+            timeouts=Timeouts(total_s=limits.stream_timeout_s),
+            max_answer_bytes=limits.max_answer_bytes,
+        )
+        self._serverless_limits = CallLimits(
+            timeouts=Timeouts(total_s=min(limits.invoke_timeout_s, MAX_INVOCATION_S)),
+            max_answer_bytes=min(limits.max_answer_bytes, MAX_PAYLOAD_BYTES),
+        )
         self._draw = draw
         self._sessions = sessions
 
@@ -101,7 +121,28 @@ class RuntimeHandler:
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
         invocation = parse_invocation(request)
-        admitted = await self._admit(scope, invocation, request, request_id)
+        serverless = self._routes.table.serverless(scope, invocation.endpoint_name)
+        if serverless is None:
+            limits = self._stream_limits if invocation.stream else self._whole_limits
+            await self._serve(exchange, request_id, scope, invocation, limits)
+            return
+        check_invocation(serverless, invocation, len(request.body))
+        leave = enter(serverless, self._counts)
+        try:
+            await self._serve(exchange, request_id, scope, invocation, self._serverless_limits)
+        finally:
+            leave()
+            self._pending_queue.freed(serverless.key)
+
+    async def _serve(
+        self,
+        exchange: Exchange,
+        request_id: str,
+        scope: Scope,
+        invocation: InvokeRequest,
+        limits: CallLimits,
+    ) -> None:
+        admitted = await self._admit(scope, invocation, exchange.request, request_id, limits)
         destination, in_flight = admitted.destination, admitted.in_flight
         try:
             reply = in_flight.reply
@@ -111,7 +152,7 @@ class RuntimeHandler:
             if invocation.stream:
                 await self._stream(exchange, admitted, headers)
             else:
-                await self._whole(exchange, admitted, headers)
+                await self._whole(exchange, admitted, headers, limits)
         finally:
             in_flight.close()
             admitted.measured.end()
@@ -138,11 +179,16 @@ class RuntimeHandler:
         return replace(destination, copies=(copy,))
 
     async def _admit(
-        self, scope: Scope, invocation: InvokeRequest, request: HttpRequest, request_id: str
+        self,
+        scope: Scope,
+        invocation: InvokeRequest,
+        request: HttpRequest,
+        request_id: str,
+        limits: CallLimits,
     ) -> Admitted:
         """The invocation on a copy; one that needs a certain copy does not wait for another."""
-        timeouts = self._stream_timeouts if invocation.stream else self._invoke_timeouts
-        whole_below_bytes = None if invocation.stream else self._max_answer_bytes
+        timeouts = limits.timeouts
+        whole_below_bytes = None if invocation.stream else limits.max_answer_bytes
         has_session = invocation.session_id not in (None, NEW_SESSION)
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
@@ -166,6 +212,14 @@ class RuntimeHandler:
                         ),
                     )
                 head = invocation_head(invocation, destination, request, request_id)
+                if destination.serverless is not None:
+                    return await self._copies.send_to_free(
+                        destination.copies,
+                        (head, request.body),
+                        timeouts,
+                        whole_below_bytes,
+                        measured.chosen,
+                    )
                 return await self._copies.send(
                     destination.copies,
                     destination.routing,
@@ -193,10 +247,12 @@ class RuntimeHandler:
         )
         return await admit(self._pending_queue, pending, send)
 
-    async def _whole(self, exchange: Exchange, admitted: Admitted, headers: dict[str, str]) -> None:
+    async def _whole(
+        self, exchange: Exchange, admitted: Admitted, headers: dict[str, str], limits: CallLimits
+    ) -> None:
         reply, measured = admitted.in_flight.reply, admitted.measured
         try:
-            body = await reply.body(self._max_answer_bytes)
+            body = await reply.body(limits.max_answer_bytes)
         except UpstreamError as error:
             measured.got_no_answer()
             raise gave_no_answer(admitted.destination, error) from error

@@ -10,6 +10,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import LoadKey
 from hostelry.gateway.balancing.destination import NoCopyError, UnknownNameError
+from hostelry.gateway.balancing.load_balancer import CopiesBusyError
 from hostelry.gateway.http.reply import ConnectError
 from hostelry.gateway.route_table import Destination
 from hostelry.routing.no_copy import NoCopyAction
@@ -23,6 +24,13 @@ class NotServedError(ServiceError):
 
     def __init__(self, message: str) -> None:
         super().__init__("ServiceUnavailable", message, 503)
+
+
+class EnvironmentNotReadyError(ServiceError):
+    """No environment of a serverless variant came in time."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ModelNotReadyException", message, 429)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +92,15 @@ def decide_without_copy(
 def decide_after_refusal(
     destination: Destination, error: ConnectError, now_s: float
 ) -> Wait | Refuse:
-    """The decision for a request whose copies all refused the connection.
+    """The decision for a request whose copies all refused the connection, or are all in use.
 
-    at_zero  decision
-    hold     Wait, at least REFUSED_S
-    compat   Refuse
+    error        at_zero  decision
+    copies busy  any      Wait, which wakes: until a request ends, or there is another environment
+    refused      hold     Wait, at least REFUSED_S
+    refused      compat   Refuse
     """
+    if isinstance(error, CopiesBusyError):
+        return Wait(destination=destination, wakes=True, not_before_s=now_s)
     if destination.at_zero is AtZero.COMPAT:
         return Refuse(error=error)
     return Wait(destination=destination, not_before_s=now_s + REFUSED_S)
@@ -101,13 +112,16 @@ def num_released(
     """How many requests of a queue may go, by what the routes answer to its first one.
 
     found                     syncing  released
-    a destination             any      as `num_to_release` says of its copies
+    a destination             any      as `num_to_release` says of its copies; serverless: one for
+                                       each copy without a request
     no copy, WAIT or WAKE     no       0
     no copy, REFUSE           yes      0: the routes lack what control knows
     unknown name              yes      0: likewise
     any other error                    1: it fails, and the next one is looked at after it
     """
     if isinstance(found, Destination):
+        if found.serverless is not None:
+            return sum(not in_flight(copy.id) for copy in found.copies)
         return num_to_release([in_flight(copy.id) for copy in found.copies])
     if isinstance(found, NoCopyError):
         waits_on = (NoCopyAction.REFUSE,) if syncing else (NoCopyAction.WAIT, NoCopyAction.WAKE)
@@ -115,10 +129,36 @@ def num_released(
     return 0 if syncing and isinstance(found, UnknownNameError) else 1
 
 
+def lacking_copies(found: Destination | ServiceError) -> Destination | None:
+    """The destination that control should start copies for, by what the routes answer.
+
+    found                          result
+    no copy, WAKE                  its destination
+    a serverless destination       that destination: all its environments are in use
+    any other                      None
+    """
+    if isinstance(found, NoCopyError) and found.action is NoCopyAction.WAKE:
+        return found.destination
+    if isinstance(found, Destination) and found.serverless is not None:
+        return found
+    return None
+
+
+def late_error(destination: Destination, waited_s: float) -> ServiceError:
+    """The error of a request whose wait expired."""
+    message = late_message(destination, waited_s)
+    if destination.serverless is not None:
+        return EnvironmentNotReadyError(message)
+    return NotServedError(message)
+
+
 def late_message(destination: Destination, waited_s: float) -> str:
     """The message of a request whose wait expired."""
     what = described(destination.key)
-    if destination.copies:
+    if destination.serverless is not None:
+        num, most = len(destination.copies), destination.serverless.max_concurrency
+        state = f"of which {num} of at most {most} serve, and none is free"
+    elif destination.copies:
         state = "whose copies take no connections"
     elif destination.component_name is None:
         state = "of which none is ready"

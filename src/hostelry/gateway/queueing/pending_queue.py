@@ -26,7 +26,8 @@ from hostelry.gateway.queueing.decisions import (
     decide_after_refusal,
     decide_without_copy,
     full_message,
-    late_message,
+    lacking_copies,
+    late_error,
     num_released,
 )
 from hostelry.gateway.queueing.request_queues import (
@@ -38,7 +39,6 @@ from hostelry.gateway.queueing.request_queues import (
 )
 from hostelry.gateway.route_table import Destination, RouteTable
 from hostelry.gateway.routes import RouteSource
-from hostelry.routing.no_copy import NoCopyAction
 from hostelry.routing.release import RELEASE_INTERVAL_S
 
 SYNC_S = 5.0  # within which the routes have what control has
@@ -185,7 +185,7 @@ class PendingQueue:
         """Queue the request; the decision once its wait is over."""
         destination = wait.destination
         if wait.wakes:
-            self._wake(destination.key)
+            self._wake(destination)
         measured = self._measured(pending, destination)
         measured.held()
         queued_wait = QueuedWait(pending, self._routes.table, wait.not_before_s, syncing=False)
@@ -204,7 +204,7 @@ class PendingQueue:
         elif isinstance(found, ServiceError):
             found = destination  # deleted meanwhile; the message names what was waited for
         waited_s = self._now_s() - pending.since_s
-        return Refuse(error=NotServedError(late_message(found, waited_s)))
+        return Refuse(error=late_error(found, waited_s))
 
     async def ask(self, pending: PendingRequest, ask: AskControl) -> Decision:
         """Ask control, and wait for the routes to have what it knows; the decision after that."""
@@ -215,6 +215,11 @@ class PendingQueue:
         ):
             return self.decide(pending)
         return self._refuse(pending, ask.error)
+
+    def freed(self, key: LoadKey) -> None:
+        """Release a request that waits for `key`, now that one on a copy is over."""
+        if self._queues.num_waiting(key):
+            self._release(key)
 
     async def run(self) -> None:
         """Call `tick` while something waits, until cancelled."""
@@ -295,49 +300,56 @@ class PendingQueue:
         wait = self._waits[first]
         if wait.table is self._routes.table and self._now_s() < wait.not_before_s:
             return
-        count = num_released(wait.pending.found(), wait.syncing, self._counts.of)
+        found = wait.pending.found()
+        count = num_released(found, wait.syncing, self._counts.of)
         if not count:
-            self._timed.discard(key)
+            if not isinstance(found, Destination):
+                self._timed.discard(key)
             return
         self._end(self._queues.release(key, count), WaitOutcome.RELEASED)
         if self._queues.num_waiting(key):
             self._timed.add(key)  # the others at the next tick
 
-    def _wake(self, key: LoadKey) -> None:
+    def _wake(self, destination: Destination) -> None:
         """Notify control of a queue at once, and soon again of what arrives with the first."""
+        key = destination.key
         if key in self._notified_counts:
             return
         now_s = self._now_s()
         self._wake_at_s = min(self._wake_at_s, now_s + SOON_S)
         if not self._notified_counts:
             self._wake_at_s = now_s + SOON_S
-        self._notify_control(key, self._queues.num_waiting(key) + 1)
+        num_waiting = self._queues.num_waiting(key) + 1
+        self._notify_control(key, num_waiting, self._concurrency(destination))
 
     def _notify_again(self) -> None:
-        """Repeat the notification of each queue that is still at zero, or has grown."""
+        """Repeat the notification of each queue that still lacks copies, or has grown."""
         self._wake_at_s = self._now_s() + WAKE_AGAIN_S
-        due: list[tuple[LoadKey, int]] = []
+        due: list[tuple[LoadKey, int, int]] = []
         for key, notified in tuple(self._notified_counts.items()):
-            num_waiting = self._queues.num_waiting(key)
-            if not num_waiting:
+            first, num_waiting = self._queues.first(key), self._queues.num_waiting(key)
+            if first is None:
                 del self._notified_counts[key]
-            elif num_waiting > notified or self._is_at_zero(key):
-                due.append((key, num_waiting))
-        for key, num_waiting in due[:MAX_WAKES]:
+                continue
+            lacking = lacking_copies(self._waits[first].pending.found())
+            if num_waiting > notified or lacking is not None:
+                due.append((key, num_waiting, self._concurrency(lacking)))
+        for key, num_waiting, concurrency in due[:MAX_WAKES]:
             del self._notified_counts[key]  # to the end, so that those left out go first next time
-            self._notify_control(key, num_waiting)
+            self._notify_control(key, num_waiting, concurrency)
 
-    def _is_at_zero(self, key: LoadKey) -> bool:
-        """Whether no copy is desired yet for the requests of a queue."""
-        first = self._queues.first(key)
-        found = None if first is None else self._waits[first].pending.found()
-        return isinstance(found, NoCopyError) and found.action is NoCopyAction.WAKE
+    def _concurrency(self, destination: Destination | None) -> int:
+        """The requests of a serverless variant, of all workers; 0 for other destinations."""
+        if destination is None or destination.serverless is None:
+            return 0
+        return self._counts.of(destination.concurrency_id)
 
-    def _notify_control(self, key: LoadKey, num_held: int) -> None:
+    def _notify_control(self, key: LoadKey, num_held: int, concurrency: int) -> None:
         self._notified_counts[key] = num_held
         first = self._queues.first(key)
         waits_s = 0.0 if first is None else self._now_s() - first.since_s
-        wake = Wake(key=key, held=num_held, at=self._clock.now() - waits_s)
+        at = self._clock.now() - waits_s
+        wake = Wake(key=key, held=num_held, at=at, concurrency=concurrency)
         task = asyncio.get_running_loop().create_task(self._control.wake(wake))
         self._notifications.add(task)
         task.add_done_callback(self._notifications.discard)

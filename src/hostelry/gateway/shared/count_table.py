@@ -25,7 +25,7 @@ class CountTable:
 
     It has a column for each of `num_workers` workers, counted from 0, and holds `num_rows` copies.
     `bytes` and `words` are its memory; `row` is the offset of a copy's counts in it, from which
-    `read` unpacks them all.
+    `read` unpacks them all. `alone` holds the table's lock.
 
     Raises OSError where the file cannot be made, LockedError.
     """
@@ -46,6 +46,7 @@ class CountTable:
         )
         self._file = MappedFile(path, layout)
         self.bytes, self.words = self._file.bytes, self._file.words
+        self.alone = self._file.alone
 
     @property
     def total(self) -> int:

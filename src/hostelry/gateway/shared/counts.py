@@ -42,8 +42,27 @@ class SharedCounts:
     def reserve(self, copy_id: str) -> Callable[[], None]:
         """Count one more; returns the function that ends the count, once."""
         row = self._rows.get(copy_id) or self._row(copy_id)
+        return self._reserve(row) if row else self._alone.reserve(copy_id)
+
+    def claim(self, copy_id: str, limit: int) -> Callable[[], None] | None:
+        """As `reserve`; None where all workers together count `limit` already.
+
+        Where the table's lock hangs, two workers may claim the last place at once.
+        """
+        row = self._rows.get(copy_id) or self._row(copy_id)
         if not row:
-            return self._alone.reserve(copy_id)
+            return self._alone.claim(copy_id, limit)
+        if sum(self._read(self._bytes, row)) >= limit:
+            return None
+        try:
+            with self._table.alone():
+                is_free = sum(self._read(self._bytes, row)) < limit
+                return self._reserve(row) if is_free else None
+        except LockedError as error:
+            log.warning("a place of %s is claimed without the lock: %s", copy_id, error)
+            return self._reserve(row)
+
+    def _reserve(self, row: int) -> Callable[[], None]:
         words, cell = self._words, row // WORD_BYTES + self._worker
         words[cell] += 1
         given_back = False

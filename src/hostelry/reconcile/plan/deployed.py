@@ -13,18 +13,23 @@ from hostelry.reconcile.plan.endpoint_state import (
     PlanContext,
     is_routable,
 )
+from hostelry.reconcile.plan.environments import needed_environments, ready_environments
 from hostelry.reconcile.plan.placement_request import cannot_ever_fit, shortage
 from hostelry.reconcile.plan.reasons import copy_failure, what_is_missing
 
 
 def is_up(state: EndpointState, deployment: Deployment) -> bool:
     """Whether a deployment can take the endpoint's traffic: all instances and copies are ready."""
-    has_instances = all(
-        len(up_instances(state, deployment, variant)) >= variant.desired_instance_count
-        for variant in deployment.variants
-    )
+    has_instances = all(_is_variant_up(state, deployment, it) for it in deployment.variants)
     moving = _to_move(state, deployment) if has_instances else ()
     return has_instances and all(_has_moved(state, it, deployment) for it in moving)
+
+
+def _is_variant_up(state: EndpointState, deployment: Deployment, variant: EndpointVariant) -> bool:
+    if variant.serverless is not None:
+        ready = ready_environments(state, deployment, variant)
+        return len(ready) >= needed_environments(variant)
+    return len(up_instances(state, deployment, variant)) >= variant.desired_instance_count
 
 
 def up_instances(
@@ -182,6 +187,8 @@ def _variant_missing(state: EndpointState, deployment: Deployment, variant: Endp
         return _move_missing(state, waiting[0], hosts)
     if variant.model is None:
         return f"Timed out; variant {name}: {len(hosts)} of {count} instances run."
+    if variant.serverless is not None:
+        count = needed_environments(variant)
     return f"Timed out; variant {name}: {what_is_missing(count, state.copies_on(hosts, None))}."
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from hostelry.domain.copy import InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
-from hostelry.domain.resize import is_only_resized
+from hostelry.domain.resize import is_only_resized, with_environments
 from hostelry.reconcile.plan.deadlines import is_overdue
 from hostelry.reconcile.plan.deployed import deployment_failure, is_up, still_missing, up_instances
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
@@ -100,7 +100,7 @@ def _resized(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> 
     late = is_overdue(endpoint, context.now)
     is_going = _is_shrinking(state, endpoint) and not late
     if failure is None and is_up(state, endpoint.active):
-        return endpoint if is_going else in_service(endpoint, None, context.now)
+        return endpoint if is_going else in_service(_as_wanted(endpoint), None, context.now)
     if failure is None and late:
         failure = still_missing(state, endpoint.active)
     if failure is None:
@@ -108,6 +108,13 @@ def _resized(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> 
     variants = tuple(_as_is(state, endpoint.active, it) for it in endpoint.active.variants)
     kept = replace(endpoint, active=replace(endpoint.active, variants=variants))
     return in_service(kept, failure, context.now)
+
+
+def _as_wanted(endpoint: Endpoint) -> Endpoint:
+    """The endpoint whose serverless configuration is what it was changed to."""
+    active = endpoint.active
+    variants = tuple(replace(it, serverless_before=None) for it in active.variants)
+    return replace(endpoint, active=replace(active, variants=variants))
 
 
 def _is_shrinking(state: EndpointState, endpoint: Endpoint) -> bool:
@@ -122,7 +129,16 @@ def _is_shrinking(state: EndpointState, endpoint: Endpoint) -> bool:
 def _as_is(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> EndpointVariant:
-    """The variant with as many instances as are up, but at least its minimum."""
+    """The variant with as many instances as are up, but at least its minimum.
+
+    A serverless one has its configuration from before the update.
+    """
+    before = variant.serverless_before
+    if before is not None:
+        variant = with_environments(replace(variant, serverless=before), variant.environments)
+        return replace(variant, serverless_before=None)
+    if variant.serverless is not None:
+        return variant
     up = up_instances(state, deployment, variant)
     scaling = managed_scaling(variant.variant)
     least = deployment.config.least_instances if scaling is None else scaling.min_instances

@@ -104,7 +104,9 @@ def new_instance(
         variant_name=variant.variant.name,
         generation=deployment.generation,
         instance_type=instance_type,
-        shape=context.shape_of(instance_type),
+        shape=variant.serverless.shape
+        if variant.serverless is not None
+        else context.shape_of(instance_type),
         state=InstanceState.LAUNCHING,
         created_at=context.now,
         zone=min(zones, key=used.count, default=""),

@@ -27,8 +27,13 @@ RETRY_S = 30.0
 
 
 def plan_model_copies(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state with one copy of the variant's model on each instance of each deployment."""
+    """The state with one copy of the variant's model on each instance of each deployment.
+
+    A serverless variant has environments instead (`environments`).
+    """
     for deployment, variant in state.variants():
+        if variant.serverless is not None:
+            continue
         hosts = state.hosts(deployment.generation, variant.variant.name)
         state = state.with_copies(without_failed(state.copies_on(hosts, None), context.now))
         state = _one_on_each(state, deployment, variant, context)
@@ -44,17 +49,19 @@ def _one_on_each(
     for host in hosts:
         model = variant.model_on(host.instance_type)
         if host.id not in taken and model is not None and len(model.containers) == 1:
-            spec = _model_spec(variant, model.containers[0])
+            spec = model_spec(variant, model.containers[0])
             found.append(new_copy(host, None, host.generation, spec, context))
     return state.with_copies(found)
 
 
-def _model_spec(variant: EndpointVariant, container: Container) -> CopySpec:
+def model_spec(variant: EndpointVariant, container: Container) -> CopySpec:
+    """The specification of a copy of the variant's model."""
+    config = variant.serverless
     return CopySpec(
         id="",
         owner=f"variant/{variant.variant.name}",
         container=container,
-        requirements=None,
+        requirements=None if config is None else config.environment,
         download_timeout_s=variant.variant.download_timeout_s,
         startup_timeout_s=variant.variant.startup_timeout_s,
     )

@@ -17,6 +17,7 @@ from hostelry.reconcile.plan.deadlines import with_deadlines
 from hostelry.reconcile.plan.drains import drain_instants, plan_drains, with_drain_limit
 from hostelry.reconcile.plan.endpoint_state import LOST_AFTER_S, EndpointState, PlanContext, drained
 from hostelry.reconcile.plan.endpoint_status import plan_endpoint, reuse_instances
+from hostelry.reconcile.plan.environments import plan_environments
 from hostelry.reconcile.plan.guards import bake_instants
 from hostelry.reconcile.plan.instances import launch_instants, plan_instances
 from hostelry.reconcile.plan.model_copies import (
@@ -179,6 +180,7 @@ STAGES: tuple[Stage, ...] = (
     plan_instances,
     _without_homeless,
     plan_model_copies,
+    plan_environments,
     plan_rollouts,
     plan_component_copies,
     plan_adapters_on_copies,

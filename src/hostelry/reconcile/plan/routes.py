@@ -123,6 +123,7 @@ def _variant_route(
         is_multi_model=any(
             container.is_multi_model for model in variant.models for container in model.containers
         ),
+        serverless=variant.serverless,
     )
 
 

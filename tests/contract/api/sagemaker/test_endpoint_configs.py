@@ -191,19 +191,6 @@ def test_a_variant_is_stored_as_it_is_given(state: State, scope: Scope, make: An
             id="a weight that is no number",
         ),
         pytest.param(
-            {
-                "ProductionVariants": [
-                    {
-                        "VariantName": "main",
-                        "ModelName": "m",
-                        "ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1},
-                    }
-                ]
-            },
-            "ProductionVariants.1.ServerlessConfig is not supported by this version of Hostelry",
-            id="serverless",
-        ),
-        pytest.param(
             {"ProductionVariants": [{**MAIN, "InstancePools": [pool("ml.m5.xlarge", 1)]}]},
             "both were given",
             id="an instance type and pools",
@@ -291,7 +278,6 @@ def test_a_second_configuration_of_a_name_is_refused(make: Any, refused: Refused
     )
 
 
-NOT_YET = "ProductionVariants.1.ServerlessConfig is not supported by this version of Hostelry."
 ASYNC = {"OutputConfig": {"S3OutputPath": "s3://b/out"}}
 CAPTURE = {
     "EnableCapture": False,
@@ -304,13 +290,6 @@ CAPTURE = {
 @pytest.mark.parametrize(
     ("variants", "more", "message"),
     [
-        pytest.param([serverless()], {}, NOT_YET, id="a valid one waits for serverless variants"),
-        pytest.param(
-            [serverless(6144, 200, ProvisionedConcurrency=200)], {}, NOT_YET, id="the largest"
-        ),
-        pytest.param(
-            [serverless()], {"DataCaptureConfig": CAPTURE}, NOT_YET, id="data capture that is off"
-        ),
         pytest.param(
             [serverless(1536)],
             {},
@@ -369,7 +348,7 @@ CAPTURE = {
         ),
     ],
 )
-def test_a_serverless_variant_is_refused_for_its_own_fault_first(
+def test_a_serverless_variant_is_refused_with_what_it_cannot_have(
     refused: Refused,
     make: Any,
     variants: list[dict[str, Any]],

@@ -408,8 +408,8 @@ def test_weights_and_counts_of_several_variants_change_at_once(
         ),
         pytest.param(
             [{"VariantName": "main", "ServerlessUpdateConfig": {"MaxConcurrency": 1}}],
-            "DesiredWeightsAndCapacities.1.ServerlessUpdateConfig is not supported",
-            id="serverless",
+            'ServerlessUpdateConfig: variant "main" has instances',
+            id="a serverless variant's change",
         ),
         pytest.param(
             [{"VariantName": "main", "DesiredWeight": float("inf")}], "finite", id="no number"

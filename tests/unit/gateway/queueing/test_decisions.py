@@ -8,7 +8,9 @@ from tests.unit.gateway.routes_sample import COPIES, HERE, component
 from hostelry.base.errors import ServiceError
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
+from hostelry.domain.serverless import ServerlessConfig
 from hostelry.gateway.balancing.destination import NoCopyError, UnknownNameError
+from hostelry.gateway.balancing.load_balancer import CopiesBusyError
 from hostelry.gateway.http.reply import ConnectError
 from hostelry.gateway.queueing.decisions import (
     REFUSED_S,
@@ -17,6 +19,8 @@ from hostelry.gateway.queueing.decisions import (
     Wait,
     decide_after_refusal,
     decide_without_copy,
+    lacking_copies,
+    late_error,
     num_released,
 )
 from hostelry.gateway.route_table import Destination, RouteTable
@@ -95,3 +99,54 @@ def test_how_many_are_released(
 ) -> None:
     in_flight = {COPIES[0].id: 3}
     assert num_released(found, syncing, lambda copy_id: in_flight.get(copy_id, 0)) == expected
+
+
+SERVERLESS = replace(
+    TO_WAKE.destination,
+    copies=COPIES,
+    serverless=ServerlessConfig(memory_mb=1024, max_concurrency=4),
+)
+
+
+def test_a_request_whose_environments_are_all_in_use_waits_and_asks_for_another() -> None:
+    decision = decide_after_refusal(SERVERLESS, CopiesBusyError("busy"), 5.0)
+    assert decision == Wait(destination=SERVERLESS, wakes=True, not_before_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "expected"),
+    [
+        pytest.param({}, 2, id="both environments free"),
+        pytest.param({"c-1": 1}, 1, id="one free"),
+        pytest.param({"c-1": 1, "c-2": 1}, 0, id="none free"),
+    ],
+)
+def test_as_many_are_released_as_environments_are_free(
+    in_flight: dict[str, int], expected: int
+) -> None:
+    assert num_released(SERVERLESS, False, lambda it: in_flight.get(it, 0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(TO_WAKE, TO_WAKE.destination, id="no copy, which a request may start"),
+        pytest.param(COMING, None, id="no copy yet, and one is coming"),
+        pytest.param(SERVERLESS, SERVERLESS, id="environments, all in use"),
+        pytest.param(destination(replace(ASLEEP, copies=COPIES)), None, id="copies"),
+        pytest.param(UNKNOWN, None, id="unknown"),
+    ],
+)
+def test_control_is_notified_of_what_lacks_copies(
+    found: Destination | ServiceError, expected: Destination | None
+) -> None:
+    assert lacking_copies(found) == expected
+
+
+def test_a_request_that_no_environment_took_in_time_is_refused_as_not_ready() -> None:
+    error = late_error(replace(SERVERLESS, waiting_for="no memory"), 60.0)
+    assert (error.code, error.http_status) == ("ModelNotReadyException", 429)
+    assert error.message == (
+        "The request waited 60.0 s for a copy of inference component llm, of which 2 of at most 4"
+        " serve, and none is free: no memory. Try again."
+    )

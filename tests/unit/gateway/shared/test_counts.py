@@ -156,3 +156,20 @@ def test_words_are_aligned_so_that_none_is_seen_half_written(tmp_path: Path) -> 
 def test_a_worker_that_the_table_has_no_column_for_is_refused(tmp_path: Path, worker: int) -> None:
     with pytest.raises(ValueError, match="columns 0 to 1"):
         SharedCounts(CountTable(tmp_path / "counts", 2), worker)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=40), st.integers(1, 4))
+def test_workers_together_never_claim_more_than_the_limit(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, bool]], limit: int
+) -> None:
+    everyone = workers(tmp_path_factory.mktemp("counts") / "counts", 3)
+    held: list[Any] = []
+    for worker, takes in steps:
+        if takes:
+            give_back = everyone[worker].claim("c-1", limit)
+            assert (give_back is None) == (len(held) == limit)
+            held += [] if give_back is None else [give_back]
+        elif held:
+            held.pop(worker % len(held))()
+        assert {it.of("c-1") for it in everyone} == {len(held)}

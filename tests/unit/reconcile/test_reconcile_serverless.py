@@ -1,0 +1,260 @@
+"""Serverless variants: environments come up, go, are exchanged, and outlive every crash."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.unit.reconcile.samples import IMAGE, SCOPE, Town, deployment, endpoint, variant
+
+from hostelry.domain.copy import Copy, CopyPhase
+from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant
+from hostelry.domain.resize import (
+    with_active,
+    with_environments,
+    with_serverless,
+    with_variant,
+)
+from hostelry.domain.routes import VariantRoute
+from hostelry.domain.serverless import ServerlessConfig
+
+
+def config(most: int = 4, ready: int = 0, memory_mb: int = 2048) -> ServerlessConfig:
+    return ServerlessConfig(
+        memory_mb=memory_mb, max_concurrency=most, provisioned_concurrency=ready
+    )
+
+
+def serverless(wanted: ServerlessConfig, generation: int = 1) -> Deployment:
+    one = replace(variant(model="m", instance_type=wanted.instance_type), serverless=wanted)
+    made = deployment(one, generation=generation)
+    (of_it,) = made.variants
+    started = replace(of_it, serverless=wanted, environments=max(1, wanted.provisioned_concurrency))
+    return with_variant(made, started)
+
+
+def only(town: Town) -> EndpointVariant:
+    found = town.endpoint
+    assert found is not None
+    (one,) = found.active.variants
+    return one
+
+
+def change(town: Town, after: EndpointVariant) -> None:
+    """What a wake, or the end of an idle environment, writes."""
+    found = town.endpoint
+    assert found is not None
+    town.change_endpoint(active=with_variant(found.active, after))
+
+
+def update(town: Town, wanted: ServerlessConfig) -> None:
+    """What UpdateEndpointWeightsAndCapacities writes."""
+    found = town.endpoint
+    assert found is not None
+    active = with_variant(found.active, with_serverless(only(town), wanted))
+    after = with_active(found, active, town.clock.now())
+    town.change_endpoint(active=after.active, status=after.status, deadline_at=after.deadline_at)
+
+
+def route(town: Town) -> VariantRoute:
+    found = town.endpoint_route()
+    assert found is not None
+    (one,) = found.variants
+    return one
+
+
+def num_ready(town: Town) -> int:
+    return len(route(town).copies)
+
+
+def environments(town: Town) -> list[Copy]:
+    return [it.value for it in town.state.copies.list() if not it.value.draining]
+
+
+def test_it_is_in_service_once_one_environment_has_answered(town: Town) -> None:
+    town.add(endpoint(serverless(config())))
+    town.turn()
+    assert town.status() is EndpointStatus.CREATING
+    town.settle()
+    assert town.status() is EndpointStatus.IN_SERVICE
+    assert route(town).serverless == config()
+    (one,) = environments(town)
+    needs = one.spec.requirements
+    assert needs is not None
+    assert (needs.max_memory_bytes, needs.cpus) == (2 * 1024**3, 1.158)
+    (host,) = town.instance_records()
+    assert (host.instance_type, host.shape) == ("ml.serverless.2048mb", config().shape)
+
+
+def test_a_model_that_does_not_start_fails_the_creation_with_its_cause(town: Town) -> None:
+    town.switches.broken_images[IMAGE] = "it does not start"
+    town.add(endpoint(serverless(config())))
+    town.settle()
+    found = town.endpoint
+    assert found is not None
+    assert found.status is EndpointStatus.FAILED
+    assert found.failure_reason
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count", "expected"),
+    [
+        pytest.param(config(), 3, 3, id="more run side by side on the one instance"),
+        pytest.param(config(), 9, 4, id="MaxConcurrency at most"),
+        pytest.param(config(), 0, 0, id="none at all"),
+        pytest.param(config(ready=2), 0, 2, id="provisioned ones stay"),
+    ],
+)
+def test_as_many_run_as_are_desired(
+    town: Town, wanted: ServerlessConfig, count: int, expected: int
+) -> None:
+    town.add(endpoint(serverless(wanted)))
+    town.settle()
+    change(town, with_environments(only(town), count))
+    town.settle()
+    assert (num_ready(town), len(environments(town))) == (expected, expected)
+    assert len(town.instance_records()) == 1
+    assert town.status() is EndpointStatus.IN_SERVICE
+    town.check_integrity()
+
+
+def test_those_that_are_idle_end_and_no_other(town: Town) -> None:
+    town.add(endpoint(serverless(config(ready=3))))
+    town.settle()
+    update(town, config())
+    town.settle()
+    first, second, third = sorted(it.spec.id for it in environments(town))
+    change(town, with_environments(only(town), 1, idle=(first, third)))
+    town.settle()
+    assert [it.id for it in route(town).copies] == [second]
+
+
+def test_without_an_environment_the_instance_goes_and_a_wake_brings_both_back(town: Town) -> None:
+    town.add(endpoint(serverless(config())))
+    town.settle()
+    change(town, replace(with_environments(only(town), 0), desired_instance_count=0))
+    town.settle()
+    assert (town.status(), num_ready(town)) == (EndpointStatus.IN_SERVICE, 0)
+    assert (town.instance_records(), town.fleet.machines) == ([], {})
+    change(town, with_environments(only(town), 1))
+    town.settle()
+    assert (town.status(), num_ready(town)) == (EndpointStatus.IN_SERVICE, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "environments_after"),
+    [
+        pytest.param(config(), config(ready=3), 3, id="more are provisioned"),
+        pytest.param(config(ready=3), config(ready=1), 3, id="fewer: idleness ends the others"),
+        pytest.param(config(4, 3), config(2, 1), 2, id="no more than may be"),
+        pytest.param(config(), config(most=200), 1, id="more may be"),
+    ],
+)
+def test_its_concurrency_changes_in_place(
+    town: Town, before: ServerlessConfig, after: ServerlessConfig, environments_after: int
+) -> None:
+    town.add(endpoint(serverless(before)))
+    town.settle()
+    old = {it.spec.id for it in environments(town)}
+    update(town, after)
+    assert town.status() is EndpointStatus.UPDATING
+    town.turn()
+    assert old & {it.id for it in route(town).copies}, "it serves all the time"
+    town.settle()
+    assert (town.status(), num_ready(town)) == (EndpointStatus.IN_SERVICE, environments_after)
+    assert (only(town).serverless, only(town).serverless_before) == (after, None)
+    assert route(town).serverless == after
+    assert town.instance_records()[0].shape == after.shape
+
+
+def test_provisioned_environments_that_do_not_start_leave_the_old_number(town: Town) -> None:
+    town.add(endpoint(serverless(config())))
+    town.settle()
+    town.switches.broken_images[IMAGE] = "it does not start"
+    update(town, config(ready=3))
+    town.settle()
+    found = town.endpoint
+    assert found is not None
+    assert (found.status, only(town).serverless) == (EndpointStatus.IN_SERVICE, config())
+    assert found.failure_reason
+    assert num_ready(town) == 1
+
+
+@pytest.mark.parametrize(
+    "pending",
+    [
+        pytest.param(lambda: serverless(config(6, 2, 4096), 2), id="another serverless one"),
+        pytest.param(lambda: deployment(variant(model="m"), generation=2), id="instances"),
+    ],
+)
+@pytest.mark.parametrize("running", [0, 1, 3])
+def test_an_update_takes_over_once_it_is_ready(
+    town: Town, pending: Callable[[], Deployment], running: int
+) -> None:
+    town.add(endpoint(serverless(config())))
+    town.settle()
+    change(town, with_environments(only(town), running))
+    town.settle()
+    coming = pending()
+    town.change_endpoint(pending=coming, status=EndpointStatus.UPDATING)
+    fewest = running
+    for _ in range(60):
+        town.turn()
+        if town.status() is EndpointStatus.UPDATING:
+            fewest = min(fewest, num_ready(town))
+    assert fewest == running
+    found = town.endpoint
+    assert found is not None
+    assert (found.status, found.active.generation) == (EndpointStatus.IN_SERVICE, 2)
+    assert num_ready(town) == max(1, coming.variants[0].environments)
+    town.settle()
+    assert len(town.instance_records()) == 1
+
+
+def test_a_wake_during_an_update_starts_environments_of_what_serves(town: Town) -> None:
+    town.add(endpoint(serverless(config())))
+    town.settle()
+    change(town, with_environments(only(town), 0))
+    town.settle()
+    town.switches.slow = True
+    coming = serverless(config(memory_mb=4096), 2)
+    town.change_endpoint(pending=coming, status=EndpointStatus.UPDATING)
+    change(town, with_environments(only(town), 2))
+    town.turn(3)
+    made = [it for it in environments(town) if it.generation == 1]
+    assert len(made) == 2
+
+
+def test_an_environment_that_failed_is_tried_again(town: Town) -> None:
+    town.add(endpoint(serverless(config())))
+    town.settle()
+    town.switches.broken_images[IMAGE] = "it does not start"
+    change(town, with_environments(only(town), 2))
+    town.settle()
+    assert any(it.status.phase is CopyPhase.FAILED for it in environments(town))
+    assert (town.status(), num_ready(town)) == (EndpointStatus.IN_SERVICE, 1)
+    town.switches.broken_images.clear()
+    town.clock.advance(60.0)
+    town.settle()
+    assert num_ready(town) == 2
+
+
+def test_deleting_it_ends_everything(town: Town) -> None:
+    town.add(endpoint(serverless(config(ready=2))))
+    town.settle()
+    town.change_endpoint(status=EndpointStatus.DELETING)
+    town.settle()
+    assert (town.endpoint, town.fleet.machines) == (None, {})
+    assert town.state.copies.list(SCOPE) == []
+
+
+def test_control_may_die_at_any_turn(town: Town) -> None:
+    town.add(endpoint(serverless(config(ready=2))))
+    for count in (4, 0, 3):
+        town.settle()
+        change(town, with_environments(only(town), count))
+        for _ in range(30):
+            town.restart_control()
+            town.turn()
+    town.settle()
+    assert (town.status(), num_ready(town)) == (EndpointStatus.IN_SERVICE, 3)
+    assert len(town.running_copies()) == 3
