@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.integration.platform import Platform, until
 from tests.integration.served_models import IMAGE, ROLE, Served, packed, sklearn_runtimes
 from tests.integration.virtual_environments import virtual_environment
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.runtimes import VARIABLE, runtime_python
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -184,12 +184,13 @@ def test_metrics_and_usage_count_what_was_served(served: Served) -> None:
     ]
 
     def setups() -> bool:
+        now = SystemClock().now()
         found = cloudwatch.get_metric_statistics(
             Namespace="AWS/SageMaker",
             MetricName="ModelSetupTime",
             Dimensions=dimensions,
-            StartTime=datetime.now(UTC) - timedelta(hours=1),
-            EndTime=datetime.now(UTC) + timedelta(minutes=1),
+            StartTime=now - 3600,
+            EndTime=now + 3600,
             Period=3600,
             Statistics=["SampleCount", "Minimum"],
         )["Datapoints"]
