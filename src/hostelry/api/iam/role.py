@@ -18,6 +18,7 @@ from hostelry.api.iam.refusals import (
     validation,
 )
 from hostelry.api.iam.tag import tag_members, tags_of
+from hostelry.api.refusals import refuse_fields
 from hostelry.base.ids import new_iam_id
 from hostelry.domain.role import SERVICE_LINKED_PATH, Role
 from hostelry.permissions.document import DocumentKind
@@ -26,10 +27,12 @@ from hostelry.store.records import Versioned
 MAX_ROLES = 1000
 MAX_TRUST_CHARACTERS = 2048
 DEFAULT_SESSION_S = 3600
+SIGN_IN_FIELDS = ("MaxSigninSessionDuration", "ResetMaxSigninSessionDuration")
 
 
 def create_role(context: CallContext, params: Params) -> Result:
     """CreateRole."""
+    refuse_fields(params, SIGN_IN_FIELDS)
     name, path = params["RoleName"], params.get("Path") or "/"
     check_trust(params["AssumeRolePolicyDocument"])
     if path.startswith(SERVICE_LINKED_PATH):
@@ -81,6 +84,7 @@ def list_roles(context: CallContext, params: Params) -> Result:
 
 def update_role(context: CallContext, params: Params) -> Result:
     """UpdateRole."""
+    refuse_fields(params, SIGN_IN_FIELDS)
     changes: dict[str, Any] = {}
     if params.get("Description") is not None:
         changes["description"] = params["Description"]

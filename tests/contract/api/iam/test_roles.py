@@ -38,6 +38,14 @@ def create(iam: Call, name: str = "r", **more: Any) -> dict[str, Any]:
     return role
 
 
+@pytest.mark.parametrize("field", ["MaxSigninSessionDuration", "ResetMaxSigninSessionDuration"])
+def test_sessions_of_a_console_are_refused(iam: Call, field: str) -> None:
+    create(iam)
+    value = 3600 if field.startswith("Max") else True
+    with pytest.raises(ServiceError, match=f"{field} is not supported"):
+        iam("UpdateRole", RoleName="r", **{field: value})
+
+
 def test_a_role_lives_from_create_to_delete(iam: Call) -> None:
     made = create(iam, Path="/team/", Description="d", Tags=[{"Key": "a", "Value": "1"}])
     assert made["Arn"] == "arn:aws:iam::123456789012:role/team/r"
