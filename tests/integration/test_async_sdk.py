@@ -92,7 +92,11 @@ def test_a_backlog_brings_up_the_first_instance_and_its_end_takes_it_away(served
             "ScaleOutCooldown": 300,
         },
     )
-    until(lambda: num_instances(served) == (0, 0), "an idle queue has no instance", 200)
+    served.sagemaker.update_endpoint_weights_and_capacities(
+        EndpointName="queued",
+        DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": 0}],
+    )
+    until(lambda: num_instances(served) == (0, 0), "the endpoint has no instance", 60)
     steps = scaling.put_scaling_policy(
         **TARGET,
         PolicyName="first",
