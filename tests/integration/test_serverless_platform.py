@@ -17,6 +17,7 @@ from tests.integration.platform import Platform, until
 from tests.integration.served_models import IMAGE, ROLE, Served, packed, sklearn_runtimes
 from tests.integration.virtual_environments import virtual_environment
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.runtimes import VARIABLE, runtime_python
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -184,12 +185,13 @@ def test_metrics_and_usage_count_what_was_served(served: Served) -> None:
     ]
 
     def setups() -> bool:
+        now = datetime.fromtimestamp(SystemClock().now(), UTC)
         found = cloudwatch.get_metric_statistics(
             Namespace="AWS/SageMaker",
             MetricName="ModelSetupTime",
             Dimensions=dimensions,
-            StartTime=datetime.now(UTC) - timedelta(hours=1),
-            EndTime=datetime.now(UTC) + timedelta(minutes=1),
+            StartTime=now - timedelta(hours=1),
+            EndTime=now + timedelta(minutes=1),
             Period=3600,
             Statistics=["SampleCount", "Minimum"],
         )["Datapoints"]
