@@ -58,7 +58,7 @@ class Setting:
 
 SETTINGS = {
     "smoke": Setting(repeats=1, at_once=2),
-    "short": Setting(repeats=5, at_once=4),
+    "short": Setting(repeats=3, at_once=4),
     "full": Setting(repeats=20, at_once=8),
 }
 
