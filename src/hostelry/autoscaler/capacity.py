@@ -1,6 +1,7 @@
 """The desired number of a scalable target: read from the records, set by compare-and-set."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hostelry.autoscaler.groups import Grouping, Groups, Variant
 from hostelry.base.errors import Conflict, RetryableError, ServiceError, TerminalError
@@ -14,9 +15,12 @@ from hostelry.domain.resize import (
     with_active,
     with_copies,
     with_instances,
+    with_serverless,
+    with_variant,
 )
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
+from hostelry.domain.serverless import check_serverless
 from hostelry.domain.validation import MAX_COPIES, check_instance_count, check_limit
 from hostelry.scaling_policy.resource import Resource
 from hostelry.store.records import State, Versioned
@@ -78,10 +82,13 @@ class Capacities:
             if component is None or component.spec is None:
                 return None
             return of_component(component, groups)
-        if dimension is Dimension.INSTANCES and len(names) == 2:
+        if dimension is not Dimension.COPIES and len(names) == 2:
             endpoint = groups.endpoints.get((scope, names[0]))
             desired = None if endpoint is None else variant_in(endpoint, names[1])
             if endpoint is None or desired is None:
+                return None
+            is_serverless = desired.serverless is not None
+            if is_serverless is not (dimension is Dimension.PROVISIONED_CONCURRENCY):
                 return None
             return of_variant(endpoint, desired, groups)
         return None
@@ -92,7 +99,11 @@ class Capacities:
         Raises Gone where there is nothing to scale, Unscalable where it may work later, and
         TerminalError where such a number is never possible.
         """
-        change = self._set_copies if target.dimension is Dimension.COPIES else self._set_instances
+        change = {
+            Dimension.COPIES: self._set_copies,
+            Dimension.INSTANCES: self._set_instances,
+            Dimension.PROVISIONED_CONCURRENCY: self._set_provisioned,
+        }[target.dimension]
         with self._state.writing:
             for _ in range(ATTEMPTS - 1):
                 try:
@@ -135,6 +146,25 @@ class Capacities:
         after = with_active(found.value, active, now)
         self._state.endpoints.put(scope, endpoint_name, after, expect=found.version)
 
+    def _set_provisioned(self, target: ScalableTarget, desired: int, now: float) -> None:
+        scope, (endpoint_name, variant_name, *_) = target.scope, names_in(target.resource_id)
+        found = self._state.endpoints.get(scope, endpoint_name)
+        before = None if found is None else variant_in(found.value, variant_name)
+        config = None if before is None else before.serverless
+        if found is None or before is None or config is None:
+            raise Gone(
+                f"endpoint {endpoint_name} has no serverless variant {variant_name} any more"
+            )
+        if config.provisioned_concurrency == desired:
+            return
+        now_there = of_variant(found.value, before, self.groups())
+        self._check(now_there, desired, f"endpoint {endpoint_name}")
+        wanted = replace(config, provisioned_concurrency=desired)
+        refused(lambda: check_serverless(wanted, f"variant {variant_name}"))
+        active = with_variant(found.value.active, with_serverless(before, wanted))
+        after = with_active(found.value, active, now)
+        self._state.endpoints.put(scope, endpoint_name, after, expect=found.version)
+
     def _check(self, resource: Resource, desired: int, what: str) -> None:
         if resource.is_ending:
             raise Gone(f"{what} is {resource.status}")
@@ -170,7 +200,7 @@ def of_component(component: InferenceComponent, groups: Groups) -> Resource:
 
 
 def of_variant(endpoint: Endpoint, desired: EndpointVariant, groups: Groups) -> Resource:
-    """What a variant's number of instances belongs to."""
+    """What a variant's number of instances, or of provisioned environments, belongs to."""
     place = (endpoint.scope, endpoint.name, desired.variant.name)
     copies = groups.copies_on.get(place, ())
     generation = endpoint.active.generation
@@ -178,10 +208,14 @@ def of_variant(endpoint: Endpoint, desired: EndpointVariant, groups: Groups) -> 
     running = {it.id for it in current if it.state is InstanceState.RUNNING}
     if desired.model is not None:
         running &= {it.instance_id for it in copies if it.serves}
+    count, serving, config = desired.desired_instance_count, len(running), desired.serverless
+    if config is not None:
+        count = config.provisioned_concurrency
+        serving = sum(it.serves and it.generation == generation for it in copies)
     return Resource(
         keys=keys_on(desired, place, groups),
-        desired=desired.desired_instance_count,
-        serving=len(running),
+        desired=count,
+        serving=serving,
         status=endpoint.status.value,
         is_settled=endpoint.status is EndpointStatus.IN_SERVICE,
         may_grow=is_only_resized(endpoint),

@@ -126,8 +126,8 @@ def _resources(state: State) -> list[_Resource]:
             continue  # a transform job says how many instances it has
         endpoint_arns[endpoint.scope, endpoint.name] = endpoint.arn
         for variant in endpoint.active.variants:
-            if variant.model is None:
-                continue  # its components are what is scaled by load
+            if variant.model is None or variant.serverless is not None:
+                continue  # what is scaled by load are its components, or its environments
             name = variant.variant.name
             found.append(
                 _Resource(

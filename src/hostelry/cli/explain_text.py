@@ -6,7 +6,13 @@ An endpoint is one of `/internal/placement`: the overview, with its `placement` 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hostelry.cli.status_text import columns, memory_text, phase_text, trouble_lines
+from hostelry.cli.status_text import (
+    columns,
+    environments_text,
+    memory_text,
+    phase_text,
+    trouble_lines,
+)
 
 JsonObject = Mapping[str, Any]
 ACCOUNT_KEYS = (
@@ -78,6 +84,8 @@ def _instance_document(
 
 
 def _variant_text(variant: JsonObject) -> str:
+    if variant.get("serverless") is not None:
+        return f"serverless variant {variant['name']}: {environments_text(variant['serverless'])}"
     types = " then ".join(variant["instance_types"])
     text = f"variant {variant['name']}: {variant['desired_instances']} of {types} wanted"
     if variant["max_instances"] is None:

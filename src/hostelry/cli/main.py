@@ -21,6 +21,7 @@ from hostelry.cli.runtimes import runtimes
 from hostelry.cli.scaling import scaling
 from hostelry.cli.status import status
 from hostelry.cli.up import down, up
+from hostelry.cli.usage import usage
 
 app = typer.Typer(
     name="hostelry",
@@ -39,6 +40,7 @@ app.command(short_help="Show what runs, and the reason of each failure.")(status
 app.command(short_help="Show where copies are and why, and what is free.")(explain)
 app.command(short_help="Print logs of processes and of model servers.")(logs)
 app.command(short_help="Compare scaling policies on a trace, in simulated time.")(replay)
+app.command(short_help="Show what serverless endpoints used, by hour.")(usage)
 app.command(short_help="Print the variables that point clients here.")(env)
 app.command("exec", short_help="Run a program against this hostelry.", context_settings=PASS_ON)(
     exec_

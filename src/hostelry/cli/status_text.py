@@ -48,10 +48,34 @@ def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[
         head,
         *reason_lines(endpoint.get("failure_reason"), "  "),
         *reason_lines(None if bake is None else bake["going_back"], "  going back: "),
+        *environment_lines(endpoint, now),
         *all_component_lines(endpoint.get("components", ()), most_alike),
         *instance_lines(endpoint, now, most_alike),
         "",
     ]
+
+
+def environment_lines(endpoint: dict[str, Any], now: float) -> list[str]:
+    """What each serverless variant is doing."""
+    lines = []
+    used_at = [it.get("last_used_at") for it in endpoint.get("copies", ())]
+    last_used_at = max((it for it in used_at if it is not None), default=None)
+    for variant in endpoint.get("variants", ()):
+        one = variant.get("serverless")
+        if one is not None:
+            text = f"  serverless {variant['name']}  {environments_text(one)}"
+            idle = "" if last_used_at is None else f"  last used {duration(now - last_used_at)} ago"
+            lines.append(text + idle)
+    return lines
+
+
+def environments_text(one: dict[str, Any]) -> str:
+    """The numbers of a serverless variant's environments."""
+    text = f"{one['ready']} of at most {one['max_concurrency']} environments ready"
+    text += f", {one['starting']} starting" if one["starting"] else ""
+    ready = one["provisioned_concurrency"]
+    text += f", {ready} provisioned" if ready else ""
+    return f"{text}, {one['memory_mb']} MB each"
 
 
 def alike(

@@ -26,7 +26,8 @@ class SecondLoad:
     A request is in flight from its admission to its last byte, also while it is held for a copy.
     `in_flight_mean` is over the whole second. `held` requests waited for a copy at the end of the
     second, the first of them for `oldest_held_s`. `service_s` is the time from the choice of a copy
-    to the last byte, summed over the requests that `finished` in the second. Latencies are in
+    to the last byte, summed over the requests that `finished` in the second, `billed_ms` the same
+    in whole milliseconds of each; `bytes_in` and `bytes_out` are of their bodies. Latencies are in
     microseconds. `on_copies_min` and `on_copies_max` are of all requests for the name's copies: its
     own and, for a base, those of its adapters. `on_copies_first` is their number at the start of
     the second, `held_max` the most of them that waited, `seen_on_copies` the most on the copies, of
@@ -49,6 +50,9 @@ class SecondLoad:
     oldest_held_s: float = 0.0
     delayed: int = 0  # requests that had to be held, counted when they were let go
     service_s: float = 0.0
+    billed_ms: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
     errors_4xx: int = 0
     errors_5xx: int = 0
     model_errors: int = 0

@@ -18,6 +18,7 @@ MAX_CONCURRENCY = 200
 # "Configure Lambda function memory" in the Lambda developer guide.
 MB_PER_CPU = 1769
 BYTES_PER_MB = 1024**2
+TYPE_PREFIX = "ml.serverless."
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
 MAX_INVOCATION_S = 60.0
 # Members of a variant and of its configuration that serverless environments cannot have.
@@ -76,7 +77,7 @@ class ServerlessConfig:
     @property
     def instance_type(self) -> str:
         """The platform's own type of that instance, which no machine of a client has."""
-        return f"ml.serverless.{self.memory_mb}mb"
+        return f"{TYPE_PREFIX}{self.memory_mb}mb"
 
 
 def check_serverless(config: ServerlessConfig, path: str) -> None:

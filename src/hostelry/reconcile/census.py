@@ -1,11 +1,12 @@
 """Census of what is in service, from the records and the agents' last reports."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import LoadKey
+from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.transform_job import is_hidden
 from hostelry.metrics.sagemaker.census import (
     Census,
@@ -68,8 +69,8 @@ def _variants(
     state: EndpointState, endpoint: Endpoint, statuses: Statuses
 ) -> Iterator[VariantCensus]:
     active = endpoint.active
-    for variant in (it.variant for it in active.variants):
-        name = variant.name
+    for wanted in active.variants:
+        variant, name = wanted.variant, wanted.variant.name
         hosts = state.hosts(active.generation, name)
         pools = variant.instance_types if variant.pools else ()
         running = [it for it in hosts if it.state is InstanceState.RUNNING]
@@ -79,19 +80,28 @@ def _variants(
             key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=name),
             config_name=active.config.name,
             takes_components=endpoint.takes_components,
-            instances=tuple(_capacity(it, copies[it.id]) for it in serving),
+            instances=tuple(_capacity(it, copies[it.id], wanted.serverless) for it in serving),
             copies=tuple(_use(c, it, statuses) for it in serving for c in copies[it.id]),
             metrics=active.config.metrics,
             pools=pools,
             is_async=active.config.async_inference is not None,
+            serverless=wanted.serverless,
         )
 
 
-def _capacity(instance: Instance, copies: Iterable[Copy]) -> InstanceCapacity:
+def _capacity(
+    instance: Instance, copies: Sequence[Copy], serverless: ServerlessConfig | None
+) -> InstanceCapacity:
+    """What an instance has; that of environments is the memory of those that run."""
     reserved = [it.spec.requirements for it in copies if it.spec.requirements is not None]
     return InstanceCapacity(
         id=instance.id,
-        shape=_shape(instance),
+        shape=_shape(instance)
+        if serverless is None
+        else Resources(
+            cpus=instance.shape.cpus,
+            memory_bytes=serverless.environment.min_memory_bytes * len(copies),
+        ),
         instance_type=instance.instance_type,
         reserved=Resources(
             cpus=sum(it.cpus for it in reserved),
@@ -158,4 +168,5 @@ def _use(copy: Copy, instance: Instance, statuses: Statuses) -> CopyUsage:
         memory_bytes=status.memory_bytes or None,
         gpus=() if seen is None else seen.gpus,
         loaded_models=None if seen is None else seen.loaded_models,
+        setup=None if status.start_s is None else (status.restarts, status.start_s),
     )

@@ -46,7 +46,7 @@ def _endpoint(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> dict[
         "config": endpoint.active.config.name,
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
         "bake": None if endpoint.bake is None else _bake(endpoint.bake),
-        "variants": [_variant(it) for it in endpoint.active.variants],
+        "variants": [_variant(state, it) for it in endpoint.active.variants],
         "components": [_component(state, state.components[it]) for it in sorted(state.components)],
         "instances": [_instance(it, facts, free[it.id]) for it in instances],
         "copies": [_copy(it, facts.get(it.instance_id, NOTHING_KNOWN)) for it in copies],
@@ -61,7 +61,7 @@ def _bake(bake: Bake) -> dict[str, Any]:
     }
 
 
-def _variant(variant: EndpointVariant) -> dict[str, Any]:
+def _variant(state: EndpointState, variant: EndpointVariant) -> dict[str, Any]:
     """A variant's desired instances and bounds; these are None where it is not scaled."""
     scaling = managed_scaling(variant.variant)
     return {
@@ -72,10 +72,29 @@ def _variant(variant: EndpointVariant) -> dict[str, Any]:
         "max_instances": None if scaling is None else scaling.max_instances,
         "scale_in": None if scaling is None else scaling.scale_in.strategy.value,
         "scaled_in_at": variant.scaled_in_at,
+        "serverless": _environments(state, variant),
         "passed_over": [
             {"instance_type": other.instance_type, "until": other.until, "problem": other.problem}
             for other in variant.passed_over
         ],
+    }
+
+
+def _environments(state: EndpointState, variant: EndpointVariant) -> dict[str, Any] | None:
+    """The numbers of a serverless variant's environments; None of any other."""
+    config, endpoint = variant.serverless, state.endpoint
+    if config is None or endpoint is None:
+        return None
+    hosts = state.hosts(endpoint.active.generation, variant.variant.name)
+    mine = state.copies_on(hosts, None)
+    ready = sum(1 for it in mine if is_routable(it))
+    return {
+        "memory_mb": config.memory_mb,
+        "max_concurrency": config.max_concurrency,
+        "provisioned_concurrency": config.provisioned_concurrency,
+        "desired": variant.environments,
+        "ready": ready,
+        "starting": len(mine) - ready,
     }
 
 

@@ -24,6 +24,7 @@ from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.domain.copy import Instance
+from hostelry.domain.serverless import TYPE_PREFIX
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.code_packages import CodePackages
 from hostelry.fleet.agent.deps import CopyDeps
@@ -39,7 +40,7 @@ from hostelry.fleet.launch.environment import passed_on
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.launch.limited_process import limit_files
 from hostelry.fleet.launch.run_as import OpenArtifacts
-from hostelry.fleet.launch.warm import WarmForks
+from hostelry.fleet.launch.warm import IDLE_S, WarmForks
 from hostelry.fleet.launch.warm_runtimes import WarmRuntimes
 from hostelry.fleet.records import AgentRecord, InstanceFolder
 from hostelry.server.home import Home, load_config, load_credentials
@@ -47,6 +48,7 @@ from hostelry.server.home import Home, load_config, load_credentials
 log = logging.getLogger(__name__)
 
 ADOPTION_TIMEOUT_S = 5.0
+SERVERLESS_IDLE_S = 3600.0  # warm interpreters last as long as an instance without environments
 
 
 class AgentServer(uvicorn.Server):
@@ -77,8 +79,10 @@ async def serve(home: Home, instance_id: str) -> None:
     if user is not None:
         limit_files(0)  # copies inherit it: it cannot be set for a process of another user
     operator = dict(os.environ)
-    warm = WarmForks(folder.root, passed_on(operator))
-    runtimes = WarmRuntimes(runtimes_folder(operator), passed_on(operator))
+    is_serverless = instance.instance_type.startswith(TYPE_PREFIX)
+    idle_s = SERVERLESS_IDLE_S if is_serverless else IDLE_S
+    warm = WarmForks(folder.root, passed_on(operator), idle_s=idle_s)
+    runtimes = WarmRuntimes(runtimes_folder(operator), passed_on(operator), idle_s)
     artifacts = artifact_store(home, folder)
     places = cgroup_parents()
     sweep_groups(places, SystemClock().now())

@@ -39,6 +39,7 @@ from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_
 from hostelry.server.image_file import ImageFile
 from hostelry.server.log_collection import LogCollection, collecting
 from hostelry.server.scaling import Scaling, running
+from hostelry.server.usage_routes import UsageRoutes
 from hostelry.store.records import open_state
 from hostelry.store.sqlite import SqliteStore
 
@@ -99,6 +100,7 @@ async def _serve(
             ) as scaling,
         ):
             asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
+            usage = UsageRoutes(owner, scaling.metrics, clock)
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -115,7 +117,8 @@ async def _serve(
                     root_key=RootKey(home.root_key),
                     logs=logs.store,
                     messaging=scaling.messages.services,
-                    more_routes=(*scaling.routes, *asynchronous.routes()),
+                    more_routes=(*scaling.routes, *asynchronous.routes(), *usage.routes()),
+                    last_used=scaling.environments.idle_since,
                 )
             )
             await _run(_server(app), listener, reconciler)

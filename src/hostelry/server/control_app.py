@@ -5,7 +5,7 @@ docs/architecture.md section 5 lists the routes. Every request needs the interna
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -67,8 +67,8 @@ class ControlDeps:
     `on_keys_issued` sees temporary keys before their caller does.
 
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
-    aggregates the load that gateway workers report. Operations get `metrics`, `pace`, `root_key`,
-    `logs` and `messaging`.
+    aggregates the load that gateway workers report; `last_used` returns when each environment was
+    last used. Operations get `metrics`, `pace`, `root_key`, `logs` and `messaging`.
     """
 
     state: State
@@ -87,6 +87,7 @@ class ControlDeps:
     checks_roles: bool = True
     messaging: Messaging | None = None
     more_routes: tuple[Route, ...] = ()
+    last_used: Callable[[], Mapping[str, float]] = dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +162,12 @@ class InternalApi:
         reconciler = self._deps.reconciler
         snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
         progress_of = reconciler.transforms.progress_of
+        endpoints = overview(visible(states), facts)
+        used_at = self._deps.last_used()
+        for copy in (copy for endpoint in endpoints for copy in endpoint["copies"]):
+            copy["last_used_at"] = used_at.get(copy["id"])
         shown = {
-            "endpoints": overview(visible(states), facts),
+            "endpoints": endpoints,
             "transform_jobs": transform_overview(
                 (it.value for it in stored), states, facts, progress_of
             ),

@@ -9,7 +9,9 @@ from hostelry.autoscaler.capacity import Capacities, Gone, Unscalable, names_in,
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.resize import with_environments, with_variant
 from hostelry.domain.scaling import Dimension, ScalableTarget
+from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.shape import Shape
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import open_state
@@ -158,3 +160,43 @@ def test_nothing_is_found_for(resource_id: str, dimension: Dimension) -> None:
 def test_names_in_a_resource_id() -> None:
     assert names_in(RESOURCE) == ("ep", "AllTraffic")
     assert names_in("inference-component/base") == ("base",)
+
+
+PROVISIONED = replace(TARGET, dimension=Dimension.PROVISIONED_CONCURRENCY)
+
+
+def serverless(ready: int = 2) -> Variants:
+    town = Variants(model="m")
+    config = ServerlessConfig(memory_mb=1024, max_concurrency=4, provisioned_concurrency=ready)
+    found = town.state.endpoints.get(SCOPE, "ep")
+    assert found is not None
+    active = found.value.active
+    changed = with_environments(replace(active.variants[0], serverless=config), ready)
+    town.change(active=with_variant(active, changed))
+    return town
+
+
+def test_provisioned_concurrency_is_a_serverless_variant_s_only_number() -> None:
+    town = serverless()
+    found = town.capacities.find(SCOPE, RESOURCE, Dimension.PROVISIONED_CONCURRENCY)
+    assert found is not None
+    assert (found.desired, found.serving, found.is_settled) == (2, 0, True)
+    assert town.capacities.find(SCOPE, RESOURCE, Dimension.INSTANCES) is None
+
+
+def test_other_provisioned_concurrency_is_written_with_its_environments() -> None:
+    town = serverless()
+    town.capacities.set(PROVISIONED, 4, NOW)
+    stored = town.state.endpoints.get(SCOPE, "ep")
+    assert stored is not None
+    (after,) = stored.value.active.variants
+    assert stored.value.status is EndpointStatus.UPDATING
+    assert after.serverless is not None
+    assert (after.serverless.provisioned_concurrency, after.environments) == (4, 4)
+
+
+def test_provisioned_concurrency_is_never_more_than_may_be() -> None:
+    with pytest.raises(TerminalError, match="cannot be more than MaxConcurrency, which is 4"):
+        serverless().capacities.set(PROVISIONED, 5, NOW)
+    with pytest.raises(Gone):
+        Variants(model="m").capacities.set(PROVISIONED, 1, NOW)

@@ -5,13 +5,13 @@ reference.
 """
 
 from hostelry.api.context import CallContext, Params
-from hostelry.api.refusals import unsupported
 from hostelry.api.sagemaker.component import find_component
 from hostelry.api.sagemaker.endpoint import find_endpoint
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.scaling import Dimension, ScalableTarget, target_name
+from hostelry.domain.serverless import MAX_CONCURRENCY
 from hostelry.domain.validation import MAX_COPIES, MAX_INSTANCES
 from hostelry.store.records import Versioned
 
@@ -37,7 +37,8 @@ def names_of(resource_id: str, dimension: Dimension) -> tuple[str, ...]:
             return (component,)
     raise validation_error(
         f'{UNSUPPORTED}: "{resource_id}" with {dimension.value}. Hostelry scales'
-        f" endpoint/NAME/variant/NAME with {Dimension.INSTANCES.value}, and"
+        f" endpoint/NAME/variant/NAME with {Dimension.INSTANCES.value} or"
+        f" {Dimension.PROVISIONED_CONCURRENCY.value}, and"
         f" inference-component/NAME with {Dimension.COPIES.value}."
     )
 
@@ -45,15 +46,12 @@ def names_of(resource_id: str, dimension: Dimension) -> tuple[str, ...]:
 def check_resource(context: CallContext, resource_id: str, dimension: Dimension) -> None:
     """Refuse a resource that does not exist, is not in service, or has no capacity to scale."""
     names = names_of(resource_id, dimension)
-    if dimension is Dimension.PROVISIONED_CONCURRENCY:
-        raise unsupported(
-            f"ScalableDimension {dimension.value}",
-            "Serverless variants, which have such concurrency, do not exist here yet.",
-        )
     if dimension is Dimension.COPIES:
         check_component(context, names[0])
-    else:
-        check_variant(find_endpoint(context, names[0]).value, names[1])
+        return
+    endpoint = find_endpoint(context, names[0]).value
+    check_variant(endpoint, names[1])
+    check_dimension(endpoint, names[1], dimension)
 
 
 def check_component(context: CallContext, name: str) -> None:
@@ -87,9 +85,34 @@ def check_variant(endpoint: Endpoint, name: str) -> None:
         )
 
 
-def check_bounds(low: int, high: int, dimension: Dimension, least: int) -> None:
-    """Refuse bounds that contradict, or that the dimension cannot have; see `least_capacity`."""
-    most = MAX_COPIES if dimension is Dimension.COPIES else MAX_INSTANCES
+def check_dimension(endpoint: Endpoint, name: str, dimension: Dimension) -> None:
+    """Refuse instances of a serverless variant, and provisioned concurrency of any other."""
+    config = next(it.serverless for it in endpoint.active.variants if it.variant.name == name)
+    where = f'Variant "{name}" of endpoint "{endpoint.arn}"'
+    if dimension is Dimension.INSTANCES:
+        if config is not None:
+            raise validation_error(
+                f"{where} is serverless: the platform chooses its instances. Register it with"
+                f" {Dimension.PROVISIONED_CONCURRENCY.value}."
+            )
+        return
+    if config is None:
+        raise validation_error(
+            f"{where} has instances, and no provisioned concurrency. Register it with"
+            f" {Dimension.INSTANCES.value}."
+        )
+    if not config.provisioned_concurrency:
+        raise validation_error(
+            f"{where} has no ProvisionedConcurrency; give it some by"
+            " UpdateEndpointWeightsAndCapacities first."
+        )
+
+
+def check_bounds(low: int, high: int, dimension: Dimension, least: int, most: int) -> None:
+    """Refuse bounds that contradict, or that the dimension cannot have.
+
+    `least` and `most` are those of `least_capacity` and `most_capacity`.
+    """
     if high < low:
         raise validation_error(
             "Maximum capacity cannot be less than minimum capacity:"
@@ -97,6 +120,10 @@ def check_bounds(low: int, high: int, dimension: Dimension, least: int) -> None:
         )
     if low < 0:
         raise validation_error(f"MinCapacity is {low}; it cannot be less than 0.")
+    if low < least and dimension is Dimension.PROVISIONED_CONCURRENCY:
+        raise validation_error(
+            f"MinCapacity is {low}; of provisioned concurrency at least {least} is needed."
+        )
     if low < least:
         raise validation_error(
             f"MinCapacity is {low}; a real-time variant needs at least {least} instance. Variants"
@@ -104,7 +131,8 @@ def check_bounds(low: int, high: int, dimension: Dimension, least: int) -> None:
             " to 0."
         )
     if high > most:
-        raise validation_error(f"MaxCapacity is {high}; at most {most} are possible.")
+        limit = " (MaxConcurrency)" if dimension is Dimension.PROVISIONED_CONCURRENCY else ""
+        raise validation_error(f"MaxCapacity is {high}; at most {most}{limit} are possible.")
 
 
 def least_capacity(context: CallContext, resource_id: str, dimension: Dimension) -> int:
@@ -113,7 +141,21 @@ def least_capacity(context: CallContext, resource_id: str, dimension: Dimension)
         return 0
     endpoint_name, _ = names_of(resource_id, dimension)
     found = context.state.endpoints.get(context.scope, endpoint_name)
-    return 1 if found is None else found.value.active.config.least_instances
+    if found is None or dimension is Dimension.PROVISIONED_CONCURRENCY:
+        return 1
+    return found.value.active.config.least_instances
+
+
+def most_capacity(context: CallContext, resource_id: str, dimension: Dimension) -> int:
+    """The highest capacity; that of provisioned concurrency is the variant's MaxConcurrency."""
+    if dimension is not Dimension.PROVISIONED_CONCURRENCY:
+        return MAX_COPIES if dimension is Dimension.COPIES else MAX_INSTANCES
+    endpoint_name, variant_name = names_of(resource_id, dimension)
+    found = context.state.endpoints.get(context.scope, endpoint_name)
+    variants = () if found is None else found.value.active.variants
+    mine = (it.serverless for it in variants if it.variant.name == variant_name)
+    config = next(mine, None)
+    return MAX_CONCURRENCY if config is None else config.max_concurrency
 
 
 def find_target(context: CallContext, params: Params) -> Versioned[ScalableTarget]:

@@ -16,6 +16,7 @@ from hostelry.api.application_autoscaling.resource import (
     dimension_of,
     least_capacity,
     lookup_target,
+    most_capacity,
     not_found,
     resource_filter,
 )
@@ -59,7 +60,8 @@ def register_scalable_target(context: CallContext, params: Params) -> Result:
         suspended=suspended_of(params, before.suspended),
     )
     least = least_capacity(context, resource_id, dimension)
-    check_bounds(target.min_capacity, target.max_capacity, dimension, least)
+    most = most_capacity(context, resource_id, dimension)
+    check_bounds(target.min_capacity, target.max_capacity, dimension, least, most)
     tags = tags_with(context, target.arn, params.get("Tags") or {})
     name, expect = target_name(resource_id, dimension), found.version if found else None
     # Written even where nothing changes: the scaler then checks the capacity again.

@@ -9,6 +9,7 @@ from hostelry.api.application_autoscaling.resource import (
     dimension_of,
     find_target,
     least_capacity,
+    most_capacity,
     not_found,
     resource_filter,
 )
@@ -42,7 +43,8 @@ def put_scheduled_action(context: CallContext, params: Params) -> Result:
         min_capacity=bounds.get("MinCapacity") if bounds else before.min_capacity,
         max_capacity=bounds.get("MaxCapacity") if bounds else before.max_capacity,
     )
-    check_action(action, least_capacity(context, action.resource_id, action.dimension))
+    place = (action.resource_id, action.dimension)
+    check_action(action, least_capacity(context, *place), most_capacity(context, *place))
     if found is None or when(action) != when(found.value):
         # Past times of the new schedule are not made up for.
         action = replace(action, fired_at=None if found is None else context.now)
@@ -81,8 +83,8 @@ def when(action: ScheduledAction) -> tuple[object, ...]:
     return action.schedule, action.timezone, action.start_at, action.end_at
 
 
-def check_action(action: ScheduledAction, least: int) -> None:
-    """Refuse an invalid schedule, time zone or interval, no bounds, and those below `least`."""
+def check_action(action: ScheduledAction, least: int, most: int) -> None:
+    """Refuse an invalid schedule, time zone or interval, no bounds, and those that cannot be."""
     try:
         parse_schedule(action.schedule)
     except ValueError as error:
@@ -100,7 +102,7 @@ def check_action(action: ScheduledAction, least: int) -> None:
             "ScalableTargetAction is required, with MinCapacity, MaxCapacity or both."
         )
     low = least if low is None else low
-    check_bounds(low, low if high is None else high, action.dimension, least)
+    check_bounds(low, low if high is None else high, action.dimension, least, most)
 
 
 def check_fires(action: ScheduledAction, now: float) -> None:

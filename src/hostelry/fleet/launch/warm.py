@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 IMPORT_S = 60.0
 FORK_S = 5.0
 CODE_S = 3.0  # between a copy's end and its exit code
+IDLE_S = 120.0  # of an interpreter without copies
 RETRY_AFTER_S = 60.0  # pause after a failure of a warm interpreter
 MAX_LINE_BYTES = 1 << 20
 
@@ -80,7 +81,7 @@ class WarmForks:
     """Warm interpreters, one for each command with modules to import ahead.
 
     `folder` gets their log; `operator` is the part of the operator's environment that every copy
-    gets; `commands` are the modules to import by command.
+    gets; `commands` are the modules to import by command. They end after `idle_s` without copies.
     """
 
     def __init__(
@@ -88,8 +89,10 @@ class WarmForks:
         folder: Path,
         operator: Mapping[str, str],
         commands: Mapping[tuple[str, ...], tuple[str, ...]] = WARM_MODULES,
+        idle_s: float = IDLE_S,
     ) -> None:
         self._folder = folder
+        self._idle_s = idle_s
         self._commands = commands
         self._environment = parent_environment(operator)
         self._parents: dict[tuple[str, ...], WarmParent] = {}
@@ -107,7 +110,9 @@ class WarmForks:
         if not modules or (there is not None and there.usable) or monotonic_s() < self._not_before:
             return
         try:
-            self._parents[modules] = WarmParent(modules, self._environment, self._folder)
+            self._parents[modules] = WarmParent(
+                modules, self._environment, self._folder, self._idle_s
+            )
         except OSError as error:
             self._failed(f"it cannot be started: {error}")
 
@@ -170,12 +175,17 @@ class WarmParent:
     """One warm interpreter, from its start to its end."""
 
     def __init__(
-        self, modules: tuple[str, ...], environment: Mapping[str, str], folder: Path
+        self,
+        modules: tuple[str, ...],
+        environment: Mapping[str, str],
+        folder: Path,
+        idle_s: float,
     ) -> None:
         self._ours, theirs = socket.socketpair()
         argv = [
             *PYTHON, "-m", "hostelry.fleet.launch.warm_process",
-            "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()), *modules,
+            "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()),
+            "--idle-s", f"{idle_s:g}", *modules,
         ]  # fmt: skip
         try:
             # By this thread, which lives as long as the agent: PR_SET_PDEATHSIG follows threads.

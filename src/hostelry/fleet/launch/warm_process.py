@@ -1,10 +1,10 @@
 """The process that copies are forked from; an agent starts and owns it.
 
-    python -m hostelry.fleet.launch.warm_process --socket-fd N --parent PID MODULE...
+    python -m hostelry.fleet.launch.warm_process --socket-fd N --parent PID --idle-s S MODULE...
 
 Imports the modules once and forks a copy on request, which runs ``main()`` of the first module.
 Forking is safe only with a single thread and an unused GPU: it refuses to fork otherwise. It ends
-with its agent, or after IDLE_S without orders and children.
+with its agent, or after a while without orders and children.
 """
 
 import argparse
@@ -31,7 +31,6 @@ from hostelry.containers.predictive.worker.copy_process import (
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
 
-IDLE_S = 120.0
 RECEIVE_BYTES = 1 << 18
 PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
@@ -44,6 +43,7 @@ class WarmProcess:
 
     stream: socket.socket
     woken: int
+    idle_s: float
     gates: dict[int, int] = field(default_factory=dict)
     children: set[int] = field(default_factory=set)
     received: bytes = b""
@@ -53,7 +53,7 @@ class WarmProcess:
         self._send(FromParent(ready=True))
         while True:
             asked = self.stream.fileno()
-            ready, _, _ = select.select([asked, self.woken], [], [], IDLE_S)
+            ready, _, _ = select.select([asked, self.woken], [], [], self.idle_s)
             if self.woken in ready:
                 os.read(self.woken, 4096)
                 self._reap()
@@ -155,6 +155,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hostelry.fleet.launch.warm_process")
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--idle-s", type=float, required=True)
     parser.add_argument("modules", nargs="+")
     given = parser.parse_args()
     libc = ctypes.CDLL(None)
@@ -169,7 +170,7 @@ def main() -> int:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     with socket.socket(fileno=given.socket_fd) as stream:
-        child = WarmProcess(stream, woken).run()
+        child = WarmProcess(stream, woken, given.idle_s).run()
     if child is None:
         return 0
     os.close(waker)

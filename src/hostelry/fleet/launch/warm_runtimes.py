@@ -26,7 +26,7 @@ from hostelry.containers.predictive.zygote_process import (
 )
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.limited_process import LimitedProcess, limit_files
-from hostelry.fleet.launch.warm import RETRY_AFTER_S, ColdStartError
+from hostelry.fleet.launch.warm import IDLE_S, RETRY_AFTER_S, ColdStartError
 from hostelry.fleet.launch.warm_rules import (
     cold_cause,
     framework_of,
@@ -37,17 +37,16 @@ from hostelry.fleet.rules.copy_user import RunAs
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 120.0
-
 
 class WarmRuntimes:
     """The interpreters of an agent.
 
     `runtimes` is the folder of runtimes; `operator` is the part of the operator's environment that
-    every copy gets.
+    every copy gets. They end after `idle_s` without copies.
     """
 
-    def __init__(self, runtimes: Path, operator: Mapping[str, str]) -> None:
+    def __init__(self, runtimes: Path, operator: Mapping[str, str], idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
         self._runtimes = runtimes
         self._environment = parent_environment(operator)
         self._zygotes: dict[str, ZygoteProcess] = {}
@@ -121,7 +120,7 @@ class WarmRuntimes:
             worker_environment(self._environment, python, Path("/"), threads=1),
             TOOLKIT,
             OF_MANY.get(framework, ()),
-            IDLE_S,
+            self._idle_s,
         )
         self._zygotes[runtime] = zygote
         self._starting[runtime] = asyncio.create_task(self._start(runtime, zygote))

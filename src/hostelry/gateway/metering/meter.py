@@ -24,6 +24,7 @@ from hostelry.gateway.metering.request_counters import (
 )
 
 SECOND_NS = 1_000_000_000
+NS_PER_MS = 1_000_000
 MOST_SECONDS_AT_ONCE = 60  # that a stopped process catches up with
 FOLLOW_FROM_NS = SECOND_NS // 1000  # differences from the wall clock that are corrected
 MAX_LOADS = 50_000  # not collected yet; beyond it the older half is dropped
@@ -115,6 +116,11 @@ class Measurement:
         """Record the copy's whole answer."""
         self._model_ns = self._meter.clock_ns() - self._chosen_ns
 
+    def moved(self, bytes_in: int, bytes_out: int) -> None:
+        """Record bytes of the request's body, or of its answer's; those of several calls add up."""
+        self._tally.bytes_in += bytes_in
+        self._tally.bytes_out += bytes_out
+
     def refused_by_model(self, status: int) -> None:
         """Record an error answer of the copy."""
         self._tally.model_errors += 1
@@ -164,6 +170,7 @@ class Measurement:
             copy[0] -= 1
             copy[FINISHED] += 1
             tally.service_ns += now_ns - self._chosen_ns
+            tally.billed_ms += -((self._chosen_ns - now_ns) // NS_PER_MS)
             if self._model_ns >= 0:
                 overhead_ns = now_ns - self._began_ns - self._model_ns
                 tally.latency(self._model_ns, overhead_ns)

@@ -63,7 +63,10 @@ class RequestCounters:
         "_overhead",
         "arrivals",
         "base",
+        "billed_ms",
         "broken_streams",
+        "bytes_in",
+        "bytes_out",
         "copies",
         "delayed",
         "errors_4xx",
@@ -183,6 +186,9 @@ class RequestCounters:
             oldest_held_s=(at_ns - oldest_ns) / 1e9,
             delayed=self.delayed,
             service_s=self.service_ns / 1e9,
+            billed_ms=self.billed_ms,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
             errors_4xx=self.errors_4xx,
             errors_5xx=self.errors_5xx,
             model_errors=self.model_errors,
@@ -223,6 +229,7 @@ class RequestCounters:
         self.held_high = self.held_on_copies
         self.seen_on_copies = 0
         self.arrivals = self.finished = self.delayed = self.service_ns = 0
+        self.billed_ms = self.bytes_in = self.bytes_out = 0
         self.errors_4xx = self.errors_5xx = self.model_errors = 0
         self.no_capacity = self.broken_streams = 0
         self.models: ModelCounters | None = None

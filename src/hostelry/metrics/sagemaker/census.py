@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metrics_config import MetricsConfig
+from hostelry.domain.serverless import ServerlessConfig
 
 DEFAULT_METRICS = MetricsConfig()
 
@@ -27,7 +28,8 @@ class CopyUsage:
     """Usage of one copy: CPU seconds since its process began, memory, and accelerators.
 
     `cpu_s` is measured at `cpu_at` of its machine's monotonic clock. None where not measured.
-    `limit` is what its instance has, of type `instance_type`.
+    `limit` is what its instance has, of type `instance_type`. `setup` has the number of its
+    process, and the seconds from that one's launch until it was proven.
     """
 
     copy_id: str
@@ -39,6 +41,7 @@ class CopyUsage:
     memory_bytes: int | None = None
     gpus: tuple[GpuUse, ...] = ()
     loaded_models: int | None = None
+    setup: tuple[int, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,7 @@ class VariantCensus:
     """A variant in service; `copies` are all copies on its instances.
 
     `pools` are the instance types of its InstancePools; without pools there are none. `is_async`
-    where its endpoint's requests are queued.
+    where its endpoint's requests are queued. A variant that is `serverless` may have no copy.
     """
 
     key: LoadKey
@@ -81,6 +84,7 @@ class VariantCensus:
     metrics: MetricsConfig = DEFAULT_METRICS
     pools: tuple[str, ...] = ()
     is_async: bool = False
+    serverless: ServerlessConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
+from hostelry.metrics.sagemaker import serverless
 from hostelry.metrics.sagemaker.census import Census, hosts_of, metrics_of
 from hostelry.metrics.sagemaker.enhanced import (
     ServingLocation,
@@ -124,6 +125,7 @@ class Publication:
         """The samples to add to seconds that were published before: counts, no gauges."""
         for load in loads:
             yield from requests(load, census)
+            yield from serverless.of_second(load, census)
             yield from invocations_per_copy((load,), census)
             yield from invocations_by_type((load,), census)
             yield from requests_by_location(load, census)
@@ -190,6 +192,7 @@ class Publication:
         self._waiting.clear()
         for load in loads:
             yield from requests(load, census)
+            yield from serverless.of_second(load, census)
             yield from requests_by_location(load, census)
             yield from own_metrics(load, with_copies=True)
         yield from invocations_per_copy(loads, census)
@@ -208,6 +211,9 @@ class Publication:
         for key in names_in_service(census):
             gauge = period.gauges.get(key)
             yield from concurrency(period.start, seen(key), key, census)
+            yield from serverless.of_period(
+                period.start, period.num_seconds, seen(key), key, census
+            )
             yield from concurrency_by_type(period.start, key, seen, census)
             most = {} if gauge is None else gauge.most_by_copy
             yield from concurrency_by_location(period.start, key, most, period.num_seconds, census)

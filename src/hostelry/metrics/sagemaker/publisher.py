@@ -13,6 +13,7 @@ from hostelry.metrics.sagemaker.high_resolution import ScopedSample
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.load_metrics import by_scope
 from hostelry.metrics.sagemaker.publication import Publication
+from hostelry.metrics.sagemaker.serverless import Setups, setup_times, setups
 from hostelry.metrics.sagemaker.totals import Totals
 from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
 
@@ -41,6 +42,7 @@ class Publisher:
         self._publication = Publication()
         self._closed: deque[tuple[int, Sequence[SecondLoad]]] = deque(maxlen=MAX_SECONDS_BEHIND)
         self._due: list[ScopedSample] = []
+        self._setups: Setups | None = None
         self._use: dict[int, tuple[int, Census]] = {}  # by period: the present one's start
         aggregator.subscribe(lambda second, loads: self._closed.append((second, loads)))
 
@@ -55,6 +57,7 @@ class Publisher:
         self._aggregator.tick(self._clock.now())
         if self._closed:
             census = self._census()
+            self._measure_setups(census)
             while self._closed:
                 second, loads = self._closed.popleft()
                 taken = self._publication.take(second, loads, census)
@@ -67,6 +70,12 @@ class Publisher:
         due, self._due = self._due, []
         for scope, mine in by_scope(due).items():
             self._store.emit(scope, mine)
+
+    def _measure_setups(self, census: Census) -> None:
+        """Add the set-up times of environments proven since the last look, none at the first."""
+        known, self._setups = self._setups, setups(census)
+        if known is not None:
+            self._due.extend(setup_times(int(self._clock.now()), known, census))
 
     def _measure_use(self, census: Census) -> None:
         """Add the usage of copies, at the end of each period that an endpoint's metrics have."""

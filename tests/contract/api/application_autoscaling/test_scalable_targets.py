@@ -135,8 +135,8 @@ def test_registering_writes_what_is_wanted_and_no_capacity(
             "Unsupported", id="a path for a name"),
         pytest.param({**INSTANCES, **BOUNDS, "ScalableDimension":
             "sagemaker:variant:DesiredProvisionedConcurrency"},
-            "Serverless variants, which have such concurrency, do not exist here yet",
-            id="provisioned concurrency"),
+            "has instances, and no provisioned concurrency. Register it with",
+            id="provisioned concurrency of instances"),
         pytest.param({"ResourceId": "service/c/s", "ScalableDimension": "ecs:service:DesiredCount",
             "ServiceNamespace": "ecs", **BOUNDS}, "Hostelry scales sagemaker", id="of ECS"),
         pytest.param({**COPIES, **BOUNDS, "ServiceNamespace": "ecs"}, "Unsupported",

@@ -359,3 +359,18 @@ def test_loads_that_are_not_collected_are_bounded(
     kept = rig.seconds()
     assert 5 <= len(kept) <= 11
     assert kept[-1].second == T0 + 99
+
+
+def test_each_request_is_billed_by_whole_milliseconds_and_its_bytes(rig: Rig) -> None:
+    for taken_s in (0.0101, 0.02):
+        measured = rig.meter.begin(CHAT)
+        rig.wait(0.5)  # waiting for a copy is not billed
+        measured.chosen("c")
+        measured.moved(100, 0)
+        measured.moved(0, 7)
+        rig.wait(taken_s)
+        measured.end()
+    rig.last()
+    seconds = rig.seconds()
+    assert sum(it.billed_ms for it in seconds) == 11 + 20
+    assert (sum(it.bytes_in for it in seconds), sum(it.bytes_out for it in seconds)) == (200, 14)

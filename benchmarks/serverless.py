@@ -1,0 +1,311 @@
+"""From zero environments to an answer: a scikit-learn model and an LLM, with the agent and without.
+
+A platform of its own with two serverless endpoints. Each case begins without an environment, with
+the instance's agent there, or without any; the client is plain boto3 without retries, so that an
+error is an error. Idle time-outs are shortened by --pace; nothing else that is measured waits for
+them. The page cache is warm.
+
+``python -m benchmarks.serverless [--setting short|full] [--smoke] [--model FOLDER] [--image NAME]``
+"""
+
+import argparse
+import io
+import json
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.load import percentile
+from benchmarks.models import model_folder
+from benchmarks.record import print_table, write_result
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+
+SEED = 20261124
+ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+PACE, IDLE_S = 600.0, 1200.0  # 2 s without a request, and 5 s until the instance ends
+SKLEARN = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
+LLM = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.33.0-cpu-full"
+PROMPT = {"inputs": "Cats are", "parameters": {"max_new_tokens": 8}}
+RUNTIME, ASKED_RUNTIME = "sklearn-1.2", "sklearn:1.2"
+WITHIN_S = 180.0
+CODE = b"""import joblib, os
+def model_fn(folder):
+    return joblib.load(os.path.join(folder, "model.joblib"))
+"""
+TRAIN = """
+import sys, joblib, numpy
+from sklearn.ensemble import RandomForestRegressor
+rows = numpy.random.default_rng(0).normal(size=(500, 8))
+joblib.dump(RandomForestRegressor(50, random_state=0).fit(rows, rows.sum(1)), sys.argv[1])
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How often each case is played, and how many requests "at once" are."""
+
+    repeats: int
+    at_once: int
+
+
+SETTINGS = {
+    "smoke": Setting(repeats=1, at_once=2),
+    "short": Setting(repeats=3, at_once=4),
+    "full": Setting(repeats=20, at_once=8),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A model and a request for it."""
+
+    name: str
+    image: str
+    environment: dict[str, str]
+    body: bytes
+    content_type: str
+    memory_mb: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """What one case measured, over all of its repeats; seconds."""
+
+    name: str
+    first_s: list[float] = field(default_factory=list)  # of each repeat
+    all_s: list[float] = field(default_factory=list)  # of each request
+    setup_s: list[float] = field(default_factory=list)  # of the environments, launch to proven
+    errors: list[str] = field(default_factory=list)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serverless", description=__doc__)
+    parser.add_argument("--setting", choices=("short", "full"), default="short")
+    parser.add_argument("--smoke", action="store_true", help="a tiny model and few counts")
+    parser.add_argument("--model", type=Path, help="a model folder; default the demo model")
+    parser.add_argument("--image", help="an image for scikit-learn that runs as a container, too")
+    arguments = parser.parse_args(argv)
+    name = "smoke" if arguments.smoke else arguments.setting
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
+        model = model_folder(arguments.model, Path(scratch), tiny=arguments.smoke)
+        served = [of_sklearn(SKLEARN, "scikit-learn"), of_llm()]
+        if arguments.image:
+            served.append(of_sklearn(arguments.image, "in a container"))
+        platform = stack.enter_context(running_platform(model, Path(scratch)))
+        cases = [it for one in served for it in measure(platform, one, SETTINGS[name])]
+    rows = [row(case) for case in cases]
+    print_table("From zero environments, seconds", rows)
+    for case in cases:
+        for error in case.errors[:3]:
+            print(f"{case.name}: {error}")
+    write_result("serverless", name, SEED, {"cases": rows})
+
+
+def of_sklearn(image: str, name: str) -> Served:
+    """The forest, in an image."""
+    return Served(
+        name=name,
+        image=image,
+        environment={},
+        body=b"1,2,3,4,5,6,7,8\n8,7,6,5,4,3,2,1\n",
+        content_type="text/csv",
+        memory_mb=1024,
+    )
+
+
+def of_llm() -> Served:
+    """The LLM."""
+    return Served(
+        name="LLM",
+        image=LLM,
+        environment={},
+        body=json.dumps(PROMPT).encode(),
+        content_type="application/json",
+        memory_mb=4096,
+    )
+
+
+def row(case: Case) -> dict[str, Any]:
+    """The result row of a case."""
+    first, every = sorted(case.first_s), sorted(case.all_s)
+    return {
+        "case": case.name,
+        "requests": len(every) + len(case.errors),
+        "errors": len(case.errors),
+        "first answer p50": percentile(first, 0.5) if first else None,
+        "first answer max": max(first, default=None),
+        "answers p99": percentile(every, 0.99) if every else None,
+        "model setup p50": percentile(sorted(case.setup_s), 0.5) if case.setup_s else None,
+    }
+
+
+def measure(platform: Any, served: Served, setting: Setting) -> list[Case]:
+    """Every case of one endpoint."""
+    one = Case(name=f"{served.name}, agent up")
+    many = Case(name=f"{served.name}, {setting.at_once} at once")
+    bare = Case(name=f"{served.name}, no agent")
+    endpoint = Endpoint(platform, served)
+    endpoint.create(setting.at_once)
+    for _ in range(setting.repeats):
+        for case, count in ((one, 1), (many, setting.at_once)):
+            endpoint.to_zero()
+            play(endpoint, case, count)
+        endpoint.to_zero(with_instance=True)
+        play(endpoint, bare, 1)
+    endpoint.delete()
+    return [one, many, bare]
+
+
+def play(endpoint: "Endpoint", case: Case, count: int) -> None:
+    """`count` requests at once, from zero."""
+    began_s = time.monotonic()
+    waits: list[float] = []
+
+    def ask() -> None:
+        try:
+            endpoint.ask()
+            waits.append(time.monotonic() - began_s)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is an error of the request
+            case.errors.append(repr(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    case.all_s += waits
+    case.first_s += [min(waits)] if waits else []
+    case.setup_s += endpoint.setup_s()
+
+
+class Endpoint:
+    """A serverless endpoint of one model."""
+
+    def __init__(self, platform: Any, served: Served) -> None:
+        self._platform = platform
+        self._served = served
+        self._name = served.name.replace(" ", "-")
+        self._sagemaker = platform.boto3("sagemaker")
+        self._runtime = platform.boto3(
+            "sagemaker-runtime", retries={"total_max_attempts": 1}, read_timeout=WITHIN_S
+        )
+
+    def create(self, concurrency: int) -> None:
+        """The endpoint InService, after its first answer."""
+        served, name = self._served, self._name
+        archive = "llm" if served.image == LLM else "forest"
+        self._sagemaker.create_model(
+            ModelName=name,
+            ExecutionRoleArn=ROLE,
+            PrimaryContainer={
+                "Image": served.image,
+                "ModelDataUrl": f"s3://models/{archive}.tar.gz",
+                "Environment": served.environment,
+            },
+        )
+        config = {"MemorySizeInMB": served.memory_mb, "MaxConcurrency": concurrency}
+        self._sagemaker.create_endpoint_config(
+            EndpointConfigName=name,
+            ProductionVariants=[
+                {"VariantName": "main", "ModelName": name, "ServerlessConfig": config}
+            ],
+        )
+        self._sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+        self._until(lambda: self._described()["EndpointStatus"] != "Creating")
+        if self._described()["EndpointStatus"] != "InService":
+            raise RuntimeError(self._described().get("FailureReason"))
+        self.ask()
+
+    def delete(self) -> None:
+        """The endpoint deleted."""
+        self._sagemaker.delete_endpoint(EndpointName=self._name)
+
+    def ask(self) -> None:
+        """One invocation, to its end."""
+        self._runtime.invoke_endpoint(
+            EndpointName=self._name,
+            ContentType=self._served.content_type,
+            Body=self._served.body,
+        )["Body"].read()
+
+    def to_zero(self, *, with_instance: bool = False) -> None:
+        """Wait until no environment is left, and with `with_instance` no agent either."""
+        self._until(lambda: not self._state()["copies"])
+        if with_instance:
+            self._until(lambda: not self._state()["instances"])
+        time.sleep(0.2)  # what ended is out of every process's way
+
+    def setup_s(self) -> list[float]:
+        """From launch to proven, of the environments that there are."""
+        return [it["start_s"] for it in self._state()["copies"] if it["start_s"] is not None]
+
+    def _state(self) -> Any:
+        request = urllib.request.Request(
+            f"{self._platform.config.control_url}/internal/state",
+            headers={INTERNAL_KEY_HEADER: self._platform.credentials.internal_key},
+        )
+        with urllib.request.urlopen(request) as answer:
+            shown = json.load(answer)
+        return next(it for it in shown["endpoints"] if it["name"] == self._name)
+
+    def _described(self) -> Any:
+        return self._sagemaker.describe_endpoint(EndpointName=self._name)
+
+    def _until(self, check: Callable[[], Any], pause_s: float = 0.05) -> None:
+        deadline_s = time.monotonic() + WITHIN_S
+        while not check():
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"{self._described()} after {WITHIN_S:g} s")
+            time.sleep(pause_s)
+
+
+def running_platform(model: Path, scratch: Path) -> Any:
+    """A platform with both models in its bucket."""
+    from tests.integration.framework_rig import runtimes_with
+    from tests.integration.platform import Platform  # not there for who has only the package
+
+    from hostelry.base.runtimes import VARIABLE, runtime_python
+
+    runtimes = runtimes_with(ASKED_RUNTIME)
+    forest = scratch / "model.joblib"
+    python = runtime_python(runtimes, RUNTIME)
+    subprocess.run([python, "-c", TRAIN, str(forest)], check=True)
+
+    class WithModels(Platform):
+        def __enter__(self) -> Platform:
+            started = super().__enter__()
+            s3 = started.boto3("s3", s3={"addressing_style": "path"})
+            s3.create_bucket(Bucket="models")
+            files = {it.name: it.read_bytes() for it in model.iterdir() if it.is_file()}
+            s3.put_object(Bucket="models", Key="llm.tar.gz", Body=packed(files))
+            content = {"model.joblib": forest.read_bytes(), "code/inference.py": CODE}
+            s3.put_object(Bucket="models", Key="forest.tar.gz", Body=packed(content))
+            return started
+
+    flags = ("--pace", f"{PACE:g}", "--serverless-idle-s", f"{IDLE_S:g}")
+    environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
+    return WithModels(scratch / "home", *flags, environment=environment)
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    """A model.tar.gz."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return content.getvalue()
+
+
+if __name__ == "__main__":
+    main()

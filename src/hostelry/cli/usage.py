@@ -1,0 +1,65 @@
+"""`hostelry usage`: what serverless endpoints used."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.control_requests import control_answer
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+
+COLUMNS: Mapping[str, str] = {
+    "requests": "REQUESTS",
+    "billed_ms": "BILLED MS",
+    "memory_mb_ms": "MB x MS",
+    "bytes_in": "BYTES IN",
+    "bytes_out": "BYTES OUT",
+    "provisioned_mb_s": "PROVISIONED MB x S",
+}
+
+
+def usage(
+    endpoint: Annotated[str | None, typer.Option(help="Only this endpoint.")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the requests, billed milliseconds, memory and bytes of serverless endpoints, by hour.
+
+    Hours are in UTC. What was used in the last minute may still be missing.
+
+    Example: hostelry usage --endpoint fn
+    """
+    config, credentials = settled(home_at(home))
+    query = {} if endpoint is None else {"endpoint": endpoint}
+    found = control_answer(config, credentials, "/internal/usage", query, knows="of usage")
+    if endpoint is not None and not found["endpoints"]:
+        raise TerminalError(
+            f"no usage of a serverless endpoint {endpoint} is known; `hostelry status` shows what"
+            " there is"
+        )
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo("\n".join(usage_lines(found["endpoints"])))
+
+
+def usage_lines(endpoints: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A table of every endpoint, its total first."""
+    if not endpoints:
+        return ["No serverless endpoint was used."]
+    rows = [["ENDPOINT", "HOUR", *COLUMNS.values()]]
+    for one in endpoints:
+        rows.append([one["endpoint"], "total", *(str(one["total"][it]) for it in COLUMNS)])
+        for hour in one["hours"]:
+            at = time.strftime("%Y-%m-%d %H:00", time.gmtime(hour["hour"]))
+            rows.append(["", at, *(str(hour[it]) for it in COLUMNS)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

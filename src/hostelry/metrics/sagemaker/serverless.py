@@ -1,0 +1,139 @@
+"""Metrics of serverless variants, and their usage, as samples.
+
+Source: SageMaker developer guide, "Monitor a serverless endpoint". Which requests were beyond the
+provisioned environments is not reported: of a second with more in flight at most than those, the
+same share of its requests counts as spillover.
+
+Usage is in Hostelry's namespace, a sum for each minute: the store keeps it as any metric, counts a
+repeated report once, and bounds it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.metric import MODEL_NAMESPACE, OWN_NAMESPACE, Metric, Sample
+from hostelry.domain.serverless import ServerlessConfig
+from hostelry.metrics.sagemaker.census import Census
+from hostelry.metrics.sagemaker.high_resolution import ScopedSample
+from hostelry.metrics.sagemaker.load_metrics import (
+    MICROSECONDS,
+    InFlight,
+    concurrency_sample,
+    dimensions_of,
+)
+
+INVOCATIONS = "ServerlessProvisionedConcurrencyInvocations"
+SPILLOVER = "ServerlessProvisionedConcurrencySpilloverInvocations"
+# Usage by its metric: what is shown, and its unit.
+USAGE: Mapping[str, str] = {
+    "ServerlessRequests": "requests",
+    "ServerlessBilledTime": "billed_ms",
+    "ServerlessMemoryTime": "memory_mb_ms",
+    "ServerlessBytesIn": "bytes_in",
+    "ServerlessBytesOut": "bytes_out",
+    "ServerlessProvisionedTime": "provisioned_mb_s",
+}
+Setups = Mapping[LoadKey, frozenset[tuple[str, int]]]
+
+
+def of_second(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
+    """Counts of one second of a serverless variant: usage, and requests beyond the provisioned."""
+    config = config_of(load.key, census)
+    if config is None:
+        return
+    used = {
+        "ServerlessRequests": load.finished,
+        "ServerlessBilledTime": load.billed_ms,
+        "ServerlessMemoryTime": load.billed_ms * config.memory_mb,
+        "ServerlessBytesIn": load.bytes_in,
+        "ServerlessBytesOut": load.bytes_out,
+    }
+    for name, value in used.items():
+        if value:
+            yield load.key.scope, usage_sample(name, load.key, load.second, float(value))
+    if config.provisioned_concurrency and load.arrivals:
+        beyond = spilled(load.arrivals, load.in_flight_max, config.provisioned_concurrency)
+        for dimensions in dimensions_of(load.key, census):
+            for name, count in ((INVOCATIONS, load.arrivals - beyond), (SPILLOVER, beyond)):
+                yield load.key.scope, _sample(name, dimensions, load.second, float(count))
+
+
+def spilled(arrivals: int, most: int, provisioned: int) -> int:
+    """How many requests of a second were beyond the provisioned environments; see above."""
+    return 0 if most <= provisioned else round(arrivals * (most - provisioned) / most)
+
+
+def of_period(
+    period: int, num_seconds: int, seen: InFlight, key: LoadKey, census: Census
+) -> Iterator[ScopedSample]:
+    """Concurrency over a period of `num_seconds`, zeros too, and the provisioned memory of it."""
+    config = config_of(key, census)
+    if config is None:
+        return
+    ready = config.provisioned_concurrency
+    within = InFlight(
+        mean=min(seen.mean, ready), least=min(seen.least, ready), most=min(seen.most, ready)
+    )
+    gauges = {"ServerlessConcurrentExecutionsUtilization": (seen, config.max_concurrency)}
+    if ready:
+        gauges["ServerlessProvisionedConcurrencyUtilization"] = (within, ready)
+        gauges["ServerlessProvisionedConcurrencyExecutions"] = (within, 1)
+        held = float(ready * config.memory_mb * num_seconds)
+        yield key.scope, usage_sample("ServerlessProvisionedTime", key, period, held)
+    for dimensions in dimensions_of(key, census):
+        for name, (gauge, divisor) in gauges.items():
+            metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
+            yield key.scope, concurrency_sample(metric, period, gauge, divisor)
+        if ready and not seen.most:
+            for name in (INVOCATIONS, SPILLOVER):
+                yield key.scope, _sample(name, dimensions, period, 0.0)
+
+
+def setups(census: Census) -> Setups:
+    """The processes of each serverless variant that have been proven."""
+    return {
+        key: frozenset((it.copy_id, it.setup[0]) for it in variant.copies if it.setup is not None)
+        for key, variant in census.variants.items()
+        if variant.serverless is not None
+    }
+
+
+def setup_times(at: int, known: Setups, census: Census) -> Iterator[ScopedSample]:
+    """ModelSetupTime of the processes that were not `known`, in microseconds."""
+    for key, variant in census.variants.items():
+        if variant.serverless is None:
+            continue
+        before = known.get(key, frozenset())
+        for copy in variant.copies:
+            if copy.setup is None or (copy.copy_id, copy.setup[0]) in before:
+                continue
+            for dimensions in dimensions_of(key, census):
+                taken_us = copy.setup[1] * 1e6
+                yield (
+                    key.scope,
+                    _sample("ModelSetupTime", dimensions, at, taken_us, MICROSECONDS),
+                )
+
+
+def config_of(key: LoadKey, census: Census) -> ServerlessConfig | None:
+    """The configuration of a serverless variant in service; None for any other name."""
+    variant = census.variants.get(key)
+    return None if variant is None else variant.serverless
+
+
+def usage_sample(name: str, key: LoadKey, at: int, value: float) -> Sample:
+    """A sample of usage."""
+    dimensions = dimensions_of(key, Census())[0]
+    return _sample(name, dimensions, at, value, namespace=OWN_NAMESPACE)
+
+
+def _sample(
+    name: str,
+    dimensions: tuple[tuple[str, str], ...],
+    at: int,
+    value: float,
+    unit: str = "Count",
+    namespace: str = MODEL_NAMESPACE,
+) -> Sample:
+    metric = Metric(namespace=namespace, name=name, dimensions=dimensions)
+    return Sample(metric=metric, at=at, values=(value,), counts=(1.0,), unit=unit)
