@@ -52,8 +52,8 @@ def test_it_answers_a_text_with_its_digest_and_refuses_for_the_reason_that_it_is
 ) -> None:
     url = server[1]
     answers = [
-        httpx.post(url, json=it, trust_env=False, verify=False)
-        for it in ({"digest": "r7 abc"}, {"refuse": "r8 is refused"})
+        httpx.post(url, json=instruction, trust_env=False, verify=False)
+        for instruction in ({"digest": "r7 abc"}, {"refuse": "r8 is refused"})
     ]
     assert [(it.status_code, it.text) for it in answers] == [
         (200, f"{hashlib.sha256(b'r7 abc').hexdigest()} r7 abc"),
