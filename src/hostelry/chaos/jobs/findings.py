@@ -10,7 +10,7 @@ import msgspec
 from hostelry.chaos.jobs.deployment import ANSWERS, FILES, RECORDS, JobsDeployment
 from hostelry.chaos.jobs.jobs_ledger import LineFacts, RequestFacts, compare_lines
 from hostelry.chaos.jobs.plan import PlannedFile
-from hostelry.chaos.jobs.submissions import Submission
+from hostelry.chaos.jobs.submissions import SubmissionTry
 
 READERS = 8
 OUT, ERROR_OUT = ".out", "-error.out"
@@ -72,7 +72,7 @@ class ObjectFindings:
     strays: int
 
 
-def read_answers(deployment: JobsDeployment, tries: Sequence[Submission]) -> ObjectFindings:
+def read_answers(deployment: JobsDeployment, tries: Sequence[SubmissionTry]) -> ObjectFindings:
     """Read every output and failure object of the requests."""
     requests = {it.inference_id: it.request for it in tries}
     outputs: dict[str, bool] = {}
@@ -131,7 +131,7 @@ def write_files(deployment: JobsDeployment, files: Sequence[PlannedFile]) -> Non
 
 
 def request_facts(
-    tries: Sequence[Submission], objects: ObjectFindings, notes: NotificationFindings
+    tries: Sequence[SubmissionTry], objects: ObjectFindings, notes: NotificationFindings
 ) -> Iterator[RequestFacts]:
     """What was seen of each try."""
     for submission in tries:
@@ -145,7 +145,7 @@ def request_facts(
         )
 
 
-def stray_notifications(tries: Sequence[Submission], notes: NotificationFindings) -> int:
+def stray_notifications(tries: Sequence[SubmissionTry], notes: NotificationFindings) -> int:
     """Notifications of InferenceIds that the drill never used."""
     known = Counter(it.inference_id for it in tries)
     return sum(1 for ids in notes.ids.values() for it in ids if it not in known)

@@ -1,4 +1,4 @@
-"""Submission of the drill's requests, each until it is acknowledged, while processes are killed.
+"""Submits the drill's requests, each until it is acknowledged, while processes are killed.
 
 A try that is not acknowledged may have been kept all the same. So each try has an InferenceId of
 its own, NAME-TRY: whatever was kept shows under its own name, and none is taken for another's
@@ -23,7 +23,7 @@ GIVEN_UP_S = 180.0  # of one request
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class SubmissionTry:
     """One try at submitting a request."""
 
     request: PlannedRequest
@@ -48,7 +48,7 @@ class DrillSubmissions:
         self._pause_s = pause_s
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self.tries: list[Submission] = []
+        self.tries: list[SubmissionTry] = []
         self.refusals: Counter[str] = Counter()
         self.num_acknowledged = 0
         self.num_given_up = 0
@@ -117,7 +117,7 @@ class DrillSubmissions:
         except BotoCoreError as error:
             refusal = type(error).__name__
         with self._lock:
-            self.tries.append(Submission(request, inference_id, refusal is None))
+            self.tries.append(SubmissionTry(request, inference_id, refusal is None))
             if refusal is None:
                 self.num_acknowledged += 1
             else:

@@ -17,7 +17,7 @@ from hostelry.chaos.jobs.findings import (
 )
 from hostelry.chaos.jobs.jobs_ledger import count_requests
 from hostelry.chaos.jobs.plan import PlannedFile, PlannedRequest
-from hostelry.chaos.jobs.submissions import Submission
+from hostelry.chaos.jobs.submissions import SubmissionTry
 
 ASKED = PlannedRequest("r1", 10, by_location=False, is_refused=False)
 REFUSED = PlannedRequest("r2", 10, by_location=True, is_refused=True)
@@ -57,7 +57,7 @@ def test_notifications_are_counted_by_id_and_a_line_that_was_cut_off_is_left_out
     found = read_notifications(FakeDeployment(tmp_path, {}))  # type: ignore[arg-type]
     assert (found.messages, found.repeats, found.unreadable, found.total()) == (4, 1, 1, 2)
     assert (found.of("ok", "r1-1"), found.of("error", "r2-1"), found.of("ok", "r2-1")) == (1, 2, 0)
-    assert stray_notifications([Submission(ASKED, "r1-1", acknowledged=True)], found) == 1
+    assert stray_notifications([SubmissionTry(ASKED, "r1-1", acknowledged=True)], found) == 1
 
 
 def test_objects_are_compared_with_what_is_due(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_objects_are_compared_with_what_is_due(tmp_path: Path) -> None:
         f"{ANSWERS}r9-1.out": b"",
     }
     tries = [
-        Submission(request, f"{request.name}-{number}", acknowledged=True)
+        SubmissionTry(request, f"{request.name}-{number}", acknowledged=True)
         for request in (ASKED, REFUSED)
         for number in (1, 2, 3)
     ]
