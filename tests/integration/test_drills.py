@@ -52,7 +52,7 @@ def agent_pid(platform: Platform) -> int:
 
 
 # The disk that is full has a platform of its own: tests/integration/test_full_home.py; the
-# supervisor's death is in test_supervisor_death.py.
+# supervisor's death is in test_supervisor_death.py, requests and batches in test_jobs_drill.py.
 DRILLED = (
     "copy-kill",
     "copy-hang",
@@ -81,7 +81,7 @@ DRILLED = (
 
 
 def test_every_drill_is_run() -> None:
-    assert [drill.name for drill in DRILLS] == [*DRILLED, "supervisor-kill", "disk-full"]
+    assert [drill.name for drill in DRILLS] == [*DRILLED, "supervisor-kill", "disk-full", "jobs"]
 
 
 @pytest.mark.parametrize("name", DRILLED)

@@ -22,6 +22,7 @@ from hostelry.chaos.isolation_drills import (
     tenant_hang,
     tenant_memory,
 )
+from hostelry.chaos.jobs.drill import jobs
 from hostelry.chaos.llm_drills import tenant_flood_adapter, tenant_poison, tenant_poison_adapter
 from hostelry.chaos.outcome import DrillOutcome
 from hostelry.chaos.process_drills import (
@@ -90,6 +91,7 @@ DRILLS = (
     Drill(name="objectstore-hang", does="SIGSTOP of the object store", run=objectstore_hang),
     Drill(name="supervisor-kill", does="kill -9 of up", run=supervisor_kill),
     Drill(name="disk-full", does="no byte left on the home's small filesystem", run=disk_full),
+    Drill(name="jobs", does="kills of every process while requests and a batch run", run=jobs),
 )
 BY_NAME = {drill.name: drill for drill in DRILLS}
 EVERYTHING = "everything"

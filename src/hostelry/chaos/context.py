@@ -8,6 +8,7 @@ from typing import Any
 
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.fixture import DrillFixture
+from hostelry.chaos.jobs.plan import SHORT, JobsSizes
 from hostelry.chaos.load import Load, LoadTarget, client
 from hostelry.chaos.observer import PlatformObserver, copies_in
 
@@ -22,6 +23,7 @@ class DrillContext:
     load_target: LoadTarget
     num_threads: int
     progress: Callable[[str], None]
+    jobs_sizes: JobsSizes = SHORT
 
     def load(self, load_target: LoadTarget | None = None, pause_s: float = 0.0) -> Load:
         """Load on the context's target, or on `load_target`; it begins with `flowing`."""
@@ -51,13 +53,20 @@ def drill_context(
     component: str | None,
     num_threads: int,
     progress: Callable[[str], None],
+    jobs_sizes: JobsSizes = SHORT,
 ) -> Iterator[DrillContext]:
     """The context on the named, or the first, component or model endpoint with ready copies.
 
     Where none can be invoked and none is named, an endpoint with a component of two copies is
     made for the block. Raises TerminalError where the named one cannot be invoked.
     """
-    make = partial(DrillContext, platform=platform, num_threads=num_threads, progress=progress)
+    make = partial(
+        DrillContext,
+        platform=platform,
+        num_threads=num_threads,
+        progress=progress,
+        jobs_sizes=jobs_sizes,
+    )
     load_target = find_load_target(platform, endpoint, component)
     if load_target is not None:
         yield make(load_target=load_target)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from hostelry.chaos.call import OK, LoadCall
+from hostelry.chaos.jobs.jobs_ledger import JobsLedger
 from hostelry.chaos.neighbours import NeighbourReport
 
 
@@ -53,7 +54,8 @@ class DrillOutcome:
     `detected_s`: the fault was detected, for example the copy left the routes or a successor was
     started. `back_s`: all processes and copies were as before. `lost`: records and acknowledged
     writes that are missing afterwards. `kept`: what kept running or was replaced, in words.
-    `beside`: the neighbours' calls, where a tenant misbehaved. `missed`: each target that was not
+    `beside`: the neighbours' calls, where a tenant misbehaved. `jobs`: the counts of requests and
+    records that were to outlive the faults. `missed`: each target that was not
     met, `late`: those met too late; the drill passed where there is neither. `not_run`: the reason
     why the drill could not run here.
     """
@@ -62,6 +64,7 @@ class DrillOutcome:
     target: str
     served: ServedCalls | None = None
     beside: NeighbourReport | None = None
+    jobs: JobsLedger | None = None
     detected_s: float | None = None
     back_s: float | None = None
     lost: tuple[str, ...] = ()

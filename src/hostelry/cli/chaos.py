@@ -1,16 +1,23 @@
 """`hostelry chaos list` and `hostelry chaos run`."""
 
+import secrets
 from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 import typer
 
+from hostelry.base.errors import TerminalError
+from hostelry.chaos.jobs.plan import FULL, SHORT, JobsSizes
 from hostelry.chaos.outcome import DrillOutcome
 from hostelry.cli.chaos_text import outcome_lines, table_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 
 DEFAULT_THREADS = 4
+# More notifications would not fit into the files of their topics.
+MAX_REQUESTS, MAX_RECORDS, MAX_KILLS = 20_000, 1_000_000, 100
+JOBS = "jobs"
+MAX_SEED = 1_000_000
 
 chaos = typer.Typer(
     help="Break a running platform on purpose and measure how it recovers.",
@@ -35,7 +42,7 @@ def list_drills() -> None:
 
 
 @chaos.command("run", short_help="Run a drill under load, and print what it measured.")
-def run_drill(
+def run_drill(  # noqa: PLR0913 - each is an option of the command
     name: Annotated[str, typer.Argument(help="A drill of `hostelry chaos list`, or everything.")],
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -50,6 +57,20 @@ def run_drill(
         str | None,
         typer.Option(help="Invoke this component. Default: the first one with a ready copy."),
     ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option(min=10, max=MAX_REQUESTS, help="jobs: asynchronous requests. Default 10000."),
+    ] = None,
+    records: Annotated[
+        int | None,
+        typer.Option(min=100, max=MAX_RECORDS, help="jobs: records of the batch. Default 100000."),
+    ] = None,
+    kills: Annotated[
+        int | None, typer.Option(min=0, max=MAX_KILLS, help="jobs: processes killed. Default 20.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="jobs: repeats the work and kills of a run that printed it.")
+    ] = None,
 ) -> None:
     """Run a drill on the running platform of a home, under load, and print what it measured.
 
@@ -60,21 +81,27 @@ def run_drill(
     Example: hostelry chaos run copy-kill
 
     Example: hostelry chaos run everything --load 8 --json
+
+    Example: hostelry chaos run jobs --requests 1000 --records 10000 --seed 7
     """
     from hostelry.chaos.catalogue import chosen
     from hostelry.chaos.context import drill_context
     from hostelry.chaos.observer import PlatformObserver
 
+    if name != JOBS and {requests, records, kills, seed} != {None}:
+        raise TerminalError("--requests, --records, --kills and --seed are options of jobs")
     at = home_at(home)
     config, credentials = settled(at)
     drills = chosen(name)
     platform = PlatformObserver(home=at, config=config, credentials=credentials)
 
+    sizes = jobs_sizes(name, requests, records, kills, seed)
+
     def say(line: str) -> None:
         typer.echo(line, err=True)
 
     outcomes: list[DrillOutcome] = []
-    with drill_context(platform, endpoint, component, load, say) as context:
+    with drill_context(platform, endpoint, component, load, say, sizes) as context:
         say(f"load: {load} clients on {context.load_target}")
         for drill in drills:
             outcomes.append(drill.outcome(context))
@@ -83,6 +110,19 @@ def run_drill(
     show(outcomes, as_json=as_json)
     if not all(it.passed for it in outcomes):
         raise typer.Exit(1)
+
+
+def jobs_sizes(
+    name: str, requests: int | None, records: int | None, kills: int | None, seed: int | None
+) -> JobsSizes:
+    """Sizes of the drill `jobs`: by itself the full ones, among all others the short ones."""
+    full = FULL if name == JOBS else SHORT
+    return JobsSizes(
+        num_requests=full.num_requests if requests is None else requests,
+        num_records=full.num_records if records is None else records,
+        num_kills=full.num_kills if kills is None else kills,
+        seed=secrets.randbelow(MAX_SEED) if seed is None else seed,
+    )
 
 
 def show(outcomes: Sequence[DrillOutcome], *, as_json: bool) -> None:

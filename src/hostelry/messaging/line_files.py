@@ -25,9 +25,10 @@ class LineFiles:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / name
         self._make_room(path)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
-            file.write(line_of(text))
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, 0o600), "a+b") as file:
+            # A kill between two pages of a line leaves a part, to which nothing may be joined.
+            file.write(b"\n" * _is_cut_off(file.fileno()) + line_of(text))
             file.flush()
             os.fsync(file.fileno())
 
@@ -45,6 +46,12 @@ class LineFiles:
             if older.exists():
                 older.replace(path.with_name(f"{path.name}.{number + 1}"))
         path.replace(path.with_name(f"{path.name}.1"))
+
+
+def _is_cut_off(descriptor: int) -> bool:
+    """Whether the file's last line has no end."""
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
 def is_file_name(name: str) -> bool:

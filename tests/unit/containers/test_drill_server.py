@@ -1,5 +1,6 @@
 """The drill server takes from its machine what a request asks for, and no more."""
 
+import hashlib
 import json
 import os
 import signal
@@ -44,6 +45,20 @@ def test_it_writes_as_many_bytes_as_asked(
 ) -> None:
     asked(server[1], write_bytes=5_000_000)
     assert [it.stat().st_size for it in tmp_path.iterdir()] == [5_000_000]
+
+
+def test_it_answers_a_text_with_its_digest_and_refuses_for_the_reason_that_it_is_given(
+    server: tuple["subprocess.Popen[bytes]", str],
+) -> None:
+    url = server[1]
+    answers = [
+        httpx.post(url, json=instruction, trust_env=False, verify=False)
+        for instruction in ({"digest": "r7 abc"}, {"refuse": "r8 is refused"})
+    ]
+    assert [(it.status_code, it.text) for it in answers] == [
+        (200, f"{hashlib.sha256(b'r7 abc').hexdigest()} r7 abc"),
+        (400, "r8 is refused"),
+    ]
 
 
 def test_it_starts_as_many_processes_as_asked(

@@ -36,6 +36,12 @@ def test_each_message_is_a_line(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_line_that_a_kill_cut_off_stays_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('"one"\n"tw')
+    LineFiles(tmp_path).append("a.jsonl", "two")
+    assert (tmp_path / "a.jsonl").read_text().splitlines() == ['"one"', '"tw', '"two"']
+
+
 def test_a_full_file_is_renamed_and_the_oldest_removed(tmp_path: Path) -> None:
     files = LineFiles(tmp_path, max_file_bytes=1)
     for number in range(10):

@@ -16,8 +16,11 @@ A request's JSON body:
     {"fork": 100}                        starts that many processes, which sleep; answers how many
     {"write_bytes": 1000000}             writes a file in its working folder and keeps it
     {"hang": true}                       stops itself (SIGSTOP) and answers no more
+    {"digest": "text"}                   answers the text's SHA-256 in hex, a space, the text
+    {"refuse": "reason"}                 answers 400 with the reason
 """
 
+import hashlib
 import json
 import os
 import signal
@@ -65,6 +68,12 @@ class DrillHandler(BaseHTTPRequestHandler):
         if chunks := asked.get("chunks"):
             self._stream(chunks, asked.get("chunk_wait_s", 0.0))
             return
+        if reason := asked.get("refuse"):
+            self._answer(reason.encode(), "text/plain", 400)
+            return
+        if text := asked.get("digest"):
+            self._answer(digest_line(text), "text/plain")
+            return
         time.sleep(asked.get("wait_s", 0.0))
         self._take(asked.get("take_bytes", 0))
         self._write(asked.get("write_bytes", 0))
@@ -103,9 +112,11 @@ class DrillHandler(BaseHTTPRequestHandler):
                 return number
         return num_processes
 
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
+    def _answer(
+        self, body: bytes, content_type: str = "application/json", status: int = 200
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -129,6 +140,11 @@ class DrillServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 256
+
+
+def digest_line(text: str) -> bytes:
+    """The answer to ``digest``."""
+    return f"{hashlib.sha256(text.encode()).hexdigest()} {text}".encode()
 
 
 def crash() -> None:

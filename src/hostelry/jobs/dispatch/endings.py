@@ -13,7 +13,7 @@ from hostelry.jobs.dispatch.measurements import (
     TOTAL_TIME,
     AsyncMeasurements,
 )
-from hostelry.jobs.objects.errors import ObjectError
+from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
 from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
 from hostelry.jobs.queue.protocol import (
     Claim,
@@ -31,12 +31,16 @@ from hostelry.jobs.rules.messages import (
     failure_message,
     success_message,
 )
+from hostelry.jobs.rules.next_step import STORE_PAUSE_S
 
 log = logging.getLogger(__name__)
 
 
 class RequestEnds:
     """Ends requests; each call returns once the end is durable.
+
+    A failed request goes back to its place while the object store is down, until it expires: its
+    client looks for the failure object.
 
     Args:
         queue: has the requests.
@@ -87,7 +91,13 @@ class RequestEnds:
         names: tuple[str, ...],
     ) -> None:
         request = claim.request
-        response = await self._failure_object(request, reason)
+        try:
+            response = await self._failure_object(request, reason)
+        except ObjectStoreDownError as error:
+            now = self._clock.now()
+            later = now + STORE_PAUSE_S
+            await asyncio.to_thread(self._queue.defer, claim, later, str(error), now, False)
+            return
         now = self._clock.now()
         message = failure_message(request, response, reason, now)
         letter = _notification(claim, request.error_topic_arn, message)
@@ -96,13 +106,19 @@ class RequestEnds:
             self._count(request, variant_name, names, now)
 
     async def _failure_object(self, request: AsyncRequest, reason: str) -> Response:
-        """The failure object; without a location where it cannot be written."""
+        """The failure object; without a location where it cannot be written.
+
+        Raises ObjectStoreDownError where it may be written later, before the request expires.
+        """
         body = reason.encode()
         settings = OutputSettings(content_type=FAILURE_CONTENT_TYPE, kms_key_id=request.kms_key_id)
         try:
             if request.failure_uri:
                 await self._store.put(request.failure_uri, body, settings)
         except ObjectError as error:
+            is_down = isinstance(error, ObjectStoreDownError)
+            if is_down and self._clock.now() < request.expires_at:
+                raise
             log.warning("the failure of request %s is in no object: %s", request.id, error)
             return Response(location="", content_type=None, body=body)
         return Response(location=request.failure_uri, content_type=FAILURE_CONTENT_TYPE, body=body)

@@ -25,6 +25,7 @@ class RunningRequests:
         self._clock = clock
         self._renewals = LeaseRenewals(queue, clock)
         self._tasks: dict[asyncio.Task[None], Claim] = {}
+        self._lost: set[tuple[str, int]] = set()  # at the last renewal
 
     @property
     def num_running(self) -> int:
@@ -38,15 +39,19 @@ class RunningRequests:
         task.add_done_callback(lambda it: self._tasks.pop(it, None))
 
     async def renew(self) -> None:
-        """Extend every lease; a task whose claim was lost ends."""
+        """Extend every lease; a task whose claim is lost for the second time ends.
+
+        At the first time it may be the task itself that has just ended its request.
+        """
         claims = list(self._tasks.values())
         if not claims:
             return
         kept = await self._renewals.renewed(claims)
         held = {(it.request.id, it.fence) for it in kept}
-        lost = [it for it in claims if (it.request.id, it.fence) not in held]
+        lost = {(it.request.id, it.fence) for it in claims} - held
+        twice, self._lost = lost & self._lost, lost
         for task, claim in list(self._tasks.items()):
-            if claim in lost:
+            if (claim.request.id, claim.fence) in twice:
                 log.warning("the lease of request %s was lost; it is given up", claim.request.id)
                 task.cancel()
 

@@ -3,7 +3,7 @@
 trouble                                                  counts  next
 ------------------------------------------------------   ------  ----------------------------------
 no copy takes the request                                no      wait, until it expires
-the object store is down, for input or output            no      wait, until it expires
+the object store is down, for any of its objects         no      wait, until it expires
 the jobs process ends                                    no      at once, by its successor
 the model answers 5xx or 429, breaks off, times out      yes     again, after a pause; else Failed
 the output cannot be written (no bucket, no permission)  yes     again, after a pause; else Failed

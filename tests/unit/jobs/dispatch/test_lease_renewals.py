@@ -2,16 +2,13 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.unit.jobs.dispatch.claims import SCOPE, claimed
 
 from hostelry.base.clock import ManualClock
-from hostelry.domain.async_request import AsyncRequest
-from hostelry.domain.scope import Scope
 from hostelry.jobs.dispatch.lease_renewals import LeaseRenewals
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import Claim
 from hostelry.store.errors import StoreUnavailable
-
-SCOPE = Scope("111122223333", "us-west-2")
 
 
 class CountedQueue(MemoryQueue):
@@ -28,25 +25,6 @@ class CountedQueue(MemoryQueue):
         if self.is_broken:
             raise StoreUnavailable("the disk is full")
         return super().renew(claims, now, lease_s)
-
-
-def claimed(queue: MemoryQueue, clock: ManualClock, count: int) -> list[Claim]:
-    now = clock.now()
-    for number in range(count):
-        request = AsyncRequest(
-            id=str(number),
-            inference_id=str(number),
-            scope=SCOPE,
-            endpoint_name="e",
-            body=b"",
-            output_uri="s3://o/k",
-            failure_uri="",
-            accepted_at=now,
-            expires_at=now + 60,
-            timeout_s=1,
-        )
-        queue.submit([request])
-    return queue.claim(SCOPE, "e", "me", count, now, 30)
 
 
 def test_renewals_asked_for_at_once_are_one() -> None:

@@ -1,0 +1,1 @@
+"""The drill of requests and batches that outlive their client: nothing lost, nothing doubled."""

@@ -1,0 +1,59 @@
+"""Failed requests while the object store does not take their failure objects."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.jobs.dispatch.claims import SCOPE, claimed
+
+from hostelry.base.clock import ManualClock
+from hostelry.jobs.dispatch.endings import RequestEnds
+from hostelry.jobs.dispatch.measurements import AsyncMeasurements
+from hostelry.jobs.objects.errors import ObjectDeniedError, ObjectError, ObjectStoreDownError
+from hostelry.jobs.queue.memory import MemoryQueue
+from hostelry.jobs.rules.next_step import STORE_PAUSE_S
+
+
+class BrokenStore:
+    """Refuses objects with `error`, while there is one."""
+
+    def __init__(self, error: ObjectError | None) -> None:
+        self.error = error
+        self.objects: dict[str, bytes] = {}
+
+    async def put(self, uri: str, body: bytes, settings: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.objects[uri] = body
+
+
+@pytest.mark.parametrize(
+    ("error", "waited_s", "waits"),
+    [
+        pytest.param(ObjectStoreDownError("down"), 0.0, True, id="down: it waits for the store"),
+        pytest.param(ObjectStoreDownError("down"), 61.0, False, id="down, and expired: it ends"),
+        pytest.param(ObjectDeniedError("denied"), 0.0, False, id="never to be written: it ends"),
+        pytest.param(None, 0.0, False, id="written: it ends"),
+    ],
+)
+def test_a_failed_request_ends_with_its_failure_object_where_that_can_be_had(
+    error: ObjectError | None, waited_s: float, waits: bool
+) -> None:
+    queue, clock, store = MemoryQueue(), ManualClock(), BrokenStore(error)
+    (claim,) = claimed(queue, clock, 1)
+    claim = replace(claim, request=replace(claim.request, failure_uri="s3://o/k-error.out"))
+    measurements: Any = AsyncMeasurements()
+    any_store: Any = store
+    ends = RequestEnds(queue, any_store, measurements, clock, lambda: None)
+
+    async def scenario() -> None:
+        await clock.sleep(waited_s)
+        await ends.failed(claim, "v", "the model refused it")
+
+    asyncio.run(scenario())
+    assert bool(queue.backlog()) is waits
+    if waits:
+        later = clock.now() + STORE_PAUSE_S
+        (again,) = queue.claim(SCOPE, "e", "me", 1, later, 30)
+        assert (again.attempt, again.fence) == (1, 2)
