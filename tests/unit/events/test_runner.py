@@ -8,7 +8,7 @@ import pytest
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
-from hostelry.domain.event_rule import EventCall
+from hostelry.domain.event_rule import MAX_AGE_S, MAX_RETRIES, EventCall
 from hostelry.domain.scope import Scope
 from hostelry.events import call_rows
 from hostelry.events.call_rows import CallRows, TooManyCallsError
@@ -23,10 +23,18 @@ DOWN = ServiceError("ServiceUnavailable", "later", 503)
 IN_USE = ServiceError("ResourceInUse", "it is there", 400)
 
 
-def call_of(id: str = "1", **given: int) -> EventCall:
-    scope = Scope("1", "r")
+def call_of(
+    id: str = "1", max_age_s: float = MAX_AGE_S, max_retries: int = MAX_RETRIES
+) -> EventCall:
     return EventCall(
-        id=id, scope=scope, source="r", target_arn=CREATE_JOB, text="{}", event_at=NOW, **given
+        id=id,
+        scope=Scope("1", "r"),
+        source="r",
+        target_arn=CREATE_JOB,
+        text="{}",
+        event_at=NOW,
+        max_age_s=max_age_s,
+        max_retries=max_retries,
     )
 
 
