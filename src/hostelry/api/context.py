@@ -10,6 +10,7 @@ from hostelry.base.root_key import RootKey
 from hostelry.domain.instance_type import InstanceType
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
+from hostelry.events.call_rows import CallRows
 from hostelry.logs.errors import LogsUnavailable
 from hostelry.logs.store import LogStore
 from hostelry.messaging.services import Messaging
@@ -35,7 +36,9 @@ class CallContext:
     the store of metrics; `pace` divides AWS's waits of minutes. `instance_types` are those with a
     declared shape. `root_key` seals key material. `log_store` is None where a call cannot concern
     logs. With `checks_roles` models need a role that is there. `messaging` serves topics and
-    queues; where `may_wait`, a long poll may raise NotYetError.
+    queues; where `may_wait`, a long poll may raise NotYetError. `calls` keeps what events ask for;
+    `chain_length` is that of the event that asks for this call. `foreign_s3` is the address of an
+    object store that is not the platform's own; empty for its own.
     """
 
     scope: Scope
@@ -54,6 +57,9 @@ class CallContext:
     checks_roles: bool = False
     messaging: Messaging | None = None
     may_wait: bool = False
+    calls: CallRows | None = None
+    chain_length: int = 0
+    foreign_s3: str = ""
 
     @property
     def logs(self) -> LogStore:
@@ -68,6 +74,13 @@ class CallContext:
         if self.messaging is None:
             raise ServiceError("ServiceUnavailable", "Messages are not served here.", 503)
         return self.messaging
+
+    @property
+    def event_calls(self) -> CallRows:
+        """`calls`; raises ServiceError 503 where this process has none."""
+        if self.calls is None:
+            raise ServiceError("ServiceUnavailable", "Events are not served here.", 503)
+        return self.calls
 
 
 class NotYetError(HostelryError):

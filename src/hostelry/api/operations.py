@@ -20,6 +20,7 @@ from hostelry.api.cloudwatch import refused as cloudwatch
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.ec2 import operations as ec2
 from hostelry.api.ecr import operations as ecr
+from hostelry.api.events import operations as events
 from hostelry.api.iam import operations as iam
 from hostelry.api.kms import operations as kms
 from hostelry.api.logs import operations as logs
@@ -135,6 +136,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **of_service("kms", kms.OPERATIONS),
     **of_service("sts", sts.OPERATIONS),
     **of_service("iam", iam.OPERATIONS),
+    **of_service("events", events.OPERATIONS),
     **of_service("scheduler", scheduler.OPERATIONS),
     **of_service("secretsmanager", secretsmanager.OPERATIONS),
     **of_service("ec2", ec2.OPERATIONS),
@@ -160,6 +162,7 @@ OF_MESSAGES = frozenset(
     {
         ("sns", "Publish"),
         ("sns", "PublishBatch"),
+        ("events", "PutEvents"),
         *(("sqs", it) for it in sqs.OPERATIONS if "Message" in it),
     }
 )

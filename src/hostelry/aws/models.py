@@ -17,6 +17,7 @@ TARGETS: Mapping[str, str] = MappingProxyType(
         "TrentService": "kms",
         "AmazonEC2ContainerRegistry_V20150921": "ecr",
         "secretsmanager": "secretsmanager",
+        "AWSEvents": "events",
     }
 )
 """Target prefix (of X-Amz-Target and of Smithy paths) -> service."""

@@ -138,7 +138,8 @@ class TransformJob:
     `max_payload_mb` are None where the request leaves the choice to the container; a
     `max_payload_mb` of 0 is a payload without a limit. `started_at` is when its endpoint first
     served. `unserved_since` is when its last copy ceased to serve. `deadline_at` is when the
-    present non-final status ends whatever happens; None in final ones.
+    present non-final status ends whatever happens; None in final ones. `chain_length` counts it and
+    the jobs before it where an object's event started it (`domain/object_event.py`), else 0.
     """
 
     scope: Scope
@@ -166,6 +167,7 @@ class TransformJob:
     deadline_at: float | None = None
     failure_reason: str | None = None
     progress: TransformProgress = TransformProgress()
+    chain_length: int = 0
     given: Mapping[str, Any]
 
     @property

@@ -10,6 +10,7 @@
     {"exists": true}                   is there at all; false: is not
 
 Every key must pass; of a key's conditions, and of an array's values, one; of `$or`, one branch.
+Event patterns are policies of the scope EventPattern, with the conditions of `events/pattern.py`.
 
 Source: Amazon SNS Developer Guide, "Subscription filter policies" and its constraints.
 """
@@ -18,6 +19,7 @@ import ipaddress
 import itertools
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,9 +28,13 @@ MAX_COMBINATIONS = 150
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 32
 MAX_NUMBER = 1e9
+MAX_PATTERN_NUMBER = 5e9
 OR = "$or"
 BODY_SCOPE = "MessageBody"
 ATTRIBUTE_SCOPE = "MessageAttributes"
+PATTERN_SCOPE = "EventPattern"
+ANY_CASE = "equals-ignore-case"
+STARS = re.compile(r"(?<!\\)\*")
 COMPARISONS = ("=", "<", "<=", ">", ">=")
 
 Policy = Mapping[str, Any]
@@ -49,7 +55,7 @@ def read_policy(text: str, scope: str = ATTRIBUTE_SCOPE) -> Policy:
         raise FilterPolicyError("failed to parse JSON.") from None
     if not isinstance(policy, dict):
         raise FilterPolicyError("Filter policy must be an object")
-    _check_object(policy, scope, 1)
+    check_object(policy, scope)
     leaves = branches_of(policy)
     if any(len(branch) > MAX_KEYS for branch in leaves):
         raise FilterPolicyError(f"Filter policy can not have more than {MAX_KEYS} keys")
@@ -74,6 +80,11 @@ def passes_filter(
             return False
     else:
         content = {name: _attribute_value(*it) for name, it in attributes.items()}
+    return matches(policy, content)
+
+
+def matches(policy: Policy, content: Mapping[str, Any]) -> bool:
+    """Whether content, as JSON has it, passes."""
     return any(
         all(_passes(conditions, _values_at(content, path)) for path, conditions in branch)
         for branch in branches_of(policy)
@@ -96,22 +107,23 @@ def branches_of(policy: Policy) -> Sequence[Sequence[Leaf]]:
     return [list(itertools.chain(*chosen)) for chosen in itertools.product(*factors)]
 
 
-def _check_object(policy: Policy, scope: str, depth: int) -> None:
+def check_object(policy: Policy, scope: str, depth: int = 1) -> None:
+    """Raise FilterPolicyError for an object of a policy that is not valid in `scope`."""
     if depth > MAX_DEPTH:
         raise FilterPolicyError("Filter policy is nested too deeply")
     for key, value in policy.items():
         if key == OR:
             _check_or(value, scope, depth)
         elif isinstance(value, dict):
-            if scope != BODY_SCOPE:
+            if scope == ATTRIBUTE_SCOPE:
                 raise FilterPolicyError(
                     "Filter policy scope MessageAttributes does not support nested filter policy"
                 )
             if not value:
                 raise FilterPolicyError("Empty objects are not allowed")
-            _check_object(value, scope, depth + 1)
+            check_object(value, scope, depth + 1)
         elif isinstance(value, list):
-            _check_conditions(key, value)
+            _check_conditions(key, value, scope)
         else:
             raise FilterPolicyError(f'"{key}" must be an object or an array')
 
@@ -122,26 +134,30 @@ def _check_or(branches: Any, scope: str, depth: int) -> None:
     for branch in branches:
         if not isinstance(branch, dict) or not branch:
             raise FilterPolicyError('"$or" must hold objects that are not empty')
-        _check_object(branch, scope, depth + 1)
+        check_object(branch, scope, depth + 1)
 
 
-def _check_conditions(key: str, conditions: Sequence[Any]) -> None:
+def _check_conditions(key: str, conditions: Sequence[Any], scope: str) -> None:
     if not conditions:
         raise FilterPolicyError("Empty arrays are not allowed")
     for condition in conditions:
         if isinstance(condition, list):
             raise FilterPolicyError("Match value must be String, number, true, false, or null")
         if not isinstance(condition, dict):
-            _check_number(condition)
+            _check_number(condition, scope)
             continue
         if len(condition) != 1:
             raise FilterPolicyError(f'A condition of "{key}" must have exactly one operator')
         ((operator, operand),) = condition.items()
-        _check_operator(operator, operand)
+        _check_operator(operator, operand, scope)
 
 
-def _check_operator(operator: str, operand: Any) -> None:
-    if operator in ("prefix", "suffix", "equals-ignore-case", "cidr"):
+def _check_operator(operator: str, operand: Any, scope: str) -> None:
+    if operator in ("prefix", "suffix", ANY_CASE, "cidr") or (
+        operator == "wildcard" and scope == PATTERN_SCOPE
+    ):
+        if scope == PATTERN_SCOPE and operator in ("prefix", "suffix"):
+            operand = _cased(operand)
         if not isinstance(operand, str):
             raise FilterPolicyError(f"{operator} match pattern must be a string")
         if operator == "cidr" and _network(operand) is None:
@@ -150,28 +166,31 @@ def _check_operator(operator: str, operand: Any) -> None:
         if not isinstance(operand, bool):
             raise FilterPolicyError("exists match pattern must be either true or false.")
     elif operator == "anything-but":
-        _check_anything_but(operand)
+        _check_anything_but(operand, scope)
     elif operator == "numeric":
-        _check_numeric(operand)
+        _check_numeric(operand, scope)
     else:
         raise FilterPolicyError(f"Unrecognized match type {operator}")
 
 
-def _check_anything_but(operand: Any) -> None:
+def _check_anything_but(operand: Any, scope: str) -> None:
     if isinstance(operand, dict):
-        if len(operand) != 1 or next(iter(operand)) not in ("prefix", "suffix"):
+        more = ("wildcard", ANY_CASE) if scope == PATTERN_SCOPE else ()
+        if len(operand) != 1 or next(iter(operand)) not in ("prefix", "suffix", *more):
             raise FilterPolicyError("Unsupported anything-but pattern")
-        if not isinstance(next(iter(operand.values())), str):
+        ((_, text),) = operand.items()
+        several = text if scope == PATTERN_SCOPE and isinstance(text, list) and text else [text]
+        if not all(isinstance(it, str) for it in several):
             raise FilterPolicyError("prefix match pattern must be a string")
         return
     values = operand if isinstance(operand, list) else [operand]
     if not values or any(isinstance(it, dict | list | bool | None) for it in values):
         raise FilterPolicyError("Inside anything-but list, only numbers or strings are supported")
     for value in values:
-        _check_number(value)
+        _check_number(value, scope)
 
 
-def _check_numeric(operand: Any) -> None:
+def _check_numeric(operand: Any, scope: str) -> None:
     if not isinstance(operand, list) or len(operand) not in (2, 4):
         raise FilterPolicyError("Value of numeric must be an array of one or two comparisons")
     for sign, number in zip(operand[::2], operand[1::2], strict=True):
@@ -179,16 +198,22 @@ def _check_numeric(operand: Any) -> None:
             raise FilterPolicyError(f"Unrecognized numeric range operator: {sign}")
         if not _is_number(number):
             raise FilterPolicyError(f"Value of {sign} must be numeric")
-        _check_number(number)
+        _check_number(number, scope)
     if len(operand) == 4:
         low, high = operand[0], operand[2]
         if not (low in (">", ">=") and high in ("<", "<=") and operand[1] < operand[3]):
             raise FilterPolicyError("Bottom must be less than top")
 
 
-def _check_number(value: Any) -> None:
-    if _is_number(value) and not abs(value) <= MAX_NUMBER:
-        raise FilterPolicyError("Value must be between -1.0E9 and 1.0E9, inclusive")
+def _check_number(value: Any, scope: str) -> None:
+    most, text = (MAX_PATTERN_NUMBER, "5") if scope == PATTERN_SCOPE else (MAX_NUMBER, "1")
+    if _is_number(value) and not abs(value) <= most:
+        raise FilterPolicyError(f"Value must be between -{text}.0E9 and {text}.0E9, inclusive")
+
+
+def _cased(operand: Any) -> Any:
+    """The text of a prefix or suffix that is given as {"equals-ignore-case": text}."""
+    return operand.get(ANY_CASE) if isinstance(operand, dict) and len(operand) == 1 else operand
 
 
 def _is_number(value: Any) -> bool:
@@ -245,7 +270,8 @@ def _equals(wanted: Any, value: Any) -> bool:
 def _is_excluded(operand: Any, value: Any) -> bool:
     if isinstance(operand, dict):
         ((operator, text),) = operand.items()
-        return _is_met(operator, text, value)
+        several = text if isinstance(text, list) else [text]
+        return any(_is_met(operator, it, value) for it in several)
     return any(_equals(it, value) for it in (operand if isinstance(operand, list) else [operand]))
 
 
@@ -254,10 +280,13 @@ def _is_met(operator: str, operand: Any, value: Any) -> bool:
         return _is_number(value) and _is_in_range(operand, value)
     if not isinstance(value, str):
         return False
-    if operator == "prefix":
-        return value.startswith(operand)
-    if operator == "suffix":
-        return value.endswith(operand)
+    if operator in ("prefix", "suffix"):
+        text, end = (value, operand)
+        if isinstance(operand, dict):
+            text, end = value.lower(), operand[ANY_CASE].lower()
+        return bool(text.startswith(end) if operator == "prefix" else text.endswith(end))
+    if operator == "wildcard":
+        return _has_form(operand, value)
     if operator == "cidr":
         network = _network(operand)
         try:
@@ -265,6 +294,22 @@ def _is_met(operator: str, operand: Any, value: Any) -> bool:
         except ValueError:
             return False
     return value.lower() == str(operand).lower()
+
+
+def _has_form(form: str, value: str) -> bool:
+    """Whether `value` has the form, in which `*`, with no backslash before it, is any text."""
+    first, *others = (it.replace("\\*", "*") for it in STARS.split(form))
+    if not others:
+        return value == first
+    if not (value.startswith(first) and value.endswith(others[-1])):
+        return False
+    at, end = len(first), len(value) - len(others[-1])
+    for text in others[:-1]:  # each as early as it can be: no choice is ever taken back
+        found = value.find(text, at, end)
+        if found < 0:
+            return False
+        at = found + len(text)
+    return at <= end
 
 
 def _is_in_range(comparisons: Sequence[Any], value: float) -> bool:

@@ -1,4 +1,4 @@
-"""The file of messages: SQLite, in WAL mode with every commit synced.
+"""The file of messages, and of calls that events ask for: SQLite, every commit synced (WAL).
 
 It stands apart from the store: messages come and go often, and no reconciler watches them.
 """
@@ -25,6 +25,11 @@ CREATE TABLE IF NOT EXISTS delivery (
   body TEXT NOT NULL, headers TEXT NOT NULL, accepted_at REAL NOT NULL, attempts INTEGER NOT NULL,
   next_at REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS delivery_next ON delivery (subscription, next_at);
+CREATE TABLE IF NOT EXISTS event_call (
+  id TEXT PRIMARY KEY, body TEXT NOT NULL, attempts INTEGER NOT NULL, begun INTEGER NOT NULL,
+  next_at REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS event_call_next ON event_call (next_at);
+CREATE TABLE IF NOT EXISTS event_seen (id TEXT PRIMARY KEY, at REAL NOT NULL);
 """
 RETRYABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR})
 

@@ -1,4 +1,4 @@
-"""Targets of schedules: which operation an ARN names, and what it is called with. PURE.
+"""Targets of schedules and rules: which operation an ARN names, and what it is called with. PURE.
 
 target ARN                                           operation
 ---------------------------------------------------  ------------------------------------------
@@ -68,6 +68,16 @@ class TargetCall:
     params: Mapping[str, Any]
 
 
+def check_arn(arn: str) -> bool:
+    """Whether a target is an operation, not a topic or queue; raises TargetError for another."""
+    universal = _UNIVERSAL.fullmatch(arn)
+    if universal is not None:
+        _universal(arn, universal[1], universal[2])
+    elif _PLACE.fullmatch(arn) is None:
+        raise _unknown(arn)
+    return universal is not None
+
+
 def call_of(arn: str, text: str | None, gateway_url: str) -> TargetCall:
     """The call of a target with this input; raises TargetError."""
     universal, place = _UNIVERSAL.fullmatch(arn), _PLACE.fullmatch(arn)
@@ -75,11 +85,7 @@ def call_of(arn: str, text: str | None, gateway_url: str) -> TargetCall:
         service, operation = _universal(arn, universal[1], universal[2])
         return TargetCall(service=service, operation=operation, params=_params(text))
     if place is None:
-        raise TargetError(
-            f"Provided target {arn:.200} is not supported: it is neither"
-            f" arn:aws:scheduler:::aws-sdk:SERVICE:OPERATION, with SERVICE one of"
-            f" {', '.join(sorted(CALLABLE))}, nor the ARN of a topic or a queue."
-        )
+        raise _unknown(arn)
     service, _, account, name = place.groups()
     message = text or ""
     if service == "sns":
@@ -105,6 +111,14 @@ def filled(schedule: EventSchedule, execution: ScheduledExecution) -> str | None
     for name, value in attributes.items():
         text = text.replace(f"<aws.scheduler.{name}>", value)
     return text
+
+
+def _unknown(arn: str) -> TargetError:
+    return TargetError(
+        f"Provided target {arn:.200} is not supported: it is neither"
+        f" arn:aws:scheduler:::aws-sdk:SERVICE:OPERATION, with SERVICE one of"
+        f" {', '.join(sorted(CALLABLE))}, nor the ARN of a topic or a queue."
+    )
 
 
 def _universal(arn: str, service: str, operation: str) -> tuple[str, str]:

@@ -117,6 +117,8 @@ async def _serve(
                     root_key=RootKey(home.root_key),
                     logs=logs.store,
                     messaging=scaling.messages.services,
+                    calls=scaling.events.rows,
+                    foreign_s3=config.s3_endpoint or "",
                     more_routes=(*scaling.routes, *asynchronous.routes(), *usage.routes()),
                     last_used=scaling.environments.idle_since,
                 )

@@ -37,6 +37,7 @@ from hostelry.base.root_key import RootKey
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
+from hostelry.events.call_rows import CallRows
 from hostelry.fleet.shapes import instance_types
 from hostelry.gateway.handlers.callers import check_service
 from hostelry.logs.store import LogStore
@@ -68,7 +69,8 @@ class ControlDeps:
 
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
     aggregates the load that gateway workers report; `last_used` returns when each environment was
-    last used. Operations get `metrics`, `pace`, `root_key`, `logs` and `messaging`.
+    last used. Operations get `metrics`, `pace`, `root_key`, `logs`, `messaging`, `calls` and
+    `foreign_s3`.
     """
 
     state: State
@@ -86,6 +88,8 @@ class ControlDeps:
     on_keys_issued: Callable[[TemporaryKeys], None] = lambda _: None
     checks_roles: bool = True
     messaging: Messaging | None = None
+    calls: CallRows | None = None
+    foreign_s3: str = ""
     more_routes: tuple[Route, ...] = ()
     last_used: Callable[[], Mapping[str, float]] = dict
 
@@ -245,6 +249,8 @@ class InternalApi:
             checks_roles=deps.checks_roles,
             messaging=deps.messaging,
             may_wait=may_wait,
+            calls=deps.calls,
+            foreign_s3=deps.foreign_s3,
         )
 
 

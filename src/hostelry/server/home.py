@@ -194,6 +194,11 @@ class Home:
         return self.run / "up.lock"
 
     @property
+    def object_events(self) -> Path:
+        """The SQLite file of the S3 port: notification configurations, and events to report."""
+        return self.root / "object-events.db"
+
+    @property
     def jobs(self) -> Path:
         """The SQLite file of asynchronous requests and batches."""
         return self.root / "jobs.db"

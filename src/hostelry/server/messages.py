@@ -42,8 +42,8 @@ class MessageServer:
     ) -> None:
         self._state = state
         self._clock = clock
-        self._file = MessageFile(home.messages)
-        deliveries, arrivals = Deliveries(self._file), Arrivals()
+        self.file = MessageFile(home.messages)
+        deliveries, arrivals = Deliveries(self.file), Arrivals()
         counts = TopicMetrics(metrics, clock)
         self._poster = GuardedPoster(
             lambda address: addresses.present().refusal(address),
@@ -63,7 +63,7 @@ class MessageServer:
             )
         )
         self.services = Messaging(
-            queues=QueueMessages(self._file),
+            queues=QueueMessages(self.file),
             topics=TopicPublisher(
                 state, deliveries, arrivals, counts, clock, config.gateway_url, self._loop.wake
             ),
@@ -98,7 +98,7 @@ class MessageServer:
 
     def close(self) -> None:
         """Close the file of messages."""
-        self._file.close()
+        self.file.close()
 
 
 def own_ports(home: Home, config: UpConfig) -> frozenset[int]:

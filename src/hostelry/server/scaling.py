@@ -34,6 +34,7 @@ from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.publisher import Publisher
+from hostelry.server.events import EventServer
 from hostelry.server.exposition import Exposition
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.messages import MessageServer
@@ -120,6 +121,15 @@ class Scaling:
         self._schedules = schedule_runner(
             state, clock, self.metrics, self.messages.services, self._context_of
         )
+        self.events = EventServer(
+            state,
+            clock,
+            self.metrics,
+            self.messages.services,
+            self.messages.file,
+            self._context_of,
+        )
+        self.routes = (*self.routes, *self.events.routes())
 
     async def run(self) -> None:
         """Run every task until cancelled."""
@@ -158,6 +168,7 @@ class Scaling:
             "watching for sudden load": self._respond,
             "recording the history of targets": self._record_history,
             "delivering messages": self.messages.deliver,
+            "making calls of events": self.events.run,
             "removing old messages": self.messages.sweep,
         }
 

@@ -14,6 +14,7 @@ from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.dashboard import Dashboard
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
+from hostelry.domain.event_rule import EventRule
 from hostelry.domain.event_schedule import EventSchedule, ScheduleGroup
 from hostelry.domain.instance_profile import InstanceProfile
 from hostelry.domain.kms import KmsAlias, KmsKey
@@ -138,6 +139,7 @@ class State:
     secrets: Records[StoredSecret]
     event_schedules: Records[EventSchedule]
     schedule_groups: Records[ScheduleGroup]
+    event_rules: Records[EventRule]
     transform_jobs: Records[TransformJob]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
@@ -174,5 +176,6 @@ def open_state(store: Store) -> State:
         secrets=Records(store, "secret", StoredSecret, mirror),
         event_schedules=Records(store, "event_schedule", EventSchedule, mirror),
         schedule_groups=Records(store, "schedule_group", ScheduleGroup, mirror),
+        event_rules=Records(store, "event_rule", EventRule, mirror),
         transform_jobs=Records(store, "transform_job", TransformJob, mirror),
     )

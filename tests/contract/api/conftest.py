@@ -31,6 +31,7 @@ from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.model import Container
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
+from hostelry.events.call_rows import CallRows
 from hostelry.fleet.shapes import instance_types
 from hostelry.logs.store import LogStore
 from hostelry.metrics.series.store import MemoryMetrics
@@ -136,6 +137,7 @@ def call_as(
             issue_keys=SEAL.issue,
             checks_roles=True,
             messaging=messages.services,
+            calls=CallRows(messages.file),
         )
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)
@@ -460,6 +462,7 @@ def answer(
             issue_keys=SEAL.issue,
             checks_roles=True,
             messaging=messages.services,
+            calls=CallRows(messages.file),
         )
         call: ApiCall | None = None
         try:

@@ -84,9 +84,15 @@ SCHEDULE = {
         "Input": "{}",
     },
 }
+RULE = {"Name": "there", "EventPattern": '{"source": ["a"]}'}
+RULE_TARGETS = {"Rule": "there", "Targets": [{"Id": "1", "Arn": "arn:aws:sqs:r:123456789012:q"}]}
+EVENT = {"Source": "a", "DetailType": "b", "Detail": "{}"}
 BASES: dict[tuple[str, str], Base] = {
     ("scheduler", "CreateScheduleInput"): ("CreateSchedule", SCHEDULE, ()),
     ("scheduler", "UpdateScheduleInput"): ("UpdateSchedule", {**SCHEDULE, "Name": "there"}, ()),
+    ("events", "PutRuleRequest"): ("PutRule", RULE, ()),
+    ("events", "Target"): ("PutTargets", RULE_TARGETS, ("Targets", 0)),
+    ("events", "PutEventsRequest"): ("PutEvents", {"Entries": [EVENT]}, ()),
     ("scheduler", "Target"): ("CreateSchedule", SCHEDULE, ("Target",)),
     ("sagemaker", "CreateEndpointConfigInput"): ("CreateEndpointConfig", CONFIG, ()),
     ("sagemaker", "ProductionVariant"): ("CreateEndpointConfig", CONFIG, ("ProductionVariants", 0)),
@@ -213,6 +219,7 @@ def there(call: Call) -> None:
     call("CreateTopic", "sns", Name="there")
     call("CreateQueue", "sqs", QueueName="there")
     trust = json.dumps(SCHEDULER_TRUST)
+    call("PutRule", "events", **RULE)
     call("CreateRole", "iam", RoleName="scheduler", AssumeRolePolicyDocument=trust)
     call("CreateSchedule", "scheduler", **{**SCHEDULE, "Name": "there"})
 

@@ -42,6 +42,7 @@ SAMPLES = (
     "arn:aws:sns:us-west-2:111122223333:topic",
     "arn:aws:sqs:us-west-2:111122223333:queue",
     "arn:aws:kms:us-west-2:111122223333:key/1234",
+    "arn:aws:secretsmanager:us-west-2:111122223333:secret:name",
     "arn:aws:scheduler:us-west-2:111122223333:schedule-group/group",
     "arn:aws:application-autoscaling:us-west-2:111122223333:scalable-target/1234abcd56",
     "vendor/model",

@@ -31,6 +31,7 @@ ANY_OPERATION = {
     "sns": "ListTopics",
     "ec2": "DescribeRegions",
     "scheduler": "ListSchedules",
+    "events": "ListRules",
 }
 SPOKEN = [
     (service, protocol)

@@ -43,6 +43,7 @@ def create_transform_job(context: CallContext, params: Params) -> Result:
             "Job name must be unique within an AWS account and region, and a job with this name"
             f" already exists ({job.arn}).",
         )
+    job = replace(job, chain_length=context.chain_length)
     context.state.transform_jobs.put(scope, name, job, expect=None)
     write_tags(context, job.arn, tags)
     return {"TransformJobArn": job.arn}

@@ -10,10 +10,12 @@ import hashlib
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
 from hostelry.aws.s3_signing import OwnKey, object_target, signed_request_head
+from hostelry.domain.object_event import CHAIN_HEADER
 from hostelry.gateway.http.reply import Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError, refusal_of
@@ -40,6 +42,7 @@ class OutputSettings:
 
     content_type: str | None = None
     kms_key_id: str | None = None
+    chain_length: int = 0
 
     @property
     def headers(self) -> dict[str, str]:
@@ -48,7 +51,12 @@ class OutputSettings:
         if self.kms_key_id is not None:
             found["X-Amz-Server-Side-Encryption"] = KMS
             found["X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"] = self.kms_key_id
-        return found
+        return {**found, **self.chain}
+
+    @property
+    def chain(self) -> dict[str, str]:
+        """The header that bounds the jobs which outputs of jobs start."""
+        return {CHAIN_HEADER: str(self.chain_length)} if self.chain_length else {}
 
 
 def split_object_uri(uri: str) -> tuple[str, str]:
@@ -153,7 +161,7 @@ class ObjectStore:
         found = UPLOAD_ID.search(answer)
         if found is None:
             raise ObjectError(f"writing {uri}: the object store gave no upload id")
-        return PartedUpload(self, uri, found.group(1).decode())
+        return PartedUpload(self, uri, found.group(1).decode(), settings.chain)
 
     async def list_page(self, bucket: str, prefix: str, after: str | None) -> ListedPage:
         """A page of the objects below `prefix`; `after` is the page's before it. ObjectError."""
@@ -166,10 +174,15 @@ class ObjectStore:
         return read_page(answer, what)
 
     async def call(
-        self, method: str, uri: str, query: Sequence[tuple[str, str]], body: bytes
+        self,
+        method: str,
+        uri: str,
+        query: Sequence[tuple[str, str]],
+        body: bytes,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[Mapping[str, str], bytes]:
         """Headers and body of the answer to one call of an upload; raises ObjectError."""
-        return await self._call(method, uri, query, {}, body)
+        return await self._call(method, uri, query, headers, body)
 
     async def _check_bucket(self, uri: str) -> None:
         """Raise NoSuchBucketError; a put alone would have the embedded store make the bucket."""
@@ -253,8 +266,11 @@ class ObjectStore:
 class PartedUpload:
     """An object under way in parts; ended by `complete` or `abort`."""
 
-    def __init__(self, store: ObjectStore, uri: str, upload_id: str) -> None:
+    def __init__(
+        self, store: ObjectStore, uri: str, upload_id: str, headers: Mapping[str, str]
+    ) -> None:
         self._store = store
+        self._headers = headers
         self._uri = uri
         self._id = upload_id
         self._etags: list[str] = []
@@ -272,7 +288,8 @@ class PartedUpload:
             for number, etag in enumerate(self._etags, 1)
         )
         body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-        await self._store.call("POST", self._uri, (("uploadId", self._id),), body)
+        query = (("uploadId", self._id),)
+        await self._store.call("POST", self._uri, query, body, self._headers)
 
     async def abort(self) -> None:
         """Drop what was written; raises ObjectError."""

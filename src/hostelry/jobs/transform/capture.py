@@ -28,7 +28,11 @@ async def _write_page(
     found: Sequence[NumberedObject],
     page: int,
 ) -> None:
-    settings = OutputSettings(content_type="application/json", kms_key_id=capture.kms_key_id)
+    settings = OutputSettings(
+        content_type="application/json",
+        kms_key_id=capture.kms_key_id,
+        chain_length=job.chain_length,
+    )
     bucket = found[0].uri.removeprefix("s3://").partition("/")[0]
     read_from, wrote_to = f"s3://{bucket}/", f"{job.output.path.rstrip('/')}/"
     manifests = {

@@ -60,6 +60,7 @@ class ObjectWork:
         settings = OutputSettings(
             content_type=job.output.accept or job.input.content_type,
             kms_key_id=job.output.kms_key_id,
+            chain_length=job.chain_length,
         )
         output = ObjectOutput(self._deps.store, uri, settings)
         stored = await self._deps.store.open(self._object.uri)

@@ -17,6 +17,10 @@ SIGNED_PIECES = "STREAMING-AWS4"
 STATUS_TEXTS = {
     400: "Bad Request",
     403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    411: "Length Required",
+    413: "Content Too Large",
     501: "Not Implemented",
     503: "Service Unavailable",
 }

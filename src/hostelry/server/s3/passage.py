@@ -3,12 +3,10 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 
-import httpx
-
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
-from hostelry.base.clock import SystemClock
+from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
 from hostelry.server.home import Credentials, UpConfig
 from hostelry.server.s3.admission import (
@@ -24,6 +22,7 @@ from hostelry.server.s3.admission import (
 from hostelry.server.s3.head import Head, parse_head, write_head
 from hostelry.server.s3.keys import KmsKeys
 from hostelry.server.s3.signing import signed_head
+from hostelry.server.s3.store_client import StoreClient
 
 Passes = Callable[[Head], Awaitable[bytes]]
 # S3 allows clients a clock that is this wrong.
@@ -32,6 +31,7 @@ MAX_SKEW_S = 900.0
 REFUSED: Mapping[str, tuple[int, str]] = {
     "ExpiredTokenException": (400, "ExpiredToken"),
     "UnrecognizedClientException": (403, "InvalidAccessKeyId"),
+    "MissingAuthenticationTokenException": (403, "AccessDenied"),
 }
 MISMATCH = (403, "SignatureDoesNotMatch")
 DEFAULT_RULE = re.compile(
@@ -40,14 +40,12 @@ DEFAULT_RULE = re.compile(
 
 
 class Passage:
-    """Decides how requests reach the store at `store_url`."""
+    """Decides how requests reach `store`."""
 
-    def __init__(self, config: UpConfig, credentials: Credentials, store_url: str) -> None:
-        self._own = OwnKey(
-            access_key_id=credentials.access_key_id,
-            secret_access_key=credentials.secret_access_key,
-            region=credentials.region,
-        )
+    def __init__(
+        self, config: UpConfig, credentials: Credentials, store: StoreClient, clock: Clock
+    ) -> None:
+        self._own = own_key(credentials)
         secret = Secret(
             secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
         )
@@ -55,9 +53,8 @@ class Passage:
         seal = TokenSeal(credentials.internal_key)
         self._verifier = Verifier(known.get, MAX_SKEW_S, seal, is_s3=True)
         self._keys = KmsKeys(config, credentials)
-        self._clock = SystemClock()
-        self._store_url = store_url
-        self._store = httpx.AsyncClient(timeout=30.0, trust_env=False)
+        self._clock = clock
+        self._store = store
 
     async def passed(self, head: Head) -> bytes:
         """The head's bytes for the store; raises S3Refusal for what is answered here."""
@@ -71,6 +68,13 @@ class Passage:
             return head.raw
         check_can_sign(head)
         return signed_head(head, self._own, self._clock.now(), added)
+
+    def check_signed(self, head: Head) -> None:
+        """Raise S3Refusal where the client's signature does not hold."""
+        try:
+            self._verifier.verify_head(head.request, self._clock.now())
+        except ServiceError as error:
+            raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
 
     def _holds(self, head: Head, wants: Wants) -> bool:
         """Whether the client's signature holds; raises S3Refusal where temporary keys do not."""
@@ -94,16 +98,20 @@ class Passage:
     async def _bucket_key(self, head: Head) -> str:
         """The KMS key of the default encryption of the request's bucket; empty without one."""
         bucket = head.request.path.lstrip("/").partition("/")[0]
-        host = self._store_url.removeprefix("http://")
-        target = f"/{bucket}?encryption="
-        asked = Head(raw=b"", method="GET", target=target, headers=(("Host", host),))
-        signed = parse_head(signed_head(asked, self._own, self._clock.now(), {}))
-        try:
-            answer = await self._store.get(self._store_url + target, headers=list(signed.headers))
-        except httpx.HTTPError:
+        answer = await self._store.ask("GET", f"/{bucket}?encryption=")
+        if answer is None or answer.status_code != 200:
             return ""  # the store answers the request itself
-        found = DEFAULT_RULE.search(answer.text) if answer.status_code == 200 else None
+        found = DEFAULT_RULE.search(answer.text)
         return (found.group(1) or DEFAULT_KEY) if found else ""
+
+
+def own_key(credentials: Credentials) -> OwnKey:
+    """The keys that the store knows."""
+    return OwnKey(
+        access_key_id=credentials.access_key_id,
+        secret_access_key=credentials.secret_access_key,
+        region=credentials.region,
+    )
 
 
 def closing(head: Head) -> Head:

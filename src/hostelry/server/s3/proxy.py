@@ -8,6 +8,9 @@ kinds are changed, and signed again with the store's own key once the client's s
 - one signed with temporary keys, which the store does not know.
 
 A key that cannot be used is refused here in S3's words: the store would answer 500.
+
+Notification configurations of buckets are answered here (`watch.py`). The answer to a write into a
+bucket that has one is held until its event is on disk (`object_events.py`).
 Run as ``python -m hostelry.server.s3.proxy --home DIR --target PORT``.
 """
 
@@ -17,17 +20,26 @@ import contextlib
 import sys
 from pathlib import Path
 
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
 from hostelry.base.ids import new_request_id
+from hostelry.base.recurring import run_again
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Home, load_config, load_credentials
 from hostelry.server.s3.admission import S3Refusal, error_answer
+from hostelry.server.s3.answers import CHUNK_BYTES, Answers, PassedRequest
+from hostelry.server.s3.event_file import EventFile
 from hostelry.server.s3.head import END, MAX_HEAD_BYTES, Head, MalformedHeadError, parse_head
-from hostelry.server.s3.passage import Passage, Passes
+from hostelry.server.s3.object_events import EventSender, control_reporter
+from hostelry.server.s3.passage import Passage, Passes, own_key
+from hostelry.server.s3.store_client import StoreClient
+from hostelry.server.s3.watch import MAX_BODY_BYTES, Watch
+from hostelry.server.s3.writes import is_notification_call
 
-CHUNK_BYTES = 256 * 1024
 TARGET_HOST = "127.0.0.1"
 IDLE_S = 150.0  # longer than the store's own limit, which then decides
 DRAINED_S = 5.0
+RETRY_S = 1.0
 
 
 class Connection:
@@ -38,17 +50,20 @@ class Connection:
         client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         store: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         passes: Passes,
+        watch: Watch | None,
     ) -> None:
         self._reader, self._writer = client
-        self._answers, self._requests = store
+        answers, self._requests = store
+        self._answers = Answers(answers, self._writer)
         self._passes = passes
+        self._watch = watch
 
     async def serve(self) -> None:
         """Pass requests and answers until either side ends."""
         sending = asyncio.create_task(self._pass_requests())
         try:
             # A client may half-close and still read; once the store has ended, so has all.
-            await copy_bytes(self._answers, self._writer)
+            await self._answers.pass_all()
             if sending.done() or not self._requests.is_closing():
                 sending.cancel()
             with contextlib.suppress(asyncio.CancelledError, OSError):
@@ -75,6 +90,9 @@ class Connection:
             if raw is None:
                 return False
             head = parse_head(raw)
+            if self._watch is not None and is_notification_call(head):
+                await self._answer(self._watch, head)
+                return True
             passed = await self._passes(head)
         except MalformedHeadError as error:
             await self._refuse(head, S3Refusal(400, "BadRequest", f"Malformed HTTP: {error}."))
@@ -82,12 +100,34 @@ class Connection:
         except S3Refusal as refusal:
             await self._refuse(head, refusal)
             return False
+        watch = self._watch
+        settle = None if watch is None else watch.settle_of(head, self._source_address())
+        self._answers.note(PassedRequest(head=head, settle=settle))
         self._requests.write(passed)
         if head.body_bytes is None:  # the store reads to the end of a chunked body, and closes
             await copy_bytes(self._reader, self._requests)
             return False
         await copy_exactly(self._reader, self._requests, head.body_bytes)
         return True
+
+    async def _answer(self, watch: Watch, head: Head) -> None:
+        """Answer a call on a notification configuration; raises S3Refusal."""
+        length = head.body_bytes
+        if length is None:
+            raise S3Refusal(411, "MissingContentLength", "The request needs a Content-Length.")
+        if length > MAX_BODY_BYTES:
+            message = f"The configuration is longer than {MAX_BODY_BYTES} bytes."
+            raise S3Refusal(413, "EntityTooLarge", message)
+        await self._answers.all_passed()
+        if head.values.get("expect", "").lower() == "100-continue":
+            self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = await self._reader.readexactly(length)
+        self._writer.write(await watch.answer(head, body))
+        await self._writer.drain()
+
+    def _source_address(self) -> str:
+        peer = self._writer.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
 
     async def _next_head(self) -> bytes | None:
         """The next request's head; None where the client has ended."""
@@ -105,6 +145,9 @@ class Connection:
 
     async def _refuse(self, head: Head | None, refusal: S3Refusal) -> None:
         """Answer in the store's place, take what the client still sends, and end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAINED_S):
+                await self._answers.all_passed()
         has_body = head is None or head.method != "HEAD"
         self._writer.write(error_answer(refusal, new_request_id(), has_body=has_body))
         with contextlib.suppress(OSError, TimeoutError):
@@ -117,7 +160,9 @@ class Connection:
         self._requests.close()
 
 
-async def start_proxy(host: str, port: int, target_port: int, passes: Passes) -> asyncio.Server:
+async def start_proxy(
+    host: str, port: int, target_port: int, passes: Passes, watch: Watch | None = None
+) -> asyncio.Server:
     """Listen on `host`:`port` and pass requests to 127.0.0.1:`target_port`."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -126,7 +171,7 @@ async def start_proxy(host: str, port: int, target_port: int, passes: Passes) ->
         except OSError:
             writer.close()
             return
-        await Connection((reader, writer), store, passes).serve()
+        await Connection((reader, writer), store, passes, watch).serve()
 
     return await asyncio.start_server(connected, host, port, limit=MAX_HEAD_BYTES)
 
@@ -157,16 +202,24 @@ async def copy_exactly(
 
 async def serve(home: Home, target_port: int) -> None:
     """Pass requests until this process is ended, and answer its supervisor."""
-    config = load_config(home)
-    passage = Passage(config, load_credentials(home), f"http://{TARGET_HOST}:{target_port}")
+    config, credentials, clock = load_config(home), load_credentials(home), SystemClock()
+    store = StoreClient(f"http://{TARGET_HOST}:{target_port}", own_key(credentials), clock)
+    passage = Passage(config, credentials, store, clock)
+    file = EventFile(home.object_events)
+    watch = Watch(config, credentials, passage, store, file, clock)
+    sender = EventSender(file, watch.events.noted, clock, control_reporter(config, credentials))
     async with await start_proxy(
-        config.host, config.s3_port, target_port, passage.passed
+        config.host, config.s3_port, target_port, passage.passed, watch
     ) as server:
+        name = "reporting events to control"
+        reporting = asyncio.create_task(run_again(name, sender.run, RETRY_S, clock))
         heartbeats = asyncio.create_task(answer_heartbeats())
         try:
             await server.serve_forever()
         finally:
             heartbeats.cancel()
+            reporting.cancel()
+            file.close()
 
 
 def main() -> None:
@@ -177,7 +230,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         asyncio.run(serve(Home(arguments.home), arguments.target))
-    except OSError as error:
+    except (OSError, TerminalError) as error:
         sys.exit(f"the S3 port cannot be served: {error}")
 
 

@@ -1,0 +1,1 @@
+"""EventBridge: rules on the default bus."""

@@ -1,0 +1,81 @@
+"""EventBridge: rules that match events, and the targets that they call.
+
+Source: PutRule, PutTargets and Target in the EventBridge API reference.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hostelry.domain.scope import Scope
+
+DEFAULT_BUS = "default"
+MAX_AGE_S = 86_400
+MAX_RETRIES = 185
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTarget:
+    """A target of a rule: what it calls, with which input, and what follows a failure.
+
+    At most one of `input` (a constant), `input_path` and `template` is given; without any, the
+    whole event is the input. `given` is the request.
+    """
+
+    id: str
+    arn: str
+    input: str | None = None
+    input_path: str | None = None
+    template: str | None = None
+    template_paths: Mapping[str, str] = field(default_factory=dict)
+    max_age_s: float = MAX_AGE_S  # an event older than this is not tried again
+    max_retries: int = MAX_RETRIES
+    dead_letter_arn: str | None = None
+    given: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRule:
+    """A rule of the default bus; recorded under its name."""
+
+    scope: Scope
+    name: str
+    pattern: str
+    is_enabled: bool = True
+    description: str | None = None
+    role_arn: str | None = None
+    targets: tuple[RuleTarget, ...] = ()
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return rule_arn(self.scope, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCall:
+    """A call that an event asks for: `text` is the input of the target `target_arn`.
+
+    `source` is the rule's name, or the bucket's ARN. `event_at` is in seconds since the epoch.
+    """
+
+    id: str
+    scope: Scope
+    source: str
+    target_arn: str
+    text: str
+    event_at: float
+    max_age_s: float = MAX_AGE_S
+    max_retries: int = MAX_RETRIES
+    dead_letter_arn: str | None = None
+    chain_length: int = 0
+
+
+def rule_arn(scope: Scope, name: str) -> str:
+    """The ARN of a rule."""
+    return f"arn:aws:events:{scope.region}:{scope.account}:rule/{name}"
+
+
+def bus_arn(scope: Scope) -> str:
+    """The ARN of the default bus."""
+    return f"arn:aws:events:{scope.region}:{scope.account}:event-bus/{DEFAULT_BUS}"

@@ -1,0 +1,62 @@
+"""Input of targets: what stands where in an event becomes text."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hostelry.domain.event_rule import EventRule, RuleTarget
+from hostelry.domain.scope import Scope
+from hostelry.events.input_text import filled, input_of, value_at
+
+RULE = EventRule(scope=Scope("1", "r"), name="arrivals", pattern="{}")
+EVENT: dict[str, Any] = {"id": "7", "detail": {"key": 'a"b\\', "n": 5, "tags": ["x", "y"]}}
+
+
+def target(**given: Any) -> RuleTarget:
+    return RuleTarget(id="1", arn="a", given={}, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, EVENT, id="the whole event"),
+        pytest.param({"input": "7"}, 7, id="a constant"),
+        pytest.param({"input_path": "$.detail.tags[1]"}, "y", id="what is at a path"),
+        pytest.param({"input_path": "$.detail['n']"}, 5, id="a quoted name"),
+        pytest.param({"input_path": "$.other"}, None, id="nothing there"),
+        pytest.param(
+            {
+                "template": '{"k": "x-<k>", "n": <n>, "all": <t>}',
+                "template_paths": {"k": "$.detail.key", "n": "$.detail.n", "t": "$.detail.tags"},
+            },
+            {"k": 'x-a"b\\', "n": 5, "all": ["x", "y"]},
+            id="values within quotes and without",
+        ),
+        pytest.param(
+            {"template": '{"k": "<k>", "n": <k>}', "template_paths": {"k": "$.no"}},
+            {"k": "", "n": None},
+            id="values that are not there",
+        ),
+        pytest.param(
+            {"template": '["<aws.events.rule-name>", "<aws.events.event.ingestion-time>"]'},
+            ["arrivals", "1970-01-01T00:00:09Z"],
+            id="predefined values",
+        ),
+        pytest.param(
+            {"template": '[<aws.events.event>, "<aws.events.event.json>"]'},
+            [{"id": "7"}, json.dumps(EVENT, separators=(",", ":"))],
+            id="the event, as JSON and as text",
+        ),
+    ],
+)
+def test_the_input_of_a_target(given: dict[str, Any], expected: Any) -> None:
+    assert json.loads(input_of(RULE, target(**given), EVENT, 9.5)) == expected
+
+
+def test_a_quote_that_is_escaped_ends_no_text() -> None:
+    assert filled('"\\"<a>"', {"a": "b"}) == '"\\"b"'
+
+
+def test_a_path_beyond_what_is_there_finds_nothing() -> None:
+    assert value_at({"a": [1]}, "$.a[3]") is value_at({"a": 1}, "$.a.b")
