@@ -13,6 +13,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.rebinding import foreign_page
 from hostelry.gateway.handlers.metrics import PATH as METRICS_PATH
+from hostelry.gateway.handlers.openai_batches import PATHS as BATCH_PATHS
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import HttpRefusedError
 
@@ -52,6 +53,7 @@ class Dispatcher:
 
     runtime: ApiHandler
     openai: ApiHandler
+    openai_batches: ApiHandler
     control: ApiHandler
     async_runtime: ApiHandler
     metrics: ApiHandler | None = None
@@ -116,6 +118,8 @@ class Dispatcher:
             return self.async_runtime if is_async_path(path) else self.runtime
         if path == METRICS_PATH and self.metrics is not None:
             return self.metrics
+        if path.startswith(BATCH_PATHS):
+            return self.openai_batches
         return self.openai if path.startswith("/v1/") else self.control
 
     @staticmethod

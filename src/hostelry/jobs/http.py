@@ -7,6 +7,7 @@ GET  /internal/jobs?endpoint=&state=&before=&limit=   rows, the newest first, an
 GET  /internal/jobs/ID                 one row, by its id or inference id; 404
 POST /internal/jobs/ID/retry, /drop    204; 409 with the reason
 GET  /internal/health                  200
+/v1/files, /v1/batches                 as `batches/openai_api.py` says
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from hostelry.base.key_guard import INTERNAL_KEY_HEADER, is_shown
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import HttpRefusedError
+from hostelry.jobs.batches.openai_api import OpenAiFilesApi
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows, RequestStateError, RowFilter
 from hostelry.jobs.queue.tables import STATES
@@ -35,6 +37,7 @@ DECODER = msgspec.msgpack.Decoder(AsyncRequest)
 SUBMIT = "/internal/async-requests"
 JOBS = "/internal/jobs"
 HEALTH = "/internal/health"
+OPENAI = "/v1/"
 MAX_ROWS = 1000
 RATE_S = 60.0  # over which the rate of a queue is measured
 
@@ -46,6 +49,7 @@ class JobsApi:
     submissions: Submissions
     queue: DurableQueue
     rows: RequestRows
+    openai: OpenAiFilesApi
     internal_key: str
     clock: Clock
 
@@ -63,7 +67,10 @@ class JobsApi:
             return
         exchange.verified()
         try:
-            exchange.respond(await self._answer(request))
+            if request.path.startswith(OPENAI):
+                await self.openai.serve(exchange)
+            else:
+                exchange.respond(await self._answer(request))
         except ServiceError as error:
             exchange.respond(_text(error.http_status, error.message))
         except RequestStateError as error:
@@ -74,6 +81,8 @@ class JobsApi:
             exchange.respond(_text(500, str(error)))
         except Exception:  # the outermost edge of every request to this process
             log.exception("%s %s failed", request.method, request.path)
+            if exchange.started:
+                return  # the connection is cut
             exchange.respond(_text(500, "an internal error; the log of the jobs process has it"))
 
     @staticmethod

@@ -38,9 +38,11 @@ from hostelry.gateway.control_client import ControlClient, HttpControlClient, No
 from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
 from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.handlers.completions import Completions
 from hostelry.gateway.handlers.control import ControlHandler
 from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.gateway.handlers.openai import OpenAiHandler
+from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
 from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
 from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
@@ -131,7 +133,16 @@ def build_gateway(
             callers, routes, balancers, pending_queue, limits, draw, memory.sessions
         ),
         openai=OpenAiHandler(
-            callers, routes, copies, pending_queue, config.stream_timeout_s, config.max_body_bytes
+            callers,
+            routes,
+            Completions(routes, copies, pending_queue, config.stream_timeout_s),
+            config.max_body_bytes,
+        ),
+        openai_batches=OpenAiBatchHandler(
+            callers=callers,
+            pool=pool,
+            address=config.jobs_url,
+            internal_key=credentials.internal_key,
         ),
         control=ControlHandler(callers, pool, config.control_url, credentials.internal_key),
         async_runtime=AsyncRuntimeHandler(
@@ -155,6 +166,7 @@ def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
         max_body_bytes=config.max_body_bytes,
         max_connections=min(config.max_connections, room),
         max_unverified_bytes=max(config.unproven_bytes, 4 * config.max_body_bytes),
+        streamed_bodies=UPLOADS,
     )
 
 

@@ -204,6 +204,11 @@ class Home:
         return self.root / "jobs.db"
 
     @property
+    def files(self) -> Path:
+        """The files of OpenAI's API: inputs and outputs of batches."""
+        return self.root / "files"
+
+    @property
     def jobs_routes(self) -> Path:
         """The last routes of the process for jobs."""
         return self.root / "jobs-routes.json"

@@ -23,6 +23,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
+from hostelry.gateway.handlers.openai_batches import UPLOADS
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
@@ -41,6 +42,7 @@ from hostelry.jobs.transform.transform_work import TransformWork
 from hostelry.server.gateway import first_to_end, raise_file_limit
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.job_batches import ProcessParts, build_batches
 from hostelry.server.ports import bind
 
 log = logging.getLogger("hostelry.server.jobs")  # it runs as __main__
@@ -69,27 +71,26 @@ async def serve(home: Home) -> None:
     )
     places, meter = work_places(config, credentials), Meter(clock.now)
     asynchronous = AsyncWork(queue, routes, places, meter, clock)
-    copies, platform = UpstreamPool(), UpstreamPool(IDLE_S)
-    transforms = TransformWork(
-        RunDeps(
-            store=ObjectStore(places.s3_url, places.s3_key, platform, clock.now),
-            rows=ObjectRows(queue.file),
-            routes=routes,
-            pool=copies,
-            meter=meter,
-            line=HttpTransformLine(platform, config.control_url, credentials.internal_key),
-            clock=clock,
-        )
+    parts = ProcessParts(
+        file=queue.file,
+        routes=routes,
+        copies=UpstreamPool(),
+        platform=UpstreamPool(IDLE_S),
+        meter=meter,
+        clock=clock,
     )
+    transforms = build_transforms(config, places, parts)
+    batches = build_batches(home, config, credentials, parts)
     submissions = Submissions(queue, asynchronous.submitted)
     api = JobsApi(
         submissions=submissions,
         queue=queue,
         rows=rows,
+        openai=batches.api,
         internal_key=credentials.internal_key,
         clock=clock,
     )
-    limits = HttpLimits(max_body_bytes=1024 * 1024)
+    limits = HttpLimits(max_body_bytes=1024 * 1024, streamed_bodies=UPLOADS)
     server = HttpServer(api.handle, api.refusal_answer, limits, clock, admit=api.admit)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -100,6 +101,7 @@ async def serve(home: Home) -> None:
 
     async def sweep() -> None:
         await asyncio.to_thread(rows.sweep, clock.now())
+        await batches.work.sweep()
 
     work: dict[str, Coroutine[Any, Any, None]] = {
         "keeping requests": submissions.run(),
@@ -108,6 +110,7 @@ async def serve(home: Home) -> None:
         "following routes": routes.follow(),
         **asynchronous.tasks(),
         **transforms.tasks(),
+        **batches.tasks(),
     }
     tasks = {name: loop.create_task(step) for name, step in work.items()}
     cause = await first_to_end(tasks, stopping)
@@ -116,12 +119,28 @@ async def serve(home: Home) -> None:
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     await asynchronous.drain(DRAIN_S)
-    for pool in (polls, copies, platform):
+    for pool in (polls, parts.copies, parts.platform):
         pool.close()
     queue.close()
     heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)
+
+
+def build_transforms(config: UpConfig, places: WorkPlaces, parts: ProcessParts) -> TransformWork:
+    """The transform jobs of this process."""
+    platform, clock = parts.platform, parts.clock
+    return TransformWork(
+        RunDeps(
+            store=ObjectStore(places.s3_url, places.s3_key, platform, clock.now),
+            rows=ObjectRows(parts.file),
+            routes=parts.routes,
+            pool=parts.copies,
+            meter=parts.meter,
+            line=HttpTransformLine(platform, config.control_url, places.internal_key),
+            clock=clock,
+        )
+    )
 
 
 def work_places(config: UpConfig, credentials: Credentials) -> WorkPlaces:

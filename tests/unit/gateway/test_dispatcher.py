@@ -51,7 +51,9 @@ class FailingHandler:
 
 
 def ask(room: FailingHandler, path: str = "/endpoints/e/invocations") -> tuple[Exchange, bytes]:
-    dispatcher = Dispatcher(runtime=room, openai=room, control=room, async_runtime=room)
+    dispatcher = Dispatcher(
+        runtime=room, openai=room, openai_batches=room, control=room, async_runtime=room
+    )
     sink = WrittenAnswer()
     exchange = Exchange(sink, Received(HttpRequest("POST", path), True, True), b"")
     asyncio.run(dispatcher.handle(exchange))

@@ -19,7 +19,7 @@ from hostelry.gateway.http.connection_limits import (
 )
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import HttpLimits, HttpRefusedError, Received, RequestReader
-from hostelry.gateway.http.states import ReadState, ServeState
+from hostelry.gateway.http.states import ReadState, ServeEvent, ServeState
 
 log = logging.getLogger(__name__)
 Handler = Callable[[Exchange], Awaitable[None]]
@@ -113,7 +113,8 @@ class HttpConnection(asyncio.Protocol):
             if reader.state is not before and not (reader.state.in_body and before.in_body):
                 self._phase_since_s = self._now_s()
                 self._seen = (self._phase_since_s, 0)
-            if reader.state.is_held or self.held_bytes or self._state.is_busy:
+            is_streamed = reader.state is ReadState.STREAMED_BODY
+            if not is_streamed and (reader.state.is_held or self.held_bytes or self._state.is_busy):
                 self._wait_for_more(len(data))
         except HttpRefusedError as refusal:
             self._refuse(refusal)
@@ -284,7 +285,12 @@ class HttpConnection(asyncio.Protocol):
             exchange = Exchange(
                 self, item, self._server.common_head, self._server.draining, self._verified
             )
+            if item.body is not None:
+                item.body.attach(self._pause_reading, self._read_on)
             await handler(exchange)
+            if item.body is not None and exchange.finished and not item.body.is_whole:
+                self._linger("answered_early")
+                return
             if self.held_bytes and not self._reader.requests:
                 self._recount()
             if not exchange.finished:
@@ -319,7 +325,11 @@ class HttpConnection(asyncio.Protocol):
         response = self._server.refusal_answer(refusal)
         received = Received(refusal.request or UNREAD, False, True)
         Exchange(self, received, self._server.common_head, False).respond(response)
-        self._state = self._state.next["refusal_sent"]
+        self._linger("refusal_sent")
+
+    def _linger(self, event: ServeEvent) -> None:
+        """Take no more requests, and drop what the client still sends, for a moment."""
+        self._state = self._state.next[event]
         self._phase_since_s = self._now_s()
         self._resume_reading()
         if self._transport.can_write_eof():
@@ -334,6 +344,13 @@ class HttpConnection(asyncio.Protocol):
         if self._read_paused:
             self._read_paused = False
             self._transport.resume_reading()
+
+    def _read_on(self) -> None:
+        """Take more of a streamed body."""
+        if self._reader.wants_continue:
+            self._reader.wants_continue = False
+            self._transport.write(CONTINUE)
+        self._resume_reading()
 
     async def _drained(self) -> None:
         self._room = asyncio.get_running_loop().create_future()

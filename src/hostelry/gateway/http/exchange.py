@@ -45,13 +45,15 @@ class Exchange:
 
     An answer that was `started` and is never finished ends with its connection cut.
     `keep_alive` turns False when the connection cannot carry another request. `verified` is called
-    once it is known who sent the request.
+    once it is known who sent the request. `body` is that of a request which is served while it
+    comes in; None where the request is whole.
     """
 
     __slots__ = (
         "_chunked",
         "_common_head",
         "_sink",
+        "body",
         "finished",
         "keep_alive",
         "request",
@@ -68,6 +70,7 @@ class Exchange:
         verified: Callable[[], None] = lambda: None,
     ) -> None:
         self.request: HttpRequest = received.request
+        self.body = received.body
         self.keep_alive = received.keep_alive and not draining
         self.started = False
         self.finished = False

@@ -6,13 +6,15 @@ here are the ones it leaves to its user: sizes, versions, hosts and transfer cod
 """
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import httptools
 import msgspec
 
 from hostelry.base.errors import HostelryError, ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.gateway.http.request_body import RequestBody
 from hostelry.gateway.http.states import ReadEvent, ReadState
 
 
@@ -23,6 +25,8 @@ class HttpLimits:
     A body must come in at `min_body_bytes_per_s` or faster once `body_grace_s` has passed, and not
     stand still for so long. A client that takes nothing of its answer for `write_stall_s` is cut
     off. `max_unverified_bytes` are those of all requests whose sender is not verified yet.
+    `streamed_bodies` are the paths to which bodies are posted that are served while they come in,
+    each with the most bytes that it takes; they may stand still for `body_stall_s`.
     """
 
     max_head_bytes: int = 64 * 1024
@@ -37,6 +41,8 @@ class HttpLimits:
     max_waiting_requests: int = 64
     max_connections: int = 10_000
     max_unverified_bytes: int = 512 * 1024 * 1024
+    streamed_bodies: Mapping[str, int] = field(default_factory=dict)
+    body_stall_s: float = 30.0
 
 
 SMALL_BYTES = 16 * 1024  # of a request: to take it costs less than to read its head twice
@@ -66,11 +72,12 @@ class HttpRefusedError(HostelryError):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A whole request, and the form of answer that its client can read."""
+    """A request, and the form of answer that its client can read; whole, unless `body` is set."""
 
     request: HttpRequest
     keep_alive: bool
     chunked_answer: bool  # the client's HTTP version knows chunked transfer coding
+    body: RequestBody | None = None  # still comes in
 
 
 def head_refusal(version: str, path: str, names: list[str], headers: dict[str, str]) -> str | None:
@@ -100,6 +107,7 @@ class RequestReader:
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self._refusal: HttpRefusedError | None = None
+        self._stream: RequestBody | None = None
         self._reset()
 
     def feed(self, data: bytes) -> None:
@@ -128,6 +136,8 @@ class RequestReader:
 
     def refuse(self) -> None:
         """Drop the request that is being read; nothing may be fed any more."""
+        if self._stream is not None:
+            self._stream.lost("the request was refused")
         self._reset()
         self.state = self.state.next["refused"]
 
@@ -174,9 +184,22 @@ class RequestReader:
         if reason is not None:
             self._refuse(HttpRefusedError(400, reason))
         announced_bytes = int(self._headers.get("content-length", "0"))
-        if announced_bytes > self._limits.max_body_bytes:
+        is_streamed = self._path in self._limits.streamed_bodies
+        if is_streamed and self._parser.get_method() == b"POST":
+            self._most_bytes = self._limits.streamed_bodies[self._path]
+            self._stream = RequestBody(
+                announced_bytes if "content-length" in self._headers else None,
+                self._limits.body_stall_s,
+            )
+        if announced_bytes > self._most_bytes:
             self._refuse(self._too_long_body())
         self.wants_continue = self._headers.get("expect", "").lower() == "100-continue"
+        if self._stream is not None:
+            self.requests.append(
+                Received(self._request(b""), False, version == "1.1", self._stream)
+            )
+            self.state = self.state.next["streamed"]
+            return
         event: ReadEvent = "head"
         if announced_bytes and not self.wants_continue:
             event = "small_head" if self._head_bytes + announced_bytes <= SMALL_BYTES else "head"
@@ -185,8 +208,11 @@ class RequestReader:
     def on_body(self, part: bytes) -> None:
         """A piece of the body, its transfer coding removed."""
         self.body_bytes += len(part)
-        if self.body_bytes > self._limits.max_body_bytes:
+        if self.body_bytes > self._most_bytes:
             self._refuse(self._too_long_body())
+        if self._stream is not None:
+            self._stream.came(part)
+            return
         parts = self._body
         if parts and len(part) < JOIN_BELOW_BYTES:
             last = parts[-1]
@@ -198,6 +224,11 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         """The request is whole."""
+        if self._stream is not None:
+            self._stream.ended()
+            self._reset()
+            self.state = self.state.next["whole"]
+            return
         parts = self._body
         single = parts[0] if len(parts) == 1 else None
         body = single if isinstance(single, bytes) else b"".join(parts)
@@ -217,9 +248,10 @@ class RequestReader:
         )
 
     def _too_long_body(self) -> HttpRefusedError:
-        limit = self._limits.max_body_bytes
         return HttpRefusedError(
-            413, f"The body is larger than the limit of {limit} bytes.", self._request(b"")
+            413,
+            f"The body is larger than the limit of {self._most_bytes} bytes.",
+            self._request(b""),
         )
 
     def _refuse(self, refusal: HttpRefusedError) -> None:
@@ -237,3 +269,5 @@ class RequestReader:
         self._names: list[str] = []
         self._headers: dict[str, str] = {}
         self._body: list[bytes | bytearray] = []
+        self._stream = None
+        self._most_bytes = self._limits.max_body_bytes

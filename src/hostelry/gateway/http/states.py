@@ -18,8 +18,10 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Literal
 
-ReadEvent = Literal["begun", "small_head", "head", "verified", "unverified", "whole", "refused"]
-ServeEvent = Literal["serve", "answered", "refused", "refusal_sent"]
+ReadEvent = Literal[
+    "begun", "small_head", "head", "streamed", "verified", "unverified", "whole", "refused"
+]
+ServeEvent = Literal["serve", "answered", "answered_early", "refused", "refusal_sent"]
 
 
 class ReadState(Enum):
@@ -34,6 +36,7 @@ class ReadState(Enum):
     BODY = "body, its head not looked at yet"
     UNVERIFIED_BODY = "body, its sender not known"
     VERIFIED_BODY = "body, its sender known by the head"
+    STREAMED_BODY = "body, its request served while it comes in"
     REFUSED = "refused; nothing is read any more"
 
     next: Mapping[ReadEvent, "ReadState"]
@@ -52,7 +55,7 @@ class ServeState(Enum):
     BUSY = "a request is being answered"
     REFUSED = "a refusal is to be sent, after the whole requests before it"
     REFUSED_BUSY = "a refusal is to be sent; a request before it is being answered"
-    LINGERING = "the refusal is sent; what still comes is dropped"
+    LINGERING = "the refusal, or an answer before the body's end, is sent; what comes is dropped"
 
     next: Mapping[ServeEvent, "ServeState"]
     is_busy: bool
@@ -62,7 +65,12 @@ class ServeState(Enum):
 _R, _S = ReadState, ServeState
 READ_TABLE: Mapping[ReadState, Mapping[ReadEvent, ReadState]] = {
     _R.IDLE: {"begun": _R.HEAD, "refused": _R.REFUSED},
-    _R.HEAD: {"small_head": _R.SMALL_BODY, "head": _R.BODY, "refused": _R.REFUSED},
+    _R.HEAD: {
+        "small_head": _R.SMALL_BODY,
+        "head": _R.BODY,
+        "streamed": _R.STREAMED_BODY,
+        "refused": _R.REFUSED,
+    },
     _R.SMALL_BODY: {
         "verified": _R.VERIFIED_BODY,
         "unverified": _R.UNVERIFIED_BODY,
@@ -77,21 +85,28 @@ READ_TABLE: Mapping[ReadState, Mapping[ReadEvent, ReadState]] = {
     },
     _R.UNVERIFIED_BODY: {"whole": _R.IDLE, "refused": _R.REFUSED},
     _R.VERIFIED_BODY: {"whole": _R.IDLE, "refused": _R.REFUSED},
+    _R.STREAMED_BODY: {"whole": _R.IDLE, "refused": _R.REFUSED},
     _R.REFUSED: {},
 }
 SERVE_TABLE: Mapping[ServeState, Mapping[ServeEvent, ServeState]] = {
     _S.FRESH: {"serve": _S.BUSY, "refused": _S.REFUSED},
     _S.WAITING: {"serve": _S.BUSY, "refused": _S.REFUSED},
-    _S.BUSY: {"answered": _S.WAITING, "refused": _S.REFUSED_BUSY},
+    _S.BUSY: {
+        "answered": _S.WAITING,
+        "answered_early": _S.LINGERING,
+        "refused": _S.REFUSED_BUSY,
+    },
     _S.REFUSED: {"serve": _S.REFUSED_BUSY, "refusal_sent": _S.LINGERING},
-    _S.REFUSED_BUSY: {"answered": _S.REFUSED},
+    _S.REFUSED_BUSY: {"answered": _S.REFUSED, "answered_early": _S.LINGERING},
     _S.LINGERING: {},
 }
 # Kept at each state, so that a look-up on the path of a request hashes a constant text only.
 for _read, _read_moves in READ_TABLE.items():
     _read.next = _read_moves
     _read.in_body = "whole" in _read_moves
-    _read.is_held = _read is _R.HEAD or (_read.in_body and _read is not _R.SMALL_BODY)
+    _read.is_held = _read is _R.HEAD or (
+        _read.in_body and _read not in (_R.SMALL_BODY, _R.STREAMED_BODY)
+    )
 for _serve, _serve_moves in SERVE_TABLE.items():
     _serve.next = _serve_moves
     _serve.is_busy = "answered" in _serve_moves

@@ -57,6 +57,11 @@ def payload_settings(job: TransformJob, answer: bytes | None) -> PayloadSettings
     )
 
 
+def reported_concurrency(answer: bytes | None) -> int | None:
+    """The MaxConcurrentTransforms that a container's answer has; None for none."""
+    return _number(_fields(answer), "MaxConcurrentTransforms", MAX_CONCURRENT) or None
+
+
 def _fields(answer: bytes | None) -> Mapping[str, Any]:
     try:
         found = json.loads(answer or b"{}")

@@ -14,14 +14,12 @@ from hostelry.gateway.http.reply import (
     ConnectError,
     DeadlineError,
     TooLargeError,
-    UpstreamError,
 )
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.gateway.metering.meter import Meter
+from hostelry.jobs.copy_parameters import execution_parameters
 from hostelry.jobs.records.errors import RecordError
 
-PARAMETERS_TIMEOUTS = Timeouts(total_s=4.0, connect_s=1.0)
-MAX_PARAMETERS_BYTES = 16 * 1024
 MAX_ANSWER_BYTES = 100 * 1024 * 1024
 MAX_SHOWN_BYTES = 500
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
@@ -56,16 +54,7 @@ class CopyCalls:
 
     async def execution_parameters(self, copy: CopyRoute) -> bytes | None:
         """The container's answer to GET /execution-parameters; None where it has none."""
-        head = b"GET /execution-parameters HTTP/1.1\r\nHost: localhost\r\n" + head_end(copy.key)
-        try:
-            reply = await self._pool.send(copy.address, (head, b""), PARAMETERS_TIMEOUTS)
-            try:
-                body = await reply.body(MAX_PARAMETERS_BYTES)
-            finally:
-                reply.close()
-        except UpstreamError:
-            return None
-        return body if reply.status == 200 else None
+        return await execution_parameters(self._pool, copy)
 
     async def answer(self, copy: CopyRoute, body: bytes, what: str) -> bytes:
         """The copy's answer to a payload, which `what` names.

@@ -3,7 +3,7 @@ from tests.unit.gateway.routes_sample import ELSEWHERE, HERE, OTHER_ACCOUNT, SNA
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import Scope
-from hostelry.gateway.handlers.openai import asked_model
+from hostelry.gateway.handlers.completions import asked_model
 from hostelry.gateway.handlers.openai_model import find_model
 from hostelry.gateway.route_table import RouteTable
 

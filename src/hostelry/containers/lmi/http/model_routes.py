@@ -14,6 +14,7 @@ from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
 from hostelry.containers.lmi.request.fields import shown
 
+MB_IN_FLIGHT = 100  # of a batch job's payloads on a copy
 DELAY_MS, IDLE_S = 100, 60  # DJL's defaults; batching here is continuous, and the worker stays
 
 
@@ -41,12 +42,26 @@ def model_paths(server: LmiServer) -> list[Route]:
         check_asked_model(server.config, request)
         return json_response([await description(server)])
 
+    async def execution_parameters(request: Request) -> Response:
+        return json_response(batch_parameters(server.config.max_batch_size))
+
     return [
         route("/v1/models", Surface.OPENAI, openai_list),
         route("/v1/models/{name:path}", Surface.OPENAI, openai_model),
         route("/models", Surface.FRONT_END, djl_list),
         route("/models/{model}", Surface.FRONT_END, djl_model),
+        route("/execution-parameters", Surface.FRONT_END, execution_parameters),
     ]
+
+
+def batch_parameters(max_batch_size: int) -> dict[str, Any]:
+    """What batch jobs send at once, so that the engine's batch is full: an eighth more waits."""
+    at_once = max_batch_size + max(2, max_batch_size // 8)
+    return {
+        "MaxConcurrentTransforms": at_once,
+        "BatchStrategy": "SINGLE_RECORD",
+        "MaxPayloadInMB": max(1, MB_IN_FLIGHT // at_once),
+    }
 
 
 def openai_cards(server: LmiServer) -> list[dict[str, Any]]:

@@ -1,0 +1,117 @@
+"""Batches of OpenAI's API: files of requests, each sent to the model that it names.
+
+Source: OpenAI API reference, Batch and Files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from hostelry.domain.scope import Scope
+
+
+class BatchStatus(Enum):
+    """`status` of a batch."""
+
+    VALIDATING = "validating"
+    FAILED = "failed"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no other status follows."""
+        return not NEXT[self]
+
+
+_S = BatchStatus
+NEXT: Mapping[BatchStatus, frozenset[BatchStatus]] = {
+    _S.VALIDATING: frozenset({_S.IN_PROGRESS, _S.FAILED, _S.CANCELLING, _S.EXPIRED}),
+    _S.IN_PROGRESS: frozenset({_S.FINALIZING, _S.FAILED, _S.CANCELLING, _S.EXPIRED}),
+    _S.FINALIZING: frozenset({_S.COMPLETED, _S.FAILED}),
+    _S.CANCELLING: frozenset({_S.CANCELLED}),
+    _S.FAILED: frozenset(),
+    _S.COMPLETED: frozenset(),
+    _S.EXPIRED: frozenset(),
+    _S.CANCELLED: frozenset(),
+}
+"""Every status that may follow another."""
+
+
+class StatusOrderError(ValueError):
+    """A batch cannot go from its status to the one that was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineFault:
+    """What is wrong with an input file: at `line`, from 1, or in all."""
+
+    code: str
+    message: str
+    param: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCounts:
+    """The requests of a batch: `completed` were answered with 2xx, `failed` were not."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Those that need no other attempt."""
+        return self.completed + self.failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmBatch:
+    """One batch. Times are seconds since the epoch; `since` has when each status began.
+
+    `output_file_id` and `error_file_id` are the names that its files have, or will have:
+    `has_output` and `has_errors` are set once they can be read. `output_expires_after_s` None keeps
+    them until they are deleted.
+    """
+
+    id: str
+    scope: Scope
+    input_file_id: str
+    endpoint: str
+    completion_window: str
+    created_at: float
+    expires_at: float
+    output_file_id: str
+    error_file_id: str
+    metadata: dict[str, str] | None = None
+    output_expires_after_s: int | None = None
+    status: BatchStatus = BatchStatus.VALIDATING
+    since: dict[str, float] = field(default_factory=dict)
+    counts: RequestCounts = RequestCounts()
+    faults: tuple[LineFault, ...] = ()
+    has_output: bool = False
+    has_errors: bool = False
+
+    def went(self, status: BatchStatus, now: float) -> "LlmBatch":
+        """The batch in `status` from `now`; raises StatusOrderError where that cannot follow."""
+        if status not in NEXT[self.status]:
+            raise StatusOrderError(f"batch {self.id} is {self.status.value}, not {status.value}")
+        return replace(self, status=status, since={**self.since, status.value: now})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file that clients see; `expires_at` None keeps it until it is deleted."""
+
+    id: str
+    scope: Scope
+    filename: str
+    purpose: str
+    num_bytes: int
+    created_at: float
+    expires_at: float | None = None

@@ -1,0 +1,147 @@
+"""A completion request on its way to a copy of the model that it names, after a wait for one."""
+
+import msgspec
+
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
+from hostelry.base.json import decode
+from hostelry.domain.at_zero import AtZero
+from hostelry.domain.scope import Scope
+from hostelry.gateway.balancing.destination import NoCopyError
+from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer
+from hostelry.gateway.handlers.admission import Admitted, admit
+from hostelry.gateway.handlers.invocation_head import (
+    ADAPTER_ALIAS,
+    ADAPTER_IDENTIFIER,
+    post_head,
+    terms,
+)
+from hostelry.gateway.handlers.openai_model import find_model
+from hostelry.gateway.http.reply import ConnectError, DeadlineError, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts
+from hostelry.gateway.metering.meter import Measurement
+from hostelry.gateway.queueing.decisions import NotServedError
+from hostelry.gateway.queueing.pending_queue import PendingQueue
+from hostelry.gateway.route_table import Destination
+from hostelry.gateway.routes import RouteSource
+
+NO_CAPACITY = "no_capacity"
+TIMEOUT = "timeout"
+MODEL_FAILED = "model_failed"
+
+
+class _Asked(msgspec.Struct):
+    """The only member of a completion request that the gateway reads."""
+
+    model: str
+
+
+class Completions:
+    """Sends completion requests to copies.
+
+    Args:
+        routes: which copies there are.
+        copies: chooses among them.
+        pending_queue: holds requests for which there is none.
+        timeout_s: of a request, from its arrival to its last byte.
+    """
+
+    def __init__(
+        self,
+        routes: RouteSource,
+        copies: LoadBalancer,
+        pending_queue: PendingQueue,
+        timeout_s: float,
+    ) -> None:
+        self._routes = routes
+        self._copies = copies
+        self._pending_queue = pending_queue
+        self._timeouts = Timeouts(total_s=timeout_s)
+
+    async def admit(
+        self, request: HttpRequest, owner: Scope, name: str, request_id: str
+    ) -> Admitted:
+        """The request on a copy of model `name`, after a wait if none was ready.
+
+        Raises ServiceError: model_not_found, component_failed, no_capacity, timeout, model_failed.
+        """
+
+        def find() -> Destination:
+            destination = find_model(self._routes.table, owner, name)
+            if not destination.copies:
+                raise NoCopyError(destination)
+            return destination
+
+        async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
+            head = completion_head(request, name, destination, request_id)
+            return await self._send(head, request.body, destination, measured)
+
+        limit_s = self._timeouts.total_s
+        pending = self._pending_queue.arrived(find, len(request.body), limit_s)
+        try:
+            return await admit(self._pending_queue, pending, send)
+        except NotServedError as error:
+            raise ServiceError(NO_CAPACITY, error.message, 503) from None
+        except (NoCopyError, ConnectError):
+            raise ServiceError(
+                NO_CAPACITY, f"No copy of model `{name}` can take the request now.", 503
+            ) from None
+
+    async def _send(
+        self, head: bytes, body: bytes, destination: Destination, measured: Measurement
+    ) -> InFlightRequest:
+        try:
+            return await self._copies.send(
+                destination.copies,
+                destination.routing,
+                (head, body),
+                self._timeouts,
+                adapter=destination.adapter_id,
+                chosen=measured.chosen,
+            )
+        except ConnectError:
+            if destination.at_zero is AtZero.COMPAT:
+                measured.got_no_answer()
+            raise
+        except UpstreamError as error:
+            measured.got_no_answer()
+            raise no_answer(error) from error
+
+
+def completion_head(
+    request: HttpRequest, name: str, destination: Destination, request_id: str
+) -> bytes:
+    """The head of `request`, for the model `name`, to a copy of `destination`."""
+    return post_head(
+        request.path,
+        len(request.body),
+        (
+            ("Content-Type", request.headers.get("content-type", "application/json")),
+            ("Accept", request.headers.get("accept")),
+            ("X-Hostelry-Model", name),
+            (ADAPTER_IDENTIFIER, destination.adapter_id),
+            (ADAPTER_ALIAS, destination.adapter_alias),
+            ("x-request-id", request_id),
+            *terms(request),
+        ),
+    )
+
+
+def asked_model(body: bytes) -> str:
+    """The `model` of a completion request; raises ServiceError 400."""
+    try:
+        return decode(body, _Asked).model
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ServiceError(
+            "invalid_request_body",
+            f"The body must be a JSON object whose `model` is a string: {error}.",
+            400,
+            {"param": "model"},
+        ) from None
+
+
+def no_answer(error: UpstreamError) -> ServiceError:
+    """The error that a copy's missing answer is."""
+    if isinstance(error, DeadlineError):
+        return ServiceError(TIMEOUT, "The model did not finish its answer in time.", 504)
+    return ServiceError(MODEL_FAILED, "The model server broke off before its answer ended.", 502)

@@ -1,0 +1,108 @@
+"""OpenAI's files and batches: passed on to the jobs process, which keeps and runs them.
+
+A file is passed on while it comes in, and while it is read: no worker holds it whole.
+"""
+
+from dataclasses import dataclass
+
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.handlers.openai import check_openai_key
+from hostelry.gateway.handlers.openai_error import error_response
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.reply import Reply, UpstreamError
+from hostelry.gateway.http.request_body import BodyLostError
+from hostelry.gateway.http.streamed_body import BodyBrokenError, StreamedBody
+from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+
+PATHS = ("/v1/files", "/v1/batches")
+# With the file, of 200 MB at most, the rest of the form.
+UPLOADS = {"/v1/files": 200 * 1024 * 1024 + 64 * 1024}
+TIMEOUTS = Timeouts(total_s=3600.0, connect_s=1.0)  # of a large file on a slow line
+PASSED = ("content-type",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAiBatchHandler:
+    """Serves ``/v1/files`` and ``/v1/batches``, for the account that the OpenAI key stands for.
+
+    `address` is that of the jobs process, `internal_key` that of calls between processes.
+    """
+
+    callers: Callers
+    pool: UpstreamPool
+    address: str
+    internal_key: str
+
+    def admit(self, request: HttpRequest) -> bool:
+        """True; raises ServiceError 401 without the key."""
+        check_openai_key(self.callers, request)
+        return True
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Pass one request on, and its answer; raises ServiceError before its first byte."""
+        self.admit(exchange.request)
+        exchange.verified()
+        try:
+            reply = await self._send(exchange, request_id)
+            try:
+                await self._pass_on(exchange, reply, request_id)
+            finally:
+                reply.close()
+        except BodyBrokenError as error:
+            if isinstance(error.cause, BodyLostError):
+                text = f"The upload broke off: {error.cause}."
+                raise ServiceError("timeout", text, 408) from None
+            raise _away(error) from error
+        except UpstreamError as error:
+            if not exchange.started:
+                raise _away(error) from error
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        """`error` in OpenAI's format."""
+        return error_response(error, request_id)
+
+    async def _send(self, exchange: Exchange, request_id: str) -> Reply:
+        request, body = exchange.request, exchange.body
+        if body is None:
+            head = self._head(request, len(request.body), request_id)
+            return await self.pool.send(self.address, (head, request.body), TIMEOUTS)
+        if body.length_bytes is None:
+            text = "An upload must say its length: send Content-Length."
+            raise ServiceError("length_required", text, 411)
+        head = self._head(request, body.length_bytes, request_id)
+        streamed = StreamedBody(body.chunks(), body.length_bytes)
+        return await self.pool.stream(self.address, head, streamed, TIMEOUTS)
+
+    def _head(self, request: HttpRequest, num_bytes: int, request_id: str) -> bytes:
+        owner = self.callers.owner
+        target = f"{request.path}?{request.query}" if request.query else request.path
+        lines = {
+            "Host": self.address.removeprefix("http://"),
+            "X-Hostelry-Key": self.internal_key,
+            "X-Hostelry-Account": owner.account,
+            "X-Hostelry-Region": owner.region,
+            "x-request-id": request_id,
+            "Content-Length": str(num_bytes),
+            **{name: request.headers[name] for name in PASSED if name in request.headers},
+        }
+        fields = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return f"{request.method} {target} HTTP/1.1\r\n{fields}\r\n".encode("latin-1", "replace")
+
+    async def _pass_on(self, exchange: Exchange, reply: Reply, request_id: str) -> None:
+        content_type = reply.headers.get("content-type", "application/json")
+        exchange.start(reply.status, {"Content-Type": content_type, "x-request-id": request_id})
+        while (chunk := await reply.next_chunk()) is not None:
+            await exchange.send(chunk)
+        exchange.finish()
+
+
+def _away(error: UpstreamError) -> ServiceError:
+    return ServiceError(
+        "server_error",
+        f"The process for batches does not answer ({error}); try again in a few seconds.",
+        503,
+    )

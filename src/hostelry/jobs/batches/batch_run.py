@@ -1,0 +1,354 @@
+"""One batch, from its validation to its files; the successor of a killed process finishes it.
+
+A line's answer is appended to the output file, or to the error file, when it comes: what is there
+is done, whatever is killed. What is not there is sent again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import IO
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import HostelryError
+from hostelry.base.recurring import run_guarded
+from hostelry.domain.llm_batch import (
+    BatchStatus,
+    LineFault,
+    LlmBatch,
+    RequestCounts,
+    StoredFile,
+)
+from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.batches.copy_sizes import CopySizes
+from hostelry.jobs.batches.file_folder import FileFolder, ResultFile
+from hostelry.jobs.batches.line_calls import LineAnswer, LineCalls
+from hostelry.jobs.batches.line_queue import LineQueue, SharedPools
+from hostelry.jobs.batches.rows import BatchRows
+from hostelry.jobs.records.batch_lines import BatchLine, LineCheck, request_body
+from hostelry.jobs.records.batch_results import answer_line, error_line, result_id
+from hostelry.jobs.rules.next_step import End, Trouble, next_step
+
+log = logging.getLogger(__name__)
+LOOK_S = 0.5
+AGAIN_S = 1.0
+CANCEL_GRACE_S = 10.0  # for requests that copies compute when a batch is cancelled
+MAX_BYTES_IN_FLIGHT = 64 * 1024 * 1024  # of one batch's requests
+OUTPUT_PURPOSE = "batch_output"
+DEFECT = "An internal error; the log of the jobs process has its cause."
+RESULT_SUFFIXES = {"output": "output.jsonl", "error": "error.jsonl"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDeps:
+    """What all batches share; `max_line_bytes` is the most that a copy takes."""
+
+    rows: BatchRows
+    folder: FileFolder
+    routes: RouteSource
+    calls: LineCalls
+    sizes: CopySizes
+    pools: SharedPools
+    clock: Clock
+    max_line_bytes: int
+
+
+class BatchRun:
+    """Runs one batch; `run` returns at its end."""
+
+    def __init__(self, batch: LlmBatch, deps: RunDeps) -> None:
+        self._batch = batch
+        self._deps = deps
+        self._changing = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._running: dict[asyncio.Task[None], BatchLine] = {}
+        self._bytes_in_flight = 0
+        self._completed = self._failed = 0
+        self._output: ResultFile | None = None
+        self._errors: ResultFile | None = None
+        self._is_expired = False
+        self.trouble: str | None = None
+
+    @property
+    def batch(self) -> LlmBatch:
+        """The batch as it is now."""
+        if self._batch.status.is_final:
+            return self._batch
+        counts = RequestCounts(
+            total=self._batch.counts.total, completed=self._completed, failed=self._failed
+        )
+        return replace(self._batch, counts=counts)
+
+    def wake(self) -> None:
+        """Look again at what can be sent."""
+        self._woken.set()
+
+    async def cancel(self) -> LlmBatch:
+        """The batch, which is being cancelled; raises StatusOrderError where it has ended."""
+        async with self._changing:
+            if self._batch.status is not BatchStatus.CANCELLING:
+                await self._save(self._batch.went(BatchStatus.CANCELLING, self._deps.clock.now()))
+        self.wake()
+        return self.batch
+
+    async def run(self) -> None:
+        """Run the batch to its end; what it holds is released when it is cancelled."""
+        try:
+            lines = await self._checked()
+            if lines is None:
+                return
+            await self._until_kept(self._open_results)
+            await self._send_all(lines)
+            await self._until_kept(self._finish)
+        finally:
+            self._deps.pools.left(self._batch.id)
+            for task in list(self._running):
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+            for file in (self._output, self._errors):
+                if file is not None:
+                    file.close()
+            self._output = self._errors = None
+
+    async def fail(self, code: str, message: str) -> None:
+        """End the batch at a defect of ours."""
+        async with self._changing:
+            now, batch = self._deps.clock.now(), self._batch
+            if batch.status.is_final:
+                return
+            if batch.status is BatchStatus.CANCELLING:
+                await self._save(batch.went(BatchStatus.CANCELLED, now))
+            else:
+                await self._save(_faulty(batch, code, message).went(BatchStatus.FAILED, now))
+
+    async def _checked(self) -> list[BatchLine] | None:
+        """The lines of the input; None where they were found wrong, which ends the batch."""
+        try:
+            check = await asyncio.to_thread(self._check)
+        except FileNotFoundError:
+            await self.fail("input_file_missing", "The input file is not there any more.")
+            return None
+        async with self._changing:
+            batch, now = self._batch, self._deps.clock.now()
+            faults = check.faults()
+            if batch.status is not BatchStatus.VALIDATING:
+                return check.lines
+            if faults:
+                failed = replace(batch, faults=tuple(faults)).went(BatchStatus.FAILED, now)
+                await self._until_kept(lambda: self._save(failed))
+                return None
+            counted = replace(batch, counts=RequestCounts(total=len(check.lines)))
+            begun = counted.went(BatchStatus.IN_PROGRESS, now)
+            await self._until_kept(lambda: self._save(begun))
+        return check.lines
+
+    def _check(self) -> LineCheck:
+        check = LineCheck(self._batch.endpoint, self._deps.max_line_bytes)
+        with self._deps.folder.path(self._batch.input_file_id).open("rb") as file:
+            most = self._deps.max_line_bytes + 1
+            while not check.is_full and (line := file.readline(most)):
+                check.add(line, 0 if line.endswith(b"\n") else skip_line(file, most))
+        return check
+
+    async def _open_results(self) -> None:
+        batch, folder = self._batch, self._deps.folder
+        if self._output is None:
+            self._output = ResultFile(folder.path(batch.output_file_id))
+        if self._errors is None:
+            self._errors = ResultFile(folder.path(batch.error_file_id))
+
+    async def _send_all(self, lines: list[BatchLine]) -> None:
+        """Send every line that has no result, until all have one, or the batch ends before."""
+        output, errors = self._results()
+        done = await asyncio.to_thread(output.recovered)
+        failed = await asyncio.to_thread(errors.recovered)
+        self._completed, self._failed = len(done), len(failed)
+        known = {*done, *failed}
+        left = [it for it in lines if it.custom_id not in known]
+        queue = LineQueue(self._batch.id, self._batch.scope, left, self._deps.pools)
+        input_file = os.open(self._deps.folder.path(self._batch.input_file_id), os.O_RDONLY)
+        try:
+            while self._batch.status is BatchStatus.IN_PROGRESS:
+                if self._deps.clock.now() >= self._batch.expires_at:
+                    break
+                self._start(queue, input_file)
+                if not self._running and queue.is_empty:
+                    break
+                await self._look_again()
+            await self._end_early(queue)
+        finally:
+            os.close(input_file)
+
+    def _start(self, queue: LineQueue, input_file: int) -> None:
+        """Send what the copies have room for."""
+        taken = queue.take(self._deps.routes.table, self._deps.sizes)
+        for index, line in enumerate(taken):
+            if self._running and self._bytes_in_flight + line.length > MAX_BYTES_IN_FLIGHT:
+                queue.put_back(taken[index:])
+                return
+            self._bytes_in_flight += line.length
+            task = asyncio.create_task(self._process(line, input_file))
+            self._running[task] = line
+
+            def ended(task: asyncio.Task[None], line: BatchLine = line) -> None:
+                self._running.pop(task, None)
+                self._bytes_in_flight -= line.length
+                queue.ended(line)
+                self._woken.set()
+
+            task.add_done_callback(ended)
+
+    async def _end_early(self, queue: LineQueue) -> None:
+        """Where the batch is cancelled or expired: let what is computed end, note what was not."""
+        is_cancelled = self._batch.status is BatchStatus.CANCELLING
+        self._is_expired = not is_cancelled and not (queue.is_empty and not self._running)
+        if not is_cancelled and not self._is_expired:
+            return
+        if self._running:
+            await asyncio.wait(self._running, timeout=CANCEL_GRACE_S if is_cancelled else 0.0)
+        unsent = list(self._running.values())
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        if is_cancelled:
+            return
+        for line in sorted([*unsent, *queue.rest()]):
+            message = "This request could not be executed before the completion window expired."
+            id = result_id(self._batch.id, line.number)
+            await self._keep(error_line(id, line.custom_id, "batch_expired", message), False)
+
+    async def _look_again(self) -> None:
+        """Wait for an end, or a moment: copies come and go."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._woken.wait()
+        self._woken.clear()
+
+    async def _process(self, line: BatchLine, input_file: int) -> None:
+        """One line, until its result is kept; a defect is the line's result."""
+        batch, id = self._batch, result_id(self._batch.id, line.number)
+
+        async def send() -> None:
+            body = request_body(os.pread(input_file, line.length, line.offset))
+            answer = await self._answer(line, body, id)
+            result = answer_line(id, line.custom_id, answer.status, id, answer.body)
+            await self._keep(result, answer.trouble is None)
+
+        if not await run_guarded(f"line {line.number} of batch {batch.id}", send):
+            await self._keep(error_line(id, line.custom_id, "server_error", DEFECT), False)
+
+    async def _answer(self, line: BatchLine, body: bytes, id: str) -> LineAnswer:
+        """The last answer to a line, of as many attempts as its troubles allow."""
+        attempt = 1
+        while True:
+            answer = await self._deps.calls.answer(self._batch, line.model, body, id)
+            if answer.trouble is None:
+                return answer
+            step = next_step(answer.trouble, attempt, self._deps.clock.now())
+            if isinstance(step, End):
+                return answer
+            shown = answer.body[:300].decode("utf-8", "replace")
+            if answer.trouble is Trouble.NO_COPY:
+                self.trouble = f"line {line.number} waits for model {line.model}: {shown}"
+            else:
+                log.info("batch %s, line %d, %d: %s", self._batch.id, line.number, attempt, shown)
+            await self._deps.clock.sleep(max(0.0, step.at - self._deps.clock.now()))
+            attempt += step.counts
+
+    async def _keep(self, result: bytes, is_completed: bool) -> None:
+        """Append a result, once there is room for it; the line is done then."""
+        output, errors = self._results()
+        file = output if is_completed else errors
+
+        async def append() -> None:
+            file.append(result)
+
+        await self._until_kept(append)
+        self._completed += is_completed
+        self._failed += not is_completed
+        self.trouble = None
+
+    async def _finish(self) -> None:
+        """Give the batch its files, and its last status."""
+        output, errors = self._results()
+        async with self._changing:
+            if self._batch.status is BatchStatus.IN_PROGRESS and not self._is_expired:
+                await self._save(self.batch.went(BatchStatus.FINALIZING, self._deps.clock.now()))
+            await asyncio.to_thread(output.sync)
+            await asyncio.to_thread(errors.sync)
+            batch, now = self.batch, self._deps.clock.now()
+            last = {
+                BatchStatus.CANCELLING: BatchStatus.CANCELLED,
+                BatchStatus.FINALIZING: BatchStatus.COMPLETED,
+            }.get(batch.status, BatchStatus.EXPIRED)
+            ended = replace(
+                batch, has_output=output.num_bytes > 0, has_errors=errors.num_bytes > 0
+            ).went(last, now)
+            await self._save(ended, result_files(ended, output.num_bytes, errors.num_bytes, now))
+        for id, is_there in (
+            (ended.output_file_id, ended.has_output),
+            (ended.error_file_id, ended.has_errors),
+        ):
+            if not is_there:
+                await asyncio.to_thread(self._deps.folder.delete, id)
+
+    async def _save(self, batch: LlmBatch, files: tuple[StoredFile, ...] = ()) -> None:
+        """Make a change durable, then visible."""
+        await asyncio.to_thread(self._deps.rows.save, batch, files)
+        self._batch = batch
+
+    async def _until_kept(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do `step`, again while the disk does not take it."""
+        while True:
+            try:
+                await step()
+            except (OSError, HostelryError) as error:
+                self.trouble = f"nothing can be written: {error}"
+                log.warning("batch %s waits: %s", self._batch.id, error)
+                await self._deps.clock.sleep(AGAIN_S)
+            else:
+                return
+
+    def _results(self) -> tuple[ResultFile, ResultFile]:
+        assert self._output is not None, "opened before"
+        assert self._errors is not None, "opened before"
+        return self._output, self._errors
+
+
+def skip_line(file: IO[bytes], at_once: int) -> int:
+    """Read to the end of a line; the bytes that were left of it."""
+    skipped = 0
+    while piece := file.readline(at_once):
+        skipped += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return skipped
+
+
+def result_files(
+    batch: LlmBatch, output_bytes: int, error_bytes: int, now: float
+) -> tuple[StoredFile, ...]:
+    """The files that an ended batch gives to clients; an empty one is none."""
+    kept_s = batch.output_expires_after_s
+    ids = {"output": batch.output_file_id, "error": batch.error_file_id}
+    sizes = {"output": output_bytes, "error": error_bytes}
+    return tuple(
+        StoredFile(
+            id=ids[kind],
+            scope=batch.scope,
+            filename=f"{batch.id}_{suffix}",
+            purpose=OUTPUT_PURPOSE,
+            num_bytes=sizes[kind],
+            created_at=now,
+            expires_at=None if kept_s is None else now + kept_s,
+        )
+        for kind, suffix in RESULT_SUFFIXES.items()
+        if sizes[kind]
+    )
+
+
+def _faulty(batch: LlmBatch, code: str, message: str) -> LlmBatch:
+    return replace(batch, faults=(LineFault(code=code, message=message),))

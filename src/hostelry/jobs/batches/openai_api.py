@@ -1,0 +1,252 @@
+"""HTTP of files and batches as OpenAI's clients speak it; the gateway has verified who asks.
+
+request                            answer
+--------------------------------   ------------------------------------------------------
+POST /v1/files                     the file, once its bytes and its row are durable
+GET  /v1/files, /v1/files/ID       a page of files, one file
+GET  /v1/files/ID/content          its bytes
+DELETE /v1/files/ID                that it is gone
+POST /v1/batches                   the batch, once it is durable
+GET  /v1/batches, /v1/batches/ID   a page of batches, one batch
+POST /v1/batches/ID/cancel         the batch, which is being cancelled
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import RetryableError, ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.domain.llm_batch import LlmBatch, StatusOrderError, StoredFile
+from hostelry.domain.scope import Scope
+from hostelry.gateway.handlers.openai_error import error_response
+from hostelry.gateway.http.exchange import Exchange
+from hostelry.gateway.http.request_body import BodyLostError, RequestBody
+from hostelry.jobs.batches.batch_work import BatchWork
+from hostelry.jobs.batches.file_folder import FileFolder, NewFile
+from hostelry.jobs.batches.openai_objects import (
+    UPLOAD_PURPOSE,
+    WINDOW_S,
+    asked_batch,
+    batch_object,
+    check_purpose,
+    file_object,
+    no_batch,
+    no_file,
+    page_object,
+    refused,
+    upload_kept_s,
+)
+from hostelry.jobs.batches.rows import BatchRows
+from hostelry.jobs.records.batch_lines import MAX_FILE_BYTES
+from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.upload_form import UploadForm, boundary_of
+
+PREFIX = "/v1/"
+FILES, BATCHES = "files", "batches"
+FILES_PAGE, BATCHES_PAGE = 10_000, 20
+MOST_ON_PAGE = {FILES: 10_000, BATCHES: 100}
+Fields = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAiFilesApi:
+    """The handlers."""
+
+    rows: BatchRows
+    folder: FileFolder
+    work: BatchWork
+    clock: Clock
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Answer one request; raises what is no fault of the caller."""
+        request = exchange.request
+        try:
+            await self._serve(exchange)
+        except ServiceError as error:
+            exchange.respond(error_response(error, _request_id(request)))
+        except (RecordError, BodyLostError) as error:
+            found = refused(str(error), "file")
+            exchange.respond(error_response(found, _request_id(request)))
+        except (OSError, RetryableError) as error:
+            found = ServiceError("server_error", f"It cannot be kept now: {error}", 503)
+            exchange.respond(error_response(found, _request_id(request)))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        request = exchange.request
+        scope = Scope(
+            request.headers.get("x-hostelry-account", ""),
+            request.headers.get("x-hostelry-region", ""),
+        )
+        kind, *names = [unquote(it) for it in request.path.removeprefix(PREFIX).split("/")]
+        fields = dict(parse_qsl(request.query))
+        match request.method, kind, names:
+            case "POST", "files", []:
+                await self._upload(exchange, scope)
+            case "GET", "files", []:
+                exchange.respond(_json(await self._files(scope, fields)))
+            case "GET", "files", [id]:
+                exchange.respond(_json(file_object(await self._file(scope, id))))
+            case "GET", "files", [id, "content"]:
+                await self._content(exchange, await self._file(scope, id))
+            case "DELETE", "files", [id]:
+                exchange.respond(_json(await self._delete(await self._file(scope, id))))
+            case "POST", "batches", []:
+                exchange.respond(_json(await self._create(scope, request.body)))
+            case "GET", "batches", []:
+                exchange.respond(_json(await self._batches(scope, fields)))
+            case "GET", "batches", [id]:
+                batch, _ = self.work.present(await self._batch(scope, id))
+                exchange.respond(_json(batch_object(batch)))
+            case "POST", "batches", [id, "cancel"]:
+                exchange.respond(_json(await self._cancel(await self._batch(scope, id))))
+            case _:
+                text = f"Unknown request URL: {request.method} {request.path:.200}."
+                raise ServiceError("unknown_url", text, 404)
+
+    async def _upload(self, exchange: Exchange, scope: Scope) -> None:
+        form = UploadForm(boundary_of(exchange.request.headers.get("content-type", "")))
+        if exchange.body is None:
+            raise refused("The body must be a form with a file.", "file")
+        id = f"file-{secrets.token_hex(12)}"
+        new = await asyncio.to_thread(NewFile, self.folder, id)
+        try:
+            await _receive(exchange.body, form, new)
+            check_purpose(form.fields)
+            kept_s = upload_kept_s(form.fields)
+            await asyncio.to_thread(new.complete)
+            now = self.clock.now()
+            stored = StoredFile(
+                id=id,
+                scope=scope,
+                filename=form.filename or id,
+                purpose=UPLOAD_PURPOSE,
+                num_bytes=new.num_bytes,
+                created_at=now,
+                expires_at=now + kept_s,
+            )
+            await asyncio.to_thread(self.rows.add_file, stored)
+        except BaseException:
+            new.drop()
+            self.folder.delete(id)
+            raise
+        exchange.respond(_json(file_object(stored)))
+
+    async def _files(self, scope: Scope, fields: Fields) -> dict[str, Any]:
+        limit = _limit(fields, FILES_PAGE, MOST_ON_PAGE[FILES])
+        order = fields.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise refused(f"order must be asc or desc, not '{order:.50}'.", "order")
+        found = await asyncio.to_thread(
+            self.rows.files,
+            scope.account,
+            fields.get("purpose"),
+            fields.get("after"),
+            limit + 1,
+            order == "desc",
+        )
+        return page_object([file_object(it) for it in found], limit)
+
+    async def _file(self, scope: Scope, id: str) -> StoredFile:
+        found = await asyncio.to_thread(self.rows.file, scope.account, id)
+        if found is None:
+            raise no_file(id)
+        return found
+
+    async def _content(self, exchange: Exchange, stored: StoredFile) -> None:
+        chunks = self.folder.chunks(stored.id)
+        headers = {"Content-Type": "application/octet-stream"}
+        exchange.start(200, headers | {"X-Hostelry-Length": str(stored.num_bytes)})
+        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+            await exchange.send(chunk)
+        exchange.finish()
+
+    async def _delete(self, stored: StoredFile) -> dict[str, Any]:
+        reader = await asyncio.to_thread(self.rows.reader_of, stored.id)
+        if reader is not None:
+            raise refused(f"File {stored.id} is read by {reader}, which has not ended.", "id")
+        await asyncio.to_thread(self.rows.delete_file, stored.scope.account, stored.id)
+        await asyncio.to_thread(self.folder.delete, stored.id)
+        return {"id": stored.id, "object": "file", "deleted": True}
+
+    async def _create(self, scope: Scope, body: bytes) -> dict[str, Any]:
+        asked, now = asked_batch(body), self.clock.now()
+        stored = await asyncio.to_thread(self.rows.file, scope.account, asked.input_file_id)
+        if stored is None or stored.purpose != UPLOAD_PURPOSE:
+            what = "No such File object" if stored is None else "The file's purpose is not batch"
+            raise refused(f"{what}: {asked.input_file_id:.100}", "input_file_id")
+        expiry = asked.output_expires_after
+        batch = LlmBatch(
+            id=f"batch_{secrets.token_hex(16)}",
+            scope=scope,
+            input_file_id=stored.id,
+            endpoint=asked.endpoint,
+            completion_window=asked.completion_window,
+            created_at=now,
+            expires_at=now + WINDOW_S,
+            output_file_id=f"file-{secrets.token_hex(12)}",
+            error_file_id=f"file-{secrets.token_hex(12)}",
+            metadata=asked.metadata,
+            output_expires_after_s=None if expiry is None else expiry.seconds,
+        )
+        await self.work.submit(batch)
+        return batch_object(batch)
+
+    async def _batches(self, scope: Scope, fields: Fields) -> dict[str, Any]:
+        limit = _limit(fields, BATCHES_PAGE, MOST_ON_PAGE[BATCHES])
+        found = await asyncio.to_thread(
+            self.rows.batches, scope.account, fields.get("after"), limit + 1
+        )
+        return page_object([batch_object(self.work.present(it)[0]) for it in found], limit)
+
+    async def _batch(self, scope: Scope, id: str) -> LlmBatch:
+        found = await asyncio.to_thread(self.rows.batch, scope.account, id)
+        if found is None:
+            raise no_batch(id)
+        return found
+
+    async def _cancel(self, batch: LlmBatch) -> dict[str, Any]:
+        try:
+            return batch_object(await self.work.cancel(batch))
+        except StatusOrderError:
+            present, _ = self.work.present(batch)
+            raise refused(
+                f"Cannot cancel a batch with status '{present.status.value}'.", "id"
+            ) from None
+
+
+async def _receive(body: RequestBody, form: UploadForm, new: NewFile) -> None:
+    """Read a form's body to its end; raises what is wrong with it."""
+    async for chunk in body.chunks():
+        for piece in form.feed(chunk):
+            if new.num_bytes + len(piece) > MAX_FILE_BYTES:
+                raise refused(
+                    f"The file is larger than {MAX_FILE_BYTES} bytes, the limit of a batch.",
+                    "file",
+                    status=413,
+                )
+            await asyncio.to_thread(new.write, piece)
+    form.finish()
+
+
+def _limit(fields: Fields, default: int, most: int) -> int:
+    text = fields.get("limit")
+    if text is None:
+        return default
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= most:
+        raise refused(f"limit must be from 1 to {most}, not '{text:.50}'.", "limit")
+    return int(text)
+
+
+def _request_id(request: HttpRequest) -> str:
+    return request.headers.get("x-request-id", "")
+
+
+def _json(value: Any) -> HttpResponse:
+    return HttpResponse(200, {"Content-Type": "application/json"}, msgspec.json.encode(value))

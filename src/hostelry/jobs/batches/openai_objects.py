@@ -1,0 +1,185 @@
+"""Files and batches as OpenAI's API shows them, and what it is asked to make. Pure.
+
+Source: OpenAI API reference, Files and Batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hostelry.base.errors import ServiceError
+from hostelry.base.json import decode
+from hostelry.domain.llm_batch import BatchStatus, LlmBatch, StoredFile
+from hostelry.jobs.records.batch_lines import ENDPOINTS
+
+WINDOW = "24h"
+WINDOW_S = 24 * 3600.0
+UPLOAD_PURPOSE = "batch"
+LEAST_KEPT_S, MOST_KEPT_S = 3600, 30 * 24 * 3600
+MAX_METADATA, MAX_KEY_CHARS, MAX_VALUE_CHARS = 16, 64, 512
+UPLOADED, PROCESSED = "uploaded", "processed"
+
+
+class ExpiresAfter(msgspec.Struct):
+    """When a file is removed, from its own creation on."""
+
+    anchor: str
+    seconds: int
+
+
+class BatchAsked(msgspec.Struct):
+    """The body of POST /v1/batches; members that are not listed have no effect."""
+
+    input_file_id: str
+    endpoint: str
+    completion_window: str
+    metadata: dict[str, str] | None = None
+    output_expires_after: ExpiresAfter | None = None
+
+
+def refused(
+    message: str, param: str | None = None, code: str = "", status: int = 400
+) -> ServiceError:
+    """The error of a request that cannot be met."""
+    return ServiceError(code, message, status, {} if param is None else {"param": param})
+
+
+def no_file(id: str) -> ServiceError:
+    """There is no such file in the caller's account."""
+    return refused(f"No such File object: {id:.100}", "id", status=404)
+
+
+def no_batch(id: str) -> ServiceError:
+    """There is no such batch in the caller's account."""
+    return refused(f"No batch found with id '{id:.100}'.", "id", status=404)
+
+
+def asked_batch(body: bytes) -> BatchAsked:
+    """What a request asks for; raises ServiceError 400."""
+    try:
+        asked = decode(body, BatchAsked)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise refused(f"The body is no request for a batch: {error}.") from None
+    if asked.endpoint not in ENDPOINTS:
+        known = ", ".join(ENDPOINTS)
+        message = f"Invalid value: '{asked.endpoint:.100}'. Supported values are: {known}."
+        raise refused(message, "endpoint", "invalid_value")
+    if asked.completion_window != WINDOW:
+        raise refused(
+            f"Invalid value: '{asked.completion_window:.100}'. Supported values are: '{WINDOW}'.",
+            "completion_window",
+            "invalid_value",
+        )
+    _check_metadata(asked.metadata or {})
+    if asked.output_expires_after is not None:
+        check_kept(asked.output_expires_after, "output_expires_after")
+    return asked
+
+
+def check_kept(asked: ExpiresAfter, param: str) -> int:
+    """The seconds that a file is kept; raises ServiceError 400."""
+    if asked.anchor != "created_at":
+        raise refused(f"The anchor must be 'created_at', not '{asked.anchor:.50}'.", param)
+    if not LEAST_KEPT_S <= asked.seconds <= MOST_KEPT_S:
+        raise refused(
+            f"seconds must be from {LEAST_KEPT_S} to {MOST_KEPT_S}, not {asked.seconds}.", param
+        )
+    return asked.seconds
+
+
+def upload_kept_s(fields: Mapping[str, str]) -> int:
+    """The seconds that an uploaded file is kept, 30 days unless the form says less."""
+    anchor, seconds = fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]")
+    if anchor is None and seconds is None:
+        return MOST_KEPT_S
+    try:
+        asked = ExpiresAfter(anchor or "", int(seconds or ""))
+    except ValueError:
+        raise refused("expires_after needs whole seconds.", "expires_after") from None
+    return check_kept(asked, "expires_after")
+
+
+def check_purpose(fields: Mapping[str, str]) -> None:
+    """Raise ServiceError 400 for a file of another purpose than batches."""
+    purpose = fields.get("purpose")
+    if purpose is None:
+        raise refused("Missing required parameter: 'purpose'.", "purpose")
+    if purpose != UPLOAD_PURPOSE:
+        raise refused(
+            f"'{purpose:.50}' is not one of ['{UPLOAD_PURPOSE}'] - 'purpose': files are for batches"
+            " here.",
+            "purpose",
+        )
+
+
+def file_object(stored: StoredFile) -> dict[str, Any]:
+    """A file."""
+    return {
+        "id": stored.id,
+        "object": "file",
+        "bytes": stored.num_bytes,
+        "created_at": int(stored.created_at),
+        "filename": stored.filename,
+        "purpose": stored.purpose,
+        "status": PROCESSED,
+        "expires_at": None if stored.expires_at is None else int(stored.expires_at),
+    }
+
+
+def batch_object(batch: LlmBatch) -> dict[str, Any]:
+    """A batch."""
+    since = {name: int(at) for name, at in batch.since.items()}
+    faults = [
+        {"code": fault.code, "message": fault.message, "param": fault.param, "line": fault.line}
+        for fault in batch.faults
+    ]
+    counts = batch.counts
+    times = {f"{status.value}_at": since.get(status.value) for status in TIMED}
+    return {
+        "id": batch.id,
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "errors": {"object": "list", "data": faults} if faults else None,
+        "input_file_id": batch.input_file_id,
+        "completion_window": batch.completion_window,
+        "status": batch.status.value,
+        "output_file_id": batch.output_file_id if batch.has_output else None,
+        "error_file_id": batch.error_file_id if batch.has_errors else None,
+        "created_at": int(batch.created_at),
+        "expires_at": int(batch.expires_at),
+        **times,
+        "request_counts": {
+            "total": counts.total,
+            "completed": counts.completed,
+            "failed": counts.failed,
+        },
+        "metadata": batch.metadata,
+    }
+
+
+TIMED = tuple(it for it in BatchStatus if it is not BatchStatus.VALIDATING)
+
+
+def page_object(data: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """A page of a list of which one more than `limit` was read."""
+    shown = list(data[:limit])
+    return {
+        "object": "list",
+        "data": shown,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+        "has_more": len(data) > limit,
+    }
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    if len(metadata) > MAX_METADATA:
+        raise refused(f"metadata may have {MAX_METADATA} keys, not {len(metadata)}.", "metadata")
+    for key, value in metadata.items():
+        if len(key) > MAX_KEY_CHARS or len(value) > MAX_VALUE_CHARS:
+            raise refused(
+                f"A key of metadata may have {MAX_KEY_CHARS} characters and its value"
+                f" {MAX_VALUE_CHARS}: '{key:.70}'.",
+                "metadata",
+            )

@@ -1,0 +1,86 @@
+"""Batches of OpenAI's API in the jobs process, wired: their work, and the API in front of it."""
+
+import random
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.base.clock import Clock, monotonic_s
+from hostelry.gateway.balancing.load_balancer import LoadBalancer
+from hostelry.gateway.balancing.outstanding import Outstanding
+from hostelry.gateway.control_client import HttpControlClient
+from hostelry.gateway.handlers.completions import Completions
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.queueing.pending_queue import PendingQueue
+from hostelry.gateway.queueing.request_queues import QueueLimits
+from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.batches.batch_run import RunDeps
+from hostelry.jobs.batches.batch_work import BatchWork
+from hostelry.jobs.batches.copy_sizes import CopySizes
+from hostelry.jobs.batches.file_folder import FileFolder
+from hostelry.jobs.batches.line_calls import LineCalls
+from hostelry.jobs.batches.line_queue import SharedPools
+from hostelry.jobs.batches.openai_api import OpenAiFilesApi
+from hostelry.jobs.batches.rows import BatchRows
+from hostelry.server.gateway_memory import own_memory
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.store.sqlite import SqliteFile
+
+# What waits for a copy is bounded by the batches themselves.
+WAITING = QueueLimits(max_requests=100_000, max_requests_each=100_000, max_bytes=8 * 1024**3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBatches:
+    """Batches in this process."""
+
+    work: BatchWork
+    api: OpenAiFilesApi
+    pending_queue: PendingQueue
+
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """What runs until it is cancelled, by name."""
+        return {**self.work.tasks(), "holding lines of batches": self.pending_queue.run()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessParts:
+    """What the process has of its own: connections to copies and to the platform among it."""
+
+    file: SqliteFile
+    routes: RouteSource
+    copies: UpstreamPool
+    platform: UpstreamPool
+    meter: Meter
+    clock: Clock
+
+
+def build_batches(
+    home: Home, config: UpConfig, credentials: Credentials, parts: ProcessParts
+) -> JobBatches:
+    """Batches whose rows are in the process's file."""
+    routes, copies, meter, clock = parts.routes, parts.copies, parts.meter, parts.clock
+    platform = parts.platform
+    outstanding = Outstanding()
+    control = HttpControlClient(platform, config.control_url, credentials.internal_key, monotonic_s)
+    pending_queue = PendingQueue(routes, control, outstanding, WAITING, clock, monotonic_s, meter)
+    places = own_memory(clock.now).places
+    balancer = LoadBalancer(copies, outstanding, random.Random().random, monotonic_s, places)
+    completions = Completions(routes, balancer, pending_queue, config.stream_timeout_s)
+    rows, folder = BatchRows(parts.file), FileFolder(home.files)
+    work = BatchWork(
+        RunDeps(
+            rows=rows,
+            folder=folder,
+            routes=routes,
+            calls=LineCalls(completions, config.max_body_bytes),
+            sizes=CopySizes(copies, lambda: work.wake()),
+            pools=SharedPools(),
+            clock=clock,
+            max_line_bytes=config.max_body_bytes,
+        )
+    )
+    work.tidy()
+    api = OpenAiFilesApi(rows=rows, folder=folder, work=work, clock=clock)
+    return JobBatches(work=work, api=api, pending_queue=pending_queue)

@@ -1,0 +1,91 @@
+"""An uploaded form, in every split of its bytes."""
+
+import httpx
+import pytest
+
+from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.upload_form import MAX_FIELD_BYTES, UploadForm, boundary_of
+
+CONTENT = b'{"a": 1}\r\n--not\r\n--b\r\n\r\n{"b": 2}\n'
+
+
+def written(content: bytes, **fields: str) -> tuple[bytes, bytes]:
+    """A form as httpx writes it, and its boundary."""
+    request = httpx.Request(
+        "POST", "http://a", data=fields, files={"file": ("in put.jsonl", content)}
+    )
+    return request.read(), boundary_of(request.headers["content-type"])
+
+
+def read(form: UploadForm, body: bytes, size: int) -> bytes:
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(found for piece in pieces for found in form.feed(piece))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 100_000])
+@pytest.mark.parametrize("content", [CONTENT, b"", b"\r\n", b"\r\n--"])
+def test_a_file_comes_out_as_it_was_sent_however_it_is_cut(size: int, content: bytes) -> None:
+    body, boundary = written(content, purpose="batch", more="x\r\ny")
+    form = UploadForm(boundary)
+    assert read(form, body, size) == content
+    form.finish()
+    assert form.fields == {"purpose": "batch", "more": "x\r\ny"}
+    assert form.filename == "in put.jsonl"
+
+
+def test_fields_may_come_after_the_file() -> None:
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    rest = b'\r\n--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b--\r\nend'
+    form = UploadForm(b"b")
+    assert read(form, head + b"content" + rest, 5) == b"content"
+    form.finish()
+    assert form.fields == {"purpose": "batch"}
+
+
+def part(name: str, content: bytes) -> bytes:
+    head = f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'
+    return head.encode() + content + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(part("file", b"x"), id="a form without its last boundary"),
+        pytest.param(part("purpose", b"batch") + b"--b--", id="a form without a file"),
+        pytest.param(part("file", b"x") * 2 + b"--b--", id="two files"),
+        pytest.param(b"--b\r\nContent-Type: a\r\n\r\nx\r\n--b--", id="a part without a name"),
+        pytest.param(b"--bc\r\n\r\nx\r\n--bc--", id="another boundary that begins the same"),
+        pytest.param(b"--b\r\n" + b"a" * 9000, id="a head that does not end"),
+        pytest.param(b"a" * 9000, id="no boundary"),
+        pytest.param(part("a", b"x" * (MAX_FIELD_BYTES + 1)), id="a field that is too long"),
+        pytest.param(b"".join(part(str(it), b"") for it in range(40)), id="too many fields"),
+    ],
+)
+def test_what_is_no_such_form_is_refused(body: bytes) -> None:
+    form = UploadForm(b"b")
+
+    def whole() -> None:
+        read(form, body, 1000)
+        form.finish()
+
+    with pytest.raises(RecordError):
+        whole()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "boundary"),
+    [
+        pytest.param("multipart/form-data; boundary=abc", b"abc", id="plain"),
+        pytest.param('Multipart/Form-Data; charset=x; boundary="a b"', b"a b", id="quoted"),
+        pytest.param("multipart/form-data", None, id="no boundary"),
+        pytest.param("application/json; boundary=abc", None, id="another type"),
+        pytest.param(f"multipart/form-data; boundary={'a' * 71}", None, id="a long boundary"),
+    ],
+)
+def test_the_boundary(content_type: str, boundary: bytes | None) -> None:
+    if boundary is None:
+        with pytest.raises(RecordError):
+            boundary_of(content_type)
+    else:
+        assert boundary_of(content_type) == boundary
