@@ -15,7 +15,7 @@ from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import RouteSource
-from hostelry.jobs.batches.batch_run import RunDeps
+from hostelry.jobs.batches.batch_run import BatchDeps
 from hostelry.jobs.batches.batch_work import BatchWork
 from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.batches.file_folder import FileFolder
@@ -70,7 +70,7 @@ def build_batches(
     completions = Completions(routes, balancer, pending_queue, config.stream_timeout_s)
     rows, folder = BatchRows(parts.file), FileFolder(home.files)
     work = BatchWork(
-        RunDeps(
+        BatchDeps(
             rows=rows,
             folder=folder,
             routes=routes,

@@ -150,6 +150,12 @@ BASES: dict[tuple[str, str], Base] = {
         (),
     ),
     ("sts", "GetSessionTokenRequest"): ("GetSessionToken", {}, ()),
+    ("iam", "CreateRoleRequest"): (
+        "CreateRole",
+        {"RoleName": "r2", "AssumeRolePolicyDocument": json.dumps(SCHEDULER_TRUST)},
+        (),
+    ),
+    ("iam", "UpdateRoleRequest"): ("UpdateRole", {"RoleName": "scheduler"}, ()),
     ("iam", "SimulatePrincipalPolicyRequest"): (
         "SimulatePrincipalPolicy",
         {"PolicySourceArn": ROLE, "ActionNames": ["s3:GetObject"]},

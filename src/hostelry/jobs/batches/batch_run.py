@@ -43,7 +43,7 @@ RESULT_SUFFIXES = {"output": "output.jsonl", "error": "error.jsonl"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunDeps:
+class BatchDeps:
     """What all batches share; `max_line_bytes` is the most that a copy takes."""
 
     rows: BatchRows
@@ -59,7 +59,7 @@ class RunDeps:
 class BatchRun:
     """Runs one batch; `run` returns at its end."""
 
-    def __init__(self, batch: LlmBatch, deps: RunDeps) -> None:
+    def __init__(self, batch: LlmBatch, deps: BatchDeps) -> None:
         self._batch = batch
         self._deps = deps
         self._changing = asyncio.Lock()

@@ -8,7 +8,7 @@ from typing import Any
 from hostelry.base.errors import ServiceError
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.llm_batch import BatchStatus, LlmBatch
-from hostelry.jobs.batches.batch_run import BatchRun, RunDeps
+from hostelry.jobs.batches.batch_run import BatchDeps, BatchRun
 
 log = logging.getLogger(__name__)
 MAX_RUNNING = 32  # at once, each of which has an index of its lines in memory
@@ -21,7 +21,7 @@ DEFECT = "An internal error ended the batch; the log of the jobs process has its
 class BatchWork:
     """Runs the batches of the rows."""
 
-    def __init__(self, deps: RunDeps) -> None:
+    def __init__(self, deps: BatchDeps) -> None:
         self._deps = deps
         self._runs: dict[str, BatchRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.domain.llm_batch import LineFault
 
 MAX_LINES = 50_000
@@ -48,10 +49,6 @@ class _Line(msgspec.Struct):
     method: Any = None
     url: Any = None
     body: msgspec.Raw = msgspec.Raw()
-
-
-LINE_DECODER = msgspec.json.Decoder(_Line)
-BODY_DECODER = msgspec.json.Decoder(_Body)
 
 
 class LineFaultError(Exception):
@@ -159,7 +156,7 @@ def request_body(raw: bytes) -> bytes:
 
 def _line_of(raw: bytes) -> _Line:
     try:
-        return LINE_DECODER.decode(raw)
+        return decode(raw, _Line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise LineFaultError(
             "invalid_json_line", f"The line is not a JSON object: {error}."
@@ -170,7 +167,7 @@ def _model_of(body: msgspec.Raw) -> str:
     if not bytes(body):
         raise LineFaultError("invalid_request", "body is missing.", "body")
     try:
-        found = BODY_DECODER.decode(bytes(body))
+        found = decode(bytes(body), _Body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise LineFaultError(
             "invalid_request",

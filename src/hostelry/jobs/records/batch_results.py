@@ -4,6 +4,8 @@ import uuid
 
 import msgspec
 
+from hostelry.base.json import decode
+
 _NAMESPACE = uuid.UUID("6f2c1a52-5b0e-4e0a-9a43-0d9f3c1d7f10")
 
 
@@ -29,9 +31,6 @@ class _Result(msgspec.Struct):
     error: _Error | None
 
 
-KNOWN_DECODER = msgspec.json.Decoder(_Known)
-
-
 def result_id(batch_id: str, number: int) -> str:
     """The id of the request in line `number`: the same one where it is sent again."""
     return f"batch_req_{uuid.uuid5(_NAMESPACE, f'{batch_id} {number}').hex}"
@@ -53,7 +52,7 @@ def answered_id(line: bytes) -> str | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        return KNOWN_DECODER.decode(line).custom_id
+        return decode(line, _Known).custom_id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
