@@ -115,7 +115,7 @@ def test_a_containers_end_is_explained(tmp_path: Path) -> None:
             await invoke(ready, "eat 200")
         ended = (await until(agent, lambda it: it["small"].restarts == 1))["small"]
         assert "memory" in (ended.reason or ""), ended
-        assert "64 MB (MaxMemoryRequiredInMb)" in (ended.reason or "")
+        assert "64 MB (MaxMemoryRequiredInMb" in (ended.reason or "")
         again = await until_ready(agent, "small")
         assert again.pid != ready.pid
         with pytest.raises(httpx.HTTPError):

@@ -197,8 +197,22 @@ def test_metrics_and_usage_count_what_was_served(served: Served) -> None:
         return bool(found) and found[0]["SampleCount"] >= 2 and found[0]["Minimum"] > 0
 
     until(setups, "the set-ups of environments are counted", 60)
-    usage = json.loads(served.platform.cli("usage", "--endpoint", NAME, "--json").stdout)
-    assert usage
+
+    def used() -> dict[str, int]:
+        found = served.platform.cli("usage", "--endpoint", NAME, "--json").stdout
+        (endpoint,) = json.loads(found)["endpoints"]
+        total: dict[str, int] = endpoint["total"]
+        return total
+
+    total = used()
+    sent = json.dumps([[0.0, 0]]).encode()
+    assert isinstance(asked(served), int)
+    until(lambda: used()["requests"] == total["requests"] + 1, "the request is in the usage", 60)
+    added = {what: value - total[what] for what, value in used().items()}
+    assert added["bytes_in"] == len(sent)
+    assert added["bytes_out"] >= len(str([1]))
+    assert added["billed_ms"] * 1024 == added["memory_mb_ms"] > 0
+    assert (total["throttled"], total["provisioned_mb_s"]) == (2, 0)
 
 
 def test_the_sdks_serverless_config_deploys_and_predicts(served: Served) -> None:

@@ -12,6 +12,7 @@ from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
 
 COLUMNS: Mapping[str, str] = {
     "requests": "REQUESTS",
+    "throttled": "THROTTLED",
     "billed_ms": "BILLED MS",
     "memory_mb_ms": "MB x MS",
     "bytes_in": "BYTES IN",

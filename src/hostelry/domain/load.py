@@ -57,6 +57,7 @@ class SecondLoad:
     errors_5xx: int = 0
     model_errors: int = 0
     no_capacity: int = 0  # refused because there was no copy
+    throttled: int = 0  # refused because MaxConcurrency were in flight; no arrivals
     broken_streams: int = 0
     model_latency_us: Distribution = EMPTY
     overhead_latency_us: Distribution = EMPTY

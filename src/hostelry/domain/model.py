@@ -7,6 +7,8 @@ from typing import Any
 
 from hostelry.domain.scope import Scope
 
+MAX_TARGET_CHARS = 1024
+
 
 class SourceKind(Enum):
     """The form of an artifact in the object store."""
@@ -50,6 +52,12 @@ class Container:
         """Whether requests name the model, by TargetModel."""
         return self.source is not None and self.source.kind is SourceKind.MODELS
 
+    @property
+    def models_uri(self) -> str:
+        """The prefix of its many models, with a slash at its end."""
+        assert self.source is not None, "asked of multi-model containers"
+        return self.source.uri
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
@@ -61,3 +69,13 @@ class Model:
     created_at: float
     containers: tuple[Container, ...]
     given: Mapping[str, Any]
+
+
+def is_target(target: str) -> bool:
+    """Whether `target` can follow a multi-model container's prefix as the key of an object."""
+    parts = target.split("/")
+    return (
+        len(target) <= MAX_TARGET_CHARS
+        and target.isprintable()
+        and not any(part in ("", ".", "..") for part in parts)
+    )

@@ -164,6 +164,9 @@ def test_an_environment_gets_one_request_at_a_time_and_more_are_asked_for() -> N
         rig.environments.answer("2")
         await asyncio.gather(*requests)
         assert sorted(rig.answers[1:]) == ["a 200", "b 200", "c 200"]
+        (load,) = (it for span in rig.gateway.meter.close_now() for it in span.loads)
+        assert (load.finished, load.bytes_in, load.bytes_out) == (3, 9, 3)
+        assert (load.arrivals, load.throttled) == (3, 1), "what is refused has not arrived"
         again = rig.start("e")
         await settle()
         assert rig.environments.asked[3:] == ["1"], "the first free one; the last ones become idle"

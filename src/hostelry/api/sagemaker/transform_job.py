@@ -10,6 +10,7 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import echoed, found_in, short_reason
 from hostelry.api.sagemaker.model import find_model
+from hostelry.api.sagemaker.target_model import model_of_job
 from hostelry.api.sagemaker.transform_spec import transform_job_of
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import ServiceError, validation_error
@@ -35,7 +36,7 @@ def create_transform_job(context: CallContext, params: Params) -> Result:
     """CreateTransformJob: the job takes its own copy of the model."""
     scope, name = context.scope, params["TransformJobName"]
     tags = tags_of(params.get("Tags"))
-    model = find_model(context, params["ModelName"]).value
+    model = model_of_job(find_model(context, params["ModelName"]).value, tags)
     job = transform_job_of(scope, model, params, context.now)
     if context.state.transform_jobs.has_name(scope, name):
         raise ServiceError(

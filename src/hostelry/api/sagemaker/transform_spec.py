@@ -73,12 +73,6 @@ def check_model(model: Model) -> None:
         raise unsupported(
             f"A transform job with model {model.name}, which has {len(model.containers)} containers"
         )
-    if model.containers[0].is_multi_model:
-        raise validation_error(
-            f'Model "{model.name}" is a multi-model container (Mode MultiModel): its requests name'
-            " the model by TargetModel, which a transform job cannot give. Create a model from the"
-            " one archive that the job shall use."
-        )
 
 
 def input_of(given: Mapping[str, Any]) -> TransformInput:

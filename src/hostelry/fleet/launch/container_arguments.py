@@ -19,6 +19,7 @@ from hostelry.fleet.launch.container_order import (
     ContainerOrder,
     fits_a_line,
 )
+from hostelry.fleet.rules.limits import MEMORY_FIELDS, MIB
 
 COPY_LABEL = "hostelry.copy"
 INSTANCE_LABEL = "hostelry.instance"
@@ -27,7 +28,6 @@ MODELS_LABEL = "com.amazonaws.sagemaker.capabilities.multi-models"
 MAX_PROCESSES = 4096
 SHARED_MEMORY = "1g"
 KILLED = 128 + 9
-MIB = 1024**2
 # Needed by a server that starts as root, prepares its files and becomes another user.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 NO_PROGRAM = ("executable file not found", "no such file or directory", "no command or entrypoint")
@@ -206,8 +206,8 @@ def exit_message(state: ContainerState, max_memory_bytes: int | None, kernel_kil
     if starved and max_memory_bytes is not None:
         return (
             "The container was killed for its memory: it needed more than its limit of "
-            f"{max_memory_bytes // MIB} MB (MaxMemoryRequiredInMb). Raise the limit, or have the "
-            "model hold less."
+            f"{max_memory_bytes // MIB} MB ({MEMORY_FIELDS}). Raise the limit, "
+            "or have the model hold less."
         )
     if starved:
         return (

@@ -11,6 +11,7 @@ from hostelry.domain.copy import CopySpec
 from hostelry.domain.shape import Requirements, Shape
 
 MIB = 1024**2
+MEMORY_FIELDS = "MaxMemoryRequiredInMb, or a serverless variant's MemorySizeInMB"
 MAX_DISK_BYTES = 32 * 1024**3
 DISK_VARIABLE = "HOSTELRY_MAX_DISK_MB"  # of a container's Environment: it may ask for less
 
@@ -141,12 +142,12 @@ def memory_cause(
     if evidence.over_limit_bytes:
         return (
             f"The model server used {megabytes(evidence.over_limit_bytes)} MB, over its "
-            f"MaxMemoryRequiredInMb of {limit_mb}; killed."
+            f"limit of {limit_mb} MB ({MEMORY_FIELDS}); killed."
         )
     if evidence.group_kills:
         return (
-            f"The model server's memory reached its MaxMemoryRequiredInMb of {limit_mb}; the "
-            "kernel killed it."
+            f"The model server's memory reached its limit of {limit_mb} MB ({MEMORY_FIELDS}); "
+            "the kernel killed it."
         )
     killed = exit_code is None or exit_code == -9
     if not killed or not evidence.machine_kills:

@@ -25,7 +25,7 @@ from hostelry.gateway.balancing.model_balancer import (
     ModelRequest,
     TargetModelRefusedError,
 )
-from hostelry.gateway.balancing.serverless import check_invocation, enter
+from hostelry.gateway.balancing.serverless import ConcurrencyError, check_invocation, enter
 from hostelry.gateway.balancing.sessions import (
     CLOSED_SESSION_ID,
     Sessions,
@@ -127,7 +127,11 @@ class RuntimeHandler:
             await self._serve(exchange, request_id, scope, invocation, limits)
             return
         check_invocation(serverless, invocation, len(request.body))
-        leave = enter(serverless, self._counts)
+        try:
+            leave = enter(serverless, self._counts)
+        except ConcurrencyError:
+            self._pending_queue.throttled(serverless.key)
+            raise
         try:
             await self._serve(exchange, request_id, scope, invocation, self._serverless_limits)
         finally:
@@ -257,6 +261,7 @@ class RuntimeHandler:
             measured.got_no_answer()
             raise gave_no_answer(admitted.destination, error) from error
         measured.answered()
+        measured.moved(len(exchange.request.body), len(body))
         if not 200 <= reply.status < 300:
             measured.refused_by_model(reply.status)
             raise container_error(admitted.destination, reply, body)
@@ -271,6 +276,7 @@ class RuntimeHandler:
             if not 200 <= reply.status < 300:
                 body = await reply.body(MAX_ERROR_BYTES)
                 measured.answered()
+                measured.moved(len(exchange.request.body), len(body))
                 measured.refused_by_model(reply.status)
                 raise container_error(admitted.destination, reply, body)
             chunk = await reply.next_chunk()
@@ -278,9 +284,11 @@ class RuntimeHandler:
             measured.got_no_answer()
             raise gave_no_answer(admitted.destination, error) from error
         measured.first_chunk()
+        measured.moved(len(exchange.request.body), 0)
         exchange.start(200, headers)
         try:
             while chunk is not None:
+                measured.moved(0, len(chunk))
                 await exchange.send(payload_part(chunk))
                 chunk = await reply.next_chunk()
             measured.answered()

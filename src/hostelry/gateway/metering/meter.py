@@ -210,6 +210,10 @@ class Meter:
         tally.arrived(now_ns)
         return Measurement(self, tally, now_ns)
 
+    def throttled(self, key: LoadKey) -> None:
+        """Record a request for `key` that was refused, as too many are in flight; no arrival."""
+        self._tally(key, self.now_ns()).throttled += 1
+
     def now_ns(self) -> int:
         """The present instant, after closing the seconds that are over."""
         now_ns = self.clock_ns()

@@ -88,6 +88,7 @@ class RequestCounters:
         "on_copies_low",
         "seen_on_copies",
         "service_ns",
+        "throttled",
     )
     _area_ns: int
     _at_ns: int
@@ -163,7 +164,13 @@ class RequestCounters:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight and nothing happened."""
-        return not (self.in_flight or self.arrivals or self.finished or self.on_copies_high)
+        return not (
+            self.in_flight
+            or self.arrivals
+            or self.finished
+            or self.on_copies_high
+            or self.throttled
+        )
 
     def close(self, second: int, at_ns: int, length_ns: int) -> SecondLoad:
         """The load of the second that ends at `at_ns`; the next one begins there."""
@@ -193,6 +200,7 @@ class RequestCounters:
             errors_5xx=self.errors_5xx,
             model_errors=self.model_errors,
             no_capacity=self.no_capacity,
+            throttled=self.throttled,
             broken_streams=self.broken_streams,
             model_latency_us=_distribution(self._model),
             overhead_latency_us=_distribution(self._overhead),
@@ -231,7 +239,7 @@ class RequestCounters:
         self.arrivals = self.finished = self.delayed = self.service_ns = 0
         self.billed_ms = self.bytes_in = self.bytes_out = 0
         self.errors_4xx = self.errors_5xx = self.model_errors = 0
-        self.no_capacity = self.broken_streams = 0
+        self.no_capacity = self.broken_streams = self.throttled = 0
         self.models: ModelCounters | None = None
         self._model: Buckets = {}
         self._overhead: Buckets = {}

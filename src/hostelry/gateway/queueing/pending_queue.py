@@ -216,6 +216,10 @@ class PendingQueue:
             return self.decide(pending)
         return self._refuse(pending, ask.error)
 
+    def throttled(self, key: LoadKey) -> None:
+        """Count a request for `key` that was refused before it arrived, as too many are there."""
+        self._meter.throttled(key)
+
     def freed(self, key: LoadKey) -> None:
         """Release a request that waits for `key`, now that one on a copy is over."""
         if self._queues.num_waiting(key):

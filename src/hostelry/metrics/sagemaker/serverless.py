@@ -27,6 +27,7 @@ SPILLOVER = "ServerlessProvisionedConcurrencySpilloverInvocations"
 # Usage by its metric: what is shown, and its unit.
 USAGE: Mapping[str, str] = {
     "ServerlessRequests": "requests",
+    "ServerlessThrottles": "throttled",
     "ServerlessBilledTime": "billed_ms",
     "ServerlessMemoryTime": "memory_mb_ms",
     "ServerlessBytesIn": "bytes_in",
@@ -43,6 +44,7 @@ def of_second(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
         return
     used = {
         "ServerlessRequests": load.finished,
+        "ServerlessThrottles": load.throttled,
         "ServerlessBilledTime": load.billed_ms,
         "ServerlessMemoryTime": load.billed_ms * config.memory_mb,
         "ServerlessBytesIn": load.bytes_in,

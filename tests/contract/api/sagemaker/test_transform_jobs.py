@@ -9,6 +9,7 @@ import pytest
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
+from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import (
     AssembleWith,
@@ -61,6 +62,11 @@ def processed(**processing: str) -> dict[str, Any]:
         (("TransformOutput",), CSV_OUTPUT),
         (("DataProcessing",), processing),
     )
+
+
+def tagged(target: str) -> dict[str, Any]:
+    """The tag that names one of many models."""
+    return {"Tags": [{"Key": "hostelry:target-model", "Value": target}]}
 
 
 @pytest.fixture
@@ -295,7 +301,22 @@ def test_what_the_container_may_choose_is_left_open(
             id="inference ids in pictures",
         ),
         pytest.param({**JOB, "ModelName": "gone"}, "Could not find model", id="no such model"),
-        pytest.param({**JOB, "ModelName": "many"}, "multi-model container", id="many models"),
+        pytest.param(
+            {**JOB, "ModelName": "many"},
+            "name the model that the job shall use, as the tag hostelry:target-model",
+            id="many models, none of them named",
+        ),
+        pytest.param(
+            {**JOB, "ModelName": "many", **tagged("../other.tar.gz")},
+            'Tag hostelry:target-model is "../other.tar.gz"; it must be a path below'
+            " s3://models/all/",
+            id="a model outside the prefix",
+        ),
+        pytest.param(
+            {**JOB, **tagged("m1.tar.gz")},
+            'but model "m" has no multi-model container',
+            id="a model of many where there is one",
+        ),
     ],
 )
 def test_rules_of_a_request(
@@ -312,6 +333,20 @@ def test_rules_of_a_request(
     else:
         assert expected in refused("CreateTransformJob", **params)
         assert call("ListTransformJobs") == {"TransformJobSummaries": []}
+
+
+def test_one_of_many_models_is_the_jobs_only_one(
+    call: Call, make: Any, job: Callable[[], TransformJob]
+) -> None:
+    container = {"Image": "i", "Mode": "MultiModel", "ModelDataUrl": "s3://models/all"}
+    make.model("m", PrimaryContainer={**container, "Environment": {"A": "1"}})
+    call("CreateTransformJob", **JOB, **tagged("a/m1.tar.gz"))
+    (found,) = job().model.containers
+    assert not found.is_multi_model
+    assert found.source == ArtifactSource(
+        uri="s3://models/all/a/m1.tar.gz", kind=SourceKind.ARCHIVE
+    )
+    assert (found.image, found.environment) == ("i", {"A": "1"})
 
 
 def test_at_most_a_hundred_instances(call: Call, make: Any) -> None:

@@ -221,7 +221,7 @@ STATE = ContainerState(running=False, pid=None, exit_code=0, out_of_memory=False
             {"exit_code": 137, "out_of_memory": True},
             64 * MIB,
             0,
-            "memory: it needed more than its limit of 64 MB (MaxMemoryRequiredInMb)",
+            "memory: it needed more than its limit of 64 MB (MaxMemoryRequiredInMb",
             id="its memory, as the engine saw",
         ),
         pytest.param(

@@ -25,19 +25,22 @@ LIMIT = 512 * MIB
         pytest.param(
             MemoryEvidence(over_limit_bytes=612 * MIB),
             -9,
-            "used 612 MB, over its MaxMemoryRequiredInMb of 512; killed",
+            "used 612 MB, over its limit of 512 MB (MaxMemoryRequiredInMb, or a serverless"
+            " variant's MemorySizeInMB)"
+            "; killed",
             id="the agent killed it for its limit",
         ),
         pytest.param(
             MemoryEvidence(over_limit_bytes=LIMIT + 1),
             None,
-            "used 513 MB, over its MaxMemoryRequiredInMb of 512",
+            "used 513 MB, over its limit of 512 MB",
             id="a byte over is told as more",
         ),
         pytest.param(
             MemoryEvidence(group_kills=1),
             1,
-            "reached its MaxMemoryRequiredInMb of 512; the kernel killed it",
+            "reached its limit of 512 MB (MaxMemoryRequiredInMb, or a serverless variant's"
+            " MemorySizeInMB); the kernel killed it",
             id="the kernel killed a part, and the rest ended by itself",
         ),
         pytest.param(

@@ -28,9 +28,12 @@ def record_io(content: bytes, kind: int = 0) -> bytes:
 
 
 def tf_record(content: bytes) -> bytes:
-    length = struct.pack("<Q", len(content))
-    checks = [struct.pack("<I", masked_crc32c(it)) for it in (length, content)]
-    return length + checks[0] + content + checks[1]
+    return tf_head(len(content)) + content + struct.pack("<I", masked_crc32c(content))
+
+
+def tf_head(num_bytes: int) -> bytes:
+    length = struct.pack("<Q", num_bytes)
+    return length + struct.pack("<I", masked_crc32c(length))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +81,12 @@ def test_records_are_split_wherever_the_pieces_end(
         pytest.param(TF_RECORD, b"x" * 12, "wrong checksum", id="no TFRecord"),
         pytest.param(TF_RECORD, tf_record(b"ab")[:-1] + b"!", "is damaged", id="a flipped byte"),
         pytest.param(TF_RECORD, tf_record(b"ab")[:-1], "cut off", id="a cut TFRecord"),
+        pytest.param(
+            TF_RECORD,
+            tf_head(2**63) + b"ab",
+            f"Record 1 of s3://b/in/x has at least {2**63 + 16} bytes; the limit is 20",
+            id="a TFRecord whose length, with a right checksum, is huge",
+        ),
     ],
 )
 def test_what_is_no_record_is_named(kind: SplitType, body: bytes, named: str) -> None:

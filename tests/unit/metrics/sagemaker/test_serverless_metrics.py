@@ -56,11 +56,12 @@ def test_spillover_is_the_share_beyond_the_provisioned(
 
 def test_usage_counts_what_was_served() -> None:
     load = SecondLoad(
-        key=KEY, second=5, arrivals=3, finished=3, billed_ms=40, bytes_in=7, bytes_out=9
+        key=KEY, second=5, finished=3, billed_ms=40, bytes_in=7, bytes_out=9, throttled=2
     )
     found = by_name(list(of_second(load, census())))
     assert {name: it.values[0] for name, it in found.items()} == {
         "ServerlessRequests": 3,
+        "ServerlessThrottles": 2,
         "ServerlessBilledTime": 40,
         "ServerlessMemoryTime": 40 * 2048,
         "ServerlessBytesIn": 7,

@@ -8,10 +8,9 @@ from typing import Protocol
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
+from hostelry.domain.model import MAX_TARGET_CHARS, is_target
 from hostelry.fleet.agent.model_server import Answer
 from hostelry.fleet.artifacts.protocol import Artifacts
-
-MAX_TARGET_CHARS = 1024
 
 
 class TargetModelError(TerminalError):
@@ -124,8 +123,7 @@ def check_target(target: str) -> None:
         raise TargetModelError(
             f"TargetModel has {len(target)} characters; it must have 1 to {MAX_TARGET_CHARS}."
         )
-    parts = target.split("/")
-    if any(part in ("", ".", "..") for part in parts) or not target.isprintable():
+    if not is_target(target):
         raise TargetModelError(
             f"TargetModel {target!r} is no path below ModelDataUrl: it must not begin or end with "
             f"a slash, nor have empty parts, dots alone, or characters that cannot be printed."
