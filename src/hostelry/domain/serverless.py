@@ -17,6 +17,7 @@ MAX_CONCURRENCY = 200
 # AWS publishes no figure for serverless endpoints, only that CPUs grow with the memory; this one is
 # "Configure Lambda function memory" in the Lambda developer guide.
 MB_PER_CPU = 1769
+MAX_DISK_BYTES = 5 * 1024**3
 BYTES_PER_MB = 1024**2
 TYPE_PREFIX = "ml.serverless."
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
@@ -57,12 +58,13 @@ class ServerlessConfig:
 
     @property
     def environment(self) -> Requirements:
-        """What one environment may use: CPUs in proportion to its memory."""
+        """What one environment may use: CPUs in proportion to its memory, 5 GB of disk."""
         memory_bytes = self.memory_mb * BYTES_PER_MB
         return Requirements(
             min_memory_bytes=memory_bytes,
             max_memory_bytes=memory_bytes,
             cpus=round(self.memory_mb / MB_PER_CPU, 3),
+            max_disk_bytes=MAX_DISK_BYTES,
         )
 
     @property

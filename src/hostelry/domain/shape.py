@@ -17,9 +17,11 @@ class Requirements:
     """The reservation of one copy (ComputeResourceRequirements).
 
     `accelerators` is a float, as in the API, but whole: `check_consistent` refuses fractions.
+    `max_disk_bytes` is what the copy may write; None where the platform's own limit holds.
     """
 
     min_memory_bytes: int
     max_memory_bytes: int | None = None
     cpus: float = 0.0
     accelerators: float = 0.0
+    max_disk_bytes: int | None = None

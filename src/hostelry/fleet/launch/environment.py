@@ -76,10 +76,9 @@ class CopyPlace:
     def limits_of(self, spec: CopySpec) -> CopyLimits:
         """The limits of the copy on this instance."""
         asked_mb = spec.container.environment.get(DISK_VARIABLE, "")
-        return replace(
-            limits_of(spec.requirements, self.shape, self.machine_cpus, self.reserved_cpus),
-            max_disk_bytes=asked_disk_bytes(asked_mb),
-        )
+        found = limits_of(spec.requirements, self.shape, self.machine_cpus, self.reserved_cpus)
+        disk_bytes = asked_disk_bytes(asked_mb, found.max_disk_bytes)
+        return replace(found, max_disk_bytes=disk_bytes)
 
 
 def program_environment(

@@ -75,14 +75,15 @@ def limits_of(
         cpus=cpus,
         num_threads=whole_threads(threads, machine_cpus),
         max_memory_bytes=requirements.max_memory_bytes,
+        max_disk_bytes=requirements.max_disk_bytes or MAX_DISK_BYTES,
     )
 
 
-def asked_disk_bytes(asked_mb: str) -> int:
-    """The disk budget that an Environment asks for; the maximum if it is no number, or above it."""
+def asked_disk_bytes(asked_mb: str, most_bytes: int = MAX_DISK_BYTES) -> int:
+    """The disk budget that an Environment asks for; `most_bytes` if it is no number, or above."""
     if not (asked_mb.isascii() and asked_mb.isdigit()) or len(asked_mb) > len(str(MAX_DISK_BYTES)):
-        return MAX_DISK_BYTES
-    return min(MAX_DISK_BYTES, int(asked_mb) * MIB)
+        return most_bytes
+    return min(most_bytes, int(asked_mb) * MIB)
 
 
 def disk_budget_bytes(limits: CopyLimits, free_bytes: int) -> int:

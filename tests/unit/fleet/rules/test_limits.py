@@ -1,5 +1,6 @@
 import pytest
 
+from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.rules.limits import (
     MAX_DISK_BYTES,
@@ -167,6 +168,14 @@ def test_the_operators_limit_bounds_threads(operator: str, threads: str) -> None
 )
 def test_a_disk_budget_may_be_asked_to_be_less(asked_mb: str, num_bytes: int) -> None:
     assert asked_disk_bytes(asked_mb) == num_bytes
+
+
+def test_an_environment_may_write_five_gigabytes_and_ask_for_less() -> None:
+    environment = ServerlessConfig(memory_mb=1024, max_concurrency=1).environment
+    limits = limits_of(environment, Shape(cpus=1, memory_bytes=1), 2, 0.0)
+    assert limits.max_disk_bytes == 5 * 1024**3
+    assert asked_disk_bytes("6000", limits.max_disk_bytes) == 5 * 1024**3
+    assert asked_disk_bytes("64", limits.max_disk_bytes) == 64 * MIB
 
 
 def test_a_copy_may_write_half_of_what_is_free_at_most() -> None:
