@@ -58,6 +58,7 @@ class SecondLoad:
     model_errors: int = 0
     no_capacity: int = 0  # refused because there was no copy
     throttled: int = 0  # refused because MaxConcurrency were in flight; no arrivals
+    spilled: int = 0  # beyond ProvisionedConcurrency when they arrived
     broken_streams: int = 0
     model_latency_us: Distribution = EMPTY
     overhead_latency_us: Distribution = EMPTY

@@ -107,6 +107,7 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         model_errors=one.model_errors + other.model_errors,
         no_capacity=one.no_capacity + other.no_capacity,
         throttled=one.throttled + other.throttled,
+        spilled=one.spilled + other.spilled,
         broken_streams=one.broken_streams + other.broken_streams,
         model_latency_us=joined(one.model_latency_us, other.model_latency_us),
         overhead_latency_us=joined(one.overhead_latency_us, other.overhead_latency_us),

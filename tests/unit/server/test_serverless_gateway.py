@@ -94,11 +94,12 @@ class Rig:
         copies: tuple[CopyRoute, ...] = COPIES,
         most: int = 3,
         counts: InFlightCounts | None = None,
+        ready: int = 0,
     ) -> None:
         self.environments = Environments()
         self.control = FakeControlClient()
         self.routes = FixedRoutes()
-        self.most = most
+        self.most, self.ready = most, ready
         self.show(*copies)
         self.gateway = build_gateway(
             UpConfig(gateway_port=1, control_port=2, insecure_no_auth=True),
@@ -111,7 +112,9 @@ class Rig:
         self.answers: list[str] = []
 
     def show(self, *copies: CopyRoute) -> None:
-        config = ServerlessConfig(memory_mb=1024, max_concurrency=self.most)
+        config = ServerlessConfig(
+            memory_mb=1024, max_concurrency=self.most, provisioned_concurrency=self.ready
+        )
         variant = VariantRoute(
             name="AllTraffic",
             weight=1.0,
@@ -229,6 +232,26 @@ def test_a_client_that_leaves_gives_its_place_back() -> None:
         rig.environments.answer("1")
         await request
         assert rig.answers == ["b 200"]
+
+    play(scenario)
+
+
+def test_requests_beyond_the_provisioned_ones_of_all_workers_are_spillover(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        counts = [SharedCounts(CountTable(tmp_path / "counts", 2), it) for it in (0, 1)]
+        one, two = (Rig(COPIES, 3, it, ready=1) for it in counts)
+        first = one.start("a")
+        await settle()
+        second = two.start("b")
+        await settle()
+        one.environments.answer("1")
+        two.environments.answer("2")
+        await asyncio.gather(first, second)
+        spilled = [
+            sum(it.spilled for span in rig.gateway.meter.close_now() for it in span.loads)
+            for rig in (one, two)
+        ]
+        assert spilled == [0, 1]
 
     play(scenario)
 

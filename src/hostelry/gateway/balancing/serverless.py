@@ -54,3 +54,11 @@ def enter(destination: Destination, counts: InFlightCounts) -> Callable[[], None
     if leave is None:
         raise ConcurrencyError(destination, config.max_concurrency)
     return leave
+
+
+def is_beyond_provisioned(destination: Destination, counts: InFlightCounts) -> bool:
+    """Whether the request that just entered is one more than the provisioned environments take."""
+    config = destination.serverless
+    assert config is not None, "only a serverless variant has provisioned environments"
+    ready = config.provisioned_concurrency
+    return ready > 0 and counts.of(destination.concurrency_id) > ready

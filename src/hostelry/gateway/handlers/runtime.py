@@ -25,7 +25,12 @@ from hostelry.gateway.balancing.model_balancer import (
     ModelRequest,
     TargetModelRefusedError,
 )
-from hostelry.gateway.balancing.serverless import ConcurrencyError, check_invocation, enter
+from hostelry.gateway.balancing.serverless import (
+    ConcurrencyError,
+    check_invocation,
+    enter,
+    is_beyond_provisioned,
+)
 from hostelry.gateway.balancing.sessions import (
     CLOSED_SESSION_ID,
     Sessions,
@@ -132,6 +137,8 @@ class RuntimeHandler:
         except ConcurrencyError:
             self._pending_queue.throttled(serverless.key)
             raise
+        if is_beyond_provisioned(serverless, self._counts):
+            self._pending_queue.spilled(serverless.key)
         try:
             await self._serve(exchange, request_id, scope, invocation, self._serverless_limits)
         finally:

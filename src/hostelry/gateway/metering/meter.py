@@ -214,6 +214,10 @@ class Meter:
         """Record a request for `key` that was refused, as too many are in flight; no arrival."""
         self._tally(key, self.now_ns()).throttled += 1
 
+    def spilled(self, key: LoadKey) -> None:
+        """Record that a request for `key`, which arrives now, is beyond the provisioned ones."""
+        self._tally(key, self.now_ns()).spilled += 1
+
     def now_ns(self) -> int:
         """The present instant, after closing the seconds that are over."""
         now_ns = self.clock_ns()

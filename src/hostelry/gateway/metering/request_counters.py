@@ -88,6 +88,7 @@ class RequestCounters:
         "on_copies_low",
         "seen_on_copies",
         "service_ns",
+        "spilled",
         "throttled",
     )
     _area_ns: int
@@ -201,6 +202,7 @@ class RequestCounters:
             model_errors=self.model_errors,
             no_capacity=self.no_capacity,
             throttled=self.throttled,
+            spilled=self.spilled,
             broken_streams=self.broken_streams,
             model_latency_us=_distribution(self._model),
             overhead_latency_us=_distribution(self._overhead),
@@ -239,7 +241,7 @@ class RequestCounters:
         self.arrivals = self.finished = self.delayed = self.service_ns = 0
         self.billed_ms = self.bytes_in = self.bytes_out = 0
         self.errors_4xx = self.errors_5xx = self.model_errors = 0
-        self.no_capacity = self.broken_streams = self.throttled = 0
+        self.no_capacity = self.broken_streams = self.throttled = self.spilled = 0
         self.models: ModelCounters | None = None
         self._model: Buckets = {}
         self._overhead: Buckets = {}

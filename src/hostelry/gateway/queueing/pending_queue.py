@@ -220,6 +220,10 @@ class PendingQueue:
         """Count a request for `key` that was refused before it arrived, as too many are there."""
         self._meter.throttled(key)
 
+    def spilled(self, key: LoadKey) -> None:
+        """Count a request for `key`, about to arrive, as beyond the provisioned environments."""
+        self._meter.spilled(key)
+
     def freed(self, key: LoadKey) -> None:
         """Release a request that waits for `key`, now that one on a copy is over."""
         if self._queues.num_waiting(key):

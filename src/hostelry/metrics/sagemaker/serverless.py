@@ -1,8 +1,8 @@
 """Metrics of serverless variants, and their usage, as samples.
 
-Source: SageMaker developer guide, "Monitor a serverless endpoint". Which requests were beyond the
-provisioned environments is not reported: of a second with more in flight at most than those, the
-same share of its requests counts as spillover.
+Source: SageMaker developer guide, "Monitor a serverless endpoint". A request is spillover
+where, as it arrives, more are in flight on all gateway workers than the provisioned environments
+take.
 
 Usage is in Hostelry's namespace, a sum for each minute: the store keeps it as any metric, counts a
 repeated report once, and bounds it.
@@ -54,15 +54,10 @@ def of_second(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
         if value:
             yield load.key.scope, usage_sample(name, load.key, load.second, float(value))
     if config.provisioned_concurrency and load.arrivals:
-        beyond = spilled(load.arrivals, load.in_flight_max, config.provisioned_concurrency)
+        beyond = min(load.spilled, load.arrivals)
         for dimensions in dimensions_of(load.key, census):
             for name, count in ((INVOCATIONS, load.arrivals - beyond), (SPILLOVER, beyond)):
                 yield load.key.scope, _sample(name, dimensions, load.second, float(count))
-
-
-def spilled(arrivals: int, most: int, provisioned: int) -> int:
-    """How many requests of a second were beyond the provisioned environments; see above."""
-    return 0 if most <= provisioned else round(arrivals * (most - provisioned) / most)
 
 
 def of_period(

@@ -1,7 +1,5 @@
 """Metrics of serverless variants, their usage, and the set-up times of their environments."""
 
-import pytest
-
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
@@ -14,7 +12,6 @@ from hostelry.metrics.sagemaker.serverless import (
     of_second,
     setup_times,
     setups,
-    spilled,
 )
 
 KEY = LoadKey(scope=Scope("1", "us-east-1"), endpoint_name="fn", variant_name="main")
@@ -39,19 +36,14 @@ def by_name(scoped: list[ScopedSample]) -> dict[str, Sample]:
     return {it.metric.name: it for it in samples if len(it.metric.dimensions) == 2}
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "most", "ready", "expected"),
-    [
-        pytest.param(10, 2, 2, 0, id="all within the provisioned"),
-        pytest.param(10, 10, 2, 8, id="a burst beyond them"),
-        pytest.param(100, 4, 2, 50, id="twice as many at once, all the second"),
-        pytest.param(0, 9, 2, 0, id="none arrived"),
-    ],
-)
-def test_spillover_is_the_share_beyond_the_provisioned(
-    arrivals: int, most: int, ready: int, expected: int
-) -> None:
-    assert spilled(arrivals, most, ready) == expected
+def test_requests_beyond_the_provisioned_are_spillover() -> None:
+    load = SecondLoad(key=KEY, second=5, arrivals=10, spilled=3)
+    found = by_name(list(of_second(load, census(2))))
+    counts = {
+        name.removeprefix("ServerlessProvisionedConcurrency"): it.values
+        for name, it in found.items()
+    }
+    assert counts == {"Invocations": (7.0,), "SpilloverInvocations": (3.0,)}
 
 
 def test_usage_counts_what_was_served() -> None:
