@@ -5,13 +5,17 @@ the instance's agent there, or without any; the client is plain boto3 without re
 error is an error. Idle time-outs are shortened by --pace; nothing else that is measured waits for
 them. The page cache is warm.
 
-``python -m benchmarks.serverless [--setting short|full] [--smoke] [--model FOLDER] [--image NAME]``
+With --containers a small server comes to this, as a program and in an image, which shows
+what a container's start adds.
+
+``python -m benchmarks.serverless [--setting short|full] [--smoke] [--model FOLDER] [--containers]``
 """
 
 import argparse
 import io
 import json
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
@@ -39,6 +43,31 @@ WITHIN_S = 180.0
 CODE = b"""import joblib, os
 def model_fn(folder):
     return joblib.load(os.path.join(folder, "model.joblib"))
+"""
+PROGRAM = "serverless-echo:1"
+ECHO = """import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Echo(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.answer(b"{}")
+    def do_POST(self):
+        self.answer(self.rfile.read(int(self.headers["Content-Length"])))
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+host = "0.0.0.0" if "container" in os.environ else "127.0.0.1"  # podman sets it
+ThreadingHTTPServer((host, int(os.environ["SAGEMAKER_BIND_TO_PORT"])), Echo).serve_forever()
+"""
+RULE = """
+[[image]]
+pattern = "{image}"
+command = {command}
+[image.probe]
+content_type = "application/json"
+body = '{{}}'
 """
 TRAIN = """
 import sys, joblib, numpy
@@ -92,14 +121,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--setting", choices=("short", "full"), default="short")
     parser.add_argument("--smoke", action="store_true", help="a tiny model and few counts")
     parser.add_argument("--model", type=Path, help="a model folder; default the demo model")
-    parser.add_argument("--image", help="an image for scikit-learn that runs as a container, too")
+    parser.add_argument("--containers", action="store_true", help="a small server, in an image too")
     arguments = parser.parse_args(argv)
     name = "smoke" if arguments.smoke else arguments.setting
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         model = model_folder(arguments.model, Path(scratch), tiny=arguments.smoke)
-        served = [of_sklearn(SKLEARN, "scikit-learn"), of_llm()]
-        if arguments.image:
-            served.append(of_sklearn(arguments.image, "in a container"))
+        served = [of_sklearn(), of_llm()]
+        if arguments.containers:
+            served += echoes(Path(scratch))
         platform = stack.enter_context(running_platform(model, Path(scratch)))
         cases = [it for one in served for it in measure(platform, one, SETTINGS[name])]
     rows = [row(case) for case in cases]
@@ -110,11 +139,35 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_result("serverless", name, SEED, {"cases": rows})
 
 
-def of_sklearn(image: str, name: str) -> Served:
-    """The forest, in an image."""
+def echoes(scratch: Path) -> list[Served]:
+    """The small server, as a program and in an image."""
+    from tests.integration.python_image import image_of
+
+    program = scratch / "echo.py"
+    program.write_text(ECHO)
+    home = scratch / "home"
+    home.mkdir()
+    command = json.dumps([sys.executable, str(program)])
+    (home / "images.toml").write_text(RULE.format(image=PROGRAM, command=command))
+    images = {"program": PROGRAM, "container": image_of(scratch, program)}
+    return [
+        Served(
+            name=name,
+            image=image,
+            environment={},
+            body=b"{}",
+            content_type="application/json",
+            memory_mb=1024,
+        )
+        for name, image in images.items()
+    ]
+
+
+def of_sklearn() -> Served:
+    """The forest."""
     return Served(
-        name=name,
-        image=image,
+        name="scikit-learn",
+        image=SKLEARN,
         environment={},
         body=b"1,2,3,4,5,6,7,8\n8,7,6,5,4,3,2,1\n",
         content_type="text/csv",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.platform import Platform
+from tests.integration.platform import Platform, until
 from tests.integration.served_models import IMAGE, ROLE, Served, sklearn_runtimes
 from tests.integration.transform_rig import ended
 from tests.integration.virtual_environments import virtual_environment
@@ -126,6 +126,9 @@ def test_one_of_many_models_is_run_and_what_was_read_and_written_is_captured(
         "input": [{"prefix": "s3://seen/"}, "in/a.csv", "in/sub/b.csv"],
         "output": [{"prefix": "s3://seen/out/"}, "a.csv.out", "sub/b.csv.out"],
     }
+    settings, failure = data_log(served, "captured")
+    assert settings == "MaxConcurrentTransforms=1, MaxPayloadInMB=6, BatchStrategy=MultiRecord"
+    assert failure.startswith("s3://seen/in/odd.csv: The model answered 500 to records 1 to 1")
 
 
 def test_an_output_whose_key_is_disabled_fails_the_job_with_the_reason(served: Served) -> None:
@@ -147,6 +150,18 @@ def test_an_output_whose_key_is_disabled_fails_the_job_with_the_reason(served: S
     assert "s3://sealed/in/a.csv" in found["FailureReason"]
     assert "isabled" in found["FailureReason"]
     assert "Contents" not in served.s3.list_objects_v2(Bucket="sealed", Prefix="out")
+
+
+def data_log(served: Served, job: str) -> list[str]:
+    """The lines of a job's one instance, once the last object's are there."""
+    logs, group = served.platform.boto3("logs"), "/aws/sagemaker/TransformJobs"
+
+    def found() -> list[str]:
+        lines = logs.filter_log_events(logGroupName=group, logStreamNamePrefix=f"{job}/")["events"]
+        return [it["message"] for it in lines if it["logStreamName"].endswith("/data-log")]
+
+    until(lambda: len(found()) >= 2, "the data log has its lines", 20)
+    return found()
 
 
 def lines_of_csv(uri: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hostelry.server.home import Home
 
 
 def kept_logs(home: Home, name: str, count: int) -> Mapping[str, Sequence[str]]:
-    """The last `count` lines of each log stream of an endpoint, component, instance or copy.
+    """The last `count` lines of each log stream of an endpoint, component, job, instance or copy.
 
     Keys name stream and group. Empty where none is kept, or the file cannot be read now.
     """

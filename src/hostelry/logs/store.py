@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostelry.domain.log_source import LogSource
+from hostelry.domain.log_source import TRANSFORM_GROUP, LogSource
 from hostelry.domain.scope import Scope
 from hostelry.logs.database import Database
 from hostelry.logs.events import LogEvent, LogGroup, LogStream, NewEvent, Position, size_of
@@ -232,16 +232,17 @@ class LogStore:
     ) -> None:
         """Store lines of a log file together with the position after them."""
         with self.database.writing() as db:
-            _insert_group(db, source.scope, source.group, now_ms, is_collected=True)
-            scope, query = source.scope, "SELECT id FROM log_group WHERE account = ? AND region = ?"
-            found = db.execute(f"{query} AND name = ?", (scope.account, scope.region, source.group))
-            group_id = found.fetchone()[0]
-            _insert_stream(db, group_id, source.stream, now_ms, is_collected=True)
-            query = "SELECT id FROM log_stream WHERE group_id = ? AND name = ?"
-            stream_id = db.execute(query, (group_id, source.stream)).fetchone()[0]
+            stream_id = _stream_id(db, source.scope, (source.group, source.stream), now_ms)
             insert_events(db, stream_id, events, now_ms)
             db.execute("REPLACE INTO copy_stream VALUES (?, ?)", (source.copy_id, stream_id))
             db.execute("REPLACE INTO log_file VALUES (?, ?)", (key, position))
+
+    def put(
+        self, scope: Scope, group: str, stream: str, events: Sequence[NewEvent], now_ms: int
+    ) -> None:
+        """Store events of the platform's own, in a stream that is made where it is not there."""
+        with self.database.writing() as db:
+            insert_events(db, _stream_id(db, scope, (group, stream), now_ms), events, now_ms)
 
     def forget_files(self, keys: Sequence[str]) -> None:
         """Forget the positions in log files that are gone."""
@@ -249,19 +250,34 @@ class LogStore:
             db.executemany("DELETE FROM log_file WHERE key = ?", [(key,) for key in keys])
 
     def named(self, name: str) -> list[tuple[str, LogStream]]:
-        """Streams, with their groups, of the endpoint, component, instance or copy `name`."""
+        """Streams, with their groups, of the endpoint, component, job, instance or copy `name`."""
         query = (
             "SELECT g.name, s.id, s.name, s.created_ms, s.last_ms, s.ingested_ms, s.bytes "
             "FROM log_stream s JOIN log_group g ON g.id = s.group_id WHERE s.bytes > 0 AND ("
             "g.name IN (?, ?, ?) OR instr(s.name || '/', '/' || ? || '/') > 0 "
+            "OR (g.name = ? AND instr(s.name, ? || '/') = 1) "
             "OR s.id IN (SELECT stream_id FROM copy_stream WHERE copy_id = ?)) "
             "ORDER BY s.last_ms, s.name"
         )
         groups = [name, f"/aws/sagemaker/Endpoints/{name}"]
         groups.append(f"/aws/sagemaker/InferenceComponents/{name}")
         with self.database.reading() as db:
-            rows = db.execute(query, (*groups, name, name)).fetchall()
+            rows = db.execute(query, (*groups, name, TRANSFORM_GROUP, name, name)).fetchall()
             return [(row[0], _stream(db, row[1:])) for row in rows]
+
+
+def _stream_id(
+    db: sqlite3.Connection, scope: Scope, group_and_stream: tuple[str, str], now_ms: int
+) -> int:
+    """The id of a stream of the platform's own, which is made where it is not there."""
+    group, stream = group_and_stream
+    _insert_group(db, scope, group, now_ms, is_collected=True)
+    query = "SELECT id FROM log_group WHERE account = ? AND region = ? AND name = ?"
+    group_id = db.execute(query, (scope.account, scope.region, group)).fetchone()[0]
+    _insert_stream(db, group_id, stream, now_ms, is_collected=True)
+    query = "SELECT id FROM log_stream WHERE group_id = ? AND name = ?"
+    found: int = db.execute(query, (group_id, stream)).fetchone()[0]
+    return found
 
 
 def _insert_group(

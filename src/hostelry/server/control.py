@@ -34,6 +34,7 @@ from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.census import CensusTaker
 from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.image_file import ImageFile
@@ -101,6 +102,7 @@ async def _serve(
         ):
             asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
             usage = UsageRoutes(owner, scaling.metrics, clock)
+            data_logs = DataLogRoutes(state, logs.store, clock)
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -119,7 +121,12 @@ async def _serve(
                     messaging=scaling.messages.services,
                     calls=scaling.events.rows,
                     foreign_s3=config.s3_endpoint or "",
-                    more_routes=(*scaling.routes, *asynchronous.routes(), *usage.routes()),
+                    more_routes=(
+                        *scaling.routes,
+                        *asynchronous.routes(),
+                        *usage.routes(),
+                        *data_logs.routes(),
+                    ),
                     last_used=scaling.environments.idle_since,
                 )
             )

@@ -29,7 +29,9 @@ from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
+from hostelry.jobs.data_log import SEND_S, DataLog
 from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
+from hostelry.jobs.dispatch.control_line import HttpControlLine
 from hostelry.jobs.http import JobsApi
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.durable_queue import DurableQueue
@@ -79,7 +81,9 @@ async def serve(home: Home) -> None:
         meter=meter,
         clock=clock,
     )
-    transforms = build_transforms(config, places, parts)
+    control = HttpControlLine(parts.platform, config.control_url, credentials.internal_key)
+    data_log = DataLog(control.keep_lines, clock)
+    transforms = build_transforms(config, places, parts, data_log)
     batches = build_batches(home, config, credentials, parts)
     submissions = Submissions(queue, asynchronous.submitted)
     api = JobsApi(
@@ -106,6 +110,7 @@ async def serve(home: Home) -> None:
     work: dict[str, Coroutine[Any, Any, None]] = {
         "keeping requests": submissions.run(),
         "forgetting old requests": run_periodically("forgetting old requests", sweep, SWEEP_S),
+        "writing data logs": run_periodically("writing data logs", data_log.flush, SEND_S),
         "looking at time limits": server.sweep_forever(),
         "following routes": routes.follow(),
         **asynchronous.tasks(),
@@ -119,6 +124,8 @@ async def serve(home: Home) -> None:
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     await asynchronous.drain(DRAIN_S)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(data_log.flush(), DRAIN_S)
     for pool in (polls, parts.copies, parts.platform):
         pool.close()
     queue.close()
@@ -127,7 +134,9 @@ async def serve(home: Home) -> None:
         raise TerminalError(cause)
 
 
-def build_transforms(config: UpConfig, places: WorkPlaces, parts: ProcessParts) -> TransformWork:
+def build_transforms(
+    config: UpConfig, places: WorkPlaces, parts: ProcessParts, data_log: DataLog
+) -> TransformWork:
     """The transform jobs of this process."""
     platform, clock = parts.platform, parts.clock
     return TransformWork(
@@ -138,6 +147,7 @@ def build_transforms(config: UpConfig, places: WorkPlaces, parts: ProcessParts) 
             pool=parts.copies,
             meter=parts.meter,
             line=HttpTransformLine(platform, config.control_url, places.internal_key),
+            data_log=data_log,
             clock=clock,
         )
     )

@@ -1,5 +1,6 @@
 """Calls of the jobs process to control."""
 
+import logging
 from typing import Protocol
 from urllib.parse import urlencode
 
@@ -8,11 +9,13 @@ import msgspec
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
 from hostelry.domain.async_metrics import AsyncMetricsReport
+from hostelry.domain.data_log import DataLogReport
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.domain.scope import Scope
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 
+log = logging.getLogger(__name__)
 TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024
 
@@ -68,6 +71,13 @@ class HttpControlLine:
     async def report(self, report: AsyncMetricsReport) -> None:
         """POST /internal/async-metrics."""
         await self._call("POST", "/internal/async-metrics", msgspec.json.encode(report))
+
+    async def keep_lines(self, report: DataLogReport) -> None:
+        """POST /internal/data-log; a report that control refuses is lost, as it always would be."""
+        try:
+            await self._call("POST", "/internal/data-log", msgspec.json.encode(report))
+        except ControlRefusedError as error:
+            log.warning("%d lines of data logs are lost: %s", len(report.lines), error)
 
     async def has_endpoint(self, scope: Scope, name: str) -> bool:
         """GET /internal/async-endpoint."""

@@ -35,6 +35,14 @@ class PayloadSettings:
     strategy: BatchStrategy
     max_payload_bytes: int
 
+    @property
+    def text(self) -> str:
+        """The settings by their API names."""
+        return (
+            f"MaxConcurrentTransforms={self.max_concurrent},"
+            f" MaxPayloadInMB={self.max_payload_bytes // MB}, BatchStrategy={self.strategy.value}"
+        )
+
 
 def payload_settings(job: TransformJob, answer: bytes | None) -> PayloadSettings:
     """The settings; `answer` is the container's to GET /execution-parameters, None for none.

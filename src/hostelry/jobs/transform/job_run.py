@@ -20,6 +20,7 @@ from hostelry.base.errors import HostelryError
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import (
+    VARIANT_NAME,
     TransformEnd,
     TransformJob,
     TransformJobStatus,
@@ -29,6 +30,7 @@ from hostelry.domain.transform_job import (
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.records.errors import RecordError
@@ -68,6 +70,7 @@ class RunDeps:
     pool: UpstreamPool
     meter: Meter
     line: TransformLine
+    data_log: DataLog
     clock: Clock
 
 
@@ -186,6 +189,7 @@ class JobRun:
     def _start(self, deps: ObjectDeps, copy: CopyRoute, found: NumberedObject) -> None:
         if copy.id not in self._slots:
             self._slots[copy.id] = asyncio.Semaphore(deps.settings.max_concurrent)
+            self._say(deps.settings.text, copy)
         work = ObjectWork(deps, copy, self._slots[copy.id], found)
         task = asyncio.create_task(self._attempt(work, copy, found))
         self._running[task] = copy.id
@@ -202,7 +206,7 @@ class JobRun:
             await self._try(work, copy, found)
 
         if not await run_guarded(f"object {found.uri}", attempt):
-            await self._note(found, 0, f"{found.uri}: {DEFECT}")
+            await self._note(found, 0, f"{found.uri}: {DEFECT}", copy)
 
     async def _try(self, work: ObjectWork, copy: CopyRoute, found: NumberedObject) -> None:
         try:
@@ -218,15 +222,24 @@ class JobRun:
         except (ObjectError, RecordError) as error:
             self._breaks[found.number] += isinstance(error, CopyBrokeError)
             if 0 < self._breaks[found.number] < MAX_BREAKS and isinstance(error, CopyBrokeError):
+                self._say(f"{found.uri} is to be done again: {error}", copy)
                 self._waiting.append(found)
                 return
-            await self._note(found, 0, f"{found.uri}: {error}")
+            await self._note(found, 0, f"{found.uri}: {error}", copy)
         else:
-            await self._note(found, records, None)
+            await self._note(found, records, None, copy)
 
-    async def _note(self, found: NumberedObject, records: int, reason: str | None) -> None:
+    def _say(self, text: str, copy: CopyRoute) -> None:
+        job = self._job
+        self._deps.data_log.note(job.scope, job.endpoint_name, VARIANT_NAME, text, copy.id)
+
+    async def _note(
+        self, found: NumberedObject, records: int, reason: str | None, copy: CopyRoute
+    ) -> None:
         """Keep the end of an object; while the file cannot be written, the object is not ended."""
-        reason = None if reason is None else reason[:MAX_REASON_CHARS]
+        if reason is not None:
+            self._say(reason, copy)
+            reason = reason[:MAX_REASON_CHARS]
         while True:
             try:
                 await asyncio.to_thread(
