@@ -57,6 +57,7 @@ from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
 from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.gateway.shared.peer_workers import PeerWorkers
+from hostelry.routing.even_draws import EvenDraws
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.heartbeat import answer_heartbeats
@@ -130,7 +131,7 @@ def build_gateway(
     )
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
-            callers, routes, balancers, pending_queue, limits, draw, memory.sessions
+            callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), memory.sessions
         ),
         openai=OpenAiHandler(
             callers,
