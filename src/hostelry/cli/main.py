@@ -9,6 +9,7 @@ from hostelry import __version__
 from hostelry.base.errors import HostelryError
 from hostelry.cli.chaos import chaos
 from hostelry.cli.check.command import check
+from hostelry.cli.compare import compare
 from hostelry.cli.demo import demo
 from hostelry.cli.demo_model import demo_model_command
 from hostelry.cli.environment import env, exec_
@@ -40,6 +41,7 @@ app.command(short_help="Show what runs, and the reason of each failure.")(status
 app.command(short_help="Show where copies are and why, and what is free.")(explain)
 app.command(short_help="Print logs of processes and of model servers.")(logs)
 app.command(short_help="Compare scaling policies on a trace, in simulated time.")(replay)
+app.command(short_help="Say whether a variant or component is worse than another.")(compare)
 app.command(short_help="Show what serverless endpoints used, by hour.")(usage)
 app.command(short_help="Print the variables that point clients here.")(env)
 app.command("exec", short_help="Run a program against this hostelry.", context_settings=PASS_ON)(

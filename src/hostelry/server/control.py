@@ -33,6 +33,7 @@ from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.census import CensusTaker
+from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
@@ -102,6 +103,7 @@ async def _serve(
         ):
             asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
             usage = UsageRoutes(owner, scaling.metrics, clock)
+            comparisons = Comparisons(owner, state, scaling.board, clock)
             data_logs = DataLogRoutes(state, logs.store, clock)
             app = control_app(
                 ControlDeps(
@@ -126,6 +128,7 @@ async def _serve(
                         *asynchronous.routes(),
                         *usage.routes(),
                         *data_logs.routes(),
+                        *comparisons.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                 )

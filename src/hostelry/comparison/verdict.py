@@ -1,0 +1,122 @@
+"""Verdict on a new version at the present look: is it worse than the old one?
+
+what all bounds allow                                          outcome
+------------------------------------------------------------   ------------------
+one measure is worse than the old one's by more than allowed   WORSE
+no measure can be worse than the old one's by that much        NO_WORSE
+anything else                                                  UNDECIDED
+
+`alpha` bounds the probability that a version which is not worse by more than is allowed is ever
+called WORSE, and of one that is worse by more that it is ever called NO_WORSE, at any of all looks:
+it is shared out over the measures, and over the two versions of each.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from hostelry.comparison.confidence import Bounds, proportion_bounds, quantile_bounds, quantile_of
+from hostelry.domain.distribution import EMPTY, Distribution, joined
+from hostelry.domain.load import SecondLoad
+
+QUANTILES = (0.5, 0.95)
+MEASURES = ("errors", *(f"latency p{q * 100:g}" for q in QUANTILES))
+
+
+class Outcome(Enum):
+    """What can be said of the new version."""
+
+    WORSE = "worse"
+    NO_WORSE = "no worse"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Requests of one version: how many ended, how many in a model's error, how long answers took.
+
+    Latencies are in microseconds, of whole answers, from the choice of the copy.
+    """
+
+    finished: int = 0
+    errors: int = 0
+    latency_us: Distribution = EMPTY
+
+    def plus(self, load: SecondLoad) -> "Evidence":
+        """This, and a second more."""
+        return Evidence(
+            finished=self.finished + load.finished,
+            errors=self.errors + min(load.finished, load.errors_5xx + load.broken_streams),
+            latency_us=joined(self.latency_us, load.model_latency_us),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How much worse a version may be: errors by a share of requests, latency by a share of it."""
+
+    errors: float = 0.01
+    latency: float = 0.25
+    alpha: float = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One measure: what was seen of each version, and between which bounds it is."""
+
+    measure: str
+    old_seen: float
+    new_seen: float
+    old: Bounds
+    new: Bounds
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The outcome, and each measure's."""
+
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+
+
+def compared(old: Evidence, new: Evidence, allowance: Allowance) -> Verdict:
+    """The verdict on the new version."""
+    alpha = allowance.alpha / (2 * len(MEASURES))
+    findings = [_errors(old, new, allowance.errors, alpha)]
+    findings += [_latency(old, new, it, allowance.latency, alpha) for it in QUANTILES]
+    outcomes = {it.outcome for it in findings}
+    if Outcome.WORSE in outcomes:
+        outcome = Outcome.WORSE
+    else:
+        outcome = Outcome.NO_WORSE if outcomes == {Outcome.NO_WORSE} else Outcome.UNDECIDED
+    return Verdict(outcome=outcome, findings=tuple(findings))
+
+
+def _errors(old: Evidence, new: Evidence, allowed: float, alpha: float) -> Finding:
+    bounds = [proportion_bounds(it.errors, it.finished, alpha) for it in (old, new)]
+    seen = [it.errors / it.finished if it.finished else 0.0 for it in (old, new)]
+    return _finding(MEASURES[0], seen, bounds, Bounds(low=allowed, high=allowed))
+
+
+def _latency(
+    old: Evidence, new: Evidence, quantile: float, allowed: float, alpha: float
+) -> Finding:
+    bounds = [quantile_bounds(it.latency_us, quantile, alpha) for it in (old, new)]
+    seen = [quantile_of(it.latency_us, quantile) for it in (old, new)]
+    margins = Bounds(low=allowed * bounds[0].low, high=allowed * bounds[0].high)
+    return _finding(f"latency p{quantile * 100:g}", seen, bounds, margins)
+
+
+def _finding(measure: str, seen: list[float], bounds: list[Bounds], margins: Bounds) -> Finding:
+    """The measure; the old version's bounds, each with its margin added, are what is allowed."""
+    old, new = bounds
+    if new.low > old.high + margins.high:
+        outcome = Outcome.WORSE
+    elif new.high <= old.low + margins.low and math.isfinite(new.high):
+        outcome = Outcome.NO_WORSE
+    else:
+        outcome = Outcome.UNDECIDED
+    return Finding(
+        measure=measure, old_seen=seen[0], new_seen=seen[1], old=old, new=new, outcome=outcome
+    )

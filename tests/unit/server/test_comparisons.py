@@ -1,0 +1,105 @@
+"""Control's comparison of two variants: counted from a minute before the first look, once each."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from tests.unit.reconcile.samples import SCOPE, deployment, endpoint, variant
+
+from hostelry.base.clock import ManualClock
+from hostelry.cli.compare import comparison_lines
+from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.server.comparisons import FORGET_S, Comparisons
+from hostelry.store.memory import MemoryStore
+from hostelry.store.records import open_state
+
+
+class Rig:
+    """An endpoint of two variants, a worker that reports, and the route."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.state = open_state(MemoryStore())
+        both = deployment(variant(name="blue", model="m"), variant(name="green", model="m"))
+        found = endpoint(active=both)
+        self.name = found.name
+        self.state.endpoints.put(SCOPE, found.name, found, expect=None)
+        self.board = LoadAggregator(self.clock.now() - 100)
+        self.routes = Comparisons(SCOPE, self.state, self.board, self.clock)
+        self.sequence = 0
+
+    def second(self, *, green_errors: int = 0, blue: int = 100, green: int = 20) -> None:
+        """A second's requests, reported."""
+        at = int(self.clock.now())
+        self.clock.advance(1)
+        self.sequence += 1
+        loads = tuple(
+            SecondLoad(
+                key=LoadKey(scope=SCOPE, endpoint_name=self.name, variant_name=name),
+                second=at,
+                finished=count,
+                errors_5xx=errors,
+                model_latency_us=Distribution(values=(1000.0, 2000.0), counts=(3 * count, count)),
+            )
+            for name, count, errors in (("blue", blue, 0), ("green", green, green_errors))
+        )
+        report = LoadReport(
+            worker="w", started_at=1.0, sequence=self.sequence, seconds=loads, first=at, through=at
+        )
+        self.board.take(report, self.clock.now())
+
+    def get(self, **asked: str) -> httpx.Response:
+        async def main() -> httpx.Response:
+            transport = httpx.ASGITransport(app=Starlette(routes=self.routes.routes()))
+            async with httpx.AsyncClient(transport=transport, base_url="http://control") as http:
+                query = {"endpoint": self.name, "old": "blue", "new": "green", **asked}
+                return await http.get("/internal/comparison", params=query)
+
+        return asyncio.run(main())
+
+    def found(self, **asked: str) -> Any:
+        answer = self.get(**asked)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+def test_a_version_that_fails_is_worse_within_seconds_and_a_good_one_is_no_worse() -> None:
+    rig = Rig()
+    for _ in range(5):
+        rig.second()
+    found = rig.found()
+    assert found["outcome"] == "undecided"
+    assert found["requests"] == {"old": 500, "new": 100}, "of the minute before, too"
+    for _ in range(100):
+        rig.second()
+    assert rig.found()["outcome"] == "no worse"
+    assert rig.found()["requests"] == {"old": 10_500, "new": 2_100}, "each second counts once"
+    rig.clock.advance(FORGET_S + 1)
+    for _ in range(4):
+        rig.second(green_errors=10)
+    found = rig.found()
+    assert found["outcome"] == "worse"
+    assert found["requests"]["new"] == 80, "what nobody asked about is forgotten"
+    lines = comparison_lines("blue", "green", found)
+    assert lines[0] == "green against blue: worse"
+    assert "50.00 % [" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "text"),
+    [
+        pytest.param({"new": "gone"}, 404, "'gone' is not of endpoint", id="no such variant"),
+        pytest.param({"endpoint": "none"}, 404, "there is no such endpoint", id="no endpoint"),
+        pytest.param({"alpha": "0"}, 400, "alpha is 0; it must be from 0 to 0.5.", id="no alpha"),
+        pytest.param({"errors": "2"}, 400, "errors is 2; it must be from 0 to 1.", id="too many"),
+        pytest.param({"latency": "x"}, 400, "could not convert", id="no number"),
+        pytest.param({"latency": "nan"}, 400, "latency is nan", id="not a number"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(asked: dict[str, str], status: int, text: str) -> None:
+    answer = Rig().get(**asked)
+    assert (answer.status_code, text in answer.text) == (status, True), answer.text
