@@ -24,6 +24,9 @@ NAMES = (
     "routing",
     "scale_out",
     "detection_study",
+    "rollout_verdict",
+    "jobs",
+    "serverless",
 )
 
 

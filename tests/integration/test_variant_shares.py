@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 from tests.integration.served_models import ROLE
@@ -23,25 +24,31 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     home.mkdir()
     (home / "images.toml").write_text(ECHO_IMAGE)
     with Platform(home, "--gateway-workers", "2") as running:
-        sagemaker = running.boto3("sagemaker")
-        sagemaker.create_model(
-            ModelName="m", ExecutionRoleArn=ROLE, PrimaryContainer={"Image": "echo:1"}
-        )
-        variants = [
+        deploy(running, "e", WEIGHTS, "ok")
+        yield running
+
+
+def deploy(platform: Platform, name: str, weights: dict[str, float], last_mode: str) -> None:
+    """An endpoint of echo models, in service; the last variant's is in `last_mode`."""
+    sagemaker, variants = platform.boto3("sagemaker"), []
+    for variant, weight in weights.items():
+        mode = last_mode if variant == list(weights)[-1] else "ok"
+        container = {"Image": "echo:1", "Environment": {"ECHO_MODE": mode}}
+        model = f"{name}-{variant}"
+        sagemaker.create_model(ModelName=model, ExecutionRoleArn=ROLE, PrimaryContainer=container)
+        variants.append(
             {
-                "VariantName": name,
-                "ModelName": "m",
+                "VariantName": variant,
+                "ModelName": model,
                 "InstanceType": "ml.m5.large",
                 "InitialInstanceCount": 1,
                 "InitialVariantWeight": weight,
             }
-            for name, weight in WEIGHTS.items()
-        ]
-        sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=variants)
-        sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
-        waiter = sagemaker.get_waiter("endpoint_in_service")
-        waiter.wait(EndpointName="e", WaiterConfig={"Delay": 1, "MaxAttempts": 90})
-        yield running
+        )
+    sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=variants)
+    sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+    waiter = sagemaker.get_waiter("endpoint_in_service")
+    waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 90})
 
 
 class Callers:
@@ -51,18 +58,22 @@ class Callers:
         self._platform = platform
         self._local = threading.local()
 
-    def served(self, count: int, **more: Any) -> Counter[str]:
-        """The variants that answered `count` requests."""
+    def served(self, count: int, endpoint: str = "e", **more: Any) -> Counter[str]:
+        """The variants that answered `count` requests, and the codes of errors."""
+        asked = {"EndpointName": endpoint, **more}
         with ThreadPoolExecutor(NUM_THREADS) as pool:
-            return Counter(pool.map(lambda _: self._ask(more), range(count)))
+            return Counter(pool.map(lambda _: self._ask(asked), range(count)))
 
-    def _ask(self, more: dict[str, Any]) -> str:
+    def _ask(self, asked: dict[str, Any]) -> str:
         client = getattr(self._local, "client", None)
         if client is None:
-            client = self._local.client = self._platform.boto3("sagemaker-runtime")
-        answer = client.invoke_endpoint(
-            EndpointName="e", ContentType="application/json", Body=b"{}", **more
-        )
+            client = self._local.client = self._platform.boto3(
+                "sagemaker-runtime", retries={"total_max_attempts": 1}
+            )
+        try:
+            answer = client.invoke_endpoint(ContentType="application/json", Body=b"{}", **asked)
+        except ClientError as error:
+            return str(error.response["Error"]["Code"])
         name: str = answer["InvokedProductionVariant"]
         return name
 
@@ -76,6 +87,11 @@ def shares_are(found: Counter[str], weights: dict[str, float], within: float) ->
 def test_shares_follow_the_weights_and_their_changes(platform: Platform) -> None:
     callers, sagemaker = Callers(platform), platform.boto3("sagemaker")
     shares_are(callers.served(3_000), WEIGHTS, 0.01)
+    # How long an echo takes, beside other tests, says nothing.
+    same = platform.cli(
+        "compare", "e", "first", "second", "--latency", "50", "--errors", "0.05", "--wait", "9"
+    )
+    assert same.stdout.startswith("second against first: no worse"), same.stdout
     changed = {"first": 1.0, "second": 0.0, "third": 1.0}
     sagemaker.update_endpoint_weights_and_capacities(
         EndpointName="e",
@@ -92,3 +108,16 @@ def test_shares_follow_the_weights_and_their_changes(platform: Platform) -> None
     )
     found = sagemaker.describe_endpoint(EndpointName="e")["ProductionVariants"]
     assert {it["VariantName"]: it["CurrentWeight"] for it in found} == changed
+
+
+def test_a_variant_that_fails_is_called_worse_after_a_few_requests(platform: Platform) -> None:
+    deploy(platform, "ab", {"good": 9.0, "broken": 1.0}, "fail")
+    found = Callers(platform).served(300, "ab")
+    assert sum(found.values()) == 300
+    assert abs(found["ModelError"] - 30) <= 6, found
+    asked = ("compare", "ab", "good", "broken", "--wait", "20")
+    worse = platform.cli(*asked, "--latency", "50", code=1)
+    assert worse.stdout.startswith("broken against good: worse"), worse.stdout
+    assert "100.00 % [" in worse.stdout
+    unknown = platform.cli("compare", "ab", "good", "gone", code=1)
+    assert "'gone' is not of endpoint 'ab'; it has broken, good." in unknown.stderr

@@ -1,11 +1,11 @@
 """A tiny model server for tests: /ping, an echo at /invocations, adapters, and faults on demand.
 
 Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (at the start),
-``never`` (never healthy), ``refuse`` (invocations answer 400), ``once`` (exits at every start but
-the first), ``fork`` (leaves a child that ignores SIGTERM). ECHO_ADAPTER names an adapter that it
-has from its start. ``GET /eat?mb=N`` holds N MB from then on, ``GET /feed?mb=N`` has a child do so.
-``GET /drip?s=N`` and an invocation of ``drip N`` stream for N seconds, one of ``sleep N`` is
-answered after N; SIGTERM ends all at once.
+``never`` (never healthy), ``refuse`` (invocations answer 400), ``fail`` (all but the probe answer
+500), ``once`` (exits at every start but the first), ``fork`` (leaves a child that ignores SIGTERM).
+ECHO_ADAPTER names an adapter that it has from its start. ``GET /eat?mb=N`` holds N MB from then on,
+``GET /feed?mb=N`` has a child do so. ``GET /drip?s=N`` and an invocation of ``drip N`` stream for N
+seconds, one of ``sleep N`` is answered after N; SIGTERM ends all at once.
 """
 
 import json
@@ -92,6 +92,8 @@ class Handler(BaseHTTPRequestHandler):
         adapter = self.headers.get("X-Amzn-SageMaker-Adapter-Identifier")
         if MODE == "refuse":
             self.answer(400, b"this model wants something else")
+        elif MODE == "fail" and b"probe" not in body:
+            self.answer(500, b"this model is broken")
         elif adapter is not None and adapter not in ADAPTERS:
             self.answer(424, f"adapter {adapter} is not registered".encode())
         elif body.startswith(b"drip "):

@@ -1,0 +1,184 @@
+"""Verdicts on simulated versions whose truth is known, beside an alarm with a fixed bake.
+
+Both versions get requests at once, the new one a tenth of them. Errors are drawn with the
+version's rate, latencies from a lognormal distribution, scaled for a slower version. The verdict
+(`hostelry compare` at its defaults) is looked at after each second, for ten minutes at most. The
+alarm is the usual one of an update: of the new version's requests in a minute more than 5 % failed,
+or their p95 is over 1.5 times the old version's; the bake is five minutes.
+
+``python -m benchmarks.rollout_verdict [--setting short|full] [--smoke]``
+"""
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import print_table, write_result
+from hostelry.comparison.verdict import Allowance, Evidence, Outcome, compared
+from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.scope import Scope
+
+SEED = 20261125
+KEY = LoadKey(scope=Scope("123456789012", "us-west-2"), endpoint_name="e", variant_name="v")
+MEAN_US, SPREAD = math.log(50_000), 0.4
+LATEST_S, BAKE_S, MINUTE_S = 600, 300, 60
+ALARM_ERRORS, ALARM_LATENCY = 0.05, 1.5
+NEW_SHARE = 0.1
+KEPT = 64  # buckets of an octave, as the gateway's meter has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """Both versions: error rates, how much slower the new one is, and whether it is too bad."""
+
+    name: str
+    old_errors: float = 0.001
+    new_errors: float = 0.001
+    slower: float = 1.0
+    is_worse: bool = False
+
+
+TRUTHS = (
+    Truth(name="the same"),
+    Truth(name="the same, 2 % errors", old_errors=0.02, new_errors=0.02),
+    Truth(name="just within what is allowed", new_errors=0.011, slower=1.25),
+    Truth(name="faster", slower=0.7),
+    Truth(name="every request fails", new_errors=1.0, is_worse=True),
+    Truth(name="20 % errors", new_errors=0.2, is_worse=True),
+    Truth(name="5 % errors", new_errors=0.05, is_worse=True),
+    Truth(name="2.5 % errors", new_errors=0.025, is_worse=True),
+    Truth(name="3 times slower", slower=3.0, is_worse=True),
+    Truth(name="1.5 times slower", slower=1.5, is_worse=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How many rollouts of each truth, at which rates of requests a second."""
+
+    runs: int
+    rates: tuple[int, ...]
+
+
+SETTINGS = {
+    "smoke": Setting(runs=2, rates=(100,)),
+    "short": Setting(runs=40, rates=(20, 200)),
+    "full": Setting(runs=400, rates=(20, 200)),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rollout_verdict", description=__doc__
+    )
+    parser.add_argument("--setting", choices=("short", "full"), default="short")
+    parser.add_argument("--smoke", action="store_true", help="few runs")
+    arguments = parser.parse_args(argv)
+    name = "smoke" if arguments.smoke else arguments.setting
+    setting = SETTINGS[name]
+    rows = [row(truth, rate, setting.runs) for rate in setting.rates for truth in TRUTHS]
+    print_table("Verdicts, and an alarm with a bake of 300 s", rows)
+    write_result("rollout_verdict", name, SEED, {"rows": rows})
+
+
+def row(truth: Truth, rate: int, runs: int) -> dict[str, Any]:
+    """The results of `runs` rollouts."""
+    ends = [play(truth, rate, np.random.default_rng((SEED, rate, run))) for run in range(runs)]
+    wrong = Outcome.NO_WORSE if truth.is_worse else Outcome.WORSE
+    right = Outcome.WORSE if truth.is_worse else Outcome.NO_WORSE
+    times = sorted(at for outcome, at, _ in ends if outcome is right)
+    alarms = sorted(at for _, _, at in ends if at is not None)
+    return {
+        "truth": truth.name,
+        "requests/s": rate,
+        "wrong": sum(outcome is wrong for outcome, _, _ in ends) / runs,
+        "right": len(times) / runs,
+        "seconds, median": times[len(times) // 2] if times else None,
+        "seconds, most": times[-1] if times else None,
+        "alarm goes off": len(alarms) / runs,
+        "alarm's seconds": alarms[len(alarms) // 2] if alarms else BAKE_S,
+    }
+
+
+def play(truth: Truth, rate: int, random: np.random.Generator) -> tuple[Outcome, int, int | None]:
+    """The verdict, the second of it, and the second at which the alarm goes off."""
+    old = new = Evidence()
+    verdict, decided_s, alarm = Outcome.UNDECIDED, LATEST_S, MinuteAlarm()
+    for second, (of_old, of_new) in enumerate(seconds(truth, rate, random), 1):
+        if verdict is Outcome.UNDECIDED:
+            old, new = old.plus(of_old), new.plus(of_new)
+            verdict, decided_s = compared(old, new, Allowance()).outcome, second
+        alarm.see(second, of_old, of_new)
+        if verdict is not Outcome.UNDECIDED and (alarm.at_s or second >= BAKE_S):
+            break
+    return verdict, decided_s, alarm.at_s
+
+
+class MinuteAlarm:
+    """A CloudWatch alarm on the new version, one datapoint of a minute, until the bake ends."""
+
+    def __init__(self) -> None:
+        self.at_s: int | None = None
+        self._old = self._new = Evidence()
+
+    def see(self, second: int, of_old: SecondLoad, of_new: SecondLoad) -> None:
+        """A second's requests of both."""
+        if second > BAKE_S or self.at_s is not None:
+            return
+        self._old, self._new = self._old.plus(of_old), self._new.plus(of_new)
+        if second % MINUTE_S:
+            return
+        new, old = self._new, self._old
+        fails = new.errors > ALARM_ERRORS * max(new.finished, 1)
+        slow = p95(new.latency_us) > ALARM_LATENCY * p95(old.latency_us)
+        self.at_s = second if fails or slow else None
+        self._old = self._new = Evidence()
+
+
+def p95(seen: Distribution) -> float:
+    """The 95th percentile."""
+    if not seen.values:
+        return 0.0
+    total = np.cumsum(seen.counts)
+    return float(seen.values[int(np.searchsorted(total, 0.95 * total[-1]))])
+
+
+def seconds(
+    truth: Truth, rate: int, random: np.random.Generator
+) -> Iterator[tuple[SecondLoad, SecondLoad]]:
+    """The requests of each second, old and new."""
+    for second in range(LATEST_S):
+        yield (
+            load(second, rate * (1 - NEW_SHARE), truth.old_errors, 1.0, random),
+            load(second, rate * NEW_SHARE, truth.new_errors, truth.slower, random),
+        )
+
+
+def load(
+    second: int, rate: float, errors: float, slower: float, random: np.random.Generator
+) -> SecondLoad:
+    """Requests of one version in one second."""
+    count = int(random.poisson(rate))
+    logs = random.normal(MEAN_US + math.log(slower), SPREAD, count)
+    # The gateway's buckets are logarithmic, too.
+    buckets, counts = np.unique(np.floor(logs / math.log(2) * KEPT), return_counts=True)
+    values = np.exp2((buckets + 0.5) / KEPT)
+    return SecondLoad(
+        key=KEY,
+        second=second,
+        finished=count,
+        errors_5xx=int(random.binomial(count, errors)),
+        model_latency_us=Distribution(
+            values=tuple(map(float, values)), counts=tuple(map(int, counts))
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""The study of verdicts: its smoke run ends, and what is plain to see is called so in seconds."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from benchmarks.rollout_verdict import TRUTHS, main
+
+
+def test_each_truth_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["--smoke"])
+    result = msgspec.json.decode((tmp_path / "bench-results/rollout_verdict.json").read_bytes())
+    rows = {row["truth"]: row for row in result["measured"]["rows"]}
+    assert rows.keys() == {it.name for it in TRUTHS}
+    assert sum(row["wrong"] for row in rows.values()) == 0
+    assert rows["every request fails"]["seconds, most"] < 5
+    assert rows["3 times slower"]["seconds, most"] < 10
