@@ -70,6 +70,7 @@ class BatchRun:
         self._output: ResultFile | None = None
         self._errors: ResultFile | None = None
         self._is_expired = False
+        self.has_begun = False
         self.trouble: str | None = None
 
     @property
