@@ -1,6 +1,7 @@
 """Batches by OpenAI's unmodified client on a real platform: answers, bad input, kills."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -250,6 +251,9 @@ def test_a_batch_that_is_cancelled_keeps_what_was_answered(batches: Batches) -> 
     input_file = client.batches.retrieve(id).input_file_id
     with pytest.raises(openai.BadRequestError, match=f"is read by {id}"):
         client.files.delete(input_file)
+    shown = batches.platform.jobs("show", id)
+    assert re.search(r"left +\d+", shown), shown
+    assert "of 2,000" in batches.platform.jobs("list", "--state", "running")
     assert client.batches.cancel(id).status == "cancelling"
     ended = batches.ended(id, 20)
     assert ended.status == "cancelled"
@@ -258,10 +262,25 @@ def test_a_batch_that_is_cancelled_keeps_what_was_answered(batches: Batches) -> 
     assert 20 < counts.completed == len(output) < counts.total == 2000
     with pytest.raises(openai.BadRequestError, match="status 'cancelled'"):
         client.batches.cancel(id)
+    refused = batches.platform.job_command("cancel", id, code=1)
+    assert "is cancelled, not cancelling" in refused.stderr
     assert client.files.delete(input_file).deleted
     assert client.files.delete(str(ended.output_file_id)).deleted
     with pytest.raises(openai.NotFoundError):
         client.files.content(str(ended.output_file_id))
+
+
+def test_a_command_cancels_a_batch_and_shows_what_is_wrong_with_another(batches: Batches) -> None:
+    id = batches.create(long_lines(2000))
+    until(lambda: batches.has_ended_more_than(id, 20), "some are answered")
+    assert "is being cancelled" in batches.platform.jobs("cancel", id)
+    assert batches.ended(id, 20).status == "cancelled"
+    wrong = batches.ended(batches.create(b"{}"))
+    assert re.search(r"failed .* line 1: custom_id is missing", batches.platform.jobs("list"))
+    assert "custom_id is missing" in batches.platform.jobs("show", wrong.id)
+    for act in ("retry", "drop"):
+        unknown = batches.platform.job_command(act, wrong.id, code=1)
+        assert "no asynchronous request" in unknown.stderr
 
 
 def test_each_request_is_answered_once_though_processes_are_killed(batches: Batches) -> None:
@@ -275,6 +294,8 @@ def test_each_request_is_answered_once_though_processes_are_killed(batches: Batc
     (pid,) = copies_of(platform, BASE).values()
     assert client.batches.retrieve(id).status == "in_progress"
     os.kill(pid, signal.SIGKILL)
+    shown = until(lambda: lacking(platform.jobs("show", id)), "the cause of the wait")
+    assert re.search(r"no copy serves model base\S* now: \d+ of its requests wait", shown), shown
     until(lambda: batches.has_ended_more_than(id, 600), "a new copy goes on", 60)
     assert client.batches.retrieve(id).status == "in_progress"
     platform.back("control", platform.kill("control"))
@@ -286,3 +307,8 @@ def test_each_request_is_answered_once_though_processes_are_killed(batches: Batc
     for line in lines[::300]:
         body = output[line["custom_id"]]["response"]["body"]
         assert answer_in(body) == answer_in(online(batches, COMPLETIONS, line["body"])[1])
+
+
+def lacking(shown: str) -> str:
+    """What `hostelry jobs show` printed, if it names what is lacking."""
+    return shown if "no copy serves" in shown else ""

@@ -23,6 +23,7 @@ from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.batches.file_folder import FileFolder, ResultFile
 from hostelry.jobs.batches.line_calls import LineAnswer, LineCalls
 from hostelry.jobs.batches.line_queue import SharedPools
+from hostelry.jobs.batches.overview import BatchOverview
 from hostelry.jobs.batches.rows import BatchRows
 from hostelry.jobs.records.batch_results import answer_line, result_id
 from hostelry.jobs.rules.next_step import Trouble
@@ -82,9 +83,15 @@ class Rig:
             )
         )
 
-    def stored(self, *prompts: str, id: str = "file-in", kept_s: float | None = None) -> StoredFile:
+    def stored(
+        self,
+        *prompts: str,
+        id: str = "file-in",
+        kept_s: float | None = None,
+        model: str = "base",
+    ) -> StoredFile:
         """An input file with a request for each prompt, whose custom_id is its number."""
-        bodies = [{"model": "base", "prompt": it} for it in prompts]
+        bodies = [{"model": model, "prompt": it} for it in prompts]
         lines = [
             {"custom_id": str(number), "method": "POST", "url": URL, "body": body}
             for number, body in enumerate(bodies, 1)
@@ -202,6 +209,30 @@ def test_a_batch_that_expires_keeps_its_answers_and_names_the_others(tmp_path: P
         assert set(rig.results(batch.output_file_id)) == {"1", "3"}
         errors = rig.results(batch.error_file_id)
         assert [errors[it]["error"]["code"] for it in "245"] == ["batch_expired"] * 3
+
+    run(rig, steps)
+
+
+def test_what_is_shown_names_the_model_that_has_no_copy(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    overview = BatchOverview(rig.rows, rig.work)
+
+    async def steps() -> None:
+        rig.stored(*["late"] * 6, model="asleep")
+        await rig.work.submit(rig.batch())
+        await rig.once("batch_1", lambda it: it.counts.total == 6)
+        (shown,) = await overview.newest("running", 10)
+        assert shown["trouble"] == "no copy serves model asleep now: 6 of its requests wait"
+        assert len(rig.calls.asked) < 6, "a few of them wake it"
+        rig.calls.late.set()
+        await rig.ended()
+        found = await overview.one("batch_1")
+        assert found is not None
+        assert (found["state"], found["completed"], found["trouble"]) == ("completed", 6, None)
+        assert await overview.newest("running", 10) == []
+        assert await overview.one("batch_2") is None
+        with pytest.raises(StatusOrderError):
+            await overview.cancel("batch_1")
 
     run(rig, steps)
 
