@@ -204,6 +204,18 @@ def test_calls_that_cannot_be_met_are_refused_with_their_reason(batches: Batches
         client.with_options(api_key="guess").files.list()
 
 
+def test_a_file_whose_bytes_are_gone_is_named(batches: Batches) -> None:
+    lost = batches.upload(written([GOOD]))
+    (batches.platform.home.files / lost).unlink()
+    with pytest.raises(openai.NotFoundError, match="No such File object"):
+        batches.client.files.content(lost)
+    ended = batches.ended(created(batches, input_file_id=lost).id)
+    assert ended.status == "failed"
+    assert ended.errors is not None
+    assert ended.errors.data is not None
+    assert [it.code for it in ended.errors.data] == ["input_file_missing"]
+
+
 def created(batches: Batches, **given: Any) -> openai.types.Batch:
     asked: Any = {"endpoint": COMPLETIONS, "completion_window": "24h", **given}
     made: openai.types.Batch = batches.client.batches.create(**asked)
