@@ -11,6 +11,8 @@ NAMES = (
     "kernels",
     "forward",
     "llm_server",
+    "llm_batches",
+    "jobs",
     "multi_lora",
     "merged_adapter",
     "many_adapters",

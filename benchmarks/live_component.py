@@ -1,8 +1,10 @@
 """A real platform with one LLM component on it, for measurements of scaling."""
 
 import contextlib
+import io
+import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +12,42 @@ from tests.integration.platform import Platform
 
 from hostelry.base.clock import monotonic_s
 
-ENDPOINT, COMPONENT, VARIANT = "chat", "assistant", "AllTraffic"
+ENDPOINT, COMPONENT, VARIANT, MODEL = "chat", "assistant", "AllTraffic", "model"
+NO_ADAPTERS: Mapping[str, Path] = {}
 IMAGE = "763104351884.dkr.ecr.{region}.amazonaws.com/djl-inference:0.29.0-lmi11.0.0-cu124"
 READY_S = 180.0
 
 
 @contextlib.contextmanager
 def running_component(
-    scratch: Path, model: Path, *flags: str, cpus: float = 1.0, copies: int = 1, **options: str
+    scratch: Path,
+    model: Path,
+    *flags: str,
+    cpus: float = 1.0,
+    copies: int = 1,
+    adapters: Mapping[str, Path] = NO_ADAPTERS,
+    **options: str,
 ) -> Iterator[Platform]:
     """A platform whose endpoint `chat` has the component `assistant`, in service.
 
-    `options` go into the container's environment; `flags` to `hostelry up`.
+    `options` go into the container's environment; `flags` to `hostelry up`; `adapters` by name into
+    the model's archive.
     """
     with Platform(scratch / "home", *flags) as platform:
         put_model(platform, model)
+        archive: dict[str, str] = {}
+        if adapters:
+            archive["ModelDataUrl"] = put_adapters(platform, adapters)
+            options["OPTION_ENABLE_LORA"] = "true"
         client = platform.boto3("sagemaker")
         region = client.meta.region_name
         container = {
             "Image": IMAGE.format(region=region),
             "Environment": {"OPTION_MODEL_ID": "s3://models/llm/", **options},
+            **archive,
         }
         role = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
-        client.create_model(ModelName="model", ExecutionRoleArn=role, PrimaryContainer=container)
+        client.create_model(ModelName=MODEL, ExecutionRoleArn=role, PrimaryContainer=container)
         client.create_endpoint_config(
             EndpointConfigName="config",
             ExecutionRoleArn=role,
@@ -52,7 +67,7 @@ def running_component(
             EndpointName=ENDPOINT,
             VariantName=VARIANT,
             Specification={
-                "ModelName": "model",
+                "ModelName": MODEL,
                 "ComputeResourceRequirements": {
                     "NumberOfCpuCoresRequired": cpus,
                     "MinMemoryRequiredInMb": 512,
@@ -72,6 +87,17 @@ def put_model(platform: Platform, model: Path) -> None:
         if file.is_file():
             with file.open("rb") as body:
                 s3.put_object(Bucket="models", Key=f"llm/{file.name}", Body=body)
+
+
+def put_adapters(platform: Platform, adapters: Mapping[str, Path]) -> str:
+    """The address of an archive with the adapters."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as packed:
+        for name, folder in adapters.items():
+            packed.add(folder, f"adapters/{name}")
+    s3 = platform.boto3("s3", s3={"addressing_style": "path"})
+    s3.put_object(Bucket="models", Key="adapters.tar.gz", Body=content.getvalue())
+    return "s3://models/adapters.tar.gz"
 
 
 def component_status(client: Any) -> str:

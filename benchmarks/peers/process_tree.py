@@ -46,11 +46,15 @@ def memory(pid: int) -> Memory:
 
 def cpu_s(pid: int) -> float:
     """Processor time that the tree has used, in user and kernel mode."""
+    return sum(own_cpu_s(each) for each in members(pid))
+
+
+def own_cpu_s(pid: int) -> float:
+    """Processor time of the process alone; 0 where it has ended."""
     ticks = 0
-    for each in members(pid):
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -116,3 +116,14 @@ def test_the_server_is_measured_over_its_engine_and_behind_the_gateway(
     assert ratios["server / engine, 1 at once: tokens/s"] > 0
     assert ratios["server behind gateway / server, 3 at once: first token"] > 0
     assert ratios["server / vllm serve, 1 at once: tokens/s"] == "-"
+
+
+def test_a_batch_is_measured_over_the_bare_engine_and_beside_a_transform_job(
+    model: Path, tmp_path: Path
+) -> None:
+    measured = smoke("llm_batches", model, tmp_path)
+    assert [row["way"] for row in measured["speeds"]] == ["engine", "batch", "transform job"]
+    assert all(row["tokens/s"] > 0 for row in measured["speeds"])
+    ratios = {row["what"]: row["value"] for row in measured["findings"]}
+    assert ratios["batch / engine: tokens/s"] > 0
+    assert ratios["batch / transform job: tokens/s"] > 0

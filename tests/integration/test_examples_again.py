@@ -123,6 +123,13 @@ def left(stage: Stage) -> list[str]:
             id="a shared fleet",
         ),
         pytest.param(
+            "openai_batch.py",
+            ("--model", "{model}", "--adapters", "{adapters}"),
+            ("Deploying", "Batch batch_", "Cleaning up"),
+            True,
+            id="a batch of OpenAI's API",
+        ),
+        pytest.param(
             "autoscaling.py",
             ("--model", "{model}", "--only", "variant"),
             ("registered", "  alarm", "registered"),

@@ -1,16 +1,19 @@
-"""`hostelry jobs list`, `show`, `retry` and `drop`: asynchronous requests."""
+"""`hostelry jobs list`, `show`, `cancel`, `retry` and `drop`: asynchronous requests, batches."""
 
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.cli.batch_text import batch_facts, batch_lines
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.job_text import list_lines, show_lines
 
 PATH = "/internal/jobs"
+BatchName = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.")]
 RequestName = Annotated[str, typer.Argument(metavar="ID", help="Its id or inference id.")]
 
 
@@ -24,10 +27,10 @@ def list_jobs(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show asynchronous requests, the newest first, and each endpoint's queue.
+    """Show asynchronous requests, the newest first, each endpoint's queue, and batches.
 
     Failed and expired requests are the dead letters: they are kept for 14 days, and `retry` runs
-    them again.
+    them again. Batches are those of OpenAI's API, of any model.
 
     Example: hostelry jobs list --state failed
     """
@@ -38,11 +41,12 @@ def list_jobs(
         print_json(found)
         return
     lines = list_lines(found["jobs"], found["backlog"], found["finished_a_minute"])
-    typer.echo("\n".join(lines))
+    batches = batch_lines(found["batches"], SystemClock().now())
+    typer.echo("\n".join([*lines, "", *batches] if batches else lines))
 
 
 def show_job(name: RequestName, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Show an asynchronous request: its state, attempts, objects and reason.
+    """Show an asynchronous request or a batch: how far it is, its objects or files, its reason.
 
     Exit code 1 where there is none with this id.
     """
@@ -50,7 +54,18 @@ def show_job(name: RequestName, home: HomeOption = None, as_json: JsonOption = F
     if as_json:
         print_json(row)
         return
-    typer.echo("\n".join(show_lines(row)))
+    is_request = "inference_id" in row
+    lines = show_lines(row) if is_request else batch_facts(row, SystemClock().now())
+    typer.echo("\n".join(lines))
+
+
+def cancel_job(name: BatchName, home: HomeOption = None) -> None:
+    """Cancel a batch, which keeps the answers that it has.
+
+    Exit code 1 where it has ended.
+    """
+    _answer(home, "POST", f"{PATH}/{quote(name, safe='')}/cancel")
+    typer.echo(f"{name} is being cancelled; see `hostelry jobs show {name}`")
 
 
 def retry_job(name: RequestName, home: HomeOption = None) -> None:
@@ -79,7 +94,7 @@ def _answer(
         method,
         path,
         process="jobs",
-        knows="asynchronous requests",
+        knows="asynchronous requests and batches",
         params=query or {},
     )
     if response.status_code not in (200, 204):

@@ -1,17 +1,18 @@
-"""`hostelry jobs`: asynchronous requests and transform jobs."""
+"""`hostelry jobs`: asynchronous requests, batches and transform jobs."""
 
 import typer
 
-from hostelry.cli.job_requests import drop_job, list_jobs, retry_job, show_job
+from hostelry.cli.job_requests import cancel_job, drop_job, list_jobs, retry_job, show_job
 from hostelry.cli.transform_watch import watch
 
 jobs = typer.Typer(
-    help="Look at asynchronous requests, and follow transform jobs.",
+    help="Look at asynchronous requests and batches, and follow transform jobs.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-jobs.command("list", short_help="Show asynchronous requests and their queues.")(list_jobs)
-jobs.command("show", short_help="Show one asynchronous request.")(show_job)
+jobs.command("list", short_help="Show asynchronous requests, their queues, and batches.")(list_jobs)
+jobs.command("show", short_help="Show one asynchronous request or batch.")(show_job)
+jobs.command("cancel", short_help="Cancel a batch.")(cancel_job)
 jobs.command("retry", short_help="Run a failed asynchronous request again.")(retry_job)
 jobs.command("drop", short_help="Forget an asynchronous request.")(drop_job)
 jobs.command("watch", short_help="Show a transform job's progress until it is over.")(watch)

@@ -51,7 +51,7 @@ app.command(short_help="Run a program or notebook; say what is not served.")(che
 app.command(short_help="Start a platform, serve three adapters of one base, stop.")(demo)
 app.command("demo-model", short_help="Write the demo's base model as a folder.")(demo_model_command)
 app.add_typer(chaos, name="chaos", short_help="Break the platform and measure how it recovers.")
-app.add_typer(jobs, name="jobs", short_help="Asynchronous requests and transform jobs.")
+app.add_typer(jobs, name="jobs", short_help="Asynchronous requests, batches and transform jobs.")
 app.add_typer(kernel, name="kernel", short_help="Jupyter kernels that use this hostelry.")
 app.add_typer(
     runtimes, name="runtimes", short_help="Other engines for the LLM server: install, list, remove."

@@ -97,6 +97,11 @@ class LlmBatch:
     has_output: bool = False
     has_errors: bool = False
 
+    @property
+    def ended_at(self) -> float | None:
+        """When its last status began; None before that."""
+        return self.since[self.status.value] if self.status.is_final else None
+
     def went(self, status: BatchStatus, now: float) -> "LlmBatch":
         """The batch in `status` from `now`; raises StatusOrderError where that cannot follow."""
         if status not in NEXT[self.status]:

@@ -3,9 +3,11 @@
 request                                answer
 -------------------------------------  --------------------------------------------------------
 POST /internal/async-requests          204 once the request (MessagePack) is durable; 503 if not
-GET  /internal/jobs?endpoint=&state=&before=&limit=   rows, the newest first, and every backlog
-GET  /internal/jobs/ID                 one row, by its id or inference id; 404
+GET  /internal/jobs?endpoint=&state=&before=&limit=   rows, the newest first, every backlog;
+                                       batches, unless rows of an endpoint or before another
+GET  /internal/jobs/ID                 one row, by its id or inference id, or one batch; 404
 POST /internal/jobs/ID/retry, /drop    204; 409 with the reason
+POST /internal/jobs/ID/cancel          204: the batch is being cancelled; 409 where it has ended
 GET  /internal/health                  200
 /v1/files, /v1/batches                 as `batches/openai_api.py` says
 """
@@ -24,9 +26,11 @@ from hostelry.base.errors import HostelryError, RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, is_shown
 from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.llm_batch import StatusOrderError
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import HttpRefusedError
 from hostelry.jobs.batches.openai_api import OpenAiFilesApi
+from hostelry.jobs.batches.overview import BatchOverview
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows, RequestStateError, RowFilter
 from hostelry.jobs.queue.tables import STATES
@@ -50,6 +54,7 @@ class JobsApi:
     queue: DurableQueue
     rows: RequestRows
     openai: OpenAiFilesApi
+    batches: BatchOverview
     internal_key: str
     clock: Clock
 
@@ -73,7 +78,7 @@ class JobsApi:
                 exchange.respond(await self._answer(request))
         except ServiceError as error:
             exchange.respond(_text(error.http_status, error.message))
-        except RequestStateError as error:
+        except (RequestStateError, StatusOrderError) as error:
             exchange.respond(_text(409, str(error)))
         except RetryableError as error:
             exchange.respond(_text(503, str(error)))
@@ -98,13 +103,27 @@ class JobsApi:
         if (method, path) == ("GET", HEALTH):
             return _json({"status": "ok"})
         if (method, path) == ("GET", JOBS):
-            return _json(await asyncio.to_thread(self._listed, _row_filter(request.query)))
+            return _json(await self._listed(_row_filter(request.query)))
         if path.startswith(f"{JOBS}/"):
             name, _, act = path.removeprefix(f"{JOBS}/").partition("/")
+            if (method, act) == ("POST", "cancel"):
+                return await self._cancel(unquote(name))
+            if (method, act) == ("GET", "") and (one := await self.batches.one(unquote(name))):
+                return _json(one)
             return await asyncio.to_thread(self._one, method, unquote(name), act)
         raise ServiceError("NotFound", f"nothing is served at {method} {path:.200}", 404)
 
-    def _listed(self, wanted: RowFilter) -> Mapping[str, Any]:
+    async def _cancel(self, name: str) -> HttpResponse:
+        if not await self.batches.cancel(name):
+            raise ServiceError("NotFound", f"no batch has the id {name:.100}", 404)
+        return HttpResponse(204, {}, b"")
+
+    async def _listed(self, wanted: RowFilter) -> Mapping[str, Any]:
+        of_all = wanted.endpoint_name is None and wanted.before is None
+        batches = await self.batches.newest(wanted.state, wanted.limit) if of_all else []
+        return {**await asyncio.to_thread(self._requests, wanted), "batches": batches}
+
+    def _requests(self, wanted: RowFilter) -> Mapping[str, Any]:
         since = self.clock.now() - RATE_S
         return {
             "jobs": self.rows.page(wanted),
@@ -115,9 +134,8 @@ class JobsApi:
     def _one(self, method: str, name: str, act: str) -> HttpResponse:
         row = self.rows.find(name)
         if row is None:
-            raise ServiceError(
-                "NotFound", f"no request has the id or inference id {name:.100}", 404
-            )
+            what = "request or batch" if method == "GET" else "asynchronous request"
+            raise ServiceError("NotFound", f"no {what} has the id or inference id {name:.100}", 404)
         if (method, act) == ("GET", ""):
             return _json(row)
         if (method, act) == ("POST", "retry"):

@@ -29,6 +29,7 @@ from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
+from hostelry.jobs.batches.overview import BatchOverview
 from hostelry.jobs.data_log import SEND_S, DataLog
 from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
 from hostelry.jobs.dispatch.control_line import HttpControlLine
@@ -91,6 +92,7 @@ async def serve(home: Home) -> None:
         queue=queue,
         rows=rows,
         openai=batches.api,
+        batches=BatchOverview(batches.api.rows, batches.work),
         internal_key=credentials.internal_key,
         clock=clock,
     )

@@ -70,7 +70,9 @@ class BatchRun:
         self._output: ResultFile | None = None
         self._errors: ResultFile | None = None
         self._is_expired = False
-        self.trouble: str | None = None
+        self.has_begun = False
+        self._trouble: str | None = None
+        self._queue: LineQueue | None = None
 
     @property
     def batch(self) -> LlmBatch:
@@ -81,6 +83,11 @@ class BatchRun:
             total=self._batch.counts.total, completed=self._completed, failed=self._failed
         )
         return replace(self._batch, counts=counts)
+
+    @property
+    def trouble(self) -> str | None:
+        """What holds the batch up, if anything."""
+        return self._trouble or (None if self._queue is None else self._queue.trouble)
 
     def wake(self) -> None:
         """Look again at what can be sent."""
@@ -169,6 +176,7 @@ class BatchRun:
         known = {*done, *failed}
         left = [it for it in lines if it.custom_id not in known]
         queue = LineQueue(self._batch.id, self._batch.scope, left, self._deps.pools)
+        self._queue = queue
         input_file = os.open(self._deps.folder.path(self._batch.input_file_id), os.O_RDONLY)
         try:
             while self._batch.status is BatchStatus.IN_PROGRESS:
@@ -252,7 +260,7 @@ class BatchRun:
                 return answer
             shown = answer.body[:300].decode("utf-8", "replace")
             if answer.trouble is Trouble.NO_COPY:
-                self.trouble = f"line {line.number} waits for model {line.model}: {shown}"
+                self._trouble = f"line {line.number} waits for model {line.model}: {shown}"
             else:
                 log.info("batch %s, line %d, %d: %s", self._batch.id, line.number, attempt, shown)
             await self._deps.clock.sleep(max(0.0, step.at - self._deps.clock.now()))
@@ -269,7 +277,7 @@ class BatchRun:
         await self._until_kept(append)
         self._completed += is_completed
         self._failed += not is_completed
-        self.trouble = None
+        self._trouble = None
 
     async def _finish(self) -> None:
         """Give the batch its files, and its last status."""
@@ -306,7 +314,7 @@ class BatchRun:
             try:
                 await step()
             except (OSError, HostelryError) as error:
-                self.trouble = f"nothing can be written: {error}"
+                self._trouble = f"nothing can be written: {error}"
                 log.warning("batch %s waits: %s", self._batch.id, error)
                 await self._deps.clock.sleep(AGAIN_S)
             else:

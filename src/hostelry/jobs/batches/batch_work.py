@@ -5,7 +5,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from hostelry.base.errors import ServiceError
+from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.llm_batch import BatchStatus, LlmBatch
 from hostelry.jobs.batches.batch_run import BatchDeps, BatchRun
@@ -58,11 +58,19 @@ class BatchWork:
         self._begin(batch)
 
     async def cancel(self, batch: LlmBatch) -> LlmBatch:
-        """Cancel a batch; raises StatusOrderError where it has ended."""
+        """Cancel a batch; raises StatusOrderError where it has ended.
+
+        Raises RetryableError where its row is not that of a run: it ended meanwhile, or this
+        process is about to resume it.
+        """
         run = self._runs.get(batch.id)
         if run is None:
-            return batch.went(BatchStatus.CANCELLING, self._deps.clock.now())
-        return await run.cancel()
+            batch.went(BatchStatus.CANCELLING, self._deps.clock.now())
+            raise RetryableError(f"batch {batch.id} begins or ends; try again")
+        cancelled = await run.cancel()
+        if not run.has_begun:
+            self._start(self._run_once(run))  # it sends nothing, so it needs no slot
+        return cancelled
 
     async def sweep(self) -> None:
         """Forget files whose time is over, and batches that ended long ago."""
@@ -85,18 +93,26 @@ class BatchWork:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _begin(self, batch: LlmBatch) -> None:
-        if batch.id in self._runs:
-            return
-        run = self._runs[batch.id] = BatchRun(batch, self._deps)
-        task = asyncio.get_running_loop().create_task(self._guarded(run))
+        if batch.id not in self._runs:
+            run = self._runs[batch.id] = BatchRun(batch, self._deps)
+            self._start(self._run_in_slot(run))
+
+    def _start(self, step: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(step)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guarded(self, run: BatchRun) -> None:
-        """Run a batch; a defect ends it, not the process."""
-        name = f"batch {run.batch.id}"
+    async def _run_in_slot(self, run: BatchRun) -> None:
         async with self._slots:
-            if not await run_guarded(name, run.run):
-                await run_guarded(f"the end of {name}", lambda: run.fail("server_error", DEFECT))
+            await self._run_once(run)
+
+    async def _run_once(self, run: BatchRun) -> None:
+        """Run a batch, unless that has begun; a defect ends it, not the process."""
+        if run.has_begun:
+            return
+        run.has_begun = True
+        name = f"batch {run.batch.id}"
+        if not await run_guarded(name, run.run):
+            await run_guarded(f"the end of {name}", lambda: run.fail("server_error", DEFECT))
         del self._runs[run.batch.id]
         self.wake()  # its share of the copies is free

@@ -47,6 +47,7 @@ class LineQueue:
         self._shared = shared
         self._waiting: defaultdict[str, deque[BatchLine]] = defaultdict(deque)
         self._in_flight: Counter[str] = Counter()
+        self._without_copy: list[str] = []
         for line in lines:
             self._waiting[line.model].append(line)
 
@@ -54,6 +55,16 @@ class LineQueue:
     def is_empty(self) -> bool:
         """Whether no line waits."""
         return not any(self._waiting.values())
+
+    @property
+    def trouble(self) -> str | None:
+        """The model whose lines wait for a copy; None where every model had one at last."""
+        if not self._without_copy:
+            return None
+        model, *others = self._without_copy
+        num_lines = len(self._waiting[model]) + self._in_flight[model]
+        more = f", and those of {len(others)} more models" if others else ""
+        return f"no copy serves model {model:.100} now: {num_lines} of its requests wait{more}"
 
     def rest(self) -> list[BatchLine]:
         """The lines that wait, in the order of the file."""
@@ -69,6 +80,7 @@ class LineQueue:
         """The lines to send now, by the copies that the routes have."""
         found = {model: self._destination(table, model) for model in self._waiting}
         known = [it for it in found.values() if it is not None]
+        self._without_copy = [model for model, it in found.items() if it is None]
         known.sort(key=lambda it: len(it.copies))  # an adapter may be on a few of them only
         pools = {pool_of(it): it for it in known}
         self._shared.uses(self._batch_id, pools)

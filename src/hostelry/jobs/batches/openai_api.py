@@ -75,6 +75,8 @@ class OpenAiFilesApi:
             found = refused(str(error), "file")
             exchange.respond(error_response(found, _request_id(request)))
         except (OSError, RetryableError) as error:
+            if exchange.started:
+                raise  # the connection is cut: a part is not taken for the whole
             found = ServiceError("server_error", f"It cannot be kept now: {error}", 503)
             exchange.respond(error_response(found, _request_id(request)))
 
@@ -161,10 +163,14 @@ class OpenAiFilesApi:
 
     async def _content(self, exchange: Exchange, stored: StoredFile) -> None:
         chunks = self.folder.chunks(stored.id)
-        headers = {"Content-Type": "application/octet-stream"}
-        exchange.start(200, headers | {"X-Hostelry-Length": str(stored.num_bytes)})
-        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        try:
+            chunk = await asyncio.to_thread(next, chunks, None)
+        except FileNotFoundError:  # deleted just now
+            raise no_file(stored.id) from None
+        exchange.start(200, {"Content-Type": "application/octet-stream"})
+        while chunk is not None:
             await exchange.send(chunk)
+            chunk = await asyncio.to_thread(next, chunks, None)
         exchange.finish()
 
     async def _delete(self, stored: StoredFile) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rows of files and batches; every look-up is within one account. Calls block."""
+"""Rows of files and batches; look-ups of clients are within one account. Calls block."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -78,8 +78,8 @@ class BatchRows:
             for stored in files:
                 _insert_file(connection, stored)
 
-    def batch(self, account: str, id: str) -> LlmBatch | None:
-        """The account's batch of that id."""
+    def batch(self, account: str | None, id: str) -> LlmBatch | None:
+        """The account's batch of that id; None is any account."""
         row = self._one(BATCHES, account, id)
         return None if row is None else _BATCH.decode(row)
 
@@ -87,6 +87,12 @@ class BatchRows:
         """The account's batches after the one that `after` names, the newest first."""
         rows = self._page(BATCHES, account, [], after, limit, newest_first=True)
         return [_BATCH.decode(it) for it in rows]
+
+    def newest(self, limit: int) -> list[LlmBatch]:
+        """Batches of all accounts, the newest first."""
+        query = sa.select(BATCHES.c.record).order_by(BATCHES.c.sequence.desc()).limit(limit)
+        with self._file.read() as connection:
+            return [_BATCH.decode(row.record) for row in connection.execute(query)]
 
     def unfinished(self) -> list[LlmBatch]:
         """Batches of all accounts that have not ended, the oldest first."""
@@ -110,8 +116,10 @@ class BatchRows:
             gone = connection.execute(sa.delete(BATCHES).where(BATCHES.c.ended_at < before))
         return int(gone.rowcount)
 
-    def _one(self, table: sa.Table, account: str, id: str) -> bytes | None:
-        query = sa.select(table.c.record).where(table.c.account == account, table.c.id == id)
+    def _one(self, table: sa.Table, account: str | None, id: str) -> bytes | None:
+        query = sa.select(table.c.record).where(table.c.id == id)
+        if account is not None:
+            query = query.where(table.c.account == account)
         with self._file.read() as connection:
             row = connection.execute(query).first()
         return None if row is None else bytes(row.record)
@@ -148,5 +156,4 @@ def _insert_file(connection: Connection, stored: StoredFile) -> None:
 
 
 def _state_of(batch: LlmBatch) -> dict[str, Any]:
-    ended_at = batch.since[batch.status.value] if batch.status.is_final else None
-    return {"ended_at": ended_at, "record": msgspec.msgpack.encode(batch)}
+    return {"ended_at": batch.ended_at, "record": msgspec.msgpack.encode(batch)}

@@ -1,4 +1,8 @@
-"""Lines of a batch's output and error files. PURE."""
+"""Lines of a batch's output and error files. PURE.
+
+What JSON lets stand in a string and Unicode calls the end of a line is escaped, so that
+`text.splitlines()` gives the lines, too.
+"""
 
 import uuid
 
@@ -6,6 +10,11 @@ import msgspec
 
 from hostelry.base.json import decode
 
+_LINE_ENDS = {
+    "\u0085".encode(): rb"\u0085",
+    "\u2028".encode(): rb"\u2028",
+    "\u2029".encode(): rb"\u2029",
+}
 _NAMESPACE = uuid.UUID("6f2c1a52-5b0e-4e0a-9a43-0d9f3c1d7f10")
 
 
@@ -39,12 +48,12 @@ def result_id(batch_id: str, number: int) -> str:
 def answer_line(id: str, custom_id: str, status: int, request_id: str, body: bytes) -> bytes:
     """The line of a request that was answered; a body that is no JSON becomes a text."""
     response = _Response(status, request_id, msgspec.Raw(_one_line(body)))
-    return msgspec.json.encode(_Result(id, custom_id, response, None)) + b"\n"
+    return _written(_Result(id, custom_id, response, None))
 
 
 def error_line(id: str, custom_id: str, code: str, message: str) -> bytes:
     """The line of a request that was not answered."""
-    return msgspec.json.encode(_Result(id, custom_id, None, _Error(code, message))) + b"\n"
+    return _written(_Result(id, custom_id, None, _Error(code, message)))
 
 
 def answered_id(line: bytes) -> str | None:
@@ -55,6 +64,13 @@ def answered_id(line: bytes) -> str | None:
         return decode(line, _Known).custom_id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _written(result: _Result) -> bytes:
+    line = msgspec.json.encode(result)
+    for end, escaped in _LINE_ENDS.items():
+        line = line.replace(end, escaped)
+    return line + b"\n"
 
 
 def _one_line(body: bytes) -> bytes:

@@ -14,12 +14,14 @@ from hostelry.jobs.records.batch_results import answer_line, answered_id, error_
         pytest.param(b'{\n "a":\r\n 1}\n', {"a": 1}, id="JSON over several lines"),
         pytest.param(b"Bad Gateway\n", "Bad Gateway\n", id="a text"),
         pytest.param(b"", "", id="nothing"),
+        pytest.param('"a\x85b\u2028c\u2029d"'.encode(), "a\x85b\u2028c\u2029d",
+                     id="line ends of Unicode"),
         pytest.param(b"\xff", "�", id="bytes that are no text"),
     ],
-)
+)  # fmt: skip
 def test_an_answer_is_one_line_with_the_body_as_json(body: bytes, shown: object) -> None:
     line = answer_line("batch_req_1", "mine", 200, "r-1", body)
-    assert line.count(b"\n") == 1
+    assert line.count(b"\n") == len(line.decode().splitlines()) == 1
     assert json.loads(line) == {
         "id": "batch_req_1",
         "custom_id": "mine",

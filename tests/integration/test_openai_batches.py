@@ -1,0 +1,326 @@
+"""Batches by OpenAI's unmodified client on a real platform: answers, bad input, kills."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from tests.integration.batch_rig import (
+    BASE,
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    MODELS,
+    VECTORS,
+    Batches,
+    Json,
+    greedy,
+    request,
+    serving_llms,
+    written,
+)
+from tests.integration.drill import copies_of
+from tests.integration.platform import until
+from tests.integration.test_drills import agent_pid
+
+pytestmark = pytest.mark.integration
+OTHER_ACCOUNT = "999999999999"
+LONG = 192  # tokens, so that a batch is still under way when it is looked at
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batches]:
+    with serving_llms(tmp_path_factory.mktemp("llms")) as found:
+        yield found
+
+
+def online(batches: Batches, url: str, body: Json) -> tuple[int, Json]:
+    """Status and answer of the same request, sent by itself."""
+    given = batches.platform.env()
+    headers = {"Authorization": f"Bearer {given['OPENAI_API_KEY']}"}
+    where = f"{given['OPENAI_BASE_URL']}{url.removeprefix('/v1')}"
+    answer = httpx.post(where, json=body, headers=headers, timeout=60, trust_env=False)
+    return answer.status_code, answer.json()
+
+
+def answer_in(result: Json) -> Any:
+    """What an answer says, without ids and times."""
+    if result.get("error"):
+        return result["error"]
+    if "data" in result:
+        return result["model"], result["data"], result["usage"]
+    if "output" in result:
+        return result["model"], [it["content"][0]["text"] for it in result["output"]]
+    return result["model"], result["choices"], result["usage"]
+
+
+def long_lines(count: int) -> list[Json]:
+    """Requests to every model in turn, `LONG` tokens each."""
+    return [
+        request(f"r{number}", greedy(MODELS[number % len(MODELS)], f"number {number}", LONG))
+        for number in range(count)
+    ]
+
+
+def chat_body(model: str, text: str) -> Json:
+    messages = [{"role": "user", "content": text}]
+    return {"model": model, "messages": messages, "max_tokens": 12, "temperature": 0}
+
+
+def responses_body(model: str, text: str) -> Json:
+    return {"model": model, "input": text, "max_output_tokens": 16, "temperature": 0}
+
+
+@pytest.mark.parametrize(
+    ("url", "make", "models"),
+    [
+        pytest.param(CHAT, chat_body, MODELS, id="chat"),
+        pytest.param(COMPLETIONS, greedy, MODELS, id="completions"),
+        pytest.param("/v1/responses", responses_body, MODELS, id="responses"),
+        pytest.param(EMBEDDINGS, lambda model, text: {"model": model, "input": [text, "the sea"]},
+                     [VECTORS], id="embeddings"),
+    ],
+)  # fmt: skip
+def test_a_batch_of_many_models_has_the_answers_of_the_same_requests_online(
+    batches: Batches, url: str, make: Any, models: list[str]
+) -> None:
+    asked = {
+        f"{model} {n}": make(model, f"the {'deep ' * n} sea") for n in range(4) for model in models
+    }
+    wrong = {"nobody": make("nobody", "x"), "no adapter": make(f"{models[0]}:nobody", "x")}
+    wrong["refused"] = make(VECTORS if BASE in models else BASE, "x")
+    lines = [request(id, it, url) for id, it in {**asked, **wrong}.items()]
+    made = batches.client.batches.create(
+        input_file_id=batches.upload(written(lines)),
+        endpoint=url,  # type: ignore[arg-type]
+        completion_window="24h",
+        metadata={"run": "nightly"},
+    )
+    assert made.status == "validating"
+    ended = batches.ended(made.id)
+    assert ended.status == "completed", ended
+    assert ended.metadata == {"run": "nightly"}
+    assert ended.request_counts is not None
+    counts = ended.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (len(lines), len(asked), len(wrong))
+    output, errors = batches.results(ended.output_file_id), batches.results(ended.error_file_id)
+    assert set(output) == set(asked)
+    assert set(errors) == set(wrong)
+    for id, given in {**asked, **wrong}.items():
+        result = {**output, **errors}[id]
+        response, (status, body) = result["response"], online(batches, url, given)
+        assert (response["status_code"], result["error"]) == (status, None)
+        assert answer_in(response["body"]) == answer_in(body), id
+    assert errors["nobody"]["response"]["body"]["error"]["code"] == "model_not_found"
+    stored = batches.client.files.retrieve(str(ended.output_file_id))
+    assert (stored.purpose, stored.status) == ("batch_output", "processed")
+    assert stored.filename == f"{ended.id}_output.jsonl"
+    assert stored.bytes == len(batches.client.files.content(stored.id).content)
+
+
+GOOD = request("a", greedy(BASE, "hi"))
+
+
+@pytest.mark.parametrize(
+    ("content", "faults"),
+    [
+        pytest.param(b"", [("empty_file", None)], id="an empty file"),
+        pytest.param(b"\n \n", [("empty_file", None)], id="empty lines alone"),
+        pytest.param(b"\x89PNG\r\n\x1a\n\x00\xff", [("invalid_json_line", 1),
+                                                      ("invalid_json_line", 2),
+                                                      ("invalid_json_line", 3)],
+                     id="no JSON lines at all"),
+        pytest.param(written([GOOD])[:-9] + b"\n", [("invalid_json_line", 1)],
+                     id="a line that is cut off"),
+        pytest.param(written([GOOD, request("b", {}), GOOD]),
+                     [("invalid_request", 2), ("duplicate_custom_id", 3)],
+                     id="a body without a model, a custom_id twice"),
+        pytest.param(written([request("b", greedy(BASE, "x"), CHAT)]), [("url_mismatch", 1)],
+                     id="another url"),
+        pytest.param(written([request("b", greedy(BASE, "x"), method="GET")]),
+                     [("invalid_method", 1)], id="another method"),
+        pytest.param(written([GOOD, request("b", {**greedy(BASE, "x"), "stream": True})]),
+                     [("invalid_request", 2)], id="a stream"),
+        pytest.param(written([{"custom_id": "b", "method": "POST", "url": COMPLETIONS}]),
+                     [("invalid_request", 1)], id="no body"),
+        pytest.param(written([GOOD, request("b", greedy(BASE, "x" * (26 * 1024 * 1024)))]),
+                     [("invalid_json_line", 2)], id="a line larger than a request may be"),
+        pytest.param(b"[]\n" * 150, [*[("invalid_json_line", it + 1) for it in range(100)],
+                                     ("more_errors", None)], id="many bad lines"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_list_of_requests_fails_with_its_lines(
+    batches: Batches, content: bytes, faults: list[tuple[str, int | None]]
+) -> None:
+    ended = batches.ended(batches.create(content))
+    assert ended.status == "failed"
+    assert ended.errors is not None
+    assert ended.errors.data is not None
+    assert [(it.code, it.line) for it in ended.errors.data] == faults
+    assert all(it.message for it in ended.errors.data)
+    assert ended.output_file_id is None
+    assert ended.error_file_id is None
+
+
+def test_calls_that_cannot_be_met_are_refused_with_their_reason(batches: Batches) -> None:
+    client, file = batches.client, batches.upload(written([GOOD]))
+    internal = {
+        "X-Hostelry-Key": batches.platform.credentials.internal_key,
+        "X-Hostelry-Account": OTHER_ACCOUNT,
+        "X-Hostelry-Region": "us-west-2",
+    }
+    theirs = httpx.post(
+        f"{batches.platform.config.jobs_url}/v1/files",
+        headers=internal,
+        data={"purpose": "batch"},
+        files={"file": ("theirs.jsonl", written([GOOD]))},
+    ).json()["id"]
+    with pytest.raises(openai.BadRequestError, match="is not one of"):
+        client.files.create(file=("f.jsonl", b"{}"), purpose="fine-tune")
+    for unknown in ("file-unknown", theirs):
+        for call in (client.files.retrieve, client.files.content, client.files.delete):
+            with pytest.raises(openai.NotFoundError, match="No such File object"):
+                call(unknown)
+        with pytest.raises(openai.BadRequestError, match="No such File object") as refused:
+            created(batches, input_file_id=unknown)
+        assert refused.value.param == "input_file_id"
+    assert theirs not in [it.id for it in client.files.list()]
+    for given, message in (
+        ({"endpoint": "/v1/moderations"}, "Supported values are: /v1/chat"),
+        ({"completion_window": "1h"}, "Supported values are: '24h'"),
+        ({"metadata": {"k": "v" * 513}}, "512"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 60}}, "3600"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=message):
+            created(batches, input_file_id=file, **given)
+    for method in ("retrieve", "cancel"):
+        with pytest.raises(openai.NotFoundError, match="No batch found"):
+            getattr(client.batches, method)("batch_unknown")
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="guess").files.list()
+
+
+def test_a_file_whose_bytes_are_gone_is_named(batches: Batches) -> None:
+    lost = batches.upload(written([GOOD]))
+    (batches.platform.home.files / lost).unlink()
+    with pytest.raises(openai.NotFoundError, match="No such File object"):
+        batches.client.files.content(lost)
+    ended = batches.ended(created(batches, input_file_id=lost).id)
+    assert ended.status == "failed"
+    assert ended.errors is not None
+    assert ended.errors.data is not None
+    assert [it.code for it in ended.errors.data] == ["input_file_missing"]
+
+
+def created(batches: Batches, **given: Any) -> openai.types.Batch:
+    asked: Any = {"endpoint": COMPLETIONS, "completion_window": "24h", **given}
+    made: openai.types.Batch = batches.client.batches.create(**asked)
+    return made
+
+
+def test_files_and_batches_are_listed_page_by_page(batches: Batches) -> None:
+    client = batches.client
+    made = [batches.create([GOOD]) for _ in range(5)]
+    ended = [batches.ended(it) for it in made]
+    pages = list(client.batches.list(limit=2).iter_pages())
+    listed = [it.id for page in pages for it in page.data]
+    assert listed[:5] == made[::-1]
+    assert len(set(listed)) == len(listed)
+    assert [len(it.data) for it in pages[:-1]] == [2] * (len(pages) - 1)
+    outputs = {it.output_file_id for it in ended}
+    newest = [it.id for it in client.files.list(purpose="batch_output", limit=3)]
+    assert set(newest[:5]) == outputs
+    oldest = [it.id for it in client.files.list(purpose="batch_output", limit=3, order="asc")]
+    assert oldest == newest[::-1]
+    assert len(list(client.files.list(purpose="batch", limit=1000))) >= 5
+    assert list(client.files.list(after="file-unknown")) == []
+    with pytest.raises(openai.BadRequestError, match="limit must be from 1 to 100"):
+        client.batches.list(limit=101)
+
+
+def test_files_expire_when_it_was_asked_for(batches: Batches) -> None:
+    client = batches.client
+    file = client.files.create(
+        file=("soon.jsonl", written([GOOD])),
+        purpose="batch",
+        expires_after={"anchor": "created_at", "seconds": 3600},
+    )
+    assert file.expires_at == file.created_at + 3600
+    kept = {"anchor": "created_at", "seconds": 7200}
+    made = created(batches, input_file_id=file.id, output_expires_after=kept)
+    output = client.files.retrieve(str(batches.ended(made.id).output_file_id))
+    assert output.expires_at == output.created_at + 7200
+
+
+def test_a_batch_that_is_cancelled_keeps_what_was_answered(batches: Batches) -> None:
+    client = batches.client
+    id = batches.create(long_lines(2000))
+    until(lambda: batches.has_ended_more_than(id, 20), "some are answered")
+    input_file = client.batches.retrieve(id).input_file_id
+    with pytest.raises(openai.BadRequestError, match=f"is read by {id}"):
+        client.files.delete(input_file)
+    shown = batches.platform.jobs("show", id)
+    assert re.search(r"left +\d+", shown), shown
+    assert "of 2,000" in batches.platform.jobs("list", "--state", "running")
+    assert client.batches.cancel(id).status == "cancelling"
+    ended = batches.ended(id, 20)
+    assert ended.status == "cancelled"
+    assert ended.request_counts is not None
+    counts, output = ended.request_counts, batches.results(ended.output_file_id)
+    assert 20 < counts.completed == len(output) < counts.total == 2000
+    with pytest.raises(openai.BadRequestError, match="status 'cancelled'"):
+        client.batches.cancel(id)
+    refused = batches.platform.job_command("cancel", id, code=1)
+    assert "is cancelled, not cancelling" in refused.stderr
+    assert client.files.delete(input_file).deleted
+    assert client.files.delete(str(ended.output_file_id)).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.content(str(ended.output_file_id))
+
+
+def test_a_command_cancels_a_batch_and_shows_what_is_wrong_with_another(batches: Batches) -> None:
+    id = batches.create(long_lines(2000))
+    until(lambda: batches.has_ended_more_than(id, 20), "some are answered")
+    assert "is being cancelled" in batches.platform.jobs("cancel", id)
+    assert batches.ended(id, 20).status == "cancelled"
+    wrong = batches.ended(batches.create(b"{}"))
+    assert re.search(r"failed .* line 1: custom_id is missing", batches.platform.jobs("list"))
+    assert "custom_id is missing" in batches.platform.jobs("show", wrong.id)
+    for act in ("retry", "drop"):
+        unknown = batches.platform.job_command(act, wrong.id, code=1)
+        assert "no asynchronous request" in unknown.stderr
+
+
+def test_each_request_is_answered_once_though_processes_are_killed(batches: Batches) -> None:
+    platform, client, lines = batches.platform, batches.client, long_lines(1500)
+    id = batches.create(lines)
+    until(lambda: batches.has_ended_more_than(id, 50), "some are answered")
+    assert client.batches.retrieve(id).status == "in_progress"
+    platform.back("jobs", platform.kill("jobs"))
+    until(lambda: batches.has_ended_more_than(id, 300), "the successor goes on")
+    os.kill(agent_pid(platform), signal.SIGKILL)
+    (pid,) = copies_of(platform, BASE).values()
+    assert client.batches.retrieve(id).status == "in_progress"
+    os.kill(pid, signal.SIGKILL)
+    shown = until(lambda: lacking(platform.jobs("show", id)), "the cause of the wait")
+    assert re.search(r"no copy serves model base\S* now: \d+ of its requests wait", shown), shown
+    until(lambda: batches.has_ended_more_than(id, 600), "a new copy goes on", 60)
+    assert client.batches.retrieve(id).status == "in_progress"
+    platform.back("control", platform.kill("control"))
+    ended = batches.ended(id, 90)
+    assert ended.status == "completed", ended
+    output, errors = batches.results(ended.output_file_id), batches.results(ended.error_file_id)
+    assert errors == {}
+    assert set(output) == {it["custom_id"] for it in lines}
+    for line in lines[::300]:
+        body = output[line["custom_id"]]["response"]["body"]
+        assert answer_in(body) == answer_in(online(batches, COMPLETIONS, line["body"])[1])
+
+
+def lacking(shown: str) -> str:
+    """What `hostelry jobs show` printed, if it names what is lacking."""
+    return shown if "no copy serves" in shown else ""

@@ -1,0 +1,64 @@
+"""Batches as text."""
+
+from typing import Any
+
+import pytest
+
+from hostelry.cli.batch_text import batch_facts, batch_lines
+
+NOW = 1_700_000_100.0
+BATCH: dict[str, Any] = {
+    "id": "batch_1",
+    "status": "in_progress",
+    "url": "/v1/completions",
+    "total": 4000,
+    "completed": 1000,
+    "failed": 20,
+    "created_at": NOW - 120,
+    "begun_at": NOW - 100,
+    "ended_at": None,
+    "input_file_id": "file-1",
+    "output_file_id": None,
+    "error_file_id": None,
+    "faults": [],
+    "trouble": None,
+}
+ENDED = {"status": "completed", "ended_at": NOW - 50, "output_file_id": "file-2"}
+FAULT = {"code": "url_mismatch", "message": "url must be another.", "param": "url", "line": 7}
+WHOLE = {"code": "empty_file", "message": "The file has no request.", "param": None, "line": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cells"),
+    [
+        pytest.param({}, ["1,000 of 4,000", "20", "10.2/s", "4m52s", "-"], id="under way"),
+        pytest.param(ENDED, ["1,000 of 4,000", "20", "20.4/s", "-", "-"], id="ended"),
+        pytest.param({"begun_at": None, "status": "validating"}, ["-", "-", "-"],
+                     id="not begun"),
+        pytest.param({"completed": 0, "failed": 0}, ["0.0/s", "-"], id="nothing ended yet"),
+        pytest.param({"trouble": "no copy\nserves model a"}, ["no copy"], id="what holds it up"),
+        pytest.param({"status": "failed", "faults": [FAULT, WHOLE]},
+                     ["line 7: url must be another."], id="the first fault"),
+    ],
+)  # fmt: skip
+def test_a_list_has_a_line_a_batch(changes: dict[str, Any], cells: list[str]) -> None:
+    head, line = batch_lines([{**BATCH, **changes}], NOW)
+    assert head.startswith("BATCH")
+    assert line.startswith("batch_1")
+    found = 0
+    for cell in cells:
+        found = line.index(cell, found)
+
+
+def test_without_batches_there_is_no_line() -> None:
+    assert batch_lines([], NOW) == []
+
+
+def test_one_batch_is_shown_whole() -> None:
+    shown = batch_facts({**BATCH, **ENDED, "faults": [FAULT, WHOLE]}, NOW)
+    text = "\n".join(shown)
+    assert "file-2" in text
+    assert [it.split(maxsplit=1)[1] for it in shown if it.startswith("reason")] == [
+        "line 7: url must be another.",
+        "The file has no request.",
+    ]

@@ -1,0 +1,326 @@
+"""Batches of one process over a model that a test answers for."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
+
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import RetryableError
+from hostelry.domain.llm_batch import BatchStatus, LlmBatch, StatusOrderError, StoredFile
+from hostelry.domain.routes import CopyRoute
+from hostelry.gateway.routes import FixedRoutes
+from hostelry.jobs.batches.batch_run import BatchDeps
+from hostelry.jobs.batches.batch_work import MAX_RUNNING, BatchWork
+from hostelry.jobs.batches.copy_sizes import CopySizes
+from hostelry.jobs.batches.file_folder import FileFolder, ResultFile
+from hostelry.jobs.batches.line_calls import LineAnswer, LineCalls
+from hostelry.jobs.batches.line_queue import SharedPools
+from hostelry.jobs.batches.overview import BatchOverview
+from hostelry.jobs.batches.rows import BatchRows
+from hostelry.jobs.records.batch_results import answer_line, result_id
+from hostelry.jobs.rules.next_step import Trouble
+from hostelry.store.sqlite import SqliteFile
+
+URL = "/v1/completions"
+OK = LineAnswer(200, b'{"text": "yes"}', None)
+FAILED = LineAnswer(500, b'{"error": "no"}', Trouble.MODEL_FAILED)
+REFUSED = LineAnswer(400, b'{"error": "no"}', Trouble.MODEL_REFUSED)
+
+
+class ScriptedCalls(LineCalls):
+    """Answers line by line as scripted, the last one again and again; "late" once `late` is set."""
+
+    def __init__(self, *answers: LineAnswer) -> None:
+        self._answers = list(answers) or [OK]
+        self.asked: list[str] = []
+        self.late = asyncio.Event()
+
+    async def answer(self, batch: LlmBatch, model: str, body: bytes, id: str) -> LineAnswer:
+        prompt = json.loads(body)["prompt"]
+        self.asked.append(prompt)
+        if prompt == "late":
+            await self.late.wait()
+        await asyncio.sleep(0)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+class OneEach(CopySizes):
+    """Every copy wants one request."""
+
+    def __init__(self) -> None:
+        pass
+
+    def wanted(self, copy: CopyRoute) -> int:
+        return 1
+
+
+class Rig:
+    """The work of one process on the files and rows below `root`."""
+
+    def __init__(self, root: Path, *answers: LineAnswer, file: SqliteFile | None = None) -> None:
+        self.clock = ManualClock()
+        self.rows = BatchRows(file or SqliteFile(root / "jobs.db"))
+        self.folder = FileFolder(root / "files")
+        self.calls = ScriptedCalls(*answers)
+        self.work = BatchWork(
+            BatchDeps(
+                rows=self.rows,
+                folder=self.folder,
+                routes=FixedRoutes(SNAPSHOT),
+                calls=self.calls,
+                sizes=OneEach(),
+                pools=SharedPools(),
+                clock=self.clock,
+                max_line_bytes=10_000,
+            )
+        )
+
+    def stored(
+        self,
+        *prompts: str,
+        id: str = "file-in",
+        kept_s: float | None = None,
+        model: str = "base",
+    ) -> StoredFile:
+        """An input file with a request for each prompt, whose custom_id is its number."""
+        bodies = [{"model": model, "prompt": it} for it in prompts]
+        lines = [
+            {"custom_id": str(number), "method": "POST", "url": URL, "body": body}
+            for number, body in enumerate(bodies, 1)
+        ]
+        content = b"".join(json.dumps(it).encode() + b"\n" for it in lines)
+        self.folder.path(id).write_bytes(content)
+        now = self.clock.now()
+        file = StoredFile(
+            id=id,
+            scope=HERE,
+            filename="in.jsonl",
+            purpose="batch",
+            num_bytes=len(content),
+            created_at=now,
+            expires_at=None if kept_s is None else now + kept_s,
+        )
+        self.rows.add_file(file)
+        return file
+
+    def batch(self, id: str = "batch_1", file: str = "file-in") -> LlmBatch:
+        now = self.clock.now()
+        return LlmBatch(
+            id=id,
+            scope=HERE,
+            input_file_id=file,
+            endpoint=URL,
+            completion_window="24h",
+            created_at=now,
+            expires_at=now + 86_400,
+            output_file_id=f"{id}-out",
+            error_file_id=f"{id}-err",
+        )
+
+    async def ended(self, id: str = "batch_1") -> LlmBatch:
+        return await self.once(id, lambda batch: batch.status.is_final)
+
+    async def once(self, id: str, holds: Callable[[LlmBatch], bool]) -> LlmBatch:
+        """The batch once something holds of it."""
+        async with asyncio.timeout(10):
+            while True:
+                kept = self.rows.batch(HERE.account, id)
+                assert kept is not None
+                batch, _ = self.work.present(kept)
+                if holds(batch):
+                    return batch
+                await asyncio.sleep(0.001)
+
+    def num_files(self) -> int:
+        return len(list(self.folder.path("").iterdir()))
+
+    def results(self, id: str) -> dict[str, Any]:
+        lines = [json.loads(it) for it in self.folder.path(id).read_text().splitlines()]
+        assert max(Counter(it["custom_id"] for it in lines).values()) == 1
+        return {it["custom_id"]: it for it in lines}
+
+
+def run(rig: Rig, steps: Callable[[], Awaitable[None]]) -> None:
+    """Carry out `steps` while the work runs, which ends then as at SIGTERM."""
+
+    async def both() -> None:
+        (work,) = rig.work.tasks().values()
+        task = asyncio.create_task(work)
+        try:
+            await steps()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    asyncio.run(both())
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "status"),
+    [
+        pytest.param([OK], 1, 200, id="answered"),
+        pytest.param([FAILED, OK], 2, 200, id="answered at the second attempt"),
+        pytest.param([FAILED], 3, 500, id="failed three times"),
+        pytest.param([REFUSED], 1, 400, id="refused"),
+        pytest.param([LineAnswer(503, b"{}", Trouble.NO_COPY)] * 9 + [OK], 10, 200,
+                     id="no copy for a while, which counts as no attempt"),
+    ],
+)  # fmt: skip
+def test_a_line_ends_with_its_last_answer(
+    tmp_path: Path, answers: list[LineAnswer], asked: int, status: int
+) -> None:
+    rig = Rig(tmp_path, *answers)
+
+    async def steps() -> None:
+        rig.stored("a")
+        await rig.work.submit(rig.batch())
+        batch = await rig.ended()
+        assert batch.status is BatchStatus.COMPLETED
+        assert (batch.has_output, batch.has_errors) == (status == 200, status != 200)
+        kept = batch.output_file_id if status == 200 else batch.error_file_id
+        assert rig.results(kept)["1"]["response"]["status_code"] == status
+        assert len(rig.calls.asked) == asked
+        await rig.once("batch_1", lambda _: rig.num_files() == 2)  # an empty one is none
+
+    run(rig, steps)
+
+
+def test_a_batch_that_expires_keeps_its_answers_and_names_the_others(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+
+    async def steps() -> None:
+        rig.stored("a", "late", "b", "late", "c")
+        await rig.work.submit(rig.batch())
+        await rig.once("batch_1", lambda it: it.counts.completed == 2)
+        rig.clock.advance(86_400)
+        rig.work.wake()
+        batch = await rig.ended()
+        assert batch.status is BatchStatus.EXPIRED
+        assert (batch.counts.completed, batch.counts.failed, batch.counts.total) == (2, 3, 5)
+        assert set(rig.results(batch.output_file_id)) == {"1", "3"}
+        errors = rig.results(batch.error_file_id)
+        assert [errors[it]["error"]["code"] for it in "245"] == ["batch_expired"] * 3
+
+    run(rig, steps)
+
+
+def test_what_is_shown_names_the_model_that_has_no_copy(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    overview = BatchOverview(rig.rows, rig.work)
+
+    async def steps() -> None:
+        rig.stored(*["late"] * 6, model="asleep")
+        await rig.work.submit(rig.batch())
+        await rig.once("batch_1", lambda it: it.counts.total == 6)
+        (shown,) = await overview.newest("running", 10)
+        assert shown["trouble"] == "no copy serves model asleep now: 6 of its requests wait"
+        assert len(rig.calls.asked) < 6, "a few of them wake it"
+        rig.calls.late.set()
+        await rig.ended()
+        found = await overview.one("batch_1")
+        assert found is not None
+        assert (found["state"], found["completed"], found["trouble"]) == ("completed", 6, None)
+        assert await overview.newest("running", 10) == []
+        assert await overview.one("batch_2") is None
+        with pytest.raises(StatusOrderError):
+            await overview.cancel("batch_1")
+
+    run(rig, steps)
+
+
+def test_a_successor_sends_what_has_no_whole_result(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.stored("a", "b", "c")
+    begun = replace(rig.batch().went(BatchStatus.IN_PROGRESS, rig.clock.now()))
+    rig.rows.add_batch(begun)
+    whole, cut = (answer_line(result_id(begun.id, it), str(it), 200, "r", b"{}") for it in (1, 2))
+    rig.folder.path(begun.output_file_id).write_bytes(whole + cut[:-7])
+
+    async def steps() -> None:
+        batch = await rig.ended()
+        assert batch.status is BatchStatus.COMPLETED
+        assert batch.counts.completed == 3
+        assert sorted(rig.calls.asked) == ["b", "c"]
+        assert set(rig.results(batch.output_file_id)) == {"1", "2", "3"}
+
+    run(rig, steps)
+
+
+def test_a_batch_that_waits_for_its_turn_is_cancelled_at_once(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+
+    async def steps() -> None:
+        rig.stored("late")
+        for number in range(MAX_RUNNING + 1):
+            await rig.work.submit(rig.batch(f"batch_{number}"))
+        last = rig.batch(f"batch_{MAX_RUNNING}")
+        assert (await rig.work.cancel(last)).status is BatchStatus.CANCELLING
+        assert (await rig.ended(last.id)).status is BatchStatus.CANCELLED
+        kept = rig.rows.batch(HERE.account, last.id)
+        assert kept is not None
+        with pytest.raises(StatusOrderError):
+            await rig.work.cancel(kept)
+
+    run(rig, steps)
+
+
+def test_a_cancel_that_comes_before_the_batch_is_resumed_is_not_acknowledged(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    rig.rows.add_batch(rig.batch())
+    with pytest.raises(RetryableError, match="try again"):
+        asyncio.run(rig.work.cancel(rig.batch()))
+
+
+def test_files_are_removed_in_time_but_not_under_a_batch(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+
+    async def steps() -> None:
+        rig.stored("late", kept_s=3600)
+        for id, kept_s in (("file-old", 3600.0), ("file-new", 7200.0), ("file-kept", None)):
+            rig.stored("a", id=id, kept_s=kept_s)
+        await rig.work.submit(rig.batch())
+        await rig.once("batch_1", lambda it: it.status is BatchStatus.IN_PROGRESS)
+        rig.clock.advance(3600)
+        await rig.work.sweep()
+        assert rig.rows.file_ids() >= {"file-in", "file-new", "file-kept"}
+        assert "file-old" not in rig.rows.file_ids()
+        assert not rig.folder.path("file-old").exists()
+        rig.calls.late.set()
+        await rig.ended()
+        await rig.work.sweep()
+        assert not rig.folder.path("file-in").exists()
+
+    run(rig, steps)
+
+
+def test_a_full_disk_holds_a_batch_up_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, failures = Rig(tmp_path), [OSError(28, "No space left on device")] * 3
+    append = ResultFile.append
+
+    def full(file: ResultFile, line: bytes) -> None:
+        if failures:
+            raise failures.pop()
+        append(file, line)
+
+    monkeypatch.setattr(ResultFile, "append", full)
+
+    async def steps() -> None:
+        rig.stored("a", "b")
+        await rig.work.submit(rig.batch())
+        assert (await rig.ended()).counts.completed == 2
+        assert not failures
+
+    run(rig, steps)
