@@ -160,9 +160,10 @@ def submissions(served: Served, setting: Setting, is_reversed: bool) -> Row:
     drained: list[float] = []
 
     def queued() -> float:
-        before, began_s = num_answers(served), monotonic_s()
+        began_s = monotonic_s()
         found = gateway_load(served, setting, f"/endpoints/{QUEUED}/async-invocations")
-        until(lambda: num_answers(served) - before >= found.total, "the queue is drained")
+        until(lambda: not backlog(served), "the queue is drained")
+        check_answered(served)
         drained.append(found.total / (monotonic_s() - began_s))
         return rate(found)
 
@@ -307,7 +308,9 @@ def gateway_load(served: Served, setting: Setting, path: str) -> Measured:
     keys = platform.credentials
     signing = SigningCredentials(keys.access_key_id, keys.secret_access_key)
     url = f"http://127.0.0.1:{platform.port}{path}"
-    request = AWSRequest("POST", url, {"Content-Type": JSON}, ROW)
+    # InvokeEndpoint reads the first, InvokeEndpointAsync the second.
+    kinds = {"Content-Type": JSON, "X-Amzn-SageMaker-Content-Type": JSON}
+    request = AWSRequest("POST", url, kinds, ROW)
     SigV4Auth(signing, "sagemaker", keys.region).add_auth(request)
     given = {"Host": f"127.0.0.1:{platform.port}", **dict(request.headers.items())}
     return run_load(
@@ -327,9 +330,25 @@ def rate(found: Measured) -> float:
     return found.per_s
 
 
-def num_answers(served: Served) -> int:
-    """The answers of queued requests that can be read."""
-    return num_objects(served, "answers/")
+def backlog(served: Served) -> int:
+    """The queued requests that are not answered yet."""
+    return sum(queue["waiting"] + queue["running"] for queue in queued_jobs(served)["backlog"])
+
+
+def check_answered(served: Served) -> None:
+    """Raise RuntimeError where a queued request failed."""
+    failed = queued_jobs(served, "failed")["jobs"]
+    if failed:
+        raise RuntimeError(f"a queued request failed: {failed[0]['reason']}")
+
+
+def queued_jobs(served: Served, state: str = "waiting") -> dict[str, Any]:
+    """What the jobs process says of the queue, with one request in that state."""
+    platform = served.platform
+    headers = {"X-Hostelry-Key": platform.credentials.internal_key}
+    url = f"http://127.0.0.1:{platform.config.jobs_port}/internal/jobs?limit=1&state={state}"
+    found: dict[str, Any] = httpx.get(url, headers=headers).raise_for_status().json()
+    return found
 
 
 def num_objects(served: Served, prefix: str) -> int:

@@ -32,6 +32,7 @@ from hostelry.gateway.routes import PublishedRoutes, RouteFile
 from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
 from hostelry.jobs.http import JobsApi
 from hostelry.jobs.objects.object_store import ObjectStore
+from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows
 from hostelry.jobs.submissions import Submissions
@@ -57,6 +58,7 @@ async def serve(home: Home) -> None:
     config, credentials = load_config(home), load_credentials(home)
     clock = SystemClock()
     queue = DurableQueue(home.jobs)
+    commits = QueueCommits(queue)
     rows = RequestRows(queue)
     num_running = queue.release_all()
     if num_running:
@@ -70,7 +72,7 @@ async def serve(home: Home) -> None:
         clock,
     )
     places, meter = work_places(config, credentials), Meter(clock.now)
-    asynchronous = AsyncWork(queue, routes, places, meter, clock)
+    asynchronous = AsyncWork(commits, routes, places, meter, clock)
     parts = ProcessParts(
         file=queue.file,
         routes=routes,
@@ -81,7 +83,7 @@ async def serve(home: Home) -> None:
     )
     transforms = build_transforms(config, places, parts)
     batches = build_batches(home, config, credentials, parts)
-    submissions = Submissions(queue, asynchronous.submitted)
+    submissions = Submissions(commits, asynchronous.submitted)
     api = JobsApi(
         submissions=submissions,
         queue=queue,
@@ -104,7 +106,6 @@ async def serve(home: Home) -> None:
         await batches.work.sweep()
 
     work: dict[str, Coroutine[Any, Any, None]] = {
-        "keeping requests": submissions.run(),
         "forgetting old requests": run_periodically("forgetting old requests", sweep, SWEEP_S),
         "looking at time limits": server.sweep_forever(),
         "following routes": routes.follow(),
@@ -119,6 +120,7 @@ async def serve(home: Home) -> None:
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     await asynchronous.drain(DRAIN_S)
+    await commits.finish()
     for pool in (polls, parts.copies, parts.platform):
         pool.close()
     queue.close()
