@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
+import gc
 import logging
 import signal
 import sys
@@ -99,6 +100,8 @@ async def serve(home: Home) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await server.start(bind(HOST, config.jobs_port))
+    gc.collect()
+    gc.freeze()  # what is imported is not looked at again
     heartbeats = loop.create_task(answer_heartbeats())
 
     async def sweep() -> None:
