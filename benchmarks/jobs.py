@@ -8,7 +8,8 @@ for queued ones. Measured in rounds, whose order alternates:
 - how much later than a synchronous answer the object of a queued one can be read, on an idle queue;
 - lines a second of a transform job, a request for each line, from the end of its first objects to
   that of its last, beside the saturated rate of the model's copy, asked directly by as many
-  connections as the job has requests at once.
+  connections as the job has requests at once; both with all cores for all processes, and with half
+  of the cores for copies alone; and the CPU time of a line by process.
 
 ``python -m benchmarks.jobs [--setting short|full]``
 """
@@ -20,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,13 @@ from benchmarks.gateway_load import JSON, message, run_load
 from benchmarks.live_component import settled
 from benchmarks.load import Load, Measured
 from benchmarks.many_models_platform import running_platform, runtime_in
+from benchmarks.platform_cpu import (
+    COPIES,
+    cores_as_before,
+    cpu_s_by_part,
+    give_copies_their_cores,
+    used_s,
+)
 from benchmarks.record import print_table, write_result
 from hostelry.base.clock import monotonic_s
 from hostelry.base.copy_key import HEADER
@@ -45,6 +52,10 @@ SYNC, QUEUED, MODEL, BUCKET = "sync", "queued", "linear", "jobs"
 ROW = b"[[1.0, 2.0]]"
 LINE = b"1.0,2.0\n"
 PATIENCE_S = 300.0
+LOOK_S = 0.25  # at a job: each look costs CPU time that the job could have had
+SHARED, HALVES = "shared", "halves"
+CORES = (SHARED, HALVES)
+PARTS = (COPIES, "jobs", "control", "gateway", "objectstore", "s3door", "agents", "alone: copies")
 Row = dict[str, Any]
 
 
@@ -62,8 +73,8 @@ class Setting:
 
 
 SETTINGS = {
-    "short": Setting(rounds=1, duration_s=1.0, singles=10, objects=8, lines=100),
-    "full": Setting(rounds=3, duration_s=4.0, singles=50, objects=64, lines=500),
+    "short": Setting(rounds=1, duration_s=1.0, singles=10, objects=32, lines=200),
+    "full": Setting(rounds=3, duration_s=4.0, singles=50, objects=64, lines=750),
 }
 
 
@@ -119,11 +130,12 @@ def measure(served: Served, setting: Setting) -> dict[str, list[Row]]:
         is_reversed = bool(number % 2)
         rows["submissions"].append(submissions(served, setting, is_reversed))
         rows["latency"].append(latencies(served, setting, is_reversed))
-        rows["batch"].append(batch(served, setting, number, is_reversed))
+        for cores in CORES:
+            rows["batch"].append(batch(served, setting, f"{number}-{cores}", is_reversed))
     return {
         "Submissions and synchronous answers": rows["submissions"],
         "An idle queue": rows["latency"],
-        "A transform job": rows["batch"],
+        "A transform job (CPU in ms a line)": rows["batch"],
         "Against the aims": finding_rows(findings(rows)),
     }
 
@@ -131,8 +143,9 @@ def measure(served: Served, setting: Setting) -> dict[str, list[Row]]:
 def findings(rows: dict[str, list[Row]]) -> list[Finding]:
     """Medians of the rounds beside the aims."""
 
-    def median(table: str, column: str) -> float:
-        return statistics.median(row[column] for row in rows[table])
+    def median(table: str, column: str, **given: str) -> float:
+        chosen = [row for row in rows[table] if given.items() <= row.items()]
+        return statistics.median(row[column] for row in chosen)
 
     return [
         Finding(
@@ -143,7 +156,12 @@ def findings(rows: dict[str, list[Row]]) -> list[Finding]:
         Finding(what="added latency, p50 ms", value=median("latency", "added ms"), at_most=50.0),
         Finding(
             what="lines/s of a job over the server's own rate",
-            value=median("batch", "ratio"),
+            value=median("batch", "ratio", cores=SHARED),
+            at_least=0.95,
+        ),
+        Finding(
+            what="the same where copies have half of the cores alone",
+            value=median("batch", "ratio", cores=HALVES),
             at_least=0.95,
         ),
     ]
@@ -160,9 +178,10 @@ def submissions(served: Served, setting: Setting, is_reversed: bool) -> Row:
     drained: list[float] = []
 
     def queued() -> float:
-        before, began_s = num_answers(served), monotonic_s()
+        began_s = monotonic_s()
         found = gateway_load(served, setting, f"/endpoints/{QUEUED}/async-invocations")
-        until(lambda: num_answers(served) - before >= found.total, "the queue is drained")
+        until(lambda: not backlog(served), "the queue is drained")
+        check_answered(served)
         drained.append(found.total / (monotonic_s() - began_s))
         return rate(found)
 
@@ -224,21 +243,35 @@ def median_ms(count: int, act: Callable[[], None]) -> float:
     return statistics.median(times_s) * 1000
 
 
-def batch(served: Served, setting: Setting, number: int, is_reversed: bool) -> Row:
+def batch(served: Served, setting: Setting, name: str, is_reversed: bool) -> Row:
     """Lines a second of a job, and of the model's copy alone."""
+    home, cores = served.platform.home, name.rpartition("-")[2]
+    used: dict[str, float] = {}
 
     def job() -> float:
-        return job_rate(served, setting, f"lines-{number}")
+        return job_rate(served, setting, f"lines-{name}", used)
 
     def alone() -> float:
-        return rate(copy_load(served, setting))
+        if cores == HALVES:
+            give_copies_their_cores(home)
+        before = cpu_s_by_part(home)
+        found = copy_load(served, setting)
+        copies_s = used_s(before, cpu_s_by_part(home))[COPIES]
+        used["alone: copies"] = copies_s * 1000 / found.total
+        return rate(found)
 
-    found, own = in_order(is_reversed, job, alone)
-    return {"job lines/s": found, "server alone/s": own, "ratio": ratio(found, own)}
+    with cores_as_before(home):
+        found, own = in_order(is_reversed, job, alone)
+    rates = {"job lines/s": found, "server alone/s": own, "ratio": ratio(found, own)}
+    return {"cores": cores, **rates, **{part: used.get(part) for part in PARTS}}
 
 
-def job_rate(served: Served, setting: Setting, name: str) -> float:
-    """Lines a second of a job between the end of its first objects and that of its last."""
+def job_rate(served: Served, setting: Setting, name: str, used: dict[str, float]) -> float:
+    """Lines a second of a job between the end of its first objects and that of its last.
+
+    `used` gets the CPU milliseconds of a line, by the part of the platform.
+    """
+    home = served.platform.home
     for number in range(setting.objects):
         key, body = f"{name}/in/{number:03}.csv", LINE * setting.lines
         served.s3.put_object(Bucket=BUCKET, Key=key, Body=body)
@@ -258,13 +291,27 @@ def job_rate(served: Served, setting: Setting, name: str) -> float:
     )
     prefix = f"{name}/out/"
     wave = setting.at_once  # so many objects are under way: their first ones end together
-    first = until(partial(num_done, served, name, prefix, wave), "the first objects")
-    began_s = monotonic_s()
-    until(partial(num_done, served, name, prefix, setting.objects), f"{name} has all objects")
+
+    def begun() -> int:
+        if name.endswith(HALVES):
+            give_copies_their_cores(home)  # its instance has come up by now
+        return num_done(served, name, prefix, wave)
+
+    first = until(begun, "the first objects", LOOK_S)
+    began_s, before = monotonic_s(), cpu_s_by_part(home)
+    after = dict(before)
+
+    def ended() -> int:
+        after.update(cpu_s_by_part(home))  # a copy goes soon after its job
+        return num_done(served, name, prefix, setting.objects)
+
+    until(ended, f"{name} has all objects", LOOK_S)
     took_s = monotonic_s() - began_s
+    num_lines = (setting.objects - first) * setting.lines
+    used.update({part: s * 1000 / num_lines for part, s in used_s(before, after).items()})
     waiter = served.sagemaker.get_waiter("transform_job_completed_or_stopped")
     waiter.wait(TransformJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
-    return (setting.objects - first) * setting.lines / took_s
+    return num_lines / took_s
 
 
 def num_done(served: Served, name: str, prefix: str, least: int) -> int:
@@ -307,7 +354,9 @@ def gateway_load(served: Served, setting: Setting, path: str) -> Measured:
     keys = platform.credentials
     signing = SigningCredentials(keys.access_key_id, keys.secret_access_key)
     url = f"http://127.0.0.1:{platform.port}{path}"
-    request = AWSRequest("POST", url, {"Content-Type": JSON}, ROW)
+    # InvokeEndpoint reads the first, InvokeEndpointAsync the second.
+    kinds = {"Content-Type": JSON, "X-Amzn-SageMaker-Content-Type": JSON}
+    request = AWSRequest("POST", url, kinds, ROW)
     SigV4Auth(signing, "sagemaker", keys.region).add_auth(request)
     given = {"Host": f"127.0.0.1:{platform.port}", **dict(request.headers.items())}
     return run_load(
@@ -327,9 +376,25 @@ def rate(found: Measured) -> float:
     return found.per_s
 
 
-def num_answers(served: Served) -> int:
-    """The answers of queued requests that can be read."""
-    return num_objects(served, "answers/")
+def backlog(served: Served) -> int:
+    """The queued requests that are not answered yet."""
+    return sum(queue["waiting"] + queue["running"] for queue in queued_jobs(served)["backlog"])
+
+
+def check_answered(served: Served) -> None:
+    """Raise RuntimeError where a queued request failed."""
+    failed = queued_jobs(served, "failed")["jobs"]
+    if failed:
+        raise RuntimeError(f"a queued request failed: {failed[0]['reason']}")
+
+
+def queued_jobs(served: Served, state: str = "waiting") -> dict[str, Any]:
+    """What the jobs process says of the queue, with one request in that state."""
+    platform = served.platform
+    headers = {"X-Hostelry-Key": platform.credentials.internal_key}
+    url = f"http://127.0.0.1:{platform.config.jobs_port}/internal/jobs?limit=1&state={state}"
+    found: dict[str, Any] = httpx.get(url, headers=headers).raise_for_status().json()
+    return found
 
 
 def num_objects(served: Served, prefix: str) -> int:

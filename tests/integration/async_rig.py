@@ -22,6 +22,7 @@ from hostelry.domain.scope import Scope
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import FixedRoutes
 from hostelry.jobs.dispatch.async_work import AsyncWork, WorkPlaces
+from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import RequestQueue
 from hostelry.server.readiness import client
@@ -222,7 +223,9 @@ class AsyncRig:
         places = WorkPlaces(
             s3_url=self.s3_url, s3_key=key, control_url=self.control.address, internal_key="key"
         )
-        return AsyncWork(queue, routes, places, Meter(SystemClock().now), SystemClock())
+        return AsyncWork(
+            QueueCommits(queue), routes, places, Meter(SystemClock().now), SystemClock()
+        )
 
     def run(
         self,

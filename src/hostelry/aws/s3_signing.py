@@ -5,6 +5,7 @@ import hmac
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import quote
 
 from hostelry.aws.s3_canonical import s3_path
@@ -59,16 +60,22 @@ def authorization(
     lines += ["", ";".join(names), values["x-amz-content-sha256"]]
     scope = f"{stamp[:8]}/{key.region}/s3/aws4_request"
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    secret = b"AWS4" + key.secret_access_key.encode()
-    for part in scope.split("/"):
-        secret = hmac.digest(secret, part.encode(), "sha256")
     text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"
-    signature = hmac.digest(secret, text.encode(), "sha256").hex()
+    signature = hmac.digest(_key_of(key, scope), text.encode(), "sha256").hex()
     credential = f"{key.access_key_id}/{scope}"
     return (
         f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={';'.join(names)}, "
         f"Signature={signature}"
     )
+
+
+@lru_cache(maxsize=16)
+def _key_of(key: OwnKey, scope: str) -> bytes:
+    """The key that signs for a day, a region and a service; four of a signature's five hashes."""
+    secret = b"AWS4" + key.secret_access_key.encode()
+    for part in scope.split("/"):
+        secret = hmac.digest(secret, part.encode(), "sha256")
+    return secret
 
 
 def canonical_query(query: str) -> str:

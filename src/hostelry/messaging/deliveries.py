@@ -1,6 +1,7 @@
 """Deliveries under way: messages of topics that a web address or a file has not accepted yet."""
 
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,21 @@ from hostelry.messaging.message_file import MessageFile
 from hostelry.messaging.queue_messages import NewMessage, insert
 
 MAX_WAITING = 10_000  # of one subscription
+PUBLISHED_S = 86_400.0  # for which a publication is known, as long as its sender repeats it
+MAX_PUBLISHED = 200_000
+
+
+class RepeatedPublicationError(Exception):
+    """The message was published to its topic before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatablePublication:
+    """A message that its sender may send again, with the same id."""
+
+    topic_arn: str
+    message_id: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +57,19 @@ class Deliveries:
         self._file = file
 
     def accept(
-        self, deliveries: Sequence[NewDelivery], queued: Sequence[NewMessage]
+        self,
+        deliveries: Sequence[NewDelivery],
+        queued: Sequence[NewMessage],
+        once: RepeatablePublication | None = None,
     ) -> Sequence[NewDelivery]:
-        """Keep all in one transaction; the result are those refused: too many wait already."""
+        """Keep all in one transaction; the result are those refused: too many wait already.
+
+        Raises RepeatedPublicationError, and keeps nothing, where `once` is known already.
+        """
         refused = []
         with self._file.changing(adds=True) as connection:
+            if once is not None:
+                _note(connection, once)
             insert(connection, queued)
             for new in deliveries:
                 waiting = connection.execute(
@@ -67,6 +91,16 @@ class Deliveries:
                     ),
                 )
         return refused
+
+    def forget_publications(self, now: float) -> None:
+        """Forget which messages were published long ago, and the oldest of too many."""
+        with self._file.changing() as connection:
+            connection.execute("DELETE FROM published WHERE at <= ?", (now - PUBLISHED_S,))
+            connection.execute(
+                "DELETE FROM published WHERE rowid IN"
+                " (SELECT rowid FROM published ORDER BY at DESC LIMIT -1 OFFSET ?)",
+                (MAX_PUBLISHED,),
+            )
 
     def subscriptions(self) -> Sequence[str]:
         """The subscriptions that deliveries wait for."""
@@ -121,3 +155,12 @@ class Deliveries:
         """Forget every delivery of a subscription."""
         with self._file.changing() as connection:
             connection.execute("DELETE FROM delivery WHERE subscription = ?", (subscription_arn,))
+
+
+def _note(connection: sqlite3.Connection, once: RepeatablePublication) -> None:
+    noted = connection.execute(
+        "INSERT OR IGNORE INTO published VALUES (?, ?, ?)",
+        (once.topic_arn, once.message_id, once.at),
+    )
+    if noted.rowcount == 0:
+        raise RepeatedPublicationError(once.message_id)

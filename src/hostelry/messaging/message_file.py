@@ -30,6 +30,9 @@ CREATE TABLE IF NOT EXISTS event_call (
   next_at REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS event_call_next ON event_call (next_at);
 CREATE TABLE IF NOT EXISTS event_seen (id TEXT PRIMARY KEY, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS published (topic TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL,
+  PRIMARY KEY (topic, id));
+CREATE INDEX IF NOT EXISTS published_at ON published (at);
 """
 RETRYABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR})
 

@@ -4,6 +4,7 @@ Once `publish` returns, the message is in the file of messages: in the queues th
 as a delivery under way to each address and file.
 """
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +13,12 @@ from hostelry.base.errors import HostelryError
 from hostelry.domain.queue import AttributeValue
 from hostelry.domain.topic import Subscription, SubscriptionProtocol, Topic
 from hostelry.messaging.arrivals import Arrivals
-from hostelry.messaging.deliveries import Deliveries, NewDelivery
+from hostelry.messaging.deliveries import (
+    Deliveries,
+    NewDelivery,
+    RepeatablePublication,
+    RepeatedPublicationError,
+)
 from hostelry.messaging.envelope import (
     DEFAULT_BODY,
     TopicMessage,
@@ -33,6 +39,7 @@ from hostelry.messaging.fan_out import Outgoing, fan_out
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.store.records import State
 
+log = logging.getLogger(__name__)
 TOO_MANY = "too many messages wait for this subscription"
 
 
@@ -83,7 +90,8 @@ class TopicPublisher:
     ) -> str:
         """The id of the message, which is durable then; raises TopicMissingError.
 
-        `bodies` are texts for single protocols, instead of `message`.
+        `bodies` are texts for single protocols, instead of `message`. A message of the same
+        `message_id`, where that is given, is published to a topic once within a day.
         """
         topic = self.topic(topic_arn)
         if topic is None:
@@ -98,7 +106,16 @@ class TopicPublisher:
         )
         subscriptions = self.subscriptions(topic)
         outgoing = fan_out(sent, subscriptions, self._gateway_url)
-        self._accept(outgoing, sent.at)
+        once = (
+            None
+            if message_id is None
+            else RepeatablePublication(topic_arn=topic_arn, message_id=message_id, at=sent.at)
+        )
+        try:
+            self._accept(outgoing, sent.at, once)
+        except RepeatedPublicationError:
+            log.info("message %s was published to %s before", sent.id, topic_arn)
+            return sent.id
         self._metrics.count(topic_arn, PUBLISHED)
         confirmed = sum(it.is_confirmed for it in subscriptions)
         self._metrics.count(topic_arn, FILTERED_OUT, confirmed - len(outgoing))
@@ -130,7 +147,9 @@ class TopicPublisher:
         stored = self._state.subscriptions.list(topic.scope)
         return [it.value for it in stored if it.value.topic_arn == topic.arn]
 
-    def _accept(self, outgoing: Sequence[Outgoing], now: float) -> None:
+    def _accept(
+        self, outgoing: Sequence[Outgoing], now: float, once: RepeatablePublication | None
+    ) -> None:
         """Keep everything in one transaction; count what cannot be delivered."""
         queued: list[NewMessage] = []
         letters: list[NewMessage] = []
@@ -148,7 +167,7 @@ class TopicPublisher:
                     )
             else:
                 deliveries.append(_delivery(sent, now))
-        too_many = self._deliveries.accept(deliveries, [*queued, *letters])
+        too_many = self._deliveries.accept(deliveries, [*queued, *letters], once)
         refused = {it.subscription_arn for it in too_many}
         failed += [(it, TOO_MANY) for it in outgoing if it.subscription.arn in refused]
         for sent, problem in failed:

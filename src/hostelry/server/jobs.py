@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
+import gc
 import logging
 import signal
 import sys
@@ -35,6 +36,7 @@ from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
 from hostelry.jobs.dispatch.control_line import HttpControlLine
 from hostelry.jobs.http import JobsApi
 from hostelry.jobs.objects.object_store import ObjectStore
+from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows
 from hostelry.jobs.submissions import Submissions
@@ -60,6 +62,7 @@ async def serve(home: Home) -> None:
     config, credentials = load_config(home), load_credentials(home)
     clock = SystemClock()
     queue = DurableQueue(home.jobs)
+    commits = QueueCommits(queue)
     rows = RequestRows(queue)
     num_running = queue.release_all()
     if num_running:
@@ -73,7 +76,7 @@ async def serve(home: Home) -> None:
         clock,
     )
     places, meter = work_places(config, credentials), Meter(clock.now)
-    asynchronous = AsyncWork(queue, routes, places, meter, clock)
+    asynchronous = AsyncWork(commits, routes, places, meter, clock)
     parts = ProcessParts(
         file=queue.file,
         routes=routes,
@@ -86,7 +89,7 @@ async def serve(home: Home) -> None:
     data_log = DataLog(control.keep_lines, clock)
     transforms = build_transforms(config, places, parts, data_log)
     batches = build_batches(home, config, credentials, parts)
-    submissions = Submissions(queue, asynchronous.submitted)
+    submissions = Submissions(commits, asynchronous.submitted)
     api = JobsApi(
         submissions=submissions,
         queue=queue,
@@ -103,6 +106,8 @@ async def serve(home: Home) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await server.start(bind(HOST, config.jobs_port))
+    gc.collect()
+    gc.freeze()  # what is imported is not looked at again
     heartbeats = loop.create_task(answer_heartbeats())
 
     async def sweep() -> None:
@@ -110,7 +115,6 @@ async def serve(home: Home) -> None:
         await batches.work.sweep()
 
     work: dict[str, Coroutine[Any, Any, None]] = {
-        "keeping requests": submissions.run(),
         "forgetting old requests": run_periodically("forgetting old requests", sweep, SWEEP_S),
         "writing data logs": run_periodically("writing data logs", data_log.flush, SEND_S),
         "looking at time limits": server.sweep_forever(),
@@ -126,6 +130,7 @@ async def serve(home: Home) -> None:
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     await asynchronous.drain(DRAIN_S)
+    await commits.finish()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(data_log.flush(), DRAIN_S)
     for pool in (polls, parts.copies, parts.platform):

@@ -44,6 +44,7 @@ class MessageServer:
         self._clock = clock
         self.file = MessageFile(home.messages)
         deliveries, arrivals = Deliveries(self.file), Arrivals()
+        self._deliveries = deliveries
         counts = TopicMetrics(metrics, clock)
         self._poster = GuardedPoster(
             lambda address: addresses.present().refusal(address),
@@ -92,7 +93,9 @@ class MessageServer:
         """Remove what is past its time, again and again, until cancelled."""
         while True:
             await asyncio.to_thread(
-                lambda: sweep(self._state, self.services.queues, self._clock.now())
+                lambda: sweep(
+                    self._state, self.services.queues, self._deliveries, self._clock.now()
+                )
             )
             await self._clock.sleep(SWEEP_S)
 

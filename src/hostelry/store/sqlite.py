@@ -56,6 +56,7 @@ class SqliteFile:
 
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
+        self._writing = threading.Lock()  # SQLite's own waiting sleeps, which keeps writers apart
         with suppress(OSError):  # the following open reports it
             # SQLite gives the file's companions the same mode.
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -70,7 +71,7 @@ class SqliteFile:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that is durable at the end of the block, and undone where that raises."""
-        with self._translated(), self._engine.connect() as plain:
+        with self._alone(), self._translated(), self._engine.connect() as plain:
             connection = plain.execution_options(writes=True)
             with connection.begin():
                 yield connection
@@ -78,6 +79,16 @@ class SqliteFile:
     def close(self) -> None:
         """Close every connection; the file is not used again."""
         self._engine.dispose()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Without another thread's write beside it."""
+        if not self._writing.acquire(timeout=BUSY_TIMEOUT_S):
+            raise StoreUnavailable(f"the store {self._path} is unavailable: a write takes too long")
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import (
     Claim,
     Notification,
+    QueueWrites,
     RequestCompleted,
     RequestExpired,
     RequestFailed,
@@ -53,7 +54,7 @@ def asked(
     )
 
 
-def claims(queue: RequestQueue, limit: int = 10, now: float = NOW) -> list[Claim]:
+def claims(queue: QueueWrites, limit: int = 10, now: float = NOW) -> list[Claim]:
     return queue.claim(HERE, "e", "me", limit, now, LEASE_S)
 
 
@@ -109,6 +110,23 @@ def test_an_owner_that_comes_back_late_changes_nothing(queue: RequestQueue, act:
         assert queue.renew([late, present], NOW, LEASE_S) == [present]
     assert queue.complete(present, DONE, NOW, [note("n")])
     assert not queue.complete(present, DONE, NOW, [note("m")]), "it has ended"
+
+
+def test_writes_together_are_made_in_their_order(queue: RequestQueue) -> None:
+    queue.submit([asked("a")])
+    [a] = claims(queue)
+    done = queue.together(
+        [
+            lambda it: it.submit([asked("b")]),
+            lambda it: it.defer(a, NOW, "again", NOW, True),
+            lambda it: it.complete(a, DONE, NOW, [note("n")]),
+            lambda it: claims(it, 1),
+        ]
+    )
+    assert done[:3] == [None, True, False]
+    assert [(it.request.id, it.attempt) for it in done[3]] == [("a", 2)]
+    assert ids(claims(queue)) == ["b"]
+    assert queue.pending(NOW, 9) == []
 
 
 def test_a_renewed_lease_is_not_lost(queue: RequestQueue) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -13,6 +14,8 @@ from hostelry.domain.async_metrics import AsyncMetricsReport, ScopedMetric
 from hostelry.domain.metric import MetricStat, Sample
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.jobs.rules.async_metrics import backlog_samples
+from hostelry.messaging import deliveries
+from hostelry.messaging.deliveries import PUBLISHED_S
 from hostelry.server.async_routes import AsyncRoutes
 
 TOPIC = "arn:aws:sns:us-west-2:123456789012:ends"
@@ -46,6 +49,47 @@ def test_a_message_reaches_the_topics_subscribers() -> None:
     rig.subscription(rig.topic("ends"), "file", "ends.jsonl")
     assert statuses(rig, "/internal/publish", msgspec.json.encode(MESSAGE)) == [204]
     assert len(rig.deliveries.subscriptions()) == 1
+
+
+def test_a_message_that_is_sent_again_is_published_once_also_by_another_control(
+    tmp_path: Path,
+) -> None:
+    rig = MessageRig(path=tmp_path / "messages.db")
+    for topic in ("ends", "others"):
+        rig.subscription(rig.topic(topic), "file", f"{topic}.jsonl")
+    again = msgspec.json.encode(MESSAGE)
+    new = msgspec.json.encode(replace(MESSAGE, message_id="r-2"))
+    elsewhere = msgspec.json.encode(replace(MESSAGE, topic_arn=TOPIC.replace("ends", "others")))
+    assert statuses(rig, "/internal/publish", again, again, new, elsewhere) == [204] * 4
+    rig.file.close()
+    rig = MessageRig(rig.state, rig.clock, tmp_path / "messages.db")
+    assert statuses(rig, "/internal/publish", again, new) == [204, 204]
+    assert ids_by_topic(rig) == {"ends": ["r-1", "r-2"], "others": ["r-1"]}
+    rig.clock.advance(PUBLISHED_S)
+    rig.deliveries.forget_publications(rig.clock.now())
+    statuses(rig, "/internal/publish", again)
+    assert ids_by_topic(rig)["ends"] == ["r-1", "r-2", "r-1"]
+
+
+def ids_by_topic(rig: MessageRig) -> dict[str, list[str]]:
+    found = {}
+    for arn in rig.deliveries.subscriptions():
+        due = rig.deliveries.due(arn, rig.clock.now(), 9)
+        found[arn.rpartition(":")[0].rpartition(":")[2]] = [it.message_id for it in due]
+    return found
+
+
+def test_the_oldest_of_too_many_publications_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "MAX_PUBLISHED", 2)
+    rig = MessageRig()
+    rig.subscription(rig.topic("ends"), "file", "ends.jsonl")
+    bodies = [msgspec.json.encode(replace(MESSAGE, message_id=f"r-{it}")) for it in range(3)]
+    for body in bodies:
+        statuses(rig, "/internal/publish", body)
+        rig.clock.advance(1.0)
+    rig.deliveries.forget_publications(rig.clock.now())
+    statuses(rig, "/internal/publish", *bodies)
+    assert ids_by_topic(rig) == {"ends": ["r-0", "r-1", "r-2", "r-0"]}
 
 
 @pytest.mark.parametrize(

@@ -5,23 +5,25 @@ import logging
 from dataclasses import dataclass
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrently import for_each
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.dispatch.attempt import AttemptFailedError, CopyAttempts
 from hostelry.jobs.dispatch.endings import RequestEnds
-from hostelry.jobs.dispatch.lease_renewals import LEASE_S
 from hostelry.jobs.dispatch.measurements import TIME_IN_BACKLOG, AsyncMeasurements
-from hostelry.jobs.dispatch.running_requests import RunningRequests
+from hostelry.jobs.dispatch.running_requests import LEASE_S, RunningRequests
 from hostelry.jobs.dispatch.slots import CopySlots
 from hostelry.jobs.objects.answer_object import StaleClaimError
-from hostelry.jobs.queue.protocol import Claim, RequestQueue
+from hostelry.jobs.queue.commits import QueueCommits
+from hostelry.jobs.queue.protocol import Claim
 from hostelry.jobs.rules.copy_slots import ChosenCopy
 from hostelry.jobs.rules.next_step import Later, Trouble, next_step
 
 log = logging.getLogger(__name__)
-MAX_CLAIMS = 64  # in one transaction
+MAX_CLAIMS = 64  # of an endpoint at once
+MAX_FILLS = 64
 RETRY_S = 0.5  # after a pass that failed
 DEFECT = "An internal error ended the attempt; the log of the jobs process has its cause."
 
@@ -32,7 +34,7 @@ QueueOf = tuple[Scope, str]  # an endpoint's
 class DispatchDeps:
     """What the dispatcher uses; `owner` names this process in its claims."""
 
-    queue: RequestQueue
+    commits: QueueCommits
     routes: RouteSource
     slots: CopySlots
     running: RunningRequests
@@ -51,6 +53,7 @@ class AsyncDispatcher:
         self._waiting: set[QueueOf] = set()
         self._woken = asyncio.Event()
         deps.routes.listen(self._woken.set)
+        deps.slots.listen(self._woken.set)
 
     def submitted(self, scope: Scope, endpoint_name: str) -> None:
         """Requests may wait for this endpoint."""
@@ -69,20 +72,20 @@ class AsyncDispatcher:
     async def _hand_out(self) -> None:
         """Fill the free slots of every endpoint with requests that wait."""
         table = self._deps.routes.table
-        for scope, name in tuple(self._waiting):
-            endpoint = table.endpoint(scope, name)
-            free = 0 if endpoint is None else min(self._deps.slots.free(endpoint), MAX_CLAIMS)
-            if endpoint is None or not free:
-                continue  # new routes, or an ended request, wake this loop
-            await self._fill(endpoint, free)
+        found = [table.endpoint(*place) for place in self._waiting]
+        serving = [endpoint for endpoint in found if endpoint is not None]
+        await for_each(serving, self._fill, MAX_FILLS)  # claims at once share a commit
 
-    async def _fill(self, endpoint: EndpointRoute, free: int) -> None:
+    async def _fill(self, endpoint: EndpointRoute) -> None:
         deps, place = self._deps, (endpoint.scope, endpoint.name)
+        free = min(deps.slots.free(endpoint), MAX_CLAIMS)
+        if not free:
+            return  # new routes, or a slot that is given back, wake this loop
         self._waiting.discard(place)  # before the claim: what comes meanwhile is noted again
         now = deps.clock.now()
         try:
-            claims = await asyncio.to_thread(
-                deps.queue.claim, *place, deps.owner, free, now, LEASE_S
+            claims = await deps.commits.write(
+                lambda queue: queue.claim(*place, deps.owner, free, now, LEASE_S)
             )
         except BaseException:
             self._waiting.add(place)
@@ -100,15 +103,12 @@ class AsyncDispatcher:
         async def attempt() -> None:
             await self._attempt(claim, endpoint, chosen)
 
-        try:
-            if not await run_guarded(f"request {claim.request.id}", attempt):
-                failure = AttemptFailedError(Trouble.MODEL_FAILED, DEFECT)
-                await run_guarded(
-                    f"the end of request {claim.request.id}",
-                    lambda: self._after(claim, "", failure),
-                )
-        finally:
-            self._woken.set()  # a slot is free
+        if not await run_guarded(f"request {claim.request.id}", attempt):
+            failure = AttemptFailedError(Trouble.MODEL_FAILED, DEFECT)
+            await run_guarded(
+                f"the end of request {claim.request.id}",
+                lambda: self._after(claim, "", failure),
+            )
 
     async def _attempt(
         self, claim: Claim, endpoint: EndpointRoute, chosen: ChosenCopy | None
@@ -143,7 +143,8 @@ class AsyncDispatcher:
             return
         if step.counts:
             log.info("request %s, attempt %d: %s", request.id, claim.attempt, failure)
-        await asyncio.to_thread(deps.queue.defer, claim, step.at, str(failure), now, step.counts)
+        at, counts, reason = step.at, step.counts, str(failure)
+        await deps.commits.write(lambda queue: queue.defer(claim, at, reason, now, counts))
         loop = asyncio.get_running_loop()
         loop.call_later(
             max(0.0, step.at - now), self.submitted, request.scope, request.endpoint_name

@@ -27,7 +27,7 @@ from hostelry.jobs.dispatch.running_requests import RENEW_S, RunningRequests
 from hostelry.jobs.dispatch.slots import CopySlots
 from hostelry.jobs.objects.answer_object import AnswerWriter
 from hostelry.jobs.objects.object_store import ObjectStore
-from hostelry.jobs.queue.protocol import RequestQueue
+from hostelry.jobs.queue.commits import QueueCommits
 
 WORKER = "jobs"
 WATCH_S = 1.0
@@ -45,10 +45,10 @@ class WorkPlaces:
 
 
 class AsyncWork:
-    """Works on the requests of `queue`. `meter` is the process's own.
+    """Works on the requests of a queue. `meter` is the process's own.
 
     Args:
-        queue: the requests.
+        commits: of the queue, all those of the process.
         routes: ready copies.
         places: of the object store and of control.
         meter: measures requests on copies.
@@ -57,7 +57,7 @@ class AsyncWork:
 
     def __init__(
         self,
-        queue: RequestQueue,
+        commits: QueueCommits,
         routes: RouteSource,
         places: WorkPlaces,
         meter: Meter,
@@ -67,7 +67,7 @@ class AsyncWork:
         control = HttpControlLine(self._platform, places.control_url, places.internal_key)
         store = ObjectStore(places.s3_url, places.s3_key, self._platform, clock.now)
         measurements = AsyncMeasurements()
-        self._outbox = Outbox(queue, control, routes, measurements, clock)
+        self._outbox = Outbox(commits, control, routes, measurements, clock)
         slots = CopySlots(random.Random().random, monotonic_s)
         attempts = AttemptDeps(
             store=store,
@@ -78,11 +78,11 @@ class AsyncWork:
             measurements=measurements,
             now_s=monotonic_s,
         )
-        self._running = RunningRequests(queue, clock)
-        ends = RequestEnds(queue, store, measurements, clock, self._outbox.wake)
+        self._running = RunningRequests(commits, clock)
+        ends = RequestEnds(commits, store, measurements, clock, self._outbox.wake)
         self._dispatcher = AsyncDispatcher(
             DispatchDeps(
-                queue=queue,
+                commits=commits,
                 routes=routes,
                 slots=slots,
                 running=self._running,
@@ -94,7 +94,7 @@ class AsyncWork:
             )
         )
         self._watch = QueueWatch(
-            queue, routes, control, ends, measurements, clock, self._dispatcher.submitted
+            commits, routes, control, ends, measurements, clock, self._dispatcher.submitted
         )
         self._reports = MetricReports(measurements, control, clock)
         self._load = LoadSender(

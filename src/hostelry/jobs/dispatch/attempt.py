@@ -1,5 +1,6 @@
 """One attempt at a request: its input goes to a copy, the copy's answer to the output object."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ from hostelry.jobs.rules.messages import Response
 from hostelry.jobs.rules.next_step import Trouble, trouble_of_status
 
 MAX_ERROR_BYTES = 1024 * 1024
+MAX_WRITING = 64  # answers that are written at once; further ones keep their copies
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpointAsync")
 Agree = Callable[[], Awaitable[bool]]
 
@@ -70,15 +72,16 @@ class CopyAttempts:
 
     def __init__(self, deps: AttemptDeps) -> None:
         self._deps = deps
+        self._writing = asyncio.Semaphore(MAX_WRITING)
 
     async def run(
         self, request: AsyncRequest, endpoint: EndpointRoute, chosen: ChosenCopy, may_publish: Agree
     ) -> Response:
-        """The output that was written. `chosen` is a slot, which is given back.
+        """The output that was written. `chosen` is a slot, given back once its copy has answered.
 
         Raises AttemptFailedError, and StaleClaimError where `may_publish` did not agree.
         """
-        attempt = CopyAttempt(self._deps, request, endpoint, chosen)
+        attempt = CopyAttempt(self._deps, self._writing, request, endpoint, chosen)
         try:
             return await attempt.run(may_publish)
         finally:
@@ -91,11 +94,14 @@ class CopyAttempt:
     def __init__(
         self,
         deps: AttemptDeps,
+        writing: asyncio.Semaphore,
         request: AsyncRequest,
         endpoint: EndpointRoute,
         chosen: ChosenCopy,
     ) -> None:
         self._deps = deps
+        self._writing = writing
+        self._is_writing = False
         self._request = request
         self._endpoint = endpoint
         self._chosen: ChosenCopy | None = chosen
@@ -120,11 +126,18 @@ class CopyAttempt:
 
     def end(self) -> None:
         """Give back the slot, and end the measurement."""
+        self._leave_copy()
+        if self._is_writing:
+            self._is_writing = False
+            self._writing.release()
+
+    def _leave_copy(self) -> None:
+        """The copy has done its part, if there was one."""
+        if self._measured is not None:
+            self._measured.end()
         if self._chosen is not None:
             self._deps.slots.give_back(self._chosen)
             self._chosen = None
-        if self._measured is not None:
-            self._measured.end()
 
     async def _open(self) -> OpenInput:
         deps, began_s = self._deps, self._deps.now_s()
@@ -199,6 +212,9 @@ class CopyAttempt:
             nonlocal began_s
             if self._measured is not None:
                 self._measured.answered()
+            await self._writing.acquire()
+            self._is_writing = True
+            self._leave_copy()
             began_s = deps.now_s()
             return await may_publish()
 

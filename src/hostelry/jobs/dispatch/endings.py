@@ -1,6 +1,5 @@
 """Ends of requests: the failure object, the row's end with its notification, the counts."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from hostelry.jobs.dispatch.measurements import (
 )
 from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
 from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
+from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import (
     Claim,
     Notification,
@@ -22,7 +22,6 @@ from hostelry.jobs.queue.protocol import (
     RequestCompleted,
     RequestExpired,
     RequestFailed,
-    RequestQueue,
 )
 from hostelry.jobs.rules.messages import (
     FAILURE_CONTENT_TYPE,
@@ -43,7 +42,7 @@ class RequestEnds:
     client looks for the failure object.
 
     Args:
-        queue: has the requests.
+        commits: of the queue.
         store: has failure objects.
         measurements: counts ends.
         clock: dates them.
@@ -52,13 +51,13 @@ class RequestEnds:
 
     def __init__(
         self,
-        queue: RequestQueue,
+        commits: QueueCommits,
         store: ObjectStore,
         measurements: AsyncMeasurements,
         clock: Clock,
         notified: Callable[[], None],
     ) -> None:
-        self._queue = queue
+        self._commits = commits
         self._store = store
         self._measurements = measurements
         self._clock = clock
@@ -96,7 +95,8 @@ class RequestEnds:
         except ObjectStoreDownError as error:
             now = self._clock.now()
             later = now + STORE_PAUSE_S
-            await asyncio.to_thread(self._queue.defer, claim, later, str(error), now, False)
+            reason = str(error)
+            await self._commits.write(lambda queue: queue.defer(claim, later, reason, now, False))
             return
         now = self._clock.now()
         message = failure_message(request, response, reason, now)
@@ -126,7 +126,7 @@ class RequestEnds:
     async def _end(
         self, claim: Claim, outcome: Outcome, now: float, letter: tuple[Notification, ...]
     ) -> bool:
-        ended = await asyncio.to_thread(self._queue.complete, claim, outcome, now, letter)
+        ended = await self._commits.write(lambda queue: queue.complete(claim, outcome, now, letter))
         if not ended:
             log.info("request %s was ended by another owner", claim.request.id)
         elif letter:

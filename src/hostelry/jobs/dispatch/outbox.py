@@ -4,15 +4,18 @@ import asyncio
 import logging
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrently import for_each
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
 from hostelry.jobs.dispatch.measurements import NOTIFICATION_FAILURES, AsyncMeasurements
-from hostelry.jobs.queue.protocol import PendingNotification, RequestQueue
+from hostelry.jobs.queue.commits import QueueCommits
+from hostelry.jobs.queue.protocol import PendingNotification
 from hostelry.jobs.rules.next_step import notify_again_at
 
 log = logging.getLogger(__name__)
-AT_ONCE = 50
+AT_ONCE = 256  # read from the outbox
+MAX_SENDING = 16
 POLL_S = 1.0
 MAX_TRIES = 1500  # about a day
 
@@ -21,7 +24,7 @@ class Outbox:
     """The loop over notifications.
 
     Args:
-        queue: has them.
+        commits: of the queue, which has them.
         control: takes them.
         routes: have the variant that a failure is counted for.
         measurements: counts failures.
@@ -30,18 +33,19 @@ class Outbox:
 
     def __init__(
         self,
-        queue: RequestQueue,
+        commits: QueueCommits,
         control: ControlLine,
         routes: RouteSource,
         measurements: AsyncMeasurements,
         clock: Clock,
     ) -> None:
-        self._queue = queue
+        self._commits = commits
         self._control = control
         self._routes = routes
         self._measurements = measurements
         self._clock = clock
         self._woken = asyncio.Event()
+        self._decided: set[str] = set()  # taken or refused by control, and still in the outbox
 
     def wake(self) -> None:
         """A notification may wait."""
@@ -60,13 +64,21 @@ class Outbox:
     async def send_due(self) -> None:
         """Send what is due now."""
         now = self._clock.now()
-        due = await asyncio.to_thread(self._queue.pending, now, AT_ONCE)
-        for letter in due:
-            await self._send(letter)
+        due = await asyncio.to_thread(self._commits.queue.pending, now, AT_ONCE)
+        await for_each(due, self._send, MAX_SENDING)
         if len(due) == AT_ONCE:
             self.wake()
 
     async def _send(self, letter: PendingNotification) -> None:
+        note = letter.notification
+        if note.id not in self._decided and not await self._is_decided(letter):
+            return
+        self._decided.add(note.id)  # it is not sent again where the file cannot be written now
+        await self._commits.write(lambda queue: queue.delivered(note.id))
+        self._decided.discard(note.id)
+
+    async def _is_decided(self, letter: PendingNotification) -> bool:
+        """Publish it; False where control is to be asked again, which is noted then."""
         note = letter.notification
         publication = PublicationRequest(
             topic_arn=note.topic_arn,
@@ -77,21 +89,21 @@ class Outbox:
         try:
             await self._control.publish(publication)
         except ControlRefusedError as error:
-            await self._give_up(letter, str(error))
+            self._give_up(letter, str(error))
         except ControlDownError as error:
             if letter.attempts + 1 >= MAX_TRIES:
-                await self._give_up(letter, str(error))
-                return
+                self._give_up(letter, str(error))
+                return True
             again_at = notify_again_at(letter.attempts, self._clock.now())
-            await asyncio.to_thread(self._queue.undelivered, note.id, again_at, str(error))
-        else:
-            await asyncio.to_thread(self._queue.delivered, note.id)
+            reason = str(error)
+            await self._commits.write(lambda queue: queue.undelivered(note.id, again_at, reason))
+            return False
+        return True
 
-    async def _give_up(self, letter: PendingNotification, reason: str) -> None:
+    def _give_up(self, letter: PendingNotification, reason: str) -> None:
         note = letter.notification
         log.warning("the notification of request %s is lost: %s", note.id, reason)
         endpoint = self._routes.table.endpoint(note.scope, note.endpoint_name)
         if endpoint is not None and endpoint.variants:
             place = (note.scope, note.endpoint_name, endpoint.variants[0].name)
             self._measurements.count(place, NOTIFICATION_FAILURES)
-        await asyncio.to_thread(self._queue.delivered, note.id)

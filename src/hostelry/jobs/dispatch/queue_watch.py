@@ -5,21 +5,24 @@ import logging
 from collections.abc import Callable, Iterable
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrently import for_each
 from hostelry.domain.async_metrics import ScopedMetric
 from hostelry.domain.scope import Scope
 from hostelry.gateway.route_table import RouteTable
 from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
 from hostelry.jobs.dispatch.endings import RequestEnds
-from hostelry.jobs.dispatch.lease_renewals import LEASE_S
 from hostelry.jobs.dispatch.measurements import AsyncMeasurements
-from hostelry.jobs.queue.protocol import Backlog, Claim, RequestQueue
+from hostelry.jobs.dispatch.running_requests import LEASE_S
+from hostelry.jobs.queue.commits import QueueCommits
+from hostelry.jobs.queue.protocol import Backlog, Claim
 from hostelry.jobs.rules.async_metrics import backlog_samples
 from hostelry.jobs.rules.copy_slots import num_copies
 from hostelry.jobs.rules.messages import gone_reason
 
 log = logging.getLogger(__name__)
 MAX_ENDED = 100  # in one look
+MAX_AT_ONCE = 16
 OWNER = "watch"
 
 
@@ -27,7 +30,7 @@ class QueueWatch:
     """Looks at all queues, about once a second.
 
     Args:
-        queue: the requests.
+        commits: of the queue.
         routes: the endpoints that serve.
         control: knows every endpoint.
         ends: ends requests that will not be processed.
@@ -38,7 +41,7 @@ class QueueWatch:
 
     def __init__(
         self,
-        queue: RequestQueue,
+        commits: QueueCommits,
         routes: RouteSource,
         control: ControlLine,
         ends: RequestEnds,
@@ -46,7 +49,7 @@ class QueueWatch:
         clock: Clock,
         waiting: Callable[[Scope, str], None],
     ) -> None:
-        self._queue = queue
+        self._commits = commits
         self._routes = routes
         self._control = control
         self._ends = ends
@@ -57,12 +60,16 @@ class QueueWatch:
     async def look(self) -> None:
         """One look."""
         now, table = self._clock.now(), self._routes.table
-        released = await asyncio.to_thread(self._queue.release_lost, now)
+        released = await self._commits.write(lambda queue: queue.release_lost(now))
         if released:
             log.warning("%d requests are queued again: their leases had ended", released)
-        for claim in await asyncio.to_thread(self._queue.overdue, OWNER, MAX_ENDED, now, LEASE_S):
-            await self._ends.expired(claim, variant_of(table, claim))
-        backlog = await asyncio.to_thread(self._queue.backlog)
+        overdue = await self._commits.write(
+            lambda queue: queue.overdue(OWNER, MAX_ENDED, now, LEASE_S)
+        )
+        await for_each(
+            overdue, lambda claim: self._ends.expired(claim, variant_of(table, claim)), MAX_AT_ONCE
+        )
+        backlog = await asyncio.to_thread(self._commits.queue.backlog)
         for queued in backlog:
             if queued.waiting and table.endpoint(queued.scope, queued.endpoint_name) is None:
                 await self._end_if_gone(queued)
@@ -78,11 +85,13 @@ class QueueWatch:
                 return
         except (ControlDownError, ControlRefusedError):
             return  # the routes alone may be old
-        claims = await asyncio.to_thread(
-            self._queue.claim, *place, OWNER, MAX_ENDED, self._clock.now(), LEASE_S
+        now = self._clock.now()
+        claims = await self._commits.write(
+            lambda queue: queue.claim(*place, OWNER, MAX_ENDED, now, LEASE_S)
         )
-        for claim in claims:
-            await self._ends.failed(claim, "", gone_reason(claim.request))
+        await for_each(
+            claims, lambda it: self._ends.failed(it, "", gone_reason(it.request)), MAX_AT_ONCE
+        )
 
 
 def queue_metrics(

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 
 from hostelry.base.clock import Clock
-from hostelry.jobs.dispatch.lease_renewals import LeaseRenewals
-from hostelry.jobs.queue.protocol import Claim, RequestQueue
+from hostelry.jobs.queue.commits import QueueCommits
+from hostelry.jobs.queue.protocol import Claim
 
 log = logging.getLogger(__name__)
+LEASE_S = 30.0
 RENEW_S = 8.0
 
 
@@ -16,14 +17,13 @@ class RunningRequests:
     """The tasks of claimed requests.
 
     Args:
-        queue: has the leases.
+        commits: of the queue, which has the leases.
         clock: dates their renewals.
     """
 
-    def __init__(self, queue: RequestQueue, clock: Clock) -> None:
-        self._queue = queue
+    def __init__(self, commits: QueueCommits, clock: Clock) -> None:
+        self._commits = commits
         self._clock = clock
-        self._renewals = LeaseRenewals(queue, clock)
         self._tasks: dict[asyncio.Task[None], Claim] = {}
         self._lost: set[tuple[str, int]] = set()  # at the last renewal
 
@@ -46,7 +46,7 @@ class RunningRequests:
         claims = list(self._tasks.values())
         if not claims:
             return
-        kept = await self._renewals.renewed(claims)
+        kept = await self._renewed(claims)
         held = {(it.request.id, it.fence) for it in kept}
         lost = {(it.request.id, it.fence) for it in claims} - held
         twice, self._lost = lost & self._lost, lost
@@ -57,7 +57,7 @@ class RunningRequests:
 
     async def is_held(self, claim: Claim) -> bool:
         """Whether a claim is held still, its lease renewed: before its output becomes visible."""
-        return await self._renewals.is_held(claim)
+        return bool(await self._renewed([claim]))
 
     async def drain(self, grace_s: float) -> None:
         """Wait for what runs; what is not finished after `grace_s` goes back to the queue."""
@@ -67,6 +67,13 @@ class RunningRequests:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        for claim in left.values():
-            now = self._clock.now()
-            await asyncio.to_thread(self._queue.defer, claim, now, "jobs stopped", now, False)
+        now = self._clock.now()
+        await asyncio.gather(*(self._put_back(claim, now) for claim in left.values()))
+
+    async def _renewed(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Those of `claims` that are held still, their leases renewed."""
+        now = self._clock.now()
+        return await self._commits.write(lambda queue: queue.renew(claims, now, LEASE_S))
+
+    async def _put_back(self, claim: Claim, now: float) -> None:
+        await self._commits.write(lambda queue: queue.defer(claim, now, "jobs stopped", now, False))

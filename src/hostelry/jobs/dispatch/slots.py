@@ -21,6 +21,11 @@ class CopySlots:
         self._now_s = now_s
         self._in_flight: dict[str, int] = {}
         self._blocked_until: dict[str, float] = {}
+        self._freed: Callable[[], None] = lambda: None
+
+    def listen(self, freed: Callable[[], None]) -> None:
+        """Have `freed` called after each slot that is given back."""
+        self._freed = freed
 
     def free(self, endpoint: EndpointRoute) -> int:
         """The requests that the endpoint's copies can take now."""
@@ -40,6 +45,7 @@ class CopySlots:
             self._in_flight[chosen.copy.id] = left
         else:
             self._in_flight.pop(chosen.copy.id, None)
+        self._freed()
 
     def refused(self, chosen: ChosenCopy) -> None:
         """Leave a copy alone for a moment."""

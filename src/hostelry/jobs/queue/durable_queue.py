@@ -10,7 +10,9 @@ failed     waiting                  an operator's retry (`request_rows`)
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from hostelry.jobs.queue.protocol import (
     PendingNotification,
     RequestCompleted,
     RequestFailed,
+    Write,
 )
 from hostelry.jobs.queue.tables import (
     COMPLETED,
@@ -49,6 +52,44 @@ DECODER = msgspec.msgpack.Decoder(AsyncRequest)
 NOTIFICATION_DECODER = msgspec.msgpack.Decoder(Notification)
 
 
+def _update_of_held(*columns: str) -> sa.Update:
+    """An update of these columns of one request, where it runs under the claim's fence."""
+    held = (
+        REQUESTS.c.id == sa.bindparam("claimed_id"),
+        REQUESTS.c.state == sa.literal_column(f"'{RUNNING}'"),
+        REQUESTS.c.fence == sa.bindparam("claimed_fence"),
+    )
+    return sa.update(REQUESTS).where(*held).values({it: sa.bindparam(it) for it in columns})
+
+
+# Made once: to build a statement takes longer than to carry it out.
+ENDED = {"owner": None, "lease_until": None}
+RENEW = _update_of_held("lease_until")
+COMPLETE = _update_of_held("state", "finished_at", "owner", "lease_until")
+FAIL = _update_of_held("state", "finished_at", "owner", "lease_until", "reason")
+DEFER = _update_of_held("state", "owner", "lease_until", "next_at", "attempt", "reason")
+KEEP_REQUESTS, KEEP_LETTERS = sa.insert(REQUESTS), sa.insert(OUTBOX)
+FORGET_LETTER = sa.delete(OUTBOX).where(OUTBOX.c.id == sa.bindparam("letter_id"))
+
+
+@dataclass(slots=True)
+class _Commit:
+    """A transaction under way: what is kept at its end, and the room that it takes and gives."""
+
+    connection: Connection
+    new_requests: list[dict[str, Any]] = field(default_factory=list)
+    new_letters: list[dict[str, Any]] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)  # bytes of each request
+    given_back: list[int] = field(default_factory=list)
+
+    def flush(self) -> None:
+        """Keep new rows, all in one statement."""
+        for insert, rows in ((KEEP_REQUESTS, self.new_requests), (KEEP_LETTERS, self.new_letters)):
+            if rows:
+                self.connection.execute(insert, rows)
+                rows.clear()
+
+
 class DurableQueue:
     """A `RequestQueue` in one file, opened by one process at a time.
 
@@ -67,21 +108,24 @@ class DurableQueue:
         self._max_unfinished = max_unfinished
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        self._own = threading.local()  # the commit under way in each thread
         with self.file.write() as connection:
             METADATA.create_all(connection)
             self._unfinished, self._bytes = _sizes(connection)
 
+    def together(self, writes: Sequence[Write]) -> list[Any]:
+        """Make several writes in one commit; the result of each, or what refused it."""
+        with self._commit():
+            return [self._result(it) for it in writes]
+
     def submit(self, requests: Sequence[AsyncRequest]) -> None:
         """Keep new requests; once this returns they survive the process."""
         rows = [_new_row(it) for it in requests]
-        num_bytes = sum(len(row["request"]) for row in rows)
-        self.reserve(len(rows), num_bytes)
-        try:
-            with self.file.write() as connection:
-                connection.execute(sa.insert(REQUESTS), rows)
-        except BaseException:
-            self.unreserve(len(rows), num_bytes)
-            raise
+        sizes = [len(row["request"]) for row in rows]
+        with self._commit() as commit:
+            self.reserve(len(rows), sum(sizes))
+            commit.taken += sizes
+            commit.new_requests += rows
 
     def claim(
         self,
@@ -110,43 +154,34 @@ class DurableQueue:
     def renew(self, claims: Sequence[Claim], now: float, lease_s: float) -> list[Claim]:
         """Extend the leases; the claims that are still held."""
         extended = {"lease_until": now + lease_s}
-        with self.file.write() as connection:
-            return [it for it in claims if _update_held(connection, it, extended)]
+        with self._commit() as commit:
+            return [it for it in claims if _update_held(commit, RENEW, it, extended)]
 
     def complete(
         self, claim: Claim, outcome: Outcome, now: float, notifications: Sequence[Notification]
     ) -> bool:
         """End a request, its notifications in the outbox; False where the fence is stale."""
-        ended: dict[str, Any] = {
-            "state": state_of(outcome),
-            "finished_at": now,
-            "owner": None,
-            "lease_until": None,
-        }
+        update, ended = COMPLETE, {**ENDED, "state": state_of(outcome), "finished_at": now}
         if isinstance(outcome, RequestFailed):
-            ended["reason"] = outcome.reason[:MAX_REASON_CHARS]
-        with self.file.write() as connection:
-            if not _update_held(connection, claim, ended):
+            update, ended = FAIL, {**ended, "reason": outcome.reason[:MAX_REASON_CHARS]}
+        with self._commit() as commit:
+            if not _update_held(commit, update, claim, ended):
                 return False
-            if notifications:
-                connection.execute(
-                    sa.insert(OUTBOX), [_new_letter(it, now) for it in notifications]
-                )
-        self.unreserve(1, len(msgspec.msgpack.encode(claim.request)))
+            commit.new_letters += [_new_letter(it, now) for it in notifications]
+            commit.given_back.append(len(msgspec.msgpack.encode(claim.request)))
         return True
 
     def defer(self, claim: Claim, next_at: float, reason: str, now: float, counts: bool) -> bool:
         """Put a request back in its place, not begun before `next_at`; False where stale."""
         back = {
+            **ENDED,
             "state": WAITING,
-            "owner": None,
-            "lease_until": None,
             "next_at": next_at,
             "attempt": claim.attempt + counts,
             "reason": reason[:MAX_REASON_CHARS],
         }
-        with self.file.write() as connection:
-            return _update_held(connection, claim, back)
+        with self._commit() as commit:
+            return _update_held(commit, DEFER, claim, back)
 
     def release_lost(self, now: float) -> int:
         """Put back the requests whose lease has ended; their number."""
@@ -199,8 +234,8 @@ class DurableQueue:
 
     def delivered(self, notification_id: str) -> None:
         """Forget a notification."""
-        with self.file.write() as connection:
-            connection.execute(sa.delete(OUTBOX).where(OUTBOX.c.id == notification_id))
+        with self._commit() as commit:
+            commit.connection.execute(FORGET_LETTER, {"letter_id": notification_id})
 
     def undelivered(self, notification_id: str, next_at: float, reason: str) -> None:
         """Count a failed attempt, and send it again at `next_at`."""
@@ -209,10 +244,9 @@ class DurableQueue:
             "next_at": next_at,
             "reason": reason[:MAX_REASON_CHARS],
         }
-        with self.file.write() as connection:
-            connection.execute(
-                sa.update(OUTBOX).where(OUTBOX.c.id == notification_id).values(failed)
-            )
+        update = sa.update(OUTBOX).where(OUTBOX.c.id == notification_id).values(failed)
+        with self._commit() as commit:
+            commit.connection.execute(update)
 
     def close(self) -> None:
         """Close the file."""
@@ -240,6 +274,33 @@ class DurableQueue:
             self._unfinished += num_requests
             self._bytes += num_bytes
 
+    @contextmanager
+    def _commit(self) -> Iterator[_Commit]:
+        """The commit under way in this thread; else one that is durable at the end of the block."""
+        under_way: _Commit | None = getattr(self._own, "commit", None)
+        if under_way is not None:
+            yield under_way
+            return
+        commit: _Commit | None = None
+        try:
+            with self.file.write() as connection:
+                commit = self._own.commit = _Commit(connection)
+                yield commit
+                commit.flush()
+        except BaseException:
+            if commit is not None:
+                self.unreserve(len(commit.taken), sum(commit.taken))
+            raise
+        finally:
+            self._own.commit = None
+        self.unreserve(len(commit.given_back), sum(commit.given_back))
+
+    def _result(self, write: Write) -> Any:
+        try:
+            return write(self)
+        except StoreUnavailable as refusal:  # by the limits, before it changed anything
+            return refusal
+
     def _claim(
         self,
         due: Sequence[sa.ColumnElement[bool]],
@@ -261,16 +322,17 @@ class DurableQueue:
             "owner": owner,
             "lease_until": lease_until,
         }
-        with self.file.write() as connection:
-            update = sa.update(REQUESTS).where(REQUESTS.c.sequence.in_(chosen.scalar_subquery()))
-            rows = connection.execute(update.values(claimed).returning(REQUESTS)).all()
+        update = sa.update(REQUESTS).where(REQUESTS.c.sequence.in_(chosen.scalar_subquery()))
+        with self._commit() as commit:
+            commit.flush()  # requests of the same commit may be among them
+            rows = commit.connection.execute(update.values(claimed).returning(REQUESTS)).all()
         return [_claim_of(row) for row in sorted(rows, key=lambda row: row.sequence)]
 
     def _release(self, which: sa.ColumnElement[bool]) -> int:
         back = {"state": WAITING, "owner": None, "lease_until": None}
         running = REQUESTS.c.state == sa.literal_column(f"'{RUNNING}'")
-        with self.file.write() as connection:
-            done = connection.execute(sa.update(REQUESTS).where(running, which).values(back))
+        with self._commit() as commit:
+            done = commit.connection.execute(sa.update(REQUESTS).where(running, which).values(back))
         return int(done.rowcount)
 
 
@@ -281,13 +343,12 @@ def state_of(outcome: Outcome) -> str:
     return FAILED if isinstance(outcome, RequestFailed) else EXPIRED
 
 
-def _update_held(connection: Connection, claim: Claim, values: dict[str, Any]) -> bool:
-    held = (
-        REQUESTS.c.id == claim.request.id,
-        REQUESTS.c.state == RUNNING,
-        REQUESTS.c.fence == claim.fence,
-    )
-    return connection.execute(sa.update(REQUESTS).where(*held).values(values)).rowcount == 1
+def _update_held(
+    commit: _Commit, update: sa.Update, claim: Claim, values: Mapping[str, Any]
+) -> bool:
+    """Whether the claim is held still, and its request updated."""
+    claimed = {"claimed_id": claim.request.id, "claimed_fence": claim.fence}
+    return commit.connection.execute(update, {**claimed, **values}).rowcount == 1
 
 
 def _new_row(request: AsyncRequest) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.scope import Scope
@@ -12,6 +13,7 @@ from hostelry.jobs.queue.protocol import (
     Notification,
     Outcome,
     PendingNotification,
+    Write,
 )
 
 
@@ -44,6 +46,10 @@ class MemoryQueue:
     letters: dict[str, _Letter] = field(default_factory=dict)
     completions: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def together(self, writes: Sequence[Write]) -> list[Any]:
+        """Make several writes; the result of each."""
+        return [write(self) for write in writes]
 
     def submit(self, requests: Sequence[AsyncRequest]) -> None:
         """Keep new requests."""

@@ -4,9 +4,9 @@ A request is waiting, or claimed by one owner under a lease, or finished. Each c
 number that no other claim of that request has: what is done under an older one changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.scope import Scope
@@ -72,8 +72,12 @@ class Backlog:
     oldest_at: float | None
 
 
-class RequestQueue(Protocol):
-    """Blocking and thread-safe; instants are seconds since the epoch."""
+class QueueWrites(Protocol):
+    """Calls that change a queue, durable once they return; instants are seconds since the epoch.
+
+    Each blocks, may be called from any thread, and raises StoreUnavailable where it cannot be done
+    now: then nothing was changed.
+    """
 
     def submit(self, requests: Sequence[AsyncRequest]) -> None:
         """Keep new requests; once this returns they survive the process."""
@@ -120,18 +124,33 @@ class RequestQueue(Protocol):
         """Put back every claimed request, as the owner before has ended; their number."""
         ...
 
-    def backlog(self) -> list[Backlog]:
-        """Every endpoint with unfinished requests."""
-        ...
-
-    def pending(self, now: float, limit: int) -> list[PendingNotification]:
-        """Notifications to send now, the oldest first."""
-        ...
-
     def delivered(self, notification_id: str) -> None:
         """Forget a notification."""
         ...
 
     def undelivered(self, notification_id: str, next_at: float, reason: str) -> None:
         """Count a failed attempt, and send it again at `next_at`."""
+        ...
+
+
+Write = Callable[[QueueWrites], Any]
+
+
+class RequestQueue(QueueWrites, Protocol):
+    """Requests and the outbox."""
+
+    def together(self, writes: Sequence[Write]) -> list[Any]:
+        """Make several writes in one commit; the result of each.
+
+        In place of a result is the StoreUnavailable of a write that was refused before it changed
+        anything. Any other failure is raised, and then none of them is made.
+        """
+        ...
+
+    def backlog(self) -> list[Backlog]:
+        """Every endpoint with unfinished requests."""
+        ...
+
+    def pending(self, now: float, limit: int) -> list[PendingNotification]:
+        """Notifications to send now, the oldest first."""
         ...

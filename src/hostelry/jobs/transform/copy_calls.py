@@ -1,6 +1,7 @@
 """Calls of a transform job to one copy."""
 
 import asyncio
+from collections.abc import Callable
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
@@ -22,6 +23,7 @@ from hostelry.jobs.records.errors import RecordError
 
 MAX_ANSWER_BYTES = 100 * 1024 * 1024
 MAX_SHOWN_BYTES = 500
+MAX_HEADS = 1000
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 
 
@@ -51,13 +53,17 @@ class CopyCalls:
         self._key = LoadKey(
             scope=job.scope, endpoint_name=job.endpoint_name, variant_name=VARIANT_NAME
         )
+        self._timeouts = Timeouts(total_s=job.invocation_timeout_s)
+        self._heads: dict[
+            tuple[str | None, int], bytes
+        ] = {}  # by key and size: most records are alike
 
     async def execution_parameters(self, copy: CopyRoute) -> bytes | None:
         """The container's answer to GET /execution-parameters; None where it has none."""
         return await execution_parameters(self._pool, copy)
 
-    async def answer(self, copy: CopyRoute, body: bytes, what: str) -> bytes:
-        """The copy's answer to a payload, which `what` names.
+    async def answer(self, copy: CopyRoute, body: bytes, name: Callable[[], str]) -> bytes:
+        """The copy's answer to a payload, which `name` names.
 
         Answers of 5xx and 429, broken connections and time-outs are repeated as often as the job
         allows. Raises RecordError for what is left (CopyBrokeError where the last was a broken
@@ -83,7 +89,7 @@ class CopyCalls:
                 break
         shown = answer[:MAX_SHOWN_BYTES].decode("utf-8", "replace")
         cause = f"The model answered {status}" if status else "The model gave no answer"
-        reason = f"{cause} to {what}, attempt {attempt + 1}: {shown}"
+        reason = f"{cause} to {name()}, attempt {attempt + 1}: {shown}"
         raise CopyBrokeError(reason) if broke else RecordError(reason)
 
     async def _once(self, copy: CopyRoute, body: bytes) -> tuple[int, bytes]:
@@ -96,8 +102,9 @@ class CopyCalls:
         try:
             reply = await self._pool.send(
                 copy.address,
-                (self._head(len(body)) + head_end(copy.key), body),
-                Timeouts(total_s=self._job.invocation_timeout_s),
+                (self._head(copy, len(body)), body),
+                self._timeouts,
+                MAX_ANSWER_BYTES,
             )
             try:
                 answer = await reply.body(MAX_ANSWER_BYTES)
@@ -116,7 +123,17 @@ class CopyCalls:
             measured.end()
         return reply.status, answer
 
-    def _head(self, num_bytes: int) -> bytes:
+    def _head(self, copy: CopyRoute, num_bytes: int) -> bytes:
+        found = self._heads.get((copy.key, num_bytes))
+        if found is None:
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            found = self._heads[copy.key, num_bytes] = self._new_head(num_bytes) + head_end(
+                copy.key
+            )
+        return found
+
+    def _new_head(self, num_bytes: int) -> bytes:
         job = self._job
         return post_head(
             "/invocations",

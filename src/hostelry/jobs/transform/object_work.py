@@ -6,6 +6,7 @@ from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import AssembleWith, TransformJob
@@ -97,16 +98,18 @@ class ObjectWork:
     async def _answer(self, payload: Payload) -> bytes:
         """What is kept of a payload's answer."""
         deps = self._deps
-        last = payload.first_number + len(payload.records) - 1
-        what = f"records {payload.first_number} to {last} of {self._object.uri}"
         processing = deps.processing
         body = payload.body if processing is None else processing.sent(payload)
-        answer = await deps.calls.answer(self._copy, body, what)
+        answer = await deps.calls.answer(self._copy, body, partial(self._name, payload))
         if processing is not None and processing.changes_answers:
             answer = processing.kept(payload, answer, self._marks(payload))
         if deps.job.output.assemble_with is AssembleWith.LINE and not answer.endswith(b"\n"):
             answer += b"\n"
         return answer
+
+    def _name(self, payload: Payload) -> str:
+        last = payload.first_number + len(payload.records) - 1
+        return f"records {payload.first_number} to {last} of {self._object.uri}"
 
     def _marks(self, payload: Payload) -> list[InferenceMark]:
         """Ids that are the same where the object is done again."""

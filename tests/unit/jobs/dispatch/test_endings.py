@@ -11,6 +11,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.jobs.dispatch.endings import RequestEnds
 from hostelry.jobs.dispatch.measurements import AsyncMeasurements
 from hostelry.jobs.objects.errors import ObjectDeniedError, ObjectError, ObjectStoreDownError
+from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.rules.next_step import STORE_PAUSE_S
 
@@ -45,7 +46,7 @@ def test_a_failed_request_ends_with_its_failure_object_where_that_can_be_had(
     claim = replace(claim, request=replace(claim.request, failure_uri="s3://o/k-error.out"))
     measurements: Any = AsyncMeasurements()
     any_store: Any = store
-    ends = RequestEnds(queue, any_store, measurements, clock, lambda: None)
+    ends = RequestEnds(QueueCommits(queue), any_store, measurements, clock, lambda: None)
 
     async def scenario() -> None:
         await clock.sleep(waited_s)

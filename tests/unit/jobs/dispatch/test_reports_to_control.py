@@ -22,8 +22,10 @@ from hostelry.jobs.dispatch.measurements import (
 )
 from hostelry.jobs.dispatch.metric_reports import MetricReports
 from hostelry.jobs.dispatch.outbox import Outbox
+from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import Notification, RequestCompleted
+from hostelry.store.errors import StoreUnavailable
 
 SCOPE = Scope("111122223333", "us-west-2")
 PLACE = (SCOPE, "queued", "AllTraffic")
@@ -57,8 +59,8 @@ class ScriptedControl:
 class OutboxRig:
     """A queue with one ended request, whose notification waits."""
 
-    def __init__(self, errors: Sequence[Exception]) -> None:
-        self.clock, self.queue = ManualClock(), MemoryQueue()
+    def __init__(self, errors: Sequence[Exception], queue: MemoryQueue | None = None) -> None:
+        self.clock, self.queue = ManualClock(), queue or MemoryQueue()
         self.control, self.measurements = ScriptedControl(errors), AsyncMeasurements()
         variant = VariantRoute(
             name="AllTraffic", weight=1.0, routing=RoutingStrategy.RANDOM, copies=()
@@ -71,7 +73,8 @@ class OutboxRig:
             async_inference=AsyncInference(output_uri="s3://out/x"),
         )
         routes = FixedRoutes(RouteSnapshot(version="1", endpoints=(route,)))
-        self.outbox = Outbox(self.queue, self.control, routes, self.measurements, self.clock)
+        commits = QueueCommits(self.queue)
+        self.outbox = Outbox(commits, self.control, routes, self.measurements, self.clock)
         self._end_a_request()
 
     def _end_a_request(self) -> None:
@@ -127,6 +130,32 @@ def test_a_notification_is_sent_until_control_has_decided(
     asyncio.run(scenario())
     assert (len(rig.control.published), rig.failures()) == (published, failures)
     assert not rig.queue.letters
+
+
+class FullDisk(MemoryQueue):
+    """Cannot forget a notification while `is_full`."""
+
+    is_full = True
+
+    def delivered(self, notification_id: str) -> None:
+        if self.is_full:
+            raise StoreUnavailable("the disk is full")
+        super().delivered(notification_id)
+
+
+def test_a_notification_is_sent_once_where_the_outbox_cannot_be_written() -> None:
+    queue = FullDisk()
+    rig = OutboxRig((), queue)
+
+    async def scenario() -> None:
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await rig.outbox.send_due()
+        queue.is_full = False
+        await rig.outbox.send_due()
+
+    asyncio.run(scenario())
+    assert (rig.control.published, queue.letters) == (["r"], {})
 
 
 def test_a_notification_is_not_sent_again_before_its_pause_is_over() -> None:

@@ -7,6 +7,7 @@ from tests.unit.jobs.dispatch.claims import claimed
 
 from hostelry.base.clock import ManualClock
 from hostelry.jobs.dispatch.running_requests import RunningRequests
+from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import Claim, RequestCompleted
 
@@ -18,7 +19,7 @@ def test_a_request_that_ends_while_leases_are_renewed_is_not_cut_off_in_its_last
     steps: list[str] = []
 
     async def scenario() -> None:
-        running, is_renewed = RunningRequests(queue, clock), asyncio.Event()
+        running, is_renewed = RunningRequests(QueueCommits(queue), clock), asyncio.Event()
 
         async def work() -> None:
             queue.complete(claim, RequestCompleted(), clock.now(), ())
@@ -44,7 +45,7 @@ def test_a_request_that_another_owner_has_is_given_up_at_the_second_renewal() ->
     queue.claim(claims[0].request.scope, "e", "another", 1, clock.now(), 30)
 
     async def scenario() -> list[int]:
-        running, counts = RunningRequests(queue, clock), []
+        running, counts = RunningRequests(QueueCommits(queue), clock), []
         for claim in claims:
             running.start(claim, asyncio.Event().wait())  # type: ignore[arg-type]
         for _ in range(2):

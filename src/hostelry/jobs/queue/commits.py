@@ -1,0 +1,34 @@
+"""Group commit: writes to a queue that come while a commit is under way share the next one."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from hostelry.base.grouped_calls import GroupedCalls
+from hostelry.jobs.queue.protocol import QueueWrites, RequestQueue, Write
+
+MAX_IN_COMMIT = 512
+Result = TypeVar("Result")
+
+
+class QueueCommits:
+    """Writes to `queue` from one event loop; reads are the queue's own."""
+
+    def __init__(self, queue: RequestQueue) -> None:
+        self.queue = queue
+        self._calls: GroupedCalls[Write, Any] = GroupedCalls(self._commit, MAX_IN_COMMIT)
+
+    async def write(self, write: Callable[[QueueWrites], Result]) -> Result:
+        """The result of `write`, a call of the queue in a thread; what it changed is durable then.
+
+        Raises what the queue raises: StoreUnavailable where the file cannot be written.
+        """
+        result: Result = await self._calls.call(write)
+        return result
+
+    async def finish(self) -> None:
+        """Return once no write is under way."""
+        await self._calls.finish()
+
+    async def _commit(self, writes: Sequence[Write]) -> Sequence[Any]:
+        return await asyncio.to_thread(self.queue.together, writes)

@@ -1,0 +1,150 @@
+"""Slots of copies while answers are written: given back, for a bounded number of writes."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.jobs.dispatch.claims import SCOPE, claimed
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
+from hostelry.gateway.metering.meter import Meter
+from hostelry.jobs.dispatch import attempt
+from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts
+from hostelry.jobs.dispatch.measurements import AsyncMeasurements
+from hostelry.jobs.dispatch.slots import CopySlots
+from hostelry.jobs.objects.answer_object import AnswerWriter, StaleClaimError
+from hostelry.jobs.queue.memory import MemoryQueue
+
+MODEL_SLOTS = 3
+ENDPOINT = EndpointRoute(
+    scope=SCOPE,
+    name="e",
+    takes_components=False,
+    variants=(
+        VariantRoute(
+            name="v",
+            weight=1.0,
+            routing=RoutingStrategy.RANDOM,
+            copies=(CopyRoute(id="c", address="http://127.0.0.1:1"),),
+        ),
+    ),
+    async_inference=AsyncInference(output_uri="s3://o", max_concurrent_per_instance=MODEL_SLOTS),
+)
+
+
+class Answer:
+    """A reply of one byte."""
+
+    status = 200
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+        self._chunks: list[bytes | None] = [b"1", None]
+
+    async def next_chunk(self) -> bytes | None:
+        return self._chunks.pop(0)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Copies:
+    """Answers at once."""
+
+    async def send(self, *_: object) -> Answer:
+        return Answer()
+
+
+class HeldStore:
+    """Takes objects once `opened`."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.num_put = 0
+
+    async def put(self, *_: object) -> None:
+        self.num_put += 1
+        await self.opened.wait()
+
+
+class AttemptRig:
+    """Attempts whose answers come at once, and whose outputs wait."""
+
+    def __init__(self) -> None:
+        self.store = HeldStore()
+        store: Any = self.store
+        pool: Any = Copies()
+        self.slots = CopySlots(lambda: 0.0, lambda: 0.0)
+        self.freed = 0
+        self.slots.listen(self._count)
+        self.attempts = CopyAttempts(
+            AttemptDeps(
+                store=store,
+                writer=AnswerWriter(store),
+                pool=pool,
+                slots=self.slots,
+                meter=Meter(lambda: 0.0),
+                measurements=AsyncMeasurements(),
+                now_s=lambda: 0.0,
+            )
+        )
+        (claim,) = claimed(MemoryQueue(), ManualClock(), 1)
+        self.request = claim.request
+
+    def _count(self) -> None:
+        self.freed += 1
+
+    def begin(self, *, may_publish: bool = True) -> "asyncio.Task[Any]":
+        chosen = self.slots.take(ENDPOINT)
+        assert chosen is not None
+
+        async def agree() -> bool:
+            return may_publish
+
+        return asyncio.create_task(self.attempts.run(self.request, ENDPOINT, chosen, agree))
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_a_copy_is_free_once_it_has_answered_while_writes_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempt, "MAX_WRITING", 2)
+
+    async def scenario() -> None:
+        rig = AttemptRig()
+        tasks = [rig.begin() for _ in range(3)]
+        await settled()
+        assert (rig.store.num_put, rig.freed, rig.slots.on("c")) == (2, 2, 1)
+        rig.store.opened.set()
+        await asyncio.gather(*tasks)
+        assert (rig.store.num_put, rig.freed, rig.slots.on("c")) == (3, 3, 0)
+
+    asyncio.run(scenario())
+
+
+def test_attempts_that_end_in_any_way_leave_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempt, "MAX_WRITING", 1)
+
+    async def scenario() -> None:
+        rig = AttemptRig()
+        with pytest.raises(StaleClaimError):
+            await rig.begin(may_publish=False)
+        writing, waiting = rig.begin(), rig.begin()
+        await settled()
+        for task in (waiting, writing):
+            task.cancel()
+        await asyncio.gather(writing, waiting, return_exceptions=True)
+        assert rig.slots.on("c") == 0
+        rig.store.opened.set()
+        assert (await rig.begin()).body == b"1"
+
+    asyncio.run(scenario())
