@@ -265,6 +265,9 @@ def test_a_failed_request_is_a_dead_letter_that_can_be_retried(queued: Queued) -
     [letter] = until(dead_letters, "the request has failed")
     assert "s3://in-put/not-yet" in letter["reason"]
     assert "s3://in-put/not-yet" in jobs("show", "late-input").stdout
+    line = until(lambda: data_log_line(queued, "late-input"), "its data log has the failure")
+    assert "attempt 1, failed: " in line
+    assert "s3://in-put/not-yet" in line
     queued.s3.put_object(Bucket="in-put", Key="not-yet", Body=b"here now")
     assert "waits again" in jobs("retry", "late-input").stdout
     until(lambda: queued.output("late-input") == b"here now", "the retried request is answered")
@@ -273,6 +276,13 @@ def test_a_failed_request_is_a_dead_letter_that_can_be_retried(queued: Queued) -
     assert "only failed ones are retried" in again.stderr
     assert "dropped" in jobs("drop", "late-input").stdout
     assert jobs("show", "late-input", code=1).stderr
+
+
+def data_log_line(queued: Queued, inference_id: str) -> str | None:
+    """The line about a request beside the output of its copy, once it is there."""
+    logs, group = queued.platform.boto3("logs"), "/aws/sagemaker/Endpoints/queued"
+    found = logs.filter_log_events(logGroupName=group, filterPattern=f'"{inference_id}"')["events"]
+    return next((it["message"] for it in found if it["logStreamName"].endswith("/data-log")), None)
 
 
 def test_what_waits_for_a_deleted_endpoint_fails_with_that_reason(queued: Queued) -> None:

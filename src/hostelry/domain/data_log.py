@@ -15,7 +15,10 @@ SUFFIX = "/data-log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataLine:
-    """A line; `at` in seconds since the epoch. `copy_id` is None where no copy had a part in it."""
+    """A line; `at` in seconds since the epoch.
+
+    `copy_id` is None where no copy had a part in it, `variant_name` empty where none was chosen.
+    """
 
     scope: Scope
     endpoint_name: str
@@ -40,4 +43,4 @@ def stream_of(line: DataLine, source: LogSource | None) -> tuple[str, str]:
         return source.group, source.stream + SUFFIX
     name = line.endpoint_name
     first = job_name_of(name) if is_hidden(name) else line.variant_name
-    return endpoint_group(name), first + SUFFIX
+    return endpoint_group(name), (first + SUFFIX).removeprefix("/")

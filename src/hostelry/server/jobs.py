@@ -31,9 +31,8 @@ from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
 from hostelry.jobs.batches.overview import BatchOverview
-from hostelry.jobs.data_log import SEND_S, DataLog
+from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
-from hostelry.jobs.dispatch.control_line import HttpControlLine
 from hostelry.jobs.http import JobsApi
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.commits import QueueCommits
@@ -85,9 +84,7 @@ async def serve(home: Home) -> None:
         meter=meter,
         clock=clock,
     )
-    control = HttpControlLine(parts.platform, config.control_url, credentials.internal_key)
-    data_log = DataLog(control.keep_lines, clock)
-    transforms = build_transforms(config, places, parts, data_log)
+    transforms = build_transforms(config, places, parts, asynchronous.data_log)
     batches = build_batches(home, config, credentials, parts)
     submissions = Submissions(commits, asynchronous.submitted)
     api = JobsApi(
@@ -116,7 +113,6 @@ async def serve(home: Home) -> None:
 
     work: dict[str, Coroutine[Any, Any, None]] = {
         "forgetting old requests": run_periodically("forgetting old requests", sweep, SWEEP_S),
-        "writing data logs": run_periodically("writing data logs", data_log.flush, SEND_S),
         "looking at time limits": server.sweep_forever(),
         "following routes": routes.follow(),
         **asynchronous.tasks(),
@@ -131,8 +127,6 @@ async def serve(home: Home) -> None:
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     await asynchronous.drain(DRAIN_S)
     await commits.finish()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(data_log.flush(), DRAIN_S)
     for pool in (polls, parts.copies, parts.platform):
         pool.close()
     queue.close()

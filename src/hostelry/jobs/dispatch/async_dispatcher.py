@@ -10,6 +10,7 @@ from hostelry.base.recurring import run_guarded
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.dispatch.attempt import AttemptFailedError, CopyAttempts
 from hostelry.jobs.dispatch.endings import RequestEnds
 from hostelry.jobs.dispatch.measurements import TIME_IN_BACKLOG, AsyncMeasurements
@@ -41,6 +42,7 @@ class DispatchDeps:
     attempts: CopyAttempts
     ends: RequestEnds
     measurements: AsyncMeasurements
+    data_log: DataLog
     clock: Clock
     owner: str
 
@@ -107,7 +109,7 @@ class AsyncDispatcher:
             failure = AttemptFailedError(Trouble.MODEL_FAILED, DEFECT)
             await run_guarded(
                 f"the end of request {claim.request.id}",
-                lambda: self._after(claim, "", failure),
+                lambda: self._after(claim, chosen, failure),
             )
 
     async def _attempt(
@@ -116,7 +118,7 @@ class AsyncDispatcher:
         deps, request = self._deps, claim.request
         if chosen is None:  # new routes have taken the slot that it was claimed for
             failure = AttemptFailedError(Trouble.NO_COPY, "No copy took the request.")
-            await self._after(claim, "", failure)
+            await self._after(claim, None, failure)
             return
         variant_name = chosen.variant_name
         if claim.attempt == 1:
@@ -130,22 +132,39 @@ class AsyncDispatcher:
         except StaleClaimError:
             log.warning("request %s is another owner's by now; its output is left", request.id)
         except AttemptFailedError as failure:
-            await self._after(claim, variant_name, failure)
+            await self._after(claim, chosen, failure)
         else:
             await deps.ends.completed(claim, variant_name, response)
 
-    async def _after(self, claim: Claim, variant_name: str, failure: AttemptFailedError) -> None:
+    async def _after(
+        self, claim: Claim, chosen: ChosenCopy | None, failure: AttemptFailedError
+    ) -> None:
         """Try again later, or end the request."""
         deps, request, now = self._deps, claim.request, self._deps.clock.now()
         step = next_step(failure.trouble, claim.attempt, now)
         if not isinstance(step, Later):
-            await deps.ends.failed(claim, variant_name, str(failure))
+            self._say(claim, chosen, f"failed: {failure}")
+            await deps.ends.failed(
+                claim, "" if chosen is None else chosen.variant_name, str(failure)
+            )
             return
         if step.counts:
             log.info("request %s, attempt %d: %s", request.id, claim.attempt, failure)
+            self._say(claim, chosen, f"is tried again: {failure}")
         at, counts, reason = step.at, step.counts, str(failure)
         await deps.commits.write(lambda queue: queue.defer(claim, at, reason, now, counts))
         loop = asyncio.get_running_loop()
         loop.call_later(
             max(0.0, step.at - now), self.submitted, request.scope, request.endpoint_name
+        )
+
+    def _say(self, claim: Claim, chosen: ChosenCopy | None, text: str) -> None:
+        """Add a line on a request to the data log of its endpoint."""
+        request = claim.request
+        self._deps.data_log.note(
+            request.scope,
+            request.endpoint_name,
+            "" if chosen is None else chosen.variant_name,
+            f"{request.inference_id} (request {request.id}), attempt {claim.attempt}, {text}",
+            None if chosen is None else chosen.copy.id,
         )

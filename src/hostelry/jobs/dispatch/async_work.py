@@ -15,6 +15,7 @@ from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.data_log import SEND_S, DataLog
 from hostelry.jobs.dispatch.async_dispatcher import AsyncDispatcher, DispatchDeps
 from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts
 from hostelry.jobs.dispatch.control_line import HttpControlLine
@@ -67,6 +68,7 @@ class AsyncWork:
         control = HttpControlLine(self._platform, places.control_url, places.internal_key)
         store = ObjectStore(places.s3_url, places.s3_key, self._platform, clock.now)
         measurements = AsyncMeasurements()
+        self.data_log = DataLog(control.keep_lines, clock)
         self._outbox = Outbox(commits, control, routes, measurements, clock)
         slots = CopySlots(random.Random().random, monotonic_s)
         attempts = AttemptDeps(
@@ -89,6 +91,7 @@ class AsyncWork:
                 attempts=CopyAttempts(attempts),
                 ends=ends,
                 measurements=measurements,
+                data_log=self.data_log,
                 clock=clock,
                 owner=f"{WORKER}-{os.getpid()}",
             )
@@ -123,6 +126,7 @@ class AsyncWork:
             "watching queues": run_periodically("watching queues", self._watch.look, WATCH_S),
             "sending notifications": self._notify(),
             "reporting metrics": run_periodically("metrics", self._reports.send, REPORT_S),
+            "writing data logs": run_periodically("data logs", self.data_log.flush, SEND_S),
             "reporting load": self._load.run(),
         }
 
@@ -131,6 +135,7 @@ class AsyncWork:
         await self._running.drain(grace_s)
         await run_guarded("the last notifications", self._outbox.send_due)
         await run_guarded("the last metrics", self._reports.send)
+        await run_guarded("the last lines of data logs", self.data_log.flush)
         await self._load.finish()
         self._copies.close()
         self._platform.close()
