@@ -3,19 +3,22 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.reconcile.samples import Town, deployment, endpoint, variant
+from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
 from tests.unit.reconcile.test_reconcile_guards import set_alarm
 
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import Deployment, EndpointStatus, UpdateGuard
 from hostelry.domain.endpoint_config import Variant
+from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import VariantRoute
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
+from hostelry.reconcile.census import take_census
 from hostelry.reconcile.plan.guards import guarding_alarms
 from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.record import load_all
 
+KEY = LoadKey(scope=SCOPE, endpoint_name="ep", variant_name="AllTraffic")
 ALARM, OK = AlarmState.ALARM, AlarmState.OK
 UPDATING, IN_SERVICE = EndpointStatus.UPDATING, EndpointStatus.IN_SERVICE
 WAIT_S = 100.0
@@ -117,6 +120,8 @@ def test_traffic_moves_step_by_step_and_stays(
         assert {it.config for it in found.copies} <= {"config-1", "config-2"}
         assert town.status() is UPDATING
         (state,) = load_all(town.state)
+        counted = take_census([state], town.facts()).variants[KEY].config_names
+        assert counted == (("config-1", "config-2") if found.shift else ("config-2",))
         assert guarding_alarms(state) == {"errors"}
         before = town.state.store.revision()
         town.turn(3)
