@@ -10,6 +10,7 @@ from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
+from hostelry.domain.traffic import ALL_AT_ONCE, TrafficPolicy
 
 
 class EndpointStatus(Enum):
@@ -72,17 +73,19 @@ class UpdateGuard:
     """Guards that roll an update back: alarms, and a time limit.
 
     `bake_s` is TerminationWaitInSeconds: the trial time of the new deployment, during which the old
-    one is kept.
+    one is kept. `traffic` are the steps before, in which it takes the traffic over.
     """
 
     alarm_names: tuple[str, ...] = ()
     bake_s: float = 0.0
     max_execution_s: float | None = None
+    traffic: TrafficPolicy = ALL_AT_ONCE
 
     @property
     def may_go_back(self) -> bool:
         """Whether any guard can roll the update back once its instances run."""
-        return bool(self.alarm_names) or self.bake_s > 0 or self.max_execution_s is not None
+        has_guard = bool(self.alarm_names) or self.max_execution_s is not None
+        return has_guard or self.bake_s > 0 or self.traffic.is_gradual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,29 @@ class Deployment:
     variants: tuple[EndpointVariant, ...]
     started_at: float
     guard: UpdateGuard | None = None
+
+    @property
+    def fleets(self) -> tuple[int, ...]:
+        """The desired instances of each variant."""
+        return tuple(it.desired_instance_count for it in self.variants)
+
+    @property
+    def num_steps(self) -> int:
+        """The steps in which the deployment takes the traffic over."""
+        return 1 if self.guard is None else self.guard.traffic.num_steps(self.fleets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """A step of the traffic's way to the pending deployment, since `since`; steps count from 1.
+
+    The active deployment has the rest. `failure` is set where the update failed while the active
+    deployment cannot serve: the pending one serves until it can.
+    """
+
+    step: int
+    since: float
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +140,8 @@ class Endpoint:
     """An endpoint.
 
     `active` serves (or is being created); `pending` is a newer deployment that comes up beside it
-    and replaces it once it is ready. `bake` is set while the new one then serves on trial.
+    and replaces it once it is ready. `shift` is set while both serve, as the traffic moves to it in
+    steps; `bake` while the new one then serves on trial.
     `deadline_at` is when the present non-final status fails, in seconds since the epoch; None in
     final states.
     """
@@ -127,6 +154,7 @@ class Endpoint:
     status: EndpointStatus
     active: Deployment
     pending: Deployment | None = None
+    shift: Shift | None = None
     bake: Bake | None = None
     deadline_at: float | None = None
     failure_reason: str | None = None

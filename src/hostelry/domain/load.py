@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hostelry.domain.config_load import ConfigLoad
 from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.distribution import EMPTY, Distribution
 from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
@@ -31,7 +32,8 @@ class SecondLoad:
     microseconds. `on_copies_min` and `on_copies_max` are of all requests for the name's copies: its
     own and, for a base, those of its adapters. `on_copies_first` is their number at the start of
     the second, `held_max` the most of them that waited, `seen_on_copies` the most on the copies, of
-    all workers, when this worker sent a request there.
+    all workers, when this worker sent a request there. `by_config` has the requests on the
+    copies of each configuration, while the endpoint is updated.
     """
 
     key: LoadKey
@@ -71,6 +73,7 @@ class SecondLoad:
     first_answer_at_by_copy: Mapping[str, float] = field(default_factory=dict)
     outcomes_by_copy: Mapping[str, CopyOutcomes] = field(default_factory=dict)
     model_loads: ModelLoads = NO_MODEL_LOADS  # of a multi-model endpoint
+    by_config: Mapping[str, ConfigLoad] = field(default_factory=dict)
 
     @property
     def most_on_copies(self) -> int:

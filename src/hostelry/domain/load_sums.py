@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from hostelry.domain.config_load import NO_CONFIGS, configs_of_both
 from hostelry.domain.copy_outcomes import OutcomesByCopy, outcomes_of_both
 from hostelry.domain.distribution import EMPTY, joined
 from hostelry.domain.load import SecondLoad
@@ -88,6 +89,7 @@ def without_details(load: SecondLoad) -> SecondLoad:
         arrivals_by_copy=NO_COPIES,
         first_answer_at_by_copy=NO_COPIES,
         outcomes_by_copy=NO_OUTCOMES,
+        by_config=NO_CONFIGS,
         model_loads=NO_MODEL_LOADS,
     )
 
@@ -120,6 +122,7 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         ),
         arrivals_by_copy=_by_copy(one.arrivals_by_copy, other.arrivals_by_copy, sum),
         outcomes_by_copy=outcomes_of_both(one.outcomes_by_copy, other.outcomes_by_copy),
+        by_config=configs_of_both(one.by_config, other.by_config),
         model_loads=loads_of_both(one.model_loads, other.model_loads),
         first_answer_at_by_copy=_earliest(
             one.first_answer_at_by_copy, other.first_answer_at_by_copy

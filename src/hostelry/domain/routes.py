@@ -17,13 +17,26 @@ from hostelry.domain.serverless import ServerlessConfig
 class CopyRoute:
     """A ready copy; `address` is ``http://host:port``, `key` the secret that requests carry.
 
-    `models_address`, of a multi-model copy, is where its models are leased.
+    `models_address`, of a multi-model copy, is where its models are leased. `config` is its
+    endpoint configuration, while an update to another one is under way.
     """
 
     id: str
     address: str
     key: str | None = field(default=None, repr=False)
     models_address: str | None = None
+    config: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetShift:
+    """The share of a variant's requests for its new fleet, from 0 to 1, and that fleet's copies.
+
+    The other fleet gets what one without copies cannot take.
+    """
+
+    share: float
+    new_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +45,8 @@ class VariantRoute:
 
     `waiting_for` is why it has no copy, where that is known. With `is_multi_model` requests name
     the model. Where `serverless` is set, each copy is an environment: it takes one request at a
-    time, and more are started as requests come.
+    time, and more are started as requests come. `copies` are those of both fleets while `shift` is
+    set.
     """
 
     name: str
@@ -42,6 +56,7 @@ class VariantRoute:
     waiting_for: str | None = None
     is_multi_model: bool = False
     serverless: ServerlessConfig | None = None
+    shift: FleetShift | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,13 +21,23 @@ EMPTY_SNAPSHOT = RouteSnapshot(version="", endpoints=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fleets:
+    """The copies of a variant's two fleets, and the share of its requests for the new one."""
+
+    share: float
+    old: tuple[CopyRoute, ...]
+    new: tuple[CopyRoute, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """The copies of one variant or component.
 
     `component_name` is None on a model endpoint, which always has a desired copy. `adapter_id` and
     `adapter_alias` are set for an adapter. `key` is the name that its requests are counted under;
     `base_key`, for an adapter, is the base that has the copies. On a serverless variant a copy is
-    an environment, which takes one request at a time; `concurrency_id` counts those of all.
+    an environment, which takes one request at a time; `concurrency_id` counts those of all. While
+    traffic shifts, `fleets` divides the copies.
     """
 
     scope: Scope
@@ -46,6 +56,7 @@ class Destination:
     key: LoadKey
     base_key: LoadKey | None = None
     serverless: ServerlessConfig | None = None
+    fleets: Fleets | None = None
 
     @property
     def concurrency_id(self) -> str:
@@ -147,7 +158,19 @@ def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Dest
         wakeable=Wakeable.YES if variant.serverless else Wakeable.NO_TARGET,
         waiting_for=variant.waiting_for,
         serverless=variant.serverless,
+        fleets=_fleets(variant),
         key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
+    )
+
+
+def _fleets(variant: VariantRoute) -> Fleets | None:
+    if variant.shift is None:
+        return None
+    new_ids = set(variant.shift.new_ids)
+    return Fleets(
+        share=variant.shift.share,
+        old=tuple(it for it in variant.copies if it.id not in new_ids),
+        new=tuple(it for it in variant.copies if it.id in new_ids),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
-from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import LoadKey
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.transform_job import is_hidden
@@ -69,6 +69,7 @@ def _variants(
     state: EndpointState, endpoint: Endpoint, statuses: Statuses
 ) -> Iterator[VariantCensus]:
     active = endpoint.active
+    coming = None if endpoint.shift is None else endpoint.pending
     for wanted in active.variants:
         variant, name = wanted.variant, wanted.variant.name
         hosts = state.hosts(active.generation, name)
@@ -86,7 +87,12 @@ def _variants(
             pools=pools,
             is_async=active.config.async_inference is not None,
             serverless=wanted.serverless,
+            new_config_name=coming.config.name if coming and _has(coming, name) else None,
         )
+
+
+def _has(deployment: Deployment, variant_name: str) -> bool:
+    return any(it.variant.name == variant_name for it in deployment.variants)
 
 
 def _capacity(

@@ -27,6 +27,7 @@ from hostelry.domain.component import (
 )
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
+from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record
@@ -83,6 +84,23 @@ def bake_endpoint(town: Town) -> None:
     pending = deployment(variant(model="m2", count=1), generation=3)
     guarded = replace(pending, guard=UpdateGuard(bake_s=4.0))
     town.change_endpoint(status=EndpointStatus.UPDATING, pending=guarded)
+
+
+def canary_endpoint(town: Town) -> None:
+    size = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)
+    policy = TrafficPolicy(type=TrafficType.CANARY, size=size, wait_s=3.0)
+    pending = deployment(variant(model="m3", count=2), generation=4)
+    guarded = replace(pending, guard=UpdateGuard(bake_s=2.0, traffic=policy))
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=guarded)
+
+
+def linear_endpoint(town: Town) -> None:
+    size = FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50)
+    policy = TrafficPolicy(type=TrafficType.LINEAR, size=size, wait_s=3.0)
+    pending = deployment(variant(model="m4", count=4), generation=5)
+    town.change_endpoint(
+        status=EndpointStatus.UPDATING, pending=replace(pending, guard=UpdateGuard(traffic=policy))
+    )
 
 
 def update_component(town: Town) -> None:
@@ -195,6 +213,7 @@ LIVES = [
     pytest.param([create_wide, shrink, delete_components], id="down to one instance"),
     pytest.param([create_managed, thin_out, scale_to_zero], id="consolidated and scaled to zero"),
     pytest.param([create_model_endpoint, update_endpoint, bake_endpoint], id="model endpoint"),
+    pytest.param([create_model_endpoint, canary_endpoint, linear_endpoint], id="traffic in steps"),
 ]
 Life = Sequence[Callable[[Town], None]]
 
@@ -290,6 +309,8 @@ class WatchedStore(MemoryStore):
     [
         pytest.param(create_model_endpoint, update_endpoint, 1, id="another configuration"),
         pytest.param(create_model_endpoint, bake_endpoint, 1, id="another one on trial"),
+        pytest.param(create_model_endpoint, canary_endpoint, 2, id="a canary"),
+        pytest.param(create_model_endpoint, linear_endpoint, 2, id="traffic in steps"),
         pytest.param(create, keep, 4, id="an update that keeps the instances"),
         pytest.param(create, move, 4, id="an update that moves the copies"),
         pytest.param(create_wide, shrink, 6, id="an update to fewer instances"),

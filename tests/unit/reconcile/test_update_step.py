@@ -11,7 +11,8 @@ from hostelry.reconcile.plan.update_step import UpdateStep as Step
 from hostelry.reconcile.plan.update_step import next_step
 
 COMING, BAKING, RETURNING = Phase.COMING, Phase.BAKING, Phase.RETURNING
-FLAGS = ("is_ready", "has_failed", "is_late", "is_guarded", "is_baked")
+SHIFTING = Phase.SHIFTING
+FLAGS = ("is_ready", "has_failed", "is_late", "has_steps", "is_guarded", "is_baked")
 
 
 # Source: "Blue/Green Deployments" (provision, shift, bake, terminate) and "Auto-Rollback
@@ -31,6 +32,29 @@ FLAGS = ("is_ready", "has_failed", "is_late", "is_guarded", "is_baked")
             ("is_ready", "has_failed"),
             Step.DROP,
             id="an alarm as all is up: it counts",
+        ),
+        pytest.param(
+            COMING,
+            ("is_ready", "has_steps", "is_guarded"),
+            Step.SHIFT,
+            id="all is up: the first step",
+        ),
+        pytest.param(COMING, ("has_steps",), Step.WAIT, id="no step before all is up"),
+        pytest.param(SHIFTING, ("has_steps",), Step.WAIT, id="a step lasts"),
+        pytest.param(
+            SHIFTING, ("has_steps", "is_baked", "is_guarded"), Step.SHIFT, id="the next step"
+        ),
+        pytest.param(SHIFTING, ("is_baked", "is_guarded"), Step.BAKE, id="all traffic, on trial"),
+        pytest.param(SHIFTING, ("is_baked",), Step.TAKE_OVER, id="all traffic, without a trial"),
+        pytest.param(SHIFTING, ("is_late",), Step.WAIT, id="a step ends by its own time alone"),
+        pytest.param(
+            SHIFTING,
+            ("has_failed", "is_ready", "is_baked", "has_steps"),
+            Step.GO_BACK,
+            id="an alarm at the end of a step counts",
+        ),
+        pytest.param(
+            SHIFTING, ("has_failed",), Step.RETURN, id="an alarm in a step: the old one cannot yet"
         ),
         pytest.param(BAKING, (), Step.WAIT, id="the trial runs"),
         pytest.param(BAKING, ("is_baked",), Step.FINISH, id="the trial is over"),
@@ -79,8 +103,10 @@ EVERYTHING = [
 
 
 def test_what_is_not_ready_takes_no_requests_but_at_a_deadline() -> None:
-    serves = (Step.TAKE_OVER, Step.BAKE, Step.GO_BACK)
+    serves = (Step.SHIFT, Step.TAKE_OVER, Step.BAKE, Step.GO_BACK)
     for progress in EVERYTHING:
+        if progress.phase is SHIFTING and not progress.has_failed:
+            continue  # one that is not ready any more has failed
         if not progress.is_ready and next_step(progress) in serves:
             assert (progress.phase, progress.is_late) == (RETURNING, True)
 
@@ -88,11 +114,13 @@ def test_what_is_not_ready_takes_no_requests_but_at_a_deadline() -> None:
 def test_what_has_failed_never_serves_for_good() -> None:
     for progress in EVERYTHING:
         if progress.has_failed or progress.phase is RETURNING:
-            assert next_step(progress) not in (Step.TAKE_OVER, Step.BAKE, Step.FINISH)
+            more = (Step.SHIFT, Step.TAKE_OVER, Step.BAKE, Step.FINISH)
+            assert next_step(progress) not in more
 
 
 def test_every_phase_ends_once_its_time_is_over() -> None:
     for progress in EVERYTHING:
-        over = progress.is_baked if progress.phase is BAKING else progress.is_late
+        by_itself = progress.phase in (BAKING, SHIFTING)
+        over = progress.is_baked if by_itself else progress.is_late
         if over:
             assert next_step(progress) is not Step.WAIT

@@ -4,12 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostelry.api.context import CallContext, new_generation
-from hostelry.api.refusals import refuse_fields, unsupported
+from hostelry.api.refusals import unsupported
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.serverless import check_serverless_model
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, EndpointVariant, UpdateGuard
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
+from hostelry.domain.traffic import (
+    ALL_AT_ONCE,
+    ROUTING,
+    SIZE_FIELDS,
+    FleetSize,
+    FleetUnit,
+    TrafficPolicy,
+    TrafficType,
+    check_size,
+    check_waits,
+)
 
 ALARMS = "DeploymentConfig.AutoRollbackConfiguration.Alarms"
 
@@ -46,8 +57,11 @@ def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVaria
     )
 
 
-def check_deployment_config(given: Mapping[str, Any] | None) -> None:
-    """Refuse canary, linear and rolling traffic shifts; only ALL_AT_ONCE is implemented."""
+def check_deployment_config(given: Mapping[str, Any] | None, wanted: Deployment) -> None:
+    """Refuse a DeploymentConfig by which `wanted` could not be brought into service.
+
+    Rolling updates are refused, and steps for endpoints of inference components.
+    """
     if not given:
         return
     if given.get("RollingUpdatePolicy"):
@@ -55,29 +69,53 @@ def check_deployment_config(given: Mapping[str, Any] | None) -> None:
     blue_green = given.get("BlueGreenUpdatePolicy") or {}
     traffic = blue_green.get("TrafficRoutingConfiguration") or {}
     kind = traffic.get("Type", "ALL_AT_ONCE")
-    path = "DeploymentConfig.BlueGreenUpdatePolicy.TrafficRoutingConfiguration."
-    if kind != "ALL_AT_ONCE":
-        raise unsupported(f"{path}Type={kind}", "Use ALL_AT_ONCE.")
-    refuse_fields(traffic, ("CanarySize", "LinearStepSize"), path)
-    wait_s = blue_green.get("TerminationWaitInSeconds") or 0
+    if kind != "ALL_AT_ONCE" and wanted.config.takes_components:
+        reason = "It is for endpoints of models. Use ALL_AT_ONCE for inference components."
+        raise unsupported(f"{ROUTING}.Type={kind}", reason)
+    policy = traffic_policy(traffic)
+    for variant in wanted.variants:
+        check_size(policy, variant.variant.name, variant.desired_instance_count)
+    bake_s = float(blue_green.get("TerminationWaitInSeconds") or 0)
+    check_waits(policy, wanted.fleets, bake_s, time_limit_s(blue_green))
+
+
+def traffic_policy(given: Mapping[str, Any]) -> TrafficPolicy:
+    """The policy of a TrafficRoutingConfiguration; raises ValidationException.
+
+    A size belongs to its own type, and must be there.
+    """
+    kind = TrafficType(given.get("Type", "ALL_AT_ONCE"))
+    for of, name in SIZE_FIELDS.items():
+        if of is not kind and given.get(name):
+            raise validation_error(f"{ROUTING}.{name} is for {of.value}; Type is {kind.value}.")
+    if kind is TrafficType.ALL_AT_ONCE:
+        return ALL_AT_ONCE
+    size = given.get(SIZE_FIELDS[kind])
+    if not size:
+        raise validation_error(f"{ROUTING}.{SIZE_FIELDS[kind]} is required for {kind.value}.")
+    return TrafficPolicy(
+        type=kind,
+        size=FleetSize(unit=FleetUnit(size["Type"]), value=size["Value"]),
+        wait_s=float(given.get("WaitIntervalInSeconds") or 0),
+    )
+
+
+def time_limit_s(blue_green: Mapping[str, Any]) -> float | None:
+    """MaximumExecutionTimeoutInSeconds; None without one."""
     limit_s = blue_green.get("MaximumExecutionTimeoutInSeconds")
-    if limit_s is not None and wait_s >= limit_s:
-        raise validation_error(
-            f"DeploymentConfig.BlueGreenUpdatePolicy: TerminationWaitInSeconds {wait_s} must be"
-            f" less than MaximumExecutionTimeoutInSeconds {limit_s}."
-        )
+    return None if limit_s is None else float(limit_s)
 
 
 def update_guard(context: CallContext, given: Mapping[str, Any] | None) -> UpdateGuard | None:
-    """The rollback conditions of `given`, a DeploymentConfig that was checked."""
+    """The steps and rollback conditions of `given`, a DeploymentConfig that was checked."""
     if not given:
         return None
     blue_green = given.get("BlueGreenUpdatePolicy") or {}
-    limit_s = blue_green.get("MaximumExecutionTimeoutInSeconds")
     return UpdateGuard(
         alarm_names=rollback_alarms(context, given),
         bake_s=float(blue_green.get("TerminationWaitInSeconds") or 0),
-        max_execution_s=None if limit_s is None else float(limit_s),
+        max_execution_s=time_limit_s(blue_green),
+        traffic=traffic_policy(blue_green.get("TrafficRoutingConfiguration") or {}),
     )
 
 

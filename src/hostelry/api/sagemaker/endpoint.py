@@ -32,11 +32,11 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
     """CreateEndpoint: the endpoint takes its own copy of the configuration and its models."""
     scope, name = context.scope, params["EndpointName"]
     tags = tags_of(params.get("Tags"))
-    check_deployment_config(params.get("DeploymentConfig"))
     if context.state.endpoints.has_name(scope, name):
         raise already_exists(scope, KIND, name)
     config = find_endpoint_config(context, params["EndpointConfigName"]).value
     active = deployment_of(context, config)
+    check_deployment_config(params.get("DeploymentConfig"), active)
     check_quotas(context, name, active)
     endpoint = Endpoint(
         scope=scope,

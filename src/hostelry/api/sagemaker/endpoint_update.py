@@ -30,7 +30,6 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
     """UpdateEndpoint: a new deployment beside the one that serves, which keeps serving."""
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
-    check_deployment_config(params.get("DeploymentConfig"))
     check_updatable(endpoint)
     config = find_endpoint_config(context, params["EndpointConfigName"]).value
     active = endpoint.active.config
@@ -40,10 +39,9 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
             f' "{endpoint.arn}"; create a new endpoint configuration to update it.'
         )
     shown = deployment_config(endpoint, params)
-    guard = update_guard(context, shown["DeploymentConfig"])
-    pending = retained(
-        replace(deployment_of(context, config), guard=guard), endpoint.active, params
-    )
+    pending = retained(deployment_of(context, config), endpoint.active, params)
+    check_deployment_config(shown["DeploymentConfig"], pending)
+    pending = replace(pending, guard=update_guard(context, shown["DeploymentConfig"]))
     check_same_kind(context, endpoint, pending)
     check_serverless_update(endpoint, pending)
     check_quotas(context, endpoint.name, pending)

@@ -156,8 +156,8 @@ def check_serverless_update(endpoint: Endpoint, pending: Deployment) -> None:
     if (was or will_be) and guard is not None and guard.may_go_back:
         raise validation_error(
             f'Endpoint "{endpoint.arn}" is serverless; deployment guardrails (alarms,'
-            " TerminationWaitInSeconds, MaximumExecutionTimeoutInSeconds) are for endpoints with"
-            " instances. Update it without them."
+            " steps of traffic, TerminationWaitInSeconds, MaximumExecutionTimeoutInSeconds) are for"
+            " endpoints with instances. Update it without them."
         )
 
 

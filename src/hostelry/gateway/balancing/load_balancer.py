@@ -20,6 +20,7 @@ RANDOM = RoutingStrategy.RANDOM
 CLOSED = Circuit()
 MAX_KNOWN_KEYS = 4096
 Ending = Callable[[Reply], None]
+Chosen = Callable[[str, int, str | None], None]
 
 
 class InFlightRequest:
@@ -93,7 +94,7 @@ class LoadBalancer:
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
         adapter: str | None = None,
-        chosen: Callable[[str, int], None] | None = None,
+        chosen: Chosen | None = None,
     ) -> InFlightRequest:
         """Send a request to one of `copies`; returns once the head of its answer has come.
 
@@ -115,7 +116,7 @@ class LoadBalancer:
             copy, learn, num_others = self._choose(left, strategy, adapter)
             give_back = self._outstanding.reserve(copy.id)
             if chosen is not None:
-                chosen(copy.id, num_others + 1)
+                chosen(copy.id, num_others + 1, copy.config)
             try:
                 reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
             except ConnectError as error:
@@ -131,7 +132,7 @@ class LoadBalancer:
         parts: tuple[bytes, bytes],
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
-        chosen: Callable[[str, int], None] | None = None,
+        chosen: Chosen | None = None,
     ) -> InFlightRequest:
         """As `send`, to a copy without any request, of all workers; none gets a second one.
 
@@ -144,7 +145,8 @@ class LoadBalancer:
             if give_back is None:
                 continue
             if chosen is not None:
-                chosen(copy.id, sum(self._outstanding.of(it.id) for it in copies))
+                num_on_copies = sum(self._outstanding.of(it.id) for it in copies)
+                chosen(copy.id, num_on_copies, copy.config)
             try:
                 reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
             except ConnectError as error:

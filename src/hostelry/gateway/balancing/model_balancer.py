@@ -18,7 +18,7 @@ from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.kept_leases import IDLE_S, KeptLease, KeptLeases
-from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer, head_end
+from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest, LoadBalancer, head_end
 from hostelry.gateway.balancing.model_homes import ModelHomes
 from hostelry.gateway.balancing.outstanding import InFlightCounts
 from hostelry.gateway.http.reply import ConnectError, Reply, ReplyPhase, UpstreamError
@@ -34,7 +34,6 @@ REFUSALS = (400, 424, 429)
 NOT_LOADED = 404
 OUT_OF_RESOURCES = 507
 Head = Callable[[str], bytes]
-Chosen = Callable[[str, int], None]
 
 
 class TargetModelRefusedError(HostelryError):

@@ -1,6 +1,6 @@
 """Runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
 from hostelry.gateway.balancing.destination import find_destination, unavailable
-from hostelry.gateway.balancing.load_balancer import InFlightRequest
+from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest
 from hostelry.gateway.balancing.model_balancer import (
     Balancers,
     ModelRequest,
@@ -37,6 +37,7 @@ from hostelry.gateway.balancing.sessions import (
     new_session_id,
     pinned_copy,
 )
+from hostelry.gateway.balancing.traffic_split import TrafficSplit
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service
 from hostelry.gateway.handlers.invocation_head import invocation_head, noted
@@ -57,6 +58,7 @@ from hostelry.gateway.routes import RouteSource
 from hostelry.routing.session import NEW_SESSION
 
 SERVICE = "sagemaker"
+SendTo = Callable[[Destination, Chosen, Measurement], Awaitable[InFlightRequest]]
 MAX_ERROR_BYTES = 1024 * 1024
 
 
@@ -109,6 +111,7 @@ class RuntimeHandler:
             max_answer_bytes=min(limits.max_answer_bytes, MAX_PAYLOAD_BYTES),
         )
         self._draw = draw
+        self._traffic = TrafficSplit(draw)
         self._sessions = sessions
 
     def admit(self, request: HttpRequest) -> bool:
@@ -187,7 +190,27 @@ class RuntimeHandler:
         holder = self._sessions.holder(scope, invocation)
         destination = find_destination(table, scope, invocation, self._draw(), holder)
         copy = pinned_copy(destination, session_id, holder)
-        return replace(destination, copies=(copy,))
+        return replace(destination, copies=(copy,), fleets=None)
+
+    async def _split(
+        self, destination: Destination, measured: Measurement, send_to: SendTo
+    ) -> InFlightRequest:
+        """The request on a copy of the fleet whose turn it is; where all refuse, of the other."""
+        refusal = ConnectError("There is no copy to connect to.")
+        for fleet in self._traffic.in_order(destination):
+            others = [it.id for it in destination.copies if it not in fleet.copies]
+
+            def chosen(
+                copy_id: str, num_on_copies: int, config: str | None, others: list[str] = others
+            ) -> None:
+                num_others = sum(map(self._counts.of, others))
+                measured.chosen(copy_id, num_on_copies + num_others, config)
+
+            try:
+                return await send_to(fleet, chosen, measured)
+            except ConnectError as error:
+                refusal = error
+        raise refusal
 
     async def _admit(
         self,
@@ -202,44 +225,45 @@ class RuntimeHandler:
         whole_below_bytes = None if invocation.stream else limits.max_answer_bytes
         has_session = invocation.session_id not in (None, NEW_SESSION)
 
+        async def send_to(
+            fleet: Destination, chosen: Chosen, measured: Measurement
+        ) -> InFlightRequest:
+            if invocation.target_model is not None:
+                return await self._models.send(
+                    fleet.copies,
+                    ModelRequest(
+                        key=fleet.key,
+                        target=invocation.target_model,
+                        head=partial(invocation_head, invocation, fleet, request, request_id),
+                        body=request.body,
+                        timeouts=timeouts,
+                        whole_below_bytes=whole_below_bytes,
+                        chosen=chosen,
+                        leased=lambda it: measured.leased(
+                            hit=it.hit, waited_s=it.waited_s, times=it.times
+                        ),
+                    ),
+                )
+            parts = (invocation_head(invocation, fleet, request, request_id), request.body)
+            if fleet.serverless is not None:
+                return await self._copies.send_to_free(
+                    fleet.copies, parts, timeouts, whole_below_bytes, chosen
+                )
+            return await self._copies.send(
+                fleet.copies,
+                fleet.routing,
+                parts,
+                timeouts,
+                whole_below_bytes,
+                fleet.adapter_id,
+                chosen,
+            )
+
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
             try:
-                if invocation.target_model is not None:
-                    return await self._models.send(
-                        destination.copies,
-                        ModelRequest(
-                            key=destination.key,
-                            target=invocation.target_model,
-                            head=partial(
-                                invocation_head, invocation, destination, request, request_id
-                            ),
-                            body=request.body,
-                            timeouts=timeouts,
-                            whole_below_bytes=whole_below_bytes,
-                            chosen=measured.chosen,
-                            leased=lambda it: measured.leased(
-                                hit=it.hit, waited_s=it.waited_s, times=it.times
-                            ),
-                        ),
-                    )
-                head = invocation_head(invocation, destination, request, request_id)
-                if destination.serverless is not None:
-                    return await self._copies.send_to_free(
-                        destination.copies,
-                        (head, request.body),
-                        timeouts,
-                        whole_below_bytes,
-                        measured.chosen,
-                    )
-                return await self._copies.send(
-                    destination.copies,
-                    destination.routing,
-                    (head, request.body),
-                    timeouts,
-                    whole_below_bytes,
-                    destination.adapter_id,
-                    measured.chosen,
-                )
+                if destination.fleets is None:
+                    return await send_to(destination, measured.chosen, measured)
+                return await self._split(destination, measured, send_to)
             except ConnectError:
                 if has_session or destination.at_zero is AtZero.COMPAT:
                     measured.got_no_answer()

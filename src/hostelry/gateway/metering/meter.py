@@ -46,7 +46,16 @@ class Measurement:
     Of the methods that record its outcome at most one is called.
     """
 
-    __slots__ = ("_began_ns", "_chosen_ns", "_copy", "_ended", "_meter", "_model_ns", "_tally")
+    __slots__ = (
+        "_began_ns",
+        "_chosen_ns",
+        "_config",
+        "_copy",
+        "_ended",
+        "_meter",
+        "_model_ns",
+        "_tally",
+    )
 
     def __init__(self, meter: "Meter", tally: RequestCounters, now_ns: int) -> None:
         self._meter = meter
@@ -55,6 +64,7 @@ class Measurement:
         self._chosen_ns = 0
         self._model_ns = -1
         self._copy: list[int] | None = None
+        self._config: str | None = None
         self._ended = False
 
     def held(self) -> None:
@@ -62,7 +72,7 @@ class Measurement:
         self._meter.now_ns()
         if self._copy is not None:
             self._copy[0] -= 1
-            self._copy = None
+            self._copy = self._config = None
         tally = self._tally
         tally.held[self] = self._began_ns
         tally.base.hold()
@@ -74,11 +84,11 @@ class Measurement:
             self._tally.delayed += 1
             self._tally.base.held_on_copies -= 1
 
-    def chosen(self, copy_id: str, num_on_copies: int = 0) -> None:
+    def chosen(self, copy_id: str, num_on_copies: int = 0, config: str | None = None) -> None:
         """Record the copy that it is sent to; another one follows where the first refuses.
 
         `num_on_copies` are the requests in flight on all copies, with this one and those of other
-        workers.
+        workers. `config` is the copy's configuration, where those of an endpoint are counted apart.
         """
         meter = self._meter
         self._chosen_ns = now_ns = meter.clock_ns()
@@ -95,6 +105,9 @@ class Measurement:
             copy[1] = copy[0]
         copy[ARRIVALS] += 1
         self._copy = copy
+        self._config = config
+        if config is not None:
+            self._tally.of_config(config).numbers[ARRIVALS] += 1
         base = self._tally.base
         if num_on_copies > base.seen_on_copies:
             base.seen_on_copies = num_on_copies
@@ -110,7 +123,10 @@ class Measurement:
     def first_chunk(self) -> None:
         """Record the first chunk of a streamed answer."""
         now_ns = self._meter.now_ns()
-        self._tally.first_chunk(now_ns - self._chosen_ns, self._chosen_ns - self._began_ns)
+        model_ns, overhead_ns = now_ns - self._chosen_ns, self._chosen_ns - self._began_ns
+        self._tally.first_chunk(model_ns, overhead_ns)
+        if self._config is not None:
+            self._tally.of_config(self._config).first_chunk(model_ns, overhead_ns)
 
     def answered(self) -> None:
         """Record the copy's whole answer."""
@@ -152,6 +168,8 @@ class Measurement:
         """Count `what` for the copy that has the request."""
         if self._copy is not None:
             self._copy[what] += 1
+        if self._config is not None:
+            self._tally.of_config(self._config).numbers[what] += 1
 
     def end(self) -> None:
         """End the measurement: the last byte is sent, or the client is gone. Idempotent."""
@@ -169,12 +187,17 @@ class Measurement:
         if copy is not None:
             copy[0] -= 1
             copy[FINISHED] += 1
+            configs = None if self._config is None else tally.of_config(self._config)
+            if configs is not None:
+                configs.numbers[FINISHED] += 1
             tally.service_ns += now_ns - self._chosen_ns
             tally.billed_ms += -((self._chosen_ns - now_ns) // NS_PER_MS)
             if self._model_ns >= 0:
                 overhead_ns = now_ns - self._began_ns - self._model_ns
                 tally.latency(self._model_ns, overhead_ns)
                 answered(copy, self._model_ns, overhead_ns)
+                if configs is not None:
+                    configs.latency(self._model_ns, overhead_ns)
                 copy[FIRST_ANSWER] = copy[FIRST_ANSWER] or now_ns
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from hostelry.domain.config_load import NO_CONFIGS, ConfigLoad
 from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, SecondLoad
@@ -43,6 +44,51 @@ class ModelCounters:
         return ModelLoads(lookups=self.lookups, hits=self.hits, **found)
 
 
+class ConfigCounters:
+    """Counters of a name's requests on the copies of one endpoint configuration.
+
+    `numbers` has the counts under the indexes of a copy's counters.
+    """
+
+    __slots__ = ("first_model", "first_overhead", "first_whole", "model", "numbers", "overhead")
+
+    def __init__(self) -> None:
+        self.numbers = [0, 0, *NONE_YET]
+        self.model: Buckets = {}
+        self.overhead: Buckets = {}
+        self.first_whole: Buckets = {}
+        self.first_model: Buckets = {}
+        self.first_overhead: Buckets = {}
+
+    def latency(self, model_ns: int, overhead_ns: int) -> None:
+        """Count an answer that was whole after `model_ns`."""
+        _count(self.model, model_ns)
+        _count(self.overhead, overhead_ns)
+
+    def first_chunk(self, model_ns: int, overhead_ns: int) -> None:
+        """Count a stream whose first chunk came after `model_ns`."""
+        _count(self.first_whole, model_ns + overhead_ns)
+        _count(self.first_model, model_ns)
+        _count(self.first_overhead, overhead_ns)
+
+    def close(self) -> ConfigLoad:
+        """What was counted."""
+        numbers = self.numbers
+        return ConfigLoad(
+            arrivals=numbers[ARRIVALS],
+            finished=numbers[FINISHED],
+            errors_4xx=numbers[ERRORS_4XX],
+            errors_5xx=numbers[ERRORS_5XX],
+            model_errors=numbers[MODEL_ERRORS],
+            broken_streams=numbers[BROKEN],
+            model_latency_us=_distribution(self.model),
+            overhead_latency_us=_distribution(self.overhead),
+            first_chunk_latency_us=_distribution(self.first_whole),
+            first_chunk_model_latency_us=_distribution(self.first_model),
+            first_chunk_overhead_latency_us=_distribution(self.first_overhead),
+        )
+
+
 class RequestCounters:
     """Counters of one name; times are nanoseconds of a clock that never goes back.
 
@@ -50,7 +96,8 @@ class RequestCounters:
     the counters of the component that has the copies: an adapter's base, else itself. `copies`
     has, for each copy: requests on it, most at a time, arrivals, first answer (0: none), how
     requests ended, how many had a whole answer, and of those the sum, the least and the most of the
-    model's time and of the overhead.
+    model's time and of the overhead. `configs` has the counters of each configuration that a copy
+    named, as during an update.
     """
 
     __slots__ = (
@@ -67,6 +114,7 @@ class RequestCounters:
         "broken_streams",
         "bytes_in",
         "bytes_out",
+        "configs",
         "copies",
         "delayed",
         "errors_4xx",
@@ -138,6 +186,13 @@ class RequestCounters:
         if on_copies < base.on_copies_low:
             base.on_copies_low = on_copies
         self.finished += 1
+
+    def of_config(self, config: str) -> ConfigCounters:
+        """The counters of one configuration."""
+        found = self.configs.get(config)
+        if found is None:
+            found = self.configs[config] = ConfigCounters()
+        return found
 
     def hold(self) -> None:
         """Count one more that waits for these copies."""
@@ -218,6 +273,9 @@ class RequestCounters:
                 for it, copy in self.copies.items()
                 if copy[FIRST_ANSWER]
             },
+            by_config={name: it.close() for name, it in self.configs.items()}
+            if self.configs
+            else NO_CONFIGS,
             model_loads=NO_MODEL_LOADS if self.models is None else self.models.close(),
             outcomes_by_copy={
                 it: _outcomes(copy) for it, copy in self.copies.items() if copy[FINISHED]
@@ -243,6 +301,7 @@ class RequestCounters:
         self.errors_4xx = self.errors_5xx = self.model_errors = 0
         self.no_capacity = self.broken_streams = self.throttled = self.spilled = 0
         self.models: ModelCounters | None = None
+        self.configs: dict[str, ConfigCounters] = {}
         self._model: Buckets = {}
         self._overhead: Buckets = {}
         self._first_whole: Buckets = {}

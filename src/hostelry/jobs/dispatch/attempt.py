@@ -177,7 +177,8 @@ class CopyAttempt:
         if self._measured is not None:
             self._measured.end()
         self._measured = self._deps.meter.begin(self._key)
-        self._measured.chosen(chosen.copy.id, self._deps.slots.on(chosen.copy.id))
+        copy = chosen.copy
+        self._measured.chosen(copy.id, self._deps.slots.on(copy.id), copy.config)
         head = self._head(given) + head_end(chosen.copy.key)
         timeouts = Timeouts(total_s=self._request.timeout_s)
         address, pool = chosen.copy.address, self._deps.pool

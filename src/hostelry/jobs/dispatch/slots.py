@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from hostelry.domain.routes import EndpointRoute
+from hostelry.domain.scope import Scope
 from hostelry.jobs.rules.copy_slots import ChosenCopy, CopyUse, choose_slot, free_slots
+from hostelry.routing.traffic_split import next_position
 
 REFUSED_S = 1.0  # a copy that refused a connection is left alone for so long
 
@@ -21,6 +23,7 @@ class CopySlots:
         self._now_s = now_s
         self._in_flight: dict[str, int] = {}
         self._blocked_until: dict[str, float] = {}
+        self._positions: dict[tuple[Scope, str], dict[str, float]] = {}
         self._freed: Callable[[], None] = lambda: None
 
     def listen(self, freed: Callable[[], None]) -> None:
@@ -29,12 +32,13 @@ class CopySlots:
 
     def free(self, endpoint: EndpointRoute) -> int:
         """The requests that the endpoint's copies can take now."""
-        return free_slots(endpoint, self._use(), self._now_s())
+        return free_slots(endpoint, self._use(endpoint), self._now_s())
 
     def take(self, endpoint: EndpointRoute) -> ChosenCopy | None:
         """A copy with a free slot, which is taken then; `give_back` must be called once."""
-        found = choose_slot(endpoint, self._use(), self._now_s(), self._draw())
+        found = choose_slot(endpoint, self._use(endpoint), self._now_s(), self._draw())
         if found is not None:
+            self._pass_turn(endpoint, found.variant_name)
             self._in_flight[found.copy.id] = self.on(found.copy.id) + 1
         return found
 
@@ -58,5 +62,19 @@ class CopySlots:
         """The requests in flight on a copy."""
         return self._in_flight.get(copy_id, 0)
 
-    def _use(self) -> CopyUse:
-        return CopyUse(in_flight=self._in_flight, blocked_until=self._blocked_until)
+    def _use(self, endpoint: EndpointRoute) -> CopyUse:
+        return CopyUse(
+            in_flight=self._in_flight,
+            blocked_until=self._blocked_until,
+            positions=self._positions.get((endpoint.scope, endpoint.name), {}),
+        )
+
+    def _pass_turn(self, endpoint: EndpointRoute, variant_name: str) -> None:
+        """Move to the variant's next position, where its traffic shifts."""
+        place = (endpoint.scope, endpoint.name)
+        shifting = {it.name for it in endpoint.variants if it.shift is not None}
+        if not shifting:
+            self._positions.pop(place, None)
+        elif variant_name in shifting:
+            mine = self._positions.setdefault(place, {})
+            mine[variant_name] = next_position(mine.get(variant_name, 0.0))

@@ -72,6 +72,9 @@ class ComponentCensus:
 class VariantCensus:
     """A variant in service; `copies` are all copies on its instances.
 
+    While its traffic shifts, `new_config_name` is the configuration that it moves to, whose
+    instances and copies are not among these.
+
     `pools` are the instance types of its InstancePools; without pools there are none. `is_async`
     where its endpoint's requests are queued. A variant that is `serverless` may have no copy.
     """
@@ -85,6 +88,13 @@ class VariantCensus:
     pools: tuple[str, ...] = ()
     is_async: bool = False
     serverless: ServerlessConfig | None = None
+    new_config_name: str | None = None
+
+    @property
+    def config_names(self) -> tuple[str, ...]:
+        """The configurations whose copies serve the variant."""
+        new = self.new_config_name
+        return (self.config_name,) if new is None else (self.config_name, new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

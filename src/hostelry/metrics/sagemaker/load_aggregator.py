@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from hostelry.base.errors import HostelryError
+from hostelry.domain import config_load
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
 from hostelry.domain.load_sums import counts_only, side_by_side, without_details
@@ -34,6 +35,7 @@ SLACK_S = 5.0  # how far the clocks of control and the workers may be apart
 
 # Fields of a SecondLoad by kind, from the types of their defaults.
 NUMBERS = ("second", *(it.name for it in fields(SecondLoad) if isinstance(it.default, int | float)))
+CONFIG_DISTRIBUTIONS = tuple(it for it in config_load.NAMES if it not in config_load.COUNTS)
 DISTRIBUTIONS = tuple(it.name for it in fields(SecondLoad) if it.default == Distribution())
 
 Listener = Callable[[int, Sequence[SecondLoad]], None]
@@ -261,10 +263,15 @@ def check_report(report: LoadReport) -> None:
             *load.in_flight_max_by_copy.values(),
             *load.arrivals_by_copy.values(),
             *(number for it in load.outcomes_by_copy.values() for number in it.numbers),
+            *(getattr(it, name) for it in load.by_config.values() for name in config_load.COUNTS),
         )
         if not all(0 <= it < math.inf for it in numbers):
             raise ReportError(f"the load of {load.key} in second {load.second} has {min(numbers)}")
-        for found in (getattr(load, it) for it in DISTRIBUTIONS):
+        by_config = load.by_config.values()
+        for found in (
+            *(getattr(load, it) for it in DISTRIBUTIONS),
+            *(getattr(it, name) for it in by_config for name in CONFIG_DISTRIBUTIONS),
+        ):
             if len(found.values) != len(found.counts):
                 raise ReportError(
                     f"the load of {load.key} in second {load.second} has {len(found.values)} "

@@ -6,6 +6,7 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hostelry.domain.config_load import ConfigLoad
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import (
     MODEL_NAMESPACE,
@@ -63,7 +64,16 @@ def dimensions_of(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
     variant = census.variants.get(key)
     if variant is None:
         return (own,)
-    return (own, (("EndpointConfigName", variant.config_name), *own))
+    return (own, *((("EndpointConfigName", it), *own) for it in variant.config_names))
+
+
+def _whole_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
+    """The sets of dimensions of what is divided by all copies or instances.
+
+    While two configurations serve, that of neither is known apart.
+    """
+    own, *configs = dimensions_of(key, census)
+    return (own, *configs) if len(configs) <= 1 else (own,)
 
 
 def fleet_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
@@ -91,24 +101,45 @@ def requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
 
 
 def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
-    key, at = load.key, load.second
-    for dimensions in (*dimensions_of(key, census), *fleet_dimensions(key, census)):
-        if load.arrivals:
-            yield key.scope, _counted("Invocations", dimensions, at, (1.0,), (load.arrivals,))
-        if load.finished:
-            for outcome in OUTCOMES:
-                bits = _bits(getattr(load, outcome.field), load.finished)
-                yield key.scope, _counted(outcome.name, dimensions, at, *bits)
-        models = load.model_loads
-        if models.lookups:
-            bits = _bits(models.hits, models.lookups)
-            yield key.scope, _counted("ModelCacheHit", dimensions, at, *bits)
-        times = ((it.name, getattr(models, it.field)) for it in MODEL_TIMES)
-        latencies = ((it.name, getattr(load, it.field)) for it in LATENCIES)
-        for name, seen in (*latencies, *times):
-            if seen.values:
-                found = _counted(name, dimensions, at, seen.values, seen.counts)
-                yield key.scope, replace(found, unit=MICROSECONDS)
+    """Under EndpointConfigName what each configuration's copies served, where that is known."""
+    own, *configs = (*dimensions_of(load.key, census), *fleet_dimensions(load.key, census))
+    parts: list[tuple[Dimensions, SecondLoad | ConfigLoad]] = [(own, load)]
+    if load.by_config:
+        named = load.by_config.items()
+        parts += [((("EndpointConfigName", name), *own), part) for name, part in named]
+    else:
+        parts += [(dimensions, load) for dimensions in configs]
+    for dimensions, part in parts:
+        for sample in _of_part(dimensions, load.second, part):
+            yield load.key.scope, sample
+        for sample in _of_models(dimensions, load) if part is load else ():
+            yield load.key.scope, sample
+
+
+def _of_part(dimensions: Dimensions, at: int, part: SecondLoad | ConfigLoad) -> Iterator[Sample]:
+    if part.arrivals:
+        yield _counted("Invocations", dimensions, at, (1.0,), (part.arrivals,))
+    if part.finished:
+        for outcome in OUTCOMES:
+            bits = _bits(getattr(part, outcome.field), part.finished)
+            yield _counted(outcome.name, dimensions, at, *bits)
+    for latency in LATENCIES:
+        seen = getattr(part, latency.field)
+        if seen.values:
+            found = _counted(latency.name, dimensions, at, seen.values, seen.counts)
+            yield replace(found, unit=MICROSECONDS)
+
+
+def _of_models(dimensions: Dimensions, load: SecondLoad) -> Iterator[Sample]:
+    models, at = load.model_loads, load.second
+    if models.lookups:
+        bits = _bits(models.hits, models.lookups)
+        yield _counted("ModelCacheHit", dimensions, at, *bits)
+    for time in MODEL_TIMES:
+        seen = getattr(models, time.field)
+        if seen.values:
+            found = _counted(time.name, dimensions, at, seen.values, seen.counts)
+            yield replace(found, unit=MICROSECONDS)
 
 
 def invocations_per_copy(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
@@ -151,7 +182,7 @@ def concurrency(
         divisor, name = num_copies(key, census), "ConcurrentRequestsPerCopy"
     if not divisor:
         return
-    for dimensions in dimensions_of(key, census):
+    for dimensions in _whole_dimensions(key, census):
         metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
         yield key.scope, concurrency_sample(metric, period, seen, divisor)
 
@@ -291,7 +322,7 @@ def _per_copy(key: LoadKey, second: int, count: int, census: Census) -> Iterator
     if not divisor:
         return
     values = (1.0 / divisor if count else 0.0,)
-    for dimensions in dimensions_of(key, census):
+    for dimensions in _whole_dimensions(key, census):
         scoped = key.scope, _counted(name, dimensions, second, values, (count or 1,))
         yield paced(scoped, metrics_of(key, census).request_period_s)
 

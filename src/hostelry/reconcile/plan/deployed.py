@@ -86,6 +86,20 @@ def _can_return(
     return then >= min(base.desired_copies, now)
 
 
+def ceased(state: EndpointState, deployment: Deployment) -> str | None:
+    """Why a deployment that was up once is not any more; None while all its copies serve."""
+    for variant in deployment.variants:
+        if _is_variant_up(state, deployment, variant):
+            continue
+        hosts = state.hosts(deployment.generation, variant.variant.name)
+        missing = what_is_missing(variant.desired_instance_count, state.copies_on(hosts, None))
+        return (
+            f"Variant {variant.variant.name} does not serve on all new instances any more:"
+            f" {missing}; the update was rolled back."
+        )
+    return None
+
+
 def stopped_serving(state: EndpointState, before: Deployment) -> str | None:
     """Why a component that still serves on `before` does not on trial; None if all do."""
     endpoint = state.endpoint

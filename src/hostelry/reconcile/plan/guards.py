@@ -5,8 +5,8 @@
     an alarm is in ALARM, since before the update too      rolled back
     an alarm is in INSUFFICIENT_DATA                       none
     MaximumExecutionTimeoutInSeconds passed                rolled back
-    the bake's time is over, every alarm evaluated since   the update is complete
-    this control process started
+    the time of a step or of the bake is over, every       the next step; after the bake the update
+    alarm evaluated since this control process started     is complete
 
 Source: "Auto-Rollback Configuration and Monitoring" in the SageMaker developer guide.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import InferenceComponent
-from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, UpdateGuard
+from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, Shift, UpdateGuard
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 
 FIRST_EVALUATION_S = 90.0  # alarms are evaluated once a minute, some seconds after its end
@@ -64,27 +64,36 @@ def guard_failure(deployment: Deployment, context: PlanContext) -> str | None:
     return alarm_failure(guard.alarm_names, context)
 
 
+def shift_ends_at(guard: UpdateGuard, shift: Shift, context: PlanContext) -> float:
+    """The instant at which the next step of the traffic's shift is due; as `bake_ends_at`."""
+    return _watched_until(guard, shift.since, guard.traffic.wait_s, context)
+
+
 def bake_ends_at(guard: UpdateGuard, bake: Bake, context: PlanContext) -> float:
     """The instant at which an endpoint's trial ends.
 
     A trial that ran out while no control process evaluated its alarms is extended: until each
     alarm has been evaluated once, at most by the length of the trial.
     """
-    ends_at = context.end_of(bake.since, guard.bake_s)
+    return _watched_until(guard, bake.since, guard.bake_s, context)
+
+
+def _watched_until(guard: UpdateGuard, since: float, wait_s: float, context: PlanContext) -> float:
+    ends_at = context.end_of(since, wait_s)
     if not guard.alarm_names:
         return ends_at
-    return max(
-        ends_at, context.watched_since + min(FIRST_EVALUATION_S, guard.bake_s / context.pace)
-    )
+    return max(ends_at, context.watched_since + min(FIRST_EVALUATION_S, wait_s / context.pace))
 
 
 def bake_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
-    """Instants at which time alone ends an endpoint's trial, or its update."""
+    """Instants at which time alone ends a step or a trial of an endpoint, or its update."""
     endpoint = state.endpoint
     guarded = None if endpoint is None else _guarded(endpoint)
     guard = None if guarded is None else guarded.guard
     if endpoint is None or guarded is None or guard is None:
         return
+    if endpoint.shift is not None:
+        yield shift_ends_at(guard, endpoint.shift, context)
     if endpoint.bake is not None:
         yield bake_ends_at(guard, endpoint.bake, context)
     if guard.max_execution_s is not None:
@@ -96,5 +105,6 @@ def _guarded(endpoint: Endpoint) -> Deployment | None:
     if endpoint.status is not EndpointStatus.UPDATING:
         return None
     if endpoint.bake is None:
-        return endpoint.pending
+        has_failed = endpoint.shift is not None and endpoint.shift.failure is not None
+        return None if has_failed else endpoint.pending
     return endpoint.active if endpoint.bake.failure is None else None

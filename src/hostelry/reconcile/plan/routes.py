@@ -19,16 +19,14 @@ import msgspec
 
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.copy import Copy, Instance
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
+from hostelry.domain.copy import Instance
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import (
     ComponentRoute,
-    CopyRoute,
     EndpointRoute,
     FailedComponent,
     RouteSnapshot,
-    VariantRoute,
 )
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
@@ -37,11 +35,15 @@ from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     SERVING_ENDPOINT,
     EndpointState,
-    is_routable,
+)
+from hostelry.reconcile.plan.variant_routes import (
+    MAX_WAITING_FOR_CHARS,
+    copy_routes,
+    variant_routes,
+    waiting_for,
 )
 from hostelry.scaling_policy.wake import wakeable
 
-MAX_WAITING_FOR_CHARS = 300
 FAILED = ComponentStatus.FAILED
 
 
@@ -87,12 +89,11 @@ def _endpoint_route(
         return None
     active = endpoint.active
     if not endpoint.takes_components:
-        variants = tuple(_variant_route(state, active, it) for it in active.variants)
         return EndpointRoute(
             scope=endpoint.scope,
             name=endpoint.name,
             takes_components=False,
-            variants=variants,
+            variants=variant_routes(state, endpoint),
             at_zero=endpoint.at_zero or waking.at_zero,
             async_inference=active.config.async_inference,
         )
@@ -105,25 +106,6 @@ def _endpoint_route(
         components=tuple(it for it in routes if it is not None),
         failed=tuple(_failed(state, it, is_llm) for it in components if it.status is FAILED),
         at_zero=endpoint.at_zero or waking.at_zero,
-    )
-
-
-def _variant_route(
-    state: EndpointState, active: Deployment, variant: EndpointVariant
-) -> VariantRoute:
-    hosts = state.hosts(active.generation, variant.variant.name)
-    copies = state.copies_on(hosts, None)
-    routes = _copy_routes(copies)
-    return VariantRoute(
-        name=variant.variant.name,
-        weight=variant.desired_weight,
-        routing=variant.variant.routing,
-        copies=routes,
-        waiting_for=None if routes else _waiting_for(None, copies),
-        is_multi_model=any(
-            container.is_multi_model for model in variant.models for container in model.containers
-        ),
-        serverless=variant.serverless,
     )
 
 
@@ -141,11 +123,11 @@ def _component_route(
     hosts: list[Instance] = state.hosts(endpoint.active.generation, base.variant_name)
     copies = state.copies_on(hosts, base.name)
     failure = component.failure_reason or base.failure_reason
-    why = _waiting_for(base.placement_note, copies, failure)
+    why = waiting_for(base.placement_note, copies, failure)
     routed_id = None if adapter is None else adapter_id(component.name, adapter)
     if routed_id is not None:
         copies = [it for it in copies if routed_id in it.proven_adapters]
-    routes = _copy_routes(copies)
+    routes = copy_routes(copies)
     if not routes and component.status is ComponentStatus.CREATING:
         return None
     return ComponentRoute(
@@ -176,30 +158,7 @@ def _failed(
     )
 
 
-def _waiting_for(
-    note: str | None, copies: Iterable[Copy], otherwise: str | None = None
-) -> str | None:
-    """Why no copy serves; None where nothing is wrong so far."""
-    reasons = (it.status.reason for it in copies if it.status.reason)
-    found = note or next(reasons, None) or otherwise
-    return None if found is None else found[:MAX_WAITING_FOR_CHARS]
-
-
 def _routing(endpoint: Endpoint, variant_name: str) -> RoutingStrategy:
     variants = [it.variant for it in endpoint.active.variants]
     named = (it.routing for it in variants if it.name == variant_name)
     return next(named, RoutingStrategy.RANDOM)
-
-
-def _copy_routes(copies: Iterable[Copy]) -> tuple[CopyRoute, ...]:
-    routes = [
-        CopyRoute(
-            id=copy.spec.id,
-            address=copy.status.address,
-            key=copy.status.key,
-            models_address=copy.status.models_address,
-        )
-        for copy in copies
-        if is_routable(copy) and copy.status.address is not None
-    ]
-    return tuple(sorted(routes, key=lambda it: it.id))

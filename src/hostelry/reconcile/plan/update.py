@@ -5,11 +5,12 @@
 
 from dataclasses import replace
 
-from hostelry.domain.endpoint import Bake, Deployment, Endpoint
+from hostelry.domain.endpoint import Bake, Deployment, Endpoint, Shift, UpdateGuard
 from hostelry.domain.resize import deployment_deadline
 from hostelry.reconcile.plan.deadlines import is_overdue
 from hostelry.reconcile.plan.deployed import (
     can_serve_again,
+    ceased,
     deployment_failure,
     is_up,
     still_missing,
@@ -17,7 +18,7 @@ from hostelry.reconcile.plan.deployed import (
     stranded,
 )
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
-from hostelry.reconcile.plan.guards import bake_ends_at, guard_failure
+from hostelry.reconcile.plan.guards import bake_ends_at, guard_failure, shift_ends_at
 from hostelry.reconcile.plan.status_end import in_service
 from hostelry.reconcile.plan.update_step import UpdatePhase, UpdateProgress, UpdateStep, next_step
 
@@ -26,10 +27,26 @@ BAKE_SLACK_S = 60.0  # for the pass that ends it
 
 def updated(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
     """The endpoint, which has a deployment beside its active one, after the next step."""
-    if endpoint.pending is not None:
+    endpoint = _begun_by(endpoint, context.now)
+    if endpoint.pending is None:
+        assert endpoint.bake is not None, "a deployment beside the active one is pending, or kept"
+        return _tried(state, endpoint, endpoint.bake, context)
+    if endpoint.shift is None:
         return _brought_up(state, endpoint, endpoint.pending, context)
-    assert endpoint.bake is not None, "a deployment beside the active one is pending, or kept"
-    return _tried(state, endpoint, endpoint.bake, context)
+    return _shifted(state, endpoint, endpoint.pending, endpoint.shift, context)
+
+
+def _begun_by(endpoint: Endpoint, now: float) -> Endpoint:
+    """The endpoint whose step or trial began by `now`, as it must have after a clock was set back.
+
+    Otherwise it would last longer by as much as the clock was ahead.
+    """
+    shift, bake = endpoint.shift, endpoint.bake
+    if shift is not None and shift.since > now:
+        return replace(endpoint, shift=replace(shift, since=now))
+    if bake is not None and bake.since > now:
+        return replace(endpoint, bake=replace(bake, since=now))
+    return endpoint
 
 
 def _brought_up(
@@ -44,7 +61,8 @@ def _brought_up(
             has_failed=failure is not None,
             is_ready=failure is None and is_up(state, pending),
             is_late=is_overdue(endpoint, context.now),
-            is_guarded=pending.guard is not None and pending.guard.bake_s > 0,
+            has_steps=pending.num_steps > 1,
+            is_guarded=_has_bake(pending),
         )
     )
     if step is UpdateStep.WAIT:
@@ -52,15 +70,67 @@ def _brought_up(
     if step is UpdateStep.DROP:
         failure = failure or still_missing(state, pending)
         return in_service(replace(endpoint, pending=None), failure, context.now)
-    serving = replace(endpoint, active=pending, pending=None)
+    return _with_more_traffic(endpoint, pending, step, context)
+
+
+def _shifted(
+    state: EndpointState,
+    endpoint: Endpoint,
+    pending: Deployment,
+    shift: Shift,
+    context: PlanContext,
+) -> Endpoint:
+    """The endpoint after the next step of its traffic's shift, or of the return from it."""
+    guard = pending.guard
+    failure = shift.failure or _gradual_failure(state, pending, context)
+    step = next_step(
+        UpdateProgress(
+            phase=UpdatePhase.SHIFTING if shift.failure is None else UpdatePhase.RETURNING,
+            has_failed=failure is not None,
+            is_ready=failure is not None and can_serve_again(state, endpoint.active),
+            is_late=is_overdue(endpoint, context.now),
+            has_steps=shift.step + 1 < pending.num_steps,
+            is_guarded=_has_bake(pending),
+            is_baked=guard is None or context.now >= shift_ends_at(guard, shift, context),
+        )
+    )
+    if step is UpdateStep.WAIT:
+        return endpoint
+    if step is UpdateStep.GO_BACK:
+        return in_service(replace(endpoint, pending=None, shift=None), failure, context.now)
+    if step is UpdateStep.RETURN:
+        return replace(
+            endpoint,
+            shift=replace(shift, failure=failure),
+            deadline_at=deployment_deadline(endpoint.active, context.now),
+        )
+    return _with_more_traffic(endpoint, pending, step, context)
+
+
+def _with_more_traffic(
+    endpoint: Endpoint, pending: Deployment, step: UpdateStep, context: PlanContext
+) -> Endpoint:
+    """The endpoint whose pending deployment has the next part of the traffic, or all."""
+    guard, now = pending.guard or UpdateGuard(), context.now
+    if step is UpdateStep.SHIFT:
+        number = 1 if endpoint.shift is None else endpoint.shift.step + 1
+        return replace(
+            endpoint,
+            shift=Shift(step=number, since=now),
+            deadline_at=context.end_of(now, guard.traffic.wait_s) + BAKE_SLACK_S,
+        )
+    serving = replace(endpoint, active=pending, pending=None, shift=None)
     if step is UpdateStep.TAKE_OVER:
-        return in_service(serving, None, context.now)
-    bake_s = 0.0 if pending.guard is None else pending.guard.bake_s
+        return in_service(serving, None, now)
     return replace(
         serving,
-        bake=Bake(before=endpoint.active, since=context.now),
-        deadline_at=context.end_of(context.now, bake_s) + BAKE_SLACK_S,
+        bake=Bake(before=endpoint.active, since=now),
+        deadline_at=context.end_of(now, guard.bake_s) + BAKE_SLACK_S,
     )
+
+
+def _has_bake(pending: Deployment) -> bool:
+    return pending.guard is not None and pending.guard.bake_s > 0
 
 
 def _tried(state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanContext) -> Endpoint:
@@ -93,8 +163,25 @@ def _trial_failure(
     state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanContext
 ) -> str | None:
     """Why the deployment on trial is rolled back; None while it may stay."""
+    active = endpoint.active
+    if active.guard is not None and active.guard.traffic.is_gradual:
+        return _gradual_failure(state, active, context)
     return (
-        guard_failure(endpoint.active, context)
-        or deployment_failure(state, endpoint.active)
+        guard_failure(active, context)
+        or deployment_failure(state, active)
         or stopped_serving(state, bake.before)
+    )
+
+
+def _gradual_failure(
+    state: EndpointState, deployment: Deployment, context: PlanContext
+) -> str | None:
+    """Why a deployment that takes traffic over in steps is rolled back; None while it may stay.
+
+    One copy that does not serve any more is reason enough.
+    """
+    return (
+        guard_failure(deployment, context)
+        or deployment_failure(state, deployment)
+        or ceased(state, deployment)
     )

@@ -3,9 +3,13 @@
     phase       observed                           step
     ---------   --------------------------------   ---------
     COMING      failed                             DROP
+                ready, a step of many follows      SHIFT
                 ready, a trial follows             BAKE
                 ready                              TAKE_OVER
                 late                               DROP
+    SHIFTING    failed, the old one can serve      GO_BACK
+                failed                             RETURN
+                the step's wait is over: as COMING where ready
     BAKING      failed, the old one can serve      GO_BACK
                 failed                             RETURN
                 the trial's time is over           FINISH
@@ -26,8 +30,9 @@ class UpdatePhase(Enum):
     """The phase of an update."""
 
     COMING = "coming"  # the new deployment comes up; the old one serves
+    SHIFTING = "shifting"  # both serve: the traffic moves to the new one in steps
     BAKING = "baking"  # the new one serves on trial; the old one is kept
-    RETURNING = "returning"  # the trial failed; the new one serves until the old one can
+    RETURNING = "returning"  # it failed; the new one serves until the old one can
 
 
 class UpdateStep(Enum):
@@ -35,10 +40,11 @@ class UpdateStep(Enum):
 
     WAIT = "wait"
     DROP = "drop"  # the old deployment keeps serving, the new one is removed
+    SHIFT = "shift"  # the new one gets the next part of the traffic
     TAKE_OVER = "take over"  # the new one serves, the old one is removed
     BAKE = "bake"  # the new one serves, the old one is kept
     FINISH = "finish"  # the trial is over: the old one is removed
-    RETURN = "return"  # the trial failed, and the old one has to come up again
+    RETURN = "return"  # it failed, and the old one has to come up again
     GO_BACK = "go back"  # the old one serves again, the new one is removed
 
 
@@ -48,14 +54,16 @@ class UpdateProgress:
 
     `is_ready`: the deployment that would serve next (the old one, once the new one serves) can
     take all requests now. `has_failed`: an alarm, a time limit or the new instances end the update.
-    `is_late`: the deadline of the phase has passed. `is_guarded`: a trial follows, and `is_baked`:
-    the trial's time is over.
+    `is_late`: the deadline of the phase has passed. `has_steps`: the new one gets a further part of
+    the traffic before it gets all. `is_guarded`: a trial follows then. `is_baked`: the time of the
+    present step, or of the trial, is over.
     """
 
     phase: UpdatePhase
     is_ready: bool = False
     has_failed: bool = False
     is_late: bool = False
+    has_steps: bool = False
     is_guarded: bool = False
     is_baked: bool = False
 
@@ -68,12 +76,21 @@ def next_step(now: UpdateProgress) -> UpdateStep:
         return UpdateStep.GO_BACK if now.is_ready or now.is_late else UpdateStep.WAIT
     if now.has_failed:
         return UpdateStep.GO_BACK if now.is_ready else UpdateStep.RETURN
-    return UpdateStep.FINISH if now.is_baked else UpdateStep.WAIT
+    if not now.is_baked:
+        return UpdateStep.WAIT
+    return _with_more(now) if now.phase is UpdatePhase.SHIFTING else UpdateStep.FINISH
 
 
 def _after_coming(now: UpdateProgress) -> UpdateStep:
     if now.has_failed:
         return UpdateStep.DROP
     if now.is_ready:
-        return UpdateStep.BAKE if now.is_guarded else UpdateStep.TAKE_OVER
+        return _with_more(now)
     return UpdateStep.DROP if now.is_late else UpdateStep.WAIT
+
+
+def _with_more(now: UpdateProgress) -> UpdateStep:
+    """The step that gives the new deployment more of the traffic."""
+    if now.has_steps:
+        return UpdateStep.SHIFT
+    return UpdateStep.BAKE if now.is_guarded else UpdateStep.TAKE_OVER

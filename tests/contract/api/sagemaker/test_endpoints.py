@@ -134,7 +134,7 @@ def test_a_model_that_went_before_the_endpoint_came_is_missed(
                 }
             },
             "Type=CANARY is not supported",
-            id="a canary",
+            id="a canary of inference components",
         ),
     ],
 )

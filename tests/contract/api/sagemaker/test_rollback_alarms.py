@@ -10,6 +10,7 @@ from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, UpdateGuard
 from hostelry.domain.scope import Scope
+from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 
 Call = Callable[..., dict[str, Any]]
 Refused = Callable[..., str]
@@ -104,6 +105,98 @@ def test_an_endpoints_update_keeps_its_guard(
     summary = shown["PendingDeploymentSummary"]
     assert summary["EndpointConfigName"] == "c2"
     assert summary["ProductionVariants"][0]["VariantStatus"][0]["Status"] == "Baking"
+
+
+def of_size(kind: str, unit: str, value: int, wait_s: int = 60) -> dict[str, Any]:
+    field = {"CANARY": "CanarySize", "LINEAR": "LinearStepSize"}[kind]
+    size = {"Type": unit, "Value": value}
+    return {"TrafficRoutingConfiguration": {
+        "Type": kind, "WaitIntervalInSeconds": wait_s, field: size
+    }}  # fmt: skip
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    ("policy", "traffic"),
+    [
+        pytest.param(
+            of_size("CANARY", "CAPACITY_PERCENT", 10),
+            TrafficPolicy(
+                type=TrafficType.CANARY,
+                size=FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=10),
+                wait_s=60.0,
+            ),
+            id="a canary",
+        ),
+        pytest.param(
+            of_size("LINEAR", "CAPACITY_PERCENT", 20, 0),
+            TrafficPolicy(
+                type=TrafficType.LINEAR, size=FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=20)
+            ),
+            id="in steps",
+        ),
+    ],
+)
+def test_steps_are_kept_and_shown(
+    call: Call, endpoint: Callable[[], Endpoint], policy: dict[str, Any], traffic: TrafficPolicy
+) -> None:
+    config = {"BlueGreenUpdatePolicy": {**policy, "TerminationWaitInSeconds": 300}}
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
+    pending = endpoint().pending
+    assert pending is not None
+    assert pending.guard == UpdateGuard(bake_s=300.0, traffic=traffic)
+    assert call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        pytest.param(
+            {"TrafficRoutingConfiguration": {"Type": "CANARY", "WaitIntervalInSeconds": 60}},
+            "TrafficRoutingConfiguration.CanarySize is required for CANARY.",
+            id="no size",
+        ),
+        pytest.param(
+            {
+                "TrafficRoutingConfiguration": {
+                    "Type": "LINEAR",
+                    "WaitIntervalInSeconds": 60,
+                    "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10},
+                    "LinearStepSize": {"Type": "CAPACITY_PERCENT", "Value": 10},
+                }
+            },
+            "TrafficRoutingConfiguration.CanarySize is for CANARY; Type is LINEAR.",
+            id="the size of another type",
+        ),
+        pytest.param(
+            of_size("CANARY", "INSTANCE_COUNT", 1),
+            "CanarySize.Value is 1, and variant main has 1 instance; use CAPACITY_PERCENT",
+            id="all instances",
+        ),
+        pytest.param(
+            of_size("LINEAR", "CAPACITY_PERCENT", 51),
+            "LinearStepSize.Value is 51; it must be 10 to 50 per cent",
+            id="a step of more than half",
+        ),
+        pytest.param(
+            {
+                **of_size("LINEAR", "CAPACITY_PERCENT", 25, 200),
+                "MaximumExecutionTimeoutInSeconds": 600,
+            },
+            "3 times WaitIntervalInSeconds 200 and TerminationWaitInSeconds 0 must be less than"
+            " MaximumExecutionTimeoutInSeconds 600.",
+            id="waits that take all the time",
+        ),
+    ],
+)
+def test_steps_that_cannot_be_are_refused(
+    refused: Refused, endpoint: Callable[[], Endpoint], policy: dict[str, Any], message: str
+) -> None:
+    config = {"BlueGreenUpdatePolicy": policy}
+    params = {"EndpointName": "e", "EndpointConfigName": "c2", "DeploymentConfig": config}
+    assert message in refused("UpdateEndpoint", **params)
+    assert endpoint().pending is None
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostelry.domain.config_load import configs_of_both
 from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import StatisticSet
@@ -113,6 +114,47 @@ def test_outcomes_are_reported_by_copy_and_second(rig: Rig) -> None:
     another.stream_broke()
     another.end()
     assert rig.last().outcomes_by_copy == {"c-1": CopyOutcomes(finished=1, broken_streams=1)}
+
+
+def test_requests_on_copies_of_two_configurations_are_counted_apart_too(rig: Rig) -> None:
+    for copy_id, config, wait_s in (("o", "c1", 0.1), ("o", "c1", 0.1), ("n", "c2", 0.3)):
+        request = rig.meter.begin(CHAT)
+        request.chosen(copy_id, 1, config)
+        rig.wait(wait_s)
+        request.answered()
+        request.end()
+    failed = rig.meter.begin(CHAT)
+    failed.chosen("n", 1, "c2")
+    failed.refused_by_model(500)
+    failed.end()
+    second = rig.last()
+    assert (second.arrivals, second.finished, second.errors_5xx) == (4, 4, 1)
+    old, new = second.by_config["c1"], second.by_config["c2"]
+    assert (old.arrivals, old.finished, old.errors_5xx, old.model_errors) == (2, 2, 0, 0)
+    assert (new.arrivals, new.finished, new.errors_5xx, new.model_errors) == (2, 2, 1, 1)
+    assert old.model_latency_us.counts == (2,)
+    assert old.model_latency_us.values[0] == pytest.approx(100_000, rel=0.004)
+    assert new.model_latency_us.values[0] == pytest.approx(300_000, rel=0.004)
+    both = configs_of_both(second.by_config, {"c2": new})
+    assert (both["c1"], both["c2"].errors_5xx, both["c2"].model_latency_us.counts) == (old, 2, (2,))
+
+
+def test_a_request_that_spans_seconds_counts_where_it_arrives_and_where_it_ends(rig: Rig) -> None:
+    request = rig.meter.begin(CHAT)
+    request.chosen("dead", 1, "c2")
+    request.chosen("o", 1, "c1")
+    first = rig.last()
+    assert {name: it.arrivals for name, it in first.by_config.items()} == {"c1": 1, "c2": 1}
+    request.first_chunk()
+    request.stream_broke()
+    request.end()
+    assert rig.last().by_config["c1"].broken_streams == 1
+    held = rig.meter.begin(CHAT)
+    held.chosen("n", 1, "c2")
+    held.held()
+    held.got_no_answer()
+    held.end()
+    assert rig.last().by_config["c2"].errors_5xx == 0, "no copy had it in the end"
 
 
 def test_a_stream_is_in_flight_until_its_last_byte(rig: Rig) -> None:

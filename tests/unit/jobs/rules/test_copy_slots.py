@@ -4,9 +4,10 @@ import pytest
 
 from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
+from hostelry.domain.routes import CopyRoute, EndpointRoute, FleetShift, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.jobs.rules.copy_slots import CopyUse, choose_slot, free_slots, num_copies
+from hostelry.routing.traffic_split import next_position
 
 NOW = 1000.0
 
@@ -73,3 +74,63 @@ def test_choose_slot(
 
 def test_copies_of_all_variants_are_counted() -> None:
     assert (num_copies(ONE), num_copies(TWO), num_copies(endpoint())) == (2, 2, 0)
+
+
+SHIFTING = endpoint(
+    replace(
+        variant("a", 1, "old-1", "old-2", "new"), shift=FleetShift(share=0.25, new_ids=("new",))
+    )
+)
+NEW_TURN, OLD_TURN = 0.1, 0.5
+
+
+@pytest.mark.parametrize(
+    ("position", "in_flight", "blocked", "chosen", "free"),
+    [
+        pytest.param(NEW_TURN, {}, {}, "new", 6, id="the new fleet's turn"),
+        pytest.param(OLD_TURN, {}, {}, "old-1", 5, id="the old fleet's turn"),
+        pytest.param(NEW_TURN, {"new": 2}, {}, "old-1", 4, id="a busy new copy: the old ones"),
+        pytest.param(
+            OLD_TURN, {"old-1": 2, "old-2": 2}, {}, None, 0, id="busy old copies: it waits"
+        ),
+        pytest.param(
+            NEW_TURN, {"old-1": 2, "old-2": 2}, {}, "new", 1, id="its share, while the others wait"
+        ),
+        pytest.param(
+            OLD_TURN,
+            {},
+            {"old-1": NOW + 1, "old-2": NOW + 1},
+            "new",
+            2,
+            id="old copies that refuse: the new one",
+        ),
+    ],
+)
+def test_a_shifting_variant_gives_the_new_fleet_its_share(
+    position: float,
+    in_flight: dict[str, int],
+    blocked: dict[str, float],
+    chosen: str | None,
+    free: int,
+) -> None:
+    use = CopyUse(in_flight=in_flight, blocked_until=blocked, positions={"a": position})
+    found = choose_slot(SHIFTING, use, NOW, 0.0)
+    assert (found and found.copy.id) == chosen
+    assert free_slots(SHIFTING, use, NOW) == free
+
+
+def test_busy_fleets_get_their_shares() -> None:
+    in_flight = dict.fromkeys(("old-1", "old-2", "new"), 2)
+    position, taken = 0.0, {"old-1": 0, "old-2": 0, "new": 0}
+    for number in range(4000):
+        ended = ("old-1", "old-2", "new")[number % 3]
+        in_flight[ended] = max(0, in_flight[ended] - 1)
+        while True:
+            use = CopyUse(in_flight=in_flight, blocked_until={}, positions={"a": position})
+            found = choose_slot(SHIFTING, use, NOW, 0.0)
+            if found is None:
+                break
+            taken[found.copy.id] += 1
+            in_flight[found.copy.id] += 1
+            position = next_position(position)
+    assert taken["new"] / sum(taken.values()) == pytest.approx(0.25, abs=0.005)

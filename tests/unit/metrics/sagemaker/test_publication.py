@@ -7,6 +7,7 @@ import pytest
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
+from hostelry.domain.config_load import ConfigLoad
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Sample
@@ -57,6 +58,51 @@ def test_a_minutes_sum_is_the_number_of_requests_and_its_average_the_error_rate(
     assert total(of(found, "Invocations")) == num(of(found, "Invocations")) == 240
     errors = of(found, "Invocation5XXErrors")
     assert (total(errors), num(errors)) == (30, 240)
+
+
+def by_config(samples: list[Sample], name: str) -> dict[str, list[Sample]]:
+    """A metric's samples of MODEL by EndpointConfigName; those without it under ""."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        dimensions = dict(sample.metric.dimensions)
+        if sample.metric.name == name and dimensions.get("VariantName") == MODEL.variant_name:
+            found.setdefault(dimensions.get("EndpointConfigName", ""), []).append(sample)
+    return found
+
+
+def shifting() -> Census:
+    """The place while MODEL's traffic moves to configuration config-3."""
+    place = census()
+    moving = replace(place.variants[MODEL], new_config_name="config-3")
+    return replace(place, variants={**place.variants, MODEL: moving})
+
+
+def test_each_configuration_has_the_requests_that_its_copies_served() -> None:
+    slow, fast = (Distribution(values=(it,), counts=(1,)) for it in (900.0, 100.0))
+    parts = {
+        "config-2": ConfigLoad(arrivals=9, finished=9, model_latency_us=fast),
+        "config-3": ConfigLoad(arrivals=1, finished=1, errors_5xx=1, model_latency_us=slow),
+    }
+    seen = load(M0, MODEL, arrivals=10, finished=10, errors_5xx=1, by_config=parts)
+    found = published([seen], range(M0, M0 + 10), shifting())
+    arrived = by_config(found, "Invocations")
+    assert {name: total(it) for name, it in arrived.items()} == {
+        "": 10, "config-2": 9, "config-3": 1
+    }  # fmt: skip
+    failed = by_config(found, "Invocation5XXErrors")
+    rates = {name: (total(it), num(it)) for name, it in failed.items()}
+    assert rates == {"": (1, 10), "config-2": (0, 9), "config-3": (1, 1)}
+    latencies = by_config(found, "ModelLatency")
+    assert latencies["config-3"][0].values == (900.0,)
+    assert set(by_config(found, "InvocationsPerInstance")) == {""}, "of no fleet alone"
+    assert set(by_config(found, "ConcurrentRequestsPerModel")) == {""}
+
+
+def test_a_minute_without_requests_has_zeros_of_both_configurations() -> None:
+    found = by_config(published([], range(M0, M0 + 60), shifting()), "Invocation5XXErrors")
+    assert {name: total(it) for name, it in found.items()} == {
+        "": 0, "config-2": 0, "config-3": 0
+    }  # fmt: skip
 
 
 def test_requests_per_copy_and_instance_are_shares_of_one() -> None:

@@ -1,0 +1,127 @@
+"""Routes of a model endpoint's variants: ready copies, of both fleets while traffic shifts.
+
+a variant, while traffic shifts      its weight, of the weights of its deployment
+----------------------------------   ------------------------------------------------------------
+of both deployments                  the old one's by what the old fleet has, plus the new one's
+                                     by the new fleet's share
+of the old, or of the new alone      its own by what its fleet has
+any, once the update has failed      the old one's: the new fleet has requests only where the old
+                                     one has no copy
+
+Of the new fleet only the copies that are turned on are in the routes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from hostelry.domain.copy import Copy
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift
+from hostelry.domain.routes import CopyRoute, FleetShift, VariantRoute
+from hostelry.reconcile.plan.endpoint_state import EndpointState, is_routable
+
+MAX_WAITING_FOR_CHARS = 300
+
+
+def variant_routes(state: EndpointState, endpoint: Endpoint) -> tuple[VariantRoute, ...]:
+    """The routes of the active deployment's variants, and of the one that traffic moves to."""
+    active, pending, shift = endpoint.active, endpoint.pending, endpoint.shift
+    is_updating = len(endpoint.deployments) > 1
+    routes = [_route(state, active, it, is_updating=is_updating) for it in active.variants]
+    if pending is None or shift is None:
+        return tuple(routes)
+    coming = [_turned_on(state, pending, it, shift) for it in pending.variants]
+    return _of_both(routes, coming, _shares(pending, shift))
+
+
+def _route(
+    state: EndpointState, deployment: Deployment, variant: EndpointVariant, *, is_updating: bool
+) -> VariantRoute:
+    hosts = state.hosts(deployment.generation, variant.variant.name)
+    copies = state.copies_on(hosts, None)
+    routes = copy_routes(copies, deployment.config.name if is_updating else None)
+    return VariantRoute(
+        name=variant.variant.name,
+        weight=variant.desired_weight,
+        routing=variant.variant.routing,
+        copies=routes,
+        waiting_for=None if routes else waiting_for(None, copies),
+        is_multi_model=any(
+            container.is_multi_model for model in variant.models for container in model.containers
+        ),
+        serverless=variant.serverless,
+    )
+
+
+def _turned_on(
+    state: EndpointState, deployment: Deployment, variant: EndpointVariant, shift: Shift
+) -> VariantRoute:
+    """The route of a variant's new fleet, with as many copies as the step turns on."""
+    assert deployment.guard is not None, "only a deployment with steps shifts traffic"
+    route = _route(state, deployment, variant, is_updating=True)
+    num = deployment.guard.traffic.turned_on(shift.step, variant.desired_instance_count)
+    return replace(route, copies=route.copies[:num])
+
+
+def _shares(pending: Deployment, shift: Shift) -> Mapping[str, float]:
+    """The share of each variant's new fleet; none once the update has failed."""
+    assert pending.guard is not None, "only a deployment with steps shifts traffic"
+    traffic = pending.guard.traffic
+    if shift.failure is not None:
+        return {it.variant.name: 0.0 for it in pending.variants}
+    return {
+        variant.variant.name: traffic.share(shift.step, variant.desired_instance_count)
+        for variant in pending.variants
+    }
+
+
+def _of_both(
+    old: Iterable[VariantRoute], new: Iterable[VariantRoute], shares: Mapping[str, float]
+) -> tuple[VariantRoute, ...]:
+    """The variants of both deployments, each once, with the copies of both fleets."""
+    old_by_name, new_by_name = ({it.name: it for it in side} for side in (old, new))
+    old_parts, new_parts = _parts(old_by_name), _parts(new_by_name)
+    of_all = sum(shares[name] * part for name, part in new_parts.items())
+    found = []
+    for name, route in {**new_by_name, **old_by_name}.items():
+        share = shares.get(name, of_all)
+        weight = old_parts.get(name, 0.0) * (1.0 - share) + new_parts.get(name, 0.0) * share
+        coming = new_by_name.get(name)
+        if coming is None or coming is route:
+            found.append(replace(route, weight=weight))
+            continue
+        shift = FleetShift(share=share, new_ids=tuple(it.id for it in coming.copies))
+        copies = (*route.copies, *coming.copies)
+        found.append(replace(route, weight=weight, copies=copies, shift=shift))
+    return tuple(sorted(found, key=lambda it: it.name))
+
+
+def _parts(routes: Mapping[str, VariantRoute]) -> Mapping[str, float]:
+    """The part of the weights that each variant has; equal ones where all are 0."""
+    weights = {name: max(it.weight, 0.0) for name, it in routes.items()}
+    whole = sum(weights.values())
+    return {name: it / whole if whole else 1.0 / len(weights) for name, it in weights.items()}
+
+
+def waiting_for(
+    note: str | None, copies: Iterable[Copy], otherwise: str | None = None
+) -> str | None:
+    """Why no copy serves; None where nothing is wrong so far."""
+    reasons = (it.status.reason for it in copies if it.status.reason)
+    found = note or next(reasons, None) or otherwise
+    return None if found is None else found[:MAX_WAITING_FOR_CHARS]
+
+
+def copy_routes(copies: Iterable[Copy], config: str | None = None) -> tuple[CopyRoute, ...]:
+    """The routes of those copies that requests may go to, in the order of their ids."""
+    routes = [
+        CopyRoute(
+            id=copy.spec.id,
+            address=copy.status.address,
+            key=copy.status.key,
+            models_address=copy.status.models_address,
+            config=config,
+        )
+        for copy in copies
+        if is_routable(copy) and copy.status.address is not None
+    ]
+    return tuple(sorted(routes, key=lambda it: it.id))
