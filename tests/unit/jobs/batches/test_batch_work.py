@@ -220,9 +220,10 @@ def test_what_is_shown_names_the_model_that_has_no_copy(tmp_path: Path) -> None:
     async def steps() -> None:
         rig.stored(*["late"] * 6, model="asleep")
         await rig.work.submit(rig.batch())
-        await rig.once("batch_1", lambda it: it.counts.total == 6)
+        waits = "no copy serves model asleep now: 6 of its requests wait"
+        await rig.once("batch_1", lambda it: rig.work.present(it)[1] == waits)
         (shown,) = await overview.newest("running", 10)
-        assert shown["trouble"] == "no copy serves model asleep now: 6 of its requests wait"
+        assert shown["trouble"] == waits
         assert len(rig.calls.asked) < 6, "a few of them wake it"
         rig.calls.late.set()
         await rig.ended()
