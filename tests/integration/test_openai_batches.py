@@ -110,6 +110,9 @@ def test_a_batch_of_many_models_has_the_answers_of_the_same_requests_online(
     output, errors = batches.results(ended.output_file_id), batches.results(ended.error_file_id)
     assert set(output) == set(asked)
     assert set(errors) == set(wrong)
+    assert ended.usage is not None
+    used = [it["response"]["body"]["usage"]["total_tokens"] for it in output.values()]
+    assert ended.usage.total_tokens == sum(used)
     for id, given in {**asked, **wrong}.items():
         result = {**output, **errors}[id]
         response, (status, body) = result["response"], online(batches, url, given)
@@ -316,6 +319,8 @@ def test_each_request_is_answered_once_though_processes_are_killed(batches: Batc
     output, errors = batches.results(ended.output_file_id), batches.results(ended.error_file_id)
     assert errors == {}
     assert set(output) == {it["custom_id"] for it in lines}
+    assert ended.usage is not None
+    assert ended.usage.output_tokens == LONG * len(lines)
     for line in lines[::300]:
         body = output[line["custom_id"]]["response"]["body"]
         assert answer_in(body) == answer_in(online(batches, COMPLETIONS, line["body"])[1])
