@@ -43,7 +43,7 @@ ENGINE, BATCH, JOB = "engine", "batch", "transform job"
 URL: Literal["/v1/completions"] = "/v1/completions"
 BUCKET = "rows"
 THREADS = 2
-LOOK_S = 0.1
+LOOK_S = 0.2
 PATIENCE_S = 600.0
 Row = dict[str, Any]
 
@@ -248,27 +248,25 @@ class Watch:
     """Processor time of a platform's processes, those that end meanwhile included."""
 
     def __init__(self, platform: Platform) -> None:
-        self._platform = platform
-        self._first = self._latest = self._read()
+        self._first = {pid: process_tree.own_cpu_s(pid) for pid in platform.processes()}
+        self._latest = self._first
         self._busy_s, self._asker_s = process_tree.machine_busy_s(), time.process_time()
         self._began_s = monotonic_s()
 
     def look(self) -> None:
-        """Note what each has used so far."""
-        self._latest = {**self._latest, **self._read()}
+        """Note what each has used so far, which is not known after its end."""
+        used = {pid: process_tree.own_cpu_s(pid) for pid in self._first}
+        self._latest = {pid: max(it, self._latest[pid]) for pid, it in used.items()}
 
     def measured(self, wall_s: float) -> Measured:
         """What the platform used since then for a load that took `wall_s`; its tokens are open."""
         self.look()
-        own_s = sum(it - self._first.get(pid, 0.0) for pid, it in self._latest.items())
+        own_s = sum(it - self._first[pid] for pid, it in self._latest.items())
         busy_s = process_tree.machine_busy_s() - self._busy_s
         asker_s = time.process_time() - self._asker_s
         others_s = max(0.0, busy_s - own_s - asker_s)
         others_cpus = others_s / (monotonic_s() - self._began_s)
         return Measured(tokens=0, wall_s=wall_s, cpu_s=own_s, others_cpus=others_cpus)
-
-    def _read(self) -> dict[int, float]:
-        return {pid: process_tree.own_cpu_s(pid) for pid in self._platform.processes()}
 
 
 def through_batch(platform: Platform, client: openai.OpenAI, asks: Sequence[Ask]) -> Measured:

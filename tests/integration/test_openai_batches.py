@@ -298,6 +298,7 @@ def test_a_command_cancels_a_batch_and_shows_what_is_wrong_with_another(batches:
         assert "no asynchronous request" in unknown.stderr
 
 
+@pytest.mark.slow
 def test_each_request_is_answered_once_though_processes_are_killed(batches: Batches) -> None:
     platform, client, lines = batches.platform, batches.client, long_lines(1500)
     id = batches.create(lines)
