@@ -269,6 +269,8 @@ def test_a_batch_that_is_cancelled_keeps_what_was_answered(batches: Batches) -> 
     shown = batches.platform.jobs("show", id)
     assert re.search(r"left +\d+", shown), shown
     assert "of 2,000" in batches.platform.jobs("list", "--state", "running")
+    status, _ = online(batches, COMPLETIONS, greedy(BASE, "beside a batch"))
+    assert (status, client.batches.retrieve(id).status) == (200, "in_progress")
     assert client.batches.cancel(id).status == "cancelling"
     ended = batches.ended(id, 20)
     assert ended.status == "cancelled"
@@ -305,7 +307,7 @@ def test_each_request_is_answered_once_though_processes_are_killed(batches: Batc
     until(lambda: batches.has_ended_more_than(id, 50), "some are answered")
     assert client.batches.retrieve(id).status == "in_progress"
     platform.back("jobs", platform.kill("jobs"))
-    until(lambda: batches.has_ended_more_than(id, 300), "the successor goes on")
+    until(lambda: batches.has_ended_more_than(id, 300), "the successor goes on", 60)
     os.kill(agent_pid(platform), signal.SIGKILL)
     (pid,) = copies_of(platform, BASE).values()
     assert client.batches.retrieve(id).status == "in_progress"
@@ -315,7 +317,7 @@ def test_each_request_is_answered_once_though_processes_are_killed(batches: Batc
     until(lambda: batches.has_ended_more_than(id, 600), "a new copy goes on", 60)
     assert client.batches.retrieve(id).status == "in_progress"
     platform.back("control", platform.kill("control"))
-    ended = batches.ended(id, 90)
+    ended = batches.ended(id, 120)
     assert ended.status == "completed", ended
     output, errors = batches.results(ended.output_file_id), batches.results(ended.error_file_id)
     assert errors == {}
