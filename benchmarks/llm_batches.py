@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import openai
 from tests.integration.platform import Platform
 
@@ -42,7 +43,7 @@ ENGINE, BATCH, JOB = "engine", "batch", "transform job"
 URL: Literal["/v1/completions"] = "/v1/completions"
 BUCKET = "rows"
 THREADS = 2
-LOOK_S = 0.1
+LOOK_S = 0.2
 PATIENCE_S = 600.0
 Row = dict[str, Any]
 
@@ -81,6 +82,11 @@ class Measured:
     def tokens_per_s(self) -> float:
         """New tokens of all requests in the time of all."""
         return self.tokens / self.wall_s
+
+    @property
+    def tokens_per_cpu_s(self) -> float:
+        """New tokens in a second of processor time, which a busy machine lengthens less."""
+        return self.tokens / max(self.cpu_s, 0.01)
 
 
 Contestant = Callable[[Sequence[Ask]], Measured]
@@ -131,10 +137,9 @@ def run(setting: Setting, model: Path, scratch: Path, vocabulary: range) -> dict
     return {
         "speeds": [speed_row(name, found) for name, found in results.items()],
         "findings": finding_rows(list(findings(results))),
-        "rounds": [
-            {name: found[number].tokens_per_s for name, found in results.items()}
-            for number in range(setting.rounds)
-        ],
+        "rounds": {
+            name: [msgspec.to_builtins(it) for it in found] for name, found in results.items()
+        },
         "threads": THREADS,
     }
 
@@ -179,7 +184,7 @@ def speed_row(name: str, found: Sequence[Measured]) -> Row:
         "lowest": min(speeds),
         "highest": max(speeds),
         "rounds": len(speeds),
-        "tokens/cpu s": statistics.median(it.tokens / max(it.cpu_s, 0.01) for it in found),
+        "tokens/cpu s": statistics.median(it.tokens_per_cpu_s for it in found),
         "others' cpus": statistics.median(it.others_cpus for it in found),
     }
 
@@ -187,13 +192,13 @@ def speed_row(name: str, found: Sequence[Measured]) -> Row:
 def findings(results: dict[str, list[Measured]]) -> Iterator[Finding]:
     """Medians of the ratios within the rounds."""
     for over, under, aim in ((BATCH, ENGINE, 0.95), (BATCH, JOB, None), (JOB, ENGINE, None)):
-        ratios = [
-            one.tokens_per_s / other.tokens_per_s
-            for one, other in zip(results[over], results[under], strict=True)
-        ]
-        yield Finding(
-            what=f"{over} / {under}: tokens/s", value=statistics.median(ratios), at_least=aim
+        pairs = list(zip(results[over], results[under], strict=True))
+        speed = statistics.median(one.tokens_per_s / other.tokens_per_s for one, other in pairs)
+        work = statistics.median(
+            one.tokens_per_cpu_s / other.tokens_per_cpu_s for one, other in pairs
         )
+        yield Finding(what=f"{over} / {under}: tokens/s", value=speed, at_least=aim)
+        yield Finding(what=f"{over} / {under}: tokens/cpu s", value=work)
 
 
 @contextlib.contextmanager
@@ -243,27 +248,25 @@ class Watch:
     """Processor time of a platform's processes, those that end meanwhile included."""
 
     def __init__(self, platform: Platform) -> None:
-        self._platform = platform
-        self._first = self._latest = self._read()
+        self._first = {pid: process_tree.own_cpu_s(pid) for pid in platform.processes()}
+        self._latest = self._first
         self._busy_s, self._asker_s = process_tree.machine_busy_s(), time.process_time()
         self._began_s = monotonic_s()
 
     def look(self) -> None:
-        """Note what each has used so far."""
-        self._latest = {**self._latest, **self._read()}
+        """Note what each has used so far, which is not known after its end."""
+        used = {pid: process_tree.own_cpu_s(pid) for pid in self._first}
+        self._latest = {pid: max(it, self._latest[pid]) for pid, it in used.items()}
 
     def measured(self, wall_s: float) -> Measured:
         """What the platform used since then for a load that took `wall_s`; its tokens are open."""
         self.look()
-        own_s = sum(it - self._first.get(pid, 0.0) for pid, it in self._latest.items())
+        own_s = sum(it - self._first[pid] for pid, it in self._latest.items())
         busy_s = process_tree.machine_busy_s() - self._busy_s
         asker_s = time.process_time() - self._asker_s
         others_s = max(0.0, busy_s - own_s - asker_s)
         others_cpus = others_s / (monotonic_s() - self._began_s)
         return Measured(tokens=0, wall_s=wall_s, cpu_s=own_s, others_cpus=others_cpus)
-
-    def _read(self) -> dict[int, float]:
-        return {pid: process_tree.own_cpu_s(pid) for pid in self._platform.processes()}
 
 
 def through_batch(platform: Platform, client: openai.OpenAI, asks: Sequence[Ask]) -> Measured:

@@ -110,6 +110,9 @@ def test_a_batch_of_many_models_has_the_answers_of_the_same_requests_online(
     output, errors = batches.results(ended.output_file_id), batches.results(ended.error_file_id)
     assert set(output) == set(asked)
     assert set(errors) == set(wrong)
+    assert ended.usage is not None
+    used = [it["response"]["body"]["usage"]["total_tokens"] for it in output.values()]
+    assert ended.usage.total_tokens == sum(used)
     for id, given in {**asked, **wrong}.items():
         result = {**output, **errors}[id]
         response, (status, body) = result["response"], online(batches, url, given)
@@ -266,6 +269,8 @@ def test_a_batch_that_is_cancelled_keeps_what_was_answered(batches: Batches) -> 
     shown = batches.platform.jobs("show", id)
     assert re.search(r"left +\d+", shown), shown
     assert "of 2,000" in batches.platform.jobs("list", "--state", "running")
+    status, _ = online(batches, COMPLETIONS, greedy(BASE, "beside a batch"))
+    assert (status, client.batches.retrieve(id).status) == (200, "in_progress")
     assert client.batches.cancel(id).status == "cancelling"
     ended = batches.ended(id, 20)
     assert ended.status == "cancelled"
@@ -295,13 +300,14 @@ def test_a_command_cancels_a_batch_and_shows_what_is_wrong_with_another(batches:
         assert "no asynchronous request" in unknown.stderr
 
 
+@pytest.mark.slow
 def test_each_request_is_answered_once_though_processes_are_killed(batches: Batches) -> None:
     platform, client, lines = batches.platform, batches.client, long_lines(1500)
     id = batches.create(lines)
     until(lambda: batches.has_ended_more_than(id, 50), "some are answered")
     assert client.batches.retrieve(id).status == "in_progress"
     platform.back("jobs", platform.kill("jobs"))
-    until(lambda: batches.has_ended_more_than(id, 300), "the successor goes on")
+    until(lambda: batches.has_ended_more_than(id, 300), "the successor goes on", 60)
     os.kill(agent_pid(platform), signal.SIGKILL)
     (pid,) = copies_of(platform, BASE).values()
     assert client.batches.retrieve(id).status == "in_progress"
@@ -311,11 +317,13 @@ def test_each_request_is_answered_once_though_processes_are_killed(batches: Batc
     until(lambda: batches.has_ended_more_than(id, 600), "a new copy goes on", 60)
     assert client.batches.retrieve(id).status == "in_progress"
     platform.back("control", platform.kill("control"))
-    ended = batches.ended(id, 90)
+    ended = batches.ended(id, 120)
     assert ended.status == "completed", ended
     output, errors = batches.results(ended.output_file_id), batches.results(ended.error_file_id)
     assert errors == {}
     assert set(output) == {it["custom_id"] for it in lines}
+    assert ended.usage is not None
+    assert ended.usage.output_tokens == LONG * len(lines)
     for line in lines[::300]:
         body = output[line["custom_id"]]["response"]["body"]
         assert answer_in(body) == answer_in(online(batches, COMPLETIONS, line["body"])[1])

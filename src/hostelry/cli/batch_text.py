@@ -43,6 +43,7 @@ def batch_facts(batch: Row, now: float) -> list[str]:
         "failed": f"{batch['failed']:,}",
         "rate": rate_text(batch, now),
         "left": left_text(batch, now),
+        "tokens": tokens_text(batch, now),
         "created": clock_text(batch["created_at"]),
         "ended": "-" if ended_at is None else clock_text(ended_at),
         "input file": batch["input_file_id"],
@@ -72,6 +73,13 @@ def rate_text(batch: Row, now: float) -> str:
     return "-" if rate is None else f"{rate:,.1f}/s"
 
 
+def tokens_text(batch: Row, now: float) -> str:
+    """Tokens of prompts and answers, and those of answers a second."""
+    elapsed_s = elapsed(batch, now)
+    per_s = "" if elapsed_s is None else f" ({batch['output_tokens'] / elapsed_s:,.1f}/s)"
+    return f"{batch['input_tokens']:,} in, {batch['output_tokens']:,} out{per_s}"
+
+
 def left_text(batch: Row, now: float) -> str:
     """The time that the rest takes at the rate so far."""
     rate = rate_of(batch, now)
@@ -82,7 +90,12 @@ def left_text(batch: Row, now: float) -> str:
 
 def rate_of(batch: Row, now: float) -> float | None:
     """Requests that ended, a second, since the batch began; None before that."""
+    elapsed_s = elapsed(batch, now)
+    return None if elapsed_s is None else float((batch["completed"] + batch["failed"]) / elapsed_s)
+
+
+def elapsed(batch: Row, now: float) -> float | None:
+    """Seconds since the batch began, to its end if it has ended; None before that."""
     if batch["begun_at"] is None:
         return None
-    elapsed_s = max(0.001, (batch["ended_at"] or now) - batch["begun_at"])
-    return float((batch["completed"] + batch["failed"]) / elapsed_s)
+    return float(max(0.001, (batch["ended_at"] or now) - batch["begun_at"]))

@@ -71,6 +71,25 @@ class RequestCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUsage:
+    """Tokens that answers report: `cached` ones of the input, `reasoning` ones of the output."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+    def plus(self, other: "TokenUsage") -> "TokenUsage":
+        """Both together."""
+        return TokenUsage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            reasoning=self.reasoning + other.reasoning,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LlmBatch:
     """One batch. Times are seconds since the epoch; `since` has when each status began.
 
@@ -93,6 +112,7 @@ class LlmBatch:
     status: BatchStatus = BatchStatus.VALIDATING
     since: dict[str, float] = field(default_factory=dict)
     counts: RequestCounts = RequestCounts()
+    usage: TokenUsage = TokenUsage()
     faults: tuple[LineFault, ...] = ()
     has_output: bool = False
     has_errors: bool = False

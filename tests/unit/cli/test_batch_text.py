@@ -14,6 +14,8 @@ BATCH: dict[str, Any] = {
     "total": 4000,
     "completed": 1000,
     "failed": 20,
+    "input_tokens": 30_000,
+    "output_tokens": 64_000,
     "created_at": NOW - 120,
     "begun_at": NOW - 100,
     "ended_at": None,
@@ -58,6 +60,7 @@ def test_one_batch_is_shown_whole() -> None:
     shown = batch_facts({**BATCH, **ENDED, "faults": [FAULT, WHOLE]}, NOW)
     text = "\n".join(shown)
     assert "file-2" in text
+    assert "30,000 in, 64,000 out (1,280.0/s)" in text
     assert [it.split(maxsplit=1)[1] for it in shown if it.startswith("reason")] == [
         "line 7: url must be another.",
         "The file has no request.",

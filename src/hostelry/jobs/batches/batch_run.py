@@ -6,6 +6,7 @@ is done, whatever is killed. What is not there is sent again.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,7 @@ from hostelry.domain.llm_batch import (
     LlmBatch,
     RequestCounts,
     StoredFile,
+    TokenUsage,
 )
 from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.batches.copy_sizes import CopySizes
@@ -29,7 +31,7 @@ from hostelry.jobs.batches.line_calls import LineAnswer, LineCalls
 from hostelry.jobs.batches.line_queue import LineQueue, SharedPools
 from hostelry.jobs.batches.rows import BatchRows
 from hostelry.jobs.records.batch_lines import BatchLine, LineCheck, request_body
-from hostelry.jobs.records.batch_results import answer_line, error_line, result_id
+from hostelry.jobs.records.batch_results import answer_line, error_line, result_id, usage_of
 from hostelry.jobs.rules.next_step import End, Trouble, next_step
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,7 @@ class BatchRun:
         self._running: dict[asyncio.Task[None], BatchLine] = {}
         self._bytes_in_flight = 0
         self._completed = self._failed = 0
+        self._usage = TokenUsage()
         self._output: ResultFile | None = None
         self._errors: ResultFile | None = None
         self._is_expired = False
@@ -82,7 +85,7 @@ class BatchRun:
         counts = RequestCounts(
             total=self._batch.counts.total, completed=self._completed, failed=self._failed
         )
-        return replace(self._batch, counts=counts)
+        return replace(self._batch, counts=counts, usage=self._usage)
 
     @property
     def trouble(self) -> str | None:
@@ -173,6 +176,7 @@ class BatchRun:
         done = await asyncio.to_thread(output.recovered)
         failed = await asyncio.to_thread(errors.recovered)
         self._completed, self._failed = len(done), len(failed)
+        self._usage = functools.reduce(TokenUsage.plus, done.values(), TokenUsage())
         known = {*done, *failed}
         left = [it for it in lines if it.custom_id not in known]
         queue = LineQueue(self._batch.id, self._batch.scope, left, self._deps.pools)
@@ -244,6 +248,8 @@ class BatchRun:
             answer = await self._answer(line, body, id)
             result = answer_line(id, line.custom_id, answer.status, id, answer.body)
             await self._keep(result, answer.trouble is None)
+            if answer.trouble is None:
+                self._usage = self._usage.plus(usage_of(answer.body))
 
         if not await run_guarded(f"line {line.number} of batch {batch.id}", send):
             await self._keep(error_line(id, line.custom_id, "server_error", DEFECT), False)

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 
 from hostelry.base.private_file import sync_folder
-from hostelry.jobs.records.batch_results import answered_id
+from hostelry.domain.llm_batch import TokenUsage
+from hostelry.jobs.records.batch_results import known_result
 
 UPLOADING = ".upload-"
 CHUNK_BYTES = 256 * 1024
@@ -85,15 +86,16 @@ class ResultFile:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self.num_bytes = 0
 
-    def recovered(self) -> list[str]:
-        """The custom_id of each line that is whole; what follows the last of them is cut off."""
-        found: list[str] = []
+    def recovered(self) -> dict[str, TokenUsage]:
+        """The tokens of each line that is whole, by custom_id; what follows the last is cut off."""
+        found: dict[str, TokenUsage] = {}
         with self._path.open("rb") as file:
             for line in file:
-                custom_id = answered_id(line)
-                if custom_id is None:
+                known = known_result(line)
+                if known is None:
                     break
-                found.append(custom_id)
+                custom_id, usage = known
+                found[custom_id] = usage
                 self.num_bytes += len(line)
         os.ftruncate(self._file, self.num_bytes)
         return found

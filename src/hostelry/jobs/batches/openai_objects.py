@@ -134,7 +134,7 @@ def batch_object(batch: LlmBatch) -> dict[str, Any]:
         {"code": fault.code, "message": fault.message, "param": fault.param, "line": fault.line}
         for fault in batch.faults
     ]
-    counts = batch.counts
+    counts, usage = batch.counts, batch.usage
     times = {f"{status.value}_at": since.get(status.value) for status in TIMED}
     return {
         "id": batch.id,
@@ -153,6 +153,13 @@ def batch_object(batch: LlmBatch) -> dict[str, Any]:
             "total": counts.total,
             "completed": counts.completed,
             "failed": counts.failed,
+        },
+        "usage": {
+            "input_tokens": usage.input,
+            "input_tokens_details": {"cached_tokens": usage.cached},
+            "output_tokens": usage.output,
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+            "total_tokens": usage.input + usage.output,
         },
         "metadata": batch.metadata,
     }

@@ -60,6 +60,8 @@ class BatchOverview:
             "total": batch.counts.total,
             "completed": batch.counts.completed,
             "failed": batch.counts.failed,
+            "input_tokens": batch.usage.input,
+            "output_tokens": batch.usage.output,
             "created_at": batch.created_at,
             "begun_at": batch.since.get(BatchStatus.IN_PROGRESS.value),
             "ended_at": batch.ended_at,

@@ -9,6 +9,7 @@ import uuid
 import msgspec
 
 from hostelry.base.json import decode
+from hostelry.domain.llm_batch import TokenUsage
 
 _LINE_ENDS = {
     "\u0085".encode(): rb"\u0085",
@@ -18,8 +19,35 @@ _LINE_ENDS = {
 _NAMESPACE = uuid.UUID("6f2c1a52-5b0e-4e0a-9a43-0d9f3c1d7f10")
 
 
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    """Of completions and chats, embeddings, or responses, which have names of their own."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
+    input_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    output_tokens_details: _Details | None = None
+
+
+class _Answer(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+class _KnownResponse(msgspec.Struct):
+    body: msgspec.Raw
+
+
 class _Known(msgspec.Struct):
     custom_id: str
+    response: _KnownResponse | None = None
 
 
 class _Response(msgspec.Struct):
@@ -56,14 +84,32 @@ def error_line(id: str, custom_id: str, code: str, message: str) -> bytes:
     return _written(_Result(id, custom_id, None, _Error(code, message)))
 
 
-def answered_id(line: bytes) -> str | None:
-    """The custom_id of a line that is whole; None for one that a crash cut off."""
+def known_result(line: bytes) -> tuple[str, TokenUsage] | None:
+    """custom_id and tokens of a line that is whole; None for one that a crash cut off."""
     if not line.endswith(b"\n"):
         return None
     try:
-        return decode(line, _Known).custom_id
+        found = decode(line, _Known)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    body = b"" if found.response is None else bytes(found.response.body)
+    return found.custom_id, usage_of(body)
+
+
+def usage_of(body: bytes) -> TokenUsage:
+    """The tokens that an answer reports; none where it does not."""
+    try:
+        usage = decode(body, _Answer).usage or _Usage()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return TokenUsage()
+    of_input = usage.prompt_tokens_details or usage.input_tokens_details or _Details()
+    of_output = usage.completion_tokens_details or usage.output_tokens_details or _Details()
+    return TokenUsage(
+        input=usage.prompt_tokens or usage.input_tokens,
+        output=usage.completion_tokens or usage.output_tokens,
+        cached=of_input.cached_tokens or 0,
+        reasoning=of_output.reasoning_tokens or 0,
+    )
 
 
 def _written(result: _Result) -> bytes:

@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from hostelry.jobs.records.batch_results import answer_line, answered_id, error_line, result_id
+from hostelry.domain.llm_batch import TokenUsage
+from hostelry.jobs.records.batch_results import (
+    answer_line,
+    error_line,
+    known_result,
+    result_id,
+    usage_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +35,7 @@ def test_an_answer_is_one_line_with_the_body_as_json(body: bytes, shown: object)
         "response": {"status_code": 200, "request_id": "r-1", "body": shown},
         "error": None,
     }
-    assert answered_id(line) == "mine"
+    assert known_result(line) == ("mine", TokenUsage())
 
 
 def test_a_request_without_an_answer_has_the_reason() -> None:
@@ -36,18 +43,41 @@ def test_a_request_without_an_answer_has_the_reason() -> None:
     found = json.loads(line)
     assert found["response"] is None
     assert found["error"] == {"code": "batch_expired", "message": "Too late."}
-    assert answered_id(line) == "mine"
+    assert known_result(line) == ("mine", TokenUsage())
 
 
 def test_no_beginning_of_a_line_counts_as_one() -> None:
     line = answer_line("batch_req_1", "mine", 200, "r-1", b'{"a": 1}')
-    assert {answered_id(line[:end]) for end in range(len(line))} == {None}
+    assert {known_result(line[:end]) for end in range(len(line))} == {None}
 
 
 def test_zeros_that_a_power_cut_left_are_no_line() -> None:
-    assert answered_id(b"\0" * 20 + b"\n") is None
+    assert known_result(b"\0" * 20 + b"\n") is None
 
 
 def test_a_line_that_is_sent_again_has_the_same_id() -> None:
     assert result_id("batch_1", 5) == result_id("batch_1", 5)
     assert len({result_id(batch, it) for batch in ("batch_1", "batch_2") for it in (1, 2)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("usage", "found"),
+    [
+        pytest.param({"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12},
+                     TokenUsage(input=5, output=7), id="chats and completions"),
+        pytest.param({"prompt_tokens": 5, "total_tokens": 5}, TokenUsage(input=5),
+                     id="embeddings"),
+        pytest.param({"input_tokens": 5, "output_tokens": 7,
+                      "input_tokens_details": {"cached_tokens": 4},
+                      "output_tokens_details": {"reasoning_tokens": 3}},
+                     TokenUsage(input=5, output=7, cached=4, reasoning=3), id="responses"),
+        pytest.param({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": None}},
+                     TokenUsage(input=5), id="details without numbers"),
+        pytest.param({"prompt_tokens": "five"}, TokenUsage(), id="no numbers"),
+        pytest.param(None, TokenUsage(), id="an answer without usage"),
+    ],
+)  # fmt: skip
+def test_the_tokens_of_an_answer(usage: object, found: TokenUsage) -> None:
+    body = json.dumps({"usage": usage}).encode()
+    assert usage_of(body) == found
+    assert known_result(answer_line("id", "mine", 200, "r", body)) == ("mine", found)
