@@ -37,7 +37,9 @@ def list_jobs(
     if as_json:
         print_json(found)
         return
-    lines = list_lines(found["jobs"], found["backlog"], found["finished_a_minute"])
+    lines = list_lines(
+        found["jobs"], found["backlog"], found["finished_a_minute"], found.get("trouble")
+    )
     typer.echo("\n".join(lines))
 
 

@@ -6,14 +6,14 @@ POST /internal/async-requests          204 once the request (MessagePack) is dur
 GET  /internal/jobs?endpoint=&state=&before=&limit=   rows, the newest first, and every backlog
 GET  /internal/jobs/ID                 one row, by its id or inference id; 404
 POST /internal/jobs/ID/retry, /drop    204; 409 with the reason
-GET  /internal/health                  200
+GET  /internal/health                  200, and why the file of jobs cannot be written, if so
 /v1/files, /v1/batches                 as `batches/openai_api.py` says
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -96,7 +96,7 @@ class JobsApi:
             await self.submissions.submit(_submitted(request))
             return HttpResponse(204, {}, b"")
         if (method, path) == ("GET", HEALTH):
-            return _json({"status": "ok"})
+            return _json({"status": "ok", "trouble": self.queue.file.trouble})
         if (method, path) == ("GET", JOBS):
             return _json(await asyncio.to_thread(self._listed, _row_filter(request.query)))
         if path.startswith(f"{JOBS}/"):
@@ -110,6 +110,7 @@ class JobsApi:
             "jobs": self.rows.page(wanted),
             "backlog": self.queue.backlog(),
             "finished_a_minute": self.rows.finished_since(since),
+            "trouble": self.queue.file.trouble,
         }
 
     def _one(self, method: str, name: str, act: str) -> HttpResponse:
@@ -119,7 +120,8 @@ class JobsApi:
                 "NotFound", f"no request has the id or inference id {name:.100}", 404
             )
         if (method, act) == ("GET", ""):
-            return _json(row)
+            trouble = self.queue.file.trouble if row.finished_at is None else None
+            return _json({**asdict(row), "trouble": trouble})
         if (method, act) == ("POST", "retry"):
             self.rows.retry(row.id, self.clock.now())
             self.submissions.wake(row.account, row.region, row.endpoint_name)

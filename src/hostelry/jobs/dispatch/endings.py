@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class RequestEnds:
-    """Ends requests; each call returns once the end is durable.
+    """Ends requests; each call returns once the end is durable: it waits for a full disk, too.
 
     A failed request goes back to its place while the object store is down, until it expires: its
     client looks for the failure object.
@@ -96,7 +96,9 @@ class RequestEnds:
             now = self._clock.now()
             later = now + STORE_PAUSE_S
             reason = str(error)
-            await self._commits.write(lambda queue: queue.defer(claim, later, reason, now, False))
+            await self._commits.write_once_possible(
+                lambda queue: queue.defer(claim, later, reason, now, False)
+            )
             return
         now = self._clock.now()
         message = failure_message(request, response, reason, now)
@@ -126,7 +128,9 @@ class RequestEnds:
     async def _end(
         self, claim: Claim, outcome: Outcome, now: float, letter: tuple[Notification, ...]
     ) -> bool:
-        ended = await self._commits.write(lambda queue: queue.complete(claim, outcome, now, letter))
+        ended = await self._commits.write_once_possible(
+            lambda queue: queue.complete(claim, outcome, now, letter)
+        )
         if not ended:
             log.info("request %s was ended by another owner", claim.request.id)
         elif letter:
