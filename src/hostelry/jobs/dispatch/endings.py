@@ -1,6 +1,7 @@
 """Ends of requests: the failure object, the row's end with its notification, the counts."""
 
 import logging
+import uuid
 from collections.abc import Callable
 
 from hostelry.base.clock import Clock
@@ -33,6 +34,7 @@ from hostelry.jobs.rules.messages import (
 from hostelry.jobs.rules.next_step import STORE_PAUSE_S
 
 log = logging.getLogger(__name__)
+NOTIFICATION_IDS = uuid.UUID("6f1c3b0a-3c5e-4a52-9d0f-6f3a5c7e9b21")
 
 
 class RequestEnds:
@@ -149,13 +151,16 @@ class RequestEnds:
 def _notification(
     claim: Claim, topic_arn: str | None, message: str | None
 ) -> tuple[Notification, ...]:
-    """The notification, its id fixed by the request, so that a repeat is known as one."""
+    """The notification, its id fixed by this end of the request, so that a repeat is known as one.
+
+    A request that is retried by hand ends again, under another fence, and is notified again.
+    """
     if topic_arn is None or message is None:
         return ()
     request = claim.request
     return (
         Notification(
-            id=request.id,
+            id=str(uuid.uuid5(NOTIFICATION_IDS, f"{request.id} {claim.fence}")),
             topic_arn=topic_arn,
             subject=None,
             message=message,

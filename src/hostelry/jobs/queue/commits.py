@@ -32,11 +32,14 @@ class QueueCommits:
 
     async def write_once_possible(self, write: Callable[[QueueWrites], Result]) -> Result:
         """As `write`, but tried until the file can be written: for what must not be lost."""
+        is_reported = False
         while True:
             try:
                 return await self.write(write)
             except StoreUnavailable as error:
-                log.debug("a write waits: %s", error)
+                if not is_reported:
+                    log.warning("a write waits: %s", error)
+                is_reported = True
                 await asyncio.sleep(RETRY_S)
 
     async def finish(self) -> None:
