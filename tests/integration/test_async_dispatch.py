@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from tests.integration.test_objectstore import object_store
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.jobs.dispatch.async_work import AsyncWork
 from hostelry.jobs.queue.memory import MemoryQueue
-from hostelry.jobs.queue.protocol import RequestCompleted, RequestExpired, RequestFailed
+from hostelry.jobs.queue.protocol import RequestCompleted, RequestExpired, RequestFailed, Write
 from hostelry.server.home import Home
+from hostelry.store.errors import StoreUnavailable
 
 pytestmark = pytest.mark.integration
 LARGE = os.urandom(1024 * 1024) * 20 + b"end"
@@ -232,6 +233,62 @@ def test_an_owner_whose_claim_was_taken_writes_no_output(rig: AsyncRig) -> None:
     model.stop()
     assert "taken.out" not in rig.outputs()
     assert not queue.completions
+
+
+class FullAtTimes(MemoryQueue):
+    """A queue whose disk `is_full` at times."""
+
+    is_full = False
+
+    def together(self, writes: Sequence[Write]) -> list[Any]:
+        if self.is_full:
+            raise StoreUnavailable("the disk is full")
+        return super().together(writes)
+
+
+def test_requests_that_run_while_the_disk_is_full_end_once_there_is_room(rig: AsyncRig) -> None:
+    queue, model = FullAtTimes(), Model()
+    names = [f"full{number}" for number in range(4)]
+    requests = [
+        *(rig.request(name, "slow=0.3") for name in names[:2]),
+        *(rig.request(name, "status=400", failure_uri="") for name in names[2:]),
+    ]
+
+    async def scenario(work: AsyncWork) -> None:
+        queue.submit(requests)
+        work.submitted(requests[0].scope, "queued")
+        await until_true(lambda: len(model.attempts) == len(names))
+        queue.is_full = True
+        await until_true(lambda: model.in_flight == 0)
+        await asyncio.sleep(0.7)
+        assert "full0.out" not in rig.outputs(), "its claim cannot be renewed now"
+        queue.is_full = False
+        await until_true(lambda: len(queue.completions) == len(names))
+
+    rig.run(scenario, rig.routes(model.address), queue)
+    model.stop()
+    assert [model.attempts[name] for name in names] == [1] * 4
+    outcomes = [type(queue.rows[name].outcome) for name in names]
+    assert outcomes == [RequestCompleted] * 2 + [RequestFailed] * 2
+    assert {"full0.out", "full1.out"} <= rig.outputs()
+
+
+def test_a_process_that_starts_on_a_full_disk_takes_over_once_there_is_room(rig: AsyncRig) -> None:
+    queue, model, request = FullAtTimes(), Model(), rig.request("taken-over")
+    queue.submit([request])
+    assert queue.claim(request.scope, "queued", "before", 1, request.accepted_at, 60)
+    queue.is_full = True
+
+    async def scenario(work: AsyncWork) -> None:
+        work.submitted(request.scope, "queued")
+        await asyncio.sleep(0.3)
+        assert not model.attempts
+        queue.is_full = False
+        await until_true(lambda: len(queue.completions) == 1)
+
+    rig.run(scenario, rig.routes(model.address), queue)
+    model.stop()
+    assert queue.rows["taken-over"].fence == 2
 
 
 def test_the_message_carries_a_small_response_where_asked_for(rig: AsyncRig) -> None:

@@ -4,7 +4,7 @@ Every loop whose result no caller awaits is one of these, or takes its steps wit
 
 step                     run_guarded returns   log
 ended                    True                  nothing
-RetryableError           False                 one line
+RetryableError           False                 one line; nothing where `quiet`
 any other exception      False                 traceback; nothing where `quiet`
 """
 
@@ -25,7 +25,8 @@ async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
     try:
         await step()
     except RetryableError as error:
-        log.info("%s: will be tried again: %s", name, error)
+        if not quiet:
+            log.info("%s: will be tried again: %s", name, error)
         return False
     except Exception:  # the outermost edge of all work that is repeated, see CONTRIBUTING.md
         if not quiet:

@@ -40,7 +40,9 @@ def list_jobs(
     if as_json:
         print_json(found)
         return
-    lines = list_lines(found["jobs"], found["backlog"], found["finished_a_minute"])
+    lines = list_lines(
+        found["jobs"], found["backlog"], found["finished_a_minute"], found.get("trouble")
+    )
     batches = batch_lines(found["batches"], SystemClock().now())
     typer.echo("\n".join([*lines, "", *batches] if batches else lines))
 

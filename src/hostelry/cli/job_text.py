@@ -11,14 +11,26 @@ MAX_REASON_CHARS = 60
 Row = Mapping[str, Any]
 
 
-def list_lines(rows: Sequence[Row], backlog: Sequence[Row], finished: Sequence[Row]) -> list[str]:
+def list_lines(
+    rows: Sequence[Row],
+    backlog: Sequence[Row],
+    finished: Sequence[Row],
+    trouble: str | None = None,
+) -> list[str]:
     """A line for each request, then one for each endpoint with unfinished ones.
 
-    `finished` has the requests of each endpoint that ended in the last minute.
+    `finished` has the requests of each endpoint that ended in the last minute, `trouble` why all
+    wait.
     """
     lines = columns([HEAD, *map(row_cells, rows)]) if rows else [NOTHING]
     rates = {place_of(count): count["number"] for count in finished}
-    return [*lines, *(backlog_line(queue, rates.get(place_of(queue), 0)) for queue in backlog)]
+    lines += [backlog_line(queue, rates.get(place_of(queue), 0)) for queue in backlog]
+    return [*lines, *trouble_lines(trouble)]
+
+
+def trouble_lines(trouble: str | None) -> list[str]:
+    """Why asynchronous requests and transform jobs wait; no line where nothing is wrong."""
+    return [] if trouble is None else [f"Asynchronous requests and transform jobs wait: {trouble}"]
 
 
 HEAD = ["INFERENCE ID", "ENDPOINT", "STATE", "ATTEMPT", "ACCEPTED", "REASON"]
@@ -67,6 +79,8 @@ def show_lines(row: Row) -> list[str]:
         "finished": "-" if row["finished_at"] is None else clock_text(row["finished_at"]),
         "reason": row["reason"] or "-",
     }
+    if row.get("trouble") is not None:
+        facts["waits, as"] = row["trouble"]
     return columns([[name, value] for name, value in facts.items()])
 
 

@@ -53,16 +53,27 @@ def platform_process(home: Home, name: str) -> PlatformProcess:
 
 def control_state(config: UpConfig, credentials: Credentials) -> dict[str, Any] | None:
     """The state that control reports; None while it does not answer."""
+    return _document(f"{config.control_url}/internal/state", credentials)
+
+
+def jobs_trouble(config: UpConfig, credentials: Credentials) -> str | None:
+    """Why the jobs process cannot write its file; None where it can, or does not answer."""
+    found = _document(f"{config.jobs_url}/internal/health", credentials) or {}
+    return found.get("trouble")
+
+
+def _document(url: str, credentials: Credentials) -> dict[str, Any] | None:
+    """The JSON object at `url`; None where there is none."""
     try:
         answer = httpx.get(
-            f"{config.control_url}/internal/state",
+            url,
             headers={"X-Hostelry-Key": credentials.internal_key},
             timeout=TIMEOUT_S,
             trust_env=False,
             verify=False,  # plain HTTP on loopback; reading certificates takes 30 ms of CPU
         )
         answer.raise_for_status()
-        state: dict[str, Any] = decode(answer.content, dict[str, Any])
+        found: dict[str, Any] = decode(answer.content, dict[str, Any])
     except (httpx.HTTPError, msgspec.DecodeError):
         return None
-    return state
+    return found

@@ -9,8 +9,9 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
+from hostelry.cli.job_text import trouble_lines
 from hostelry.cli.reasons_once import reasons_once
-from hostelry.cli.state import PlatformProcess, control_state, platform_processes
+from hostelry.cli.state import PlatformProcess, control_state, jobs_trouble, platform_processes
 from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
 from hostelry.cli.transform_text import running_jobs, transform_lines
 
@@ -47,17 +48,24 @@ def status(
     config, credentials = settled(at)
     processes = platform_processes(at, config)
     state = control_state(config, credentials) if processes_run(processes) else None
+    trouble = jobs_trouble(config, credentials) if processes_run(processes) else None
     if endpoint is not None and state is not None:
         state["endpoints"] = only_endpoint(state.get("endpoints", []), endpoint)
     if as_json:
-        shown = {"home": str(at.root), **addresses(config), "processes": processes, "state": state}
+        shown = {
+            "home": str(at.root),
+            **addresses(config),
+            "processes": processes,
+            "state": state,
+            "jobs_trouble": trouble,
+        }
         print_json(shown)
     else:
         urls = f"gateway {config.gateway_url}  object store {config.s3_url}"
         lines = [f"home {at.root}  {urls}", "", *process_lines(processes)]
         running, alone = processes_run(processes), endpoint is not None
         lines += supervisor_lines(processes)
-        lines += ["", *state_lines(state, running=running, alone=alone)]
+        lines += ["", *state_lines(state, running=running, alone=alone), *trouble_lines(trouble)]
         typer.echo("\n".join(lines).rstrip())
     if state is None or any(it.pid is None for it in processes):
         raise typer.Exit(1)

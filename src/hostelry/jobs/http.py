@@ -8,14 +8,14 @@ GET  /internal/jobs?endpoint=&state=&before=&limit=   rows, the newest first, ev
 GET  /internal/jobs/ID                 one row, by its id or inference id, or one batch; 404
 POST /internal/jobs/ID/retry, /drop    204; 409 with the reason
 POST /internal/jobs/ID/cancel          204: the batch is being cancelled; 409 where it has ended
-GET  /internal/health                  200
+GET  /internal/health                  200, and why the file of jobs cannot be written, if so
 /v1/files, /v1/batches                 as `batches/openai_api.py` says
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -101,7 +101,7 @@ class JobsApi:
             await self.submissions.submit(_submitted(request))
             return HttpResponse(204, {}, b"")
         if (method, path) == ("GET", HEALTH):
-            return _json({"status": "ok"})
+            return _json({"status": "ok", "trouble": self.queue.file.trouble})
         if (method, path) == ("GET", JOBS):
             return _json(await self._listed(_row_filter(request.query)))
         if path.startswith(f"{JOBS}/"):
@@ -129,6 +129,7 @@ class JobsApi:
             "jobs": self.rows.page(wanted),
             "backlog": self.queue.backlog(),
             "finished_a_minute": self.rows.finished_since(since),
+            "trouble": self.queue.file.trouble,
         }
 
     def _one(self, method: str, name: str, act: str) -> HttpResponse:
@@ -137,7 +138,8 @@ class JobsApi:
             what = "request or batch" if method == "GET" else "asynchronous request"
             raise ServiceError("NotFound", f"no {what} has the id or inference id {name:.100}", 404)
         if (method, act) == ("GET", ""):
-            return _json(row)
+            trouble = self.queue.file.trouble if row.finished_at is None else None
+            return _json({**asdict(row), "trouble": trouble})
         if (method, act) == ("POST", "retry"):
             self.rows.retry(row.id, self.clock.now())
             self.submissions.wake(row.account, row.region, row.endpoint_name)

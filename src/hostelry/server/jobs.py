@@ -63,9 +63,6 @@ async def serve(home: Home) -> None:
     queue = DurableQueue(home.jobs)
     commits = QueueCommits(queue)
     rows = RequestRows(queue)
-    num_running = queue.release_all()
-    if num_running:
-        log.info("%d requests that ran in an earlier process are queued again", num_running)
     polls = UpstreamPool()
     routes = PublishedRoutes(
         polls,

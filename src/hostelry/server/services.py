@@ -9,6 +9,7 @@ from hostelry.server import objectstore, watcher
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Home
 from hostelry.server.start import StartPlan
 from hostelry.server.started_by import digest, program_of, service_digest
+from hostelry.server.store_disk import StoreDisk
 from hostelry.server.supervision import PATIENT_LIVENESS
 from hostelry.server.supervisor import Command, ServiceSpec
 
@@ -76,8 +77,13 @@ def jobs_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
 def store_service(start: StartPlan, env: Mapping[str, str], port: int) -> ServiceSpec:
     """The embedded object store; it is stopped by SIGKILL, see `objectstore`."""
     home, credentials, kms_url = start.home, start.credentials, start.config.gateway_url
+    disk = StoreDisk(home.root, home.logs / "objectstore.log")
+
+    async def is_alive(timeout_s: float) -> bool:
+        return not disk.needs_restart() and await objectstore.is_alive(port, timeout_s)
 
     def command() -> Command:
+        disk.restarted()
         started = objectstore.prepare(home, port, credentials, env, kms_url)
         return Command(argv=started.argv, env=started.env)
 
@@ -90,7 +96,7 @@ def store_service(start: StartPlan, env: Mapping[str, str], port: int) -> Servic
         digest=digest(port, keys, kms, program_of(objectstore.weed_binary())),
         after=lambda: objectstore.remove_sockets(home),
         liveness=PATIENT_LIVENESS,
-        is_alive=lambda timeout_s: objectstore.is_alive(port, timeout_s),
+        is_alive=is_alive,
     )
 
 

@@ -51,10 +51,12 @@ class SqliteFile:
     """One SQLite file, readable by its owner only; thread-safe, every commit is synced.
 
     Raises StoreRefused where it cannot be opened, StoreUnavailable where a transaction cannot be
-    done now; in both cases nothing was changed.
+    done now; in both cases nothing was changed. `trouble` is why the last change could not be made,
+    and None once one is made again.
     """
 
     def __init__(self, path: Path | str) -> None:
+        self.trouble: str | None = None
         self._path = Path(path)
         self._writing = threading.Lock()  # SQLite's own waiting sleeps, which keeps writers apart
         with suppress(OSError):  # the following open reports it
@@ -73,8 +75,11 @@ class SqliteFile:
         """A transaction that is durable at the end of the block, and undone where that raises."""
         with self._alone(), self._translated(), self._engine.connect() as plain:
             connection = plain.execution_options(writes=True)
+            before = _num_changes(connection)
             with connection.begin():
                 yield connection
+            if _num_changes(connection) != before:
+                self.trouble = None
 
     def close(self) -> None:
         """Close every connection; the file is not used again."""
@@ -95,7 +100,10 @@ class SqliteFile:
         try:
             yield
         except sa.exc.DBAPIError as error:
-            raise store_error(self._path, error) from error
+            found = store_error(self._path, error)
+            if _code_of(error) in TROUBLES:
+                self.trouble = str(found)
+            raise found from error
 
 
 class SqliteStore:
@@ -266,8 +274,19 @@ def change_of(row: Row[Any]) -> Change:
 
 def store_error(path: Path, error: sa.exc.DBAPIError) -> HostelryError:
     """The error to raise for the database's own: the cause and what to do."""
-    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    code = _code_of(error)
     if code in REFUSALS:
         return StoreRefused(f"the store {path} was refused: {REFUSALS[code]} ({error.orig})")
     what = TROUBLES.get(code, "the database answered with an error")
     return StoreUnavailable(f"the store {path} is unavailable: {what} ({error.orig})")
+
+
+def _code_of(error: sa.exc.DBAPIError) -> int:
+    """SQLite's primary result code."""
+    return int(getattr(error.orig, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _num_changes(connection: Connection) -> int:
+    """The rows that a connection has changed so far."""
+    raw = connection.connection.driver_connection
+    return raw.total_changes if isinstance(raw, sqlite3.Connection) else 0

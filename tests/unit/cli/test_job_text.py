@@ -43,6 +43,12 @@ def test_without_requests_it_reports_that() -> None:
     assert list_lines([], [], []) == [NOTHING]
 
 
+def test_what_all_wait_for_is_shown() -> None:
+    assert list_lines([], [], [], "the disk is full")[-1].endswith("wait: the disk is full")
+    assert "the disk is full" in "\n".join(show_lines({**ROW, "trouble": "the disk is full"}))
+    assert show_lines({**ROW, "trouble": None}) == show_lines(ROW)
+
+
 def test_one_request_is_shown_whole() -> None:
     text = "\n".join(show_lines(ROW))
     assert "17 bytes with the request" in text

@@ -64,10 +64,12 @@ class AsyncDispatcher:
 
     async def run(self) -> None:
         """Hand out requests until cancelled."""
+        failing = False
         while True:
             await self._woken.wait()
             self._woken.clear()
-            if not await run_guarded("handing out requests", self._hand_out):
+            failing = not await run_guarded("handing out requests", self._hand_out, quiet=failing)
+            if failing:
                 await self._deps.clock.sleep(RETRY_S)
                 self._woken.set()
 
@@ -152,7 +154,9 @@ class AsyncDispatcher:
             log.info("request %s, attempt %d: %s", request.id, claim.attempt, failure)
             self._say(claim, chosen, f"is tried again: {failure}")
         at, counts, reason = step.at, step.counts, str(failure)
-        await deps.commits.write(lambda queue: queue.defer(claim, at, reason, now, counts))
+        await deps.commits.write_once_possible(
+            lambda queue: queue.defer(claim, at, reason, now, counts)
+        )
         loop = asyncio.get_running_loop()
         loop.call_later(
             max(0.0, step.at - now), self.submitted, request.scope, request.endpoint_name

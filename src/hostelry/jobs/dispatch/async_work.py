@@ -1,5 +1,7 @@
 """All work on asynchronous requests in one process, wired: its tasks, and how it is drained."""
 
+import asyncio
+import logging
 import os
 import random
 from collections.abc import Coroutine, Mapping
@@ -8,7 +10,7 @@ from typing import Any
 
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import Clock, monotonic_s
-from hostelry.base.recurring import run_guarded, run_periodically
+from hostelry.base.recurring import run_guarded, run_periodically, run_until_done
 from hostelry.domain.scope import Scope
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.load_backlog import LoadBacklog
@@ -30,7 +32,9 @@ from hostelry.jobs.objects.answer_object import AnswerWriter
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.commits import QueueCommits
 
+log = logging.getLogger(__name__)
 WORKER = "jobs"
+TAKE_OVER_S = 1.0
 WATCH_S = 1.0
 IDLE_S = 20.0  # of connections to the object store and to control
 
@@ -64,6 +68,8 @@ class AsyncWork:
         meter: Meter,
         clock: Clock,
     ) -> None:
+        self._commits, self._clock = commits, clock
+        self._has_taken_over = asyncio.Event()
         self._copies, self._platform = UpstreamPool(), UpstreamPool(IDLE_S)
         control = HttpControlLine(self._platform, places.control_url, places.internal_key)
         store = ObjectStore(places.s3_url, places.s3_key, self._platform, clock.now)
@@ -121,9 +127,9 @@ class AsyncWork:
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """What runs until it is cancelled, by name; none ends by itself."""
         return {
-            "handing out requests": self._dispatcher.run(),
+            "handing out requests": self._hand_out(),
             "renewing leases": run_periodically("renewing leases", self._running.renew, RENEW_S),
-            "watching queues": run_periodically("watching queues", self._watch.look, WATCH_S),
+            "watching queues": self._watch_queues(),
             "sending notifications": self._notify(),
             "reporting metrics": run_periodically("metrics", self._reports.send, REPORT_S),
             "writing data logs": run_periodically("data logs", self.data_log.flush, SEND_S),
@@ -140,7 +146,25 @@ class AsyncWork:
         self._copies.close()
         self._platform.close()
 
+    async def _hand_out(self) -> None:
+        """Take over what ran in an earlier process, and only then begin requests."""
+        await run_until_done("taking over requests", self._take_over, TAKE_OVER_S, self._clock)
+        self._has_taken_over.set()
+        await self._dispatcher.run()
+
+    async def _watch_queues(self) -> None:
+        await self._has_taken_over.wait()
+        await run_periodically("watching queues", self._watch.look, WATCH_S)
+
+    async def _take_over(self) -> None:
+        released = await self._commits.write(lambda queue: queue.release_all())
+        if released:
+            log.info("%d requests that ran in an earlier process are queued again", released)
+
     async def _notify(self) -> None:
+        failing = False
         while True:
             await self._outbox.wait()
-            await run_guarded("sending notifications", self._outbox.send_due)
+            failing = not await run_guarded(
+                "sending notifications", self._outbox.send_due, quiet=failing
+            )

@@ -1,6 +1,7 @@
 """Ends of requests: the failure object, the row's end with its notification, the counts."""
 
 import logging
+import uuid
 from collections.abc import Callable
 
 from hostelry.base.clock import Clock
@@ -33,10 +34,11 @@ from hostelry.jobs.rules.messages import (
 from hostelry.jobs.rules.next_step import STORE_PAUSE_S
 
 log = logging.getLogger(__name__)
+NOTIFICATION_IDS = uuid.UUID("6f1c3b0a-3c5e-4a52-9d0f-6f3a5c7e9b21")
 
 
 class RequestEnds:
-    """Ends requests; each call returns once the end is durable.
+    """Ends requests; each call returns once the end is durable: it waits for a full disk, too.
 
     A failed request goes back to its place while the object store is down, until it expires: its
     client looks for the failure object.
@@ -96,7 +98,9 @@ class RequestEnds:
             now = self._clock.now()
             later = now + STORE_PAUSE_S
             reason = str(error)
-            await self._commits.write(lambda queue: queue.defer(claim, later, reason, now, False))
+            await self._commits.write_once_possible(
+                lambda queue: queue.defer(claim, later, reason, now, False)
+            )
             return
         now = self._clock.now()
         message = failure_message(request, response, reason, now)
@@ -126,7 +130,9 @@ class RequestEnds:
     async def _end(
         self, claim: Claim, outcome: Outcome, now: float, letter: tuple[Notification, ...]
     ) -> bool:
-        ended = await self._commits.write(lambda queue: queue.complete(claim, outcome, now, letter))
+        ended = await self._commits.write_once_possible(
+            lambda queue: queue.complete(claim, outcome, now, letter)
+        )
         if not ended:
             log.info("request %s was ended by another owner", claim.request.id)
         elif letter:
@@ -145,13 +151,16 @@ class RequestEnds:
 def _notification(
     claim: Claim, topic_arn: str | None, message: str | None
 ) -> tuple[Notification, ...]:
-    """The notification, its id fixed by the request, so that a repeat is known as one."""
+    """The notification, its id fixed by this end of the request, so that a repeat is known as one.
+
+    A request that is retried by hand ends again, under another fence, and is notified again.
+    """
     if topic_arn is None or message is None:
         return ()
     request = claim.request
     return (
         Notification(
-            id=request.id,
+            id=str(uuid.uuid5(NOTIFICATION_IDS, f"{request.id} {claim.fence}")),
             topic_arn=topic_arn,
             subject=None,
             message=message,

@@ -102,7 +102,7 @@ class Outbox:
 
     def _give_up(self, letter: PendingNotification, reason: str) -> None:
         note = letter.notification
-        log.warning("the notification of request %s is lost: %s", note.id, reason)
+        log.warning("notification %s of %s is lost: %s", note.id, note.endpoint_name, reason)
         endpoint = self._routes.table.endpoint(note.scope, note.endpoint_name)
         if endpoint is not None and endpoint.variants:
             place = (note.scope, note.endpoint_name, endpoint.variants[0].name)

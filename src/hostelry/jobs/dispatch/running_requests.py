@@ -5,12 +5,15 @@ import logging
 from collections.abc import Coroutine, Sequence
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrently import for_each
+from hostelry.base.recurring import run_guarded
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import Claim
 
 log = logging.getLogger(__name__)
 LEASE_S = 30.0
 RENEW_S = 8.0
+MAX_AT_ONCE = 64
 
 
 class RunningRequests:
@@ -67,13 +70,22 @@ class RunningRequests:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        now = self._clock.now()
-        await asyncio.gather(*(self._put_back(claim, now) for claim in left.values()))
+        await for_each(left.values(), self._put_back, MAX_AT_ONCE)
 
     async def _renewed(self, claims: Sequence[Claim]) -> list[Claim]:
         """Those of `claims` that are held still, their leases renewed."""
-        now = self._clock.now()
-        return await self._commits.write(lambda queue: queue.renew(claims, now, LEASE_S))
+        # The time is that of the write: it may have had to wait.
+        return await self._commits.write_once_possible(
+            lambda queue: queue.renew(claims, self._clock.now(), LEASE_S)
+        )
 
-    async def _put_back(self, claim: Claim, now: float) -> None:
-        await self._commits.write(lambda queue: queue.defer(claim, now, "jobs stopped", now, False))
+    async def _put_back(self, claim: Claim) -> None:
+        """Queue a request again; a successor does where it cannot be done now."""
+        now = self._clock.now()
+
+        async def put_back() -> None:
+            await self._commits.write(
+                lambda queue: queue.defer(claim, now, "jobs stopped", now, False)
+            )
+
+        await run_guarded(f"queuing request {claim.request.id} again", put_back)

@@ -1,13 +1,17 @@
 """Group commit: writes to a queue that come while a commit is under way share the next one."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hostelry.base.grouped_calls import GroupedCalls
 from hostelry.jobs.queue.protocol import QueueWrites, RequestQueue, Write
+from hostelry.store.errors import StoreUnavailable
 
+log = logging.getLogger(__name__)
 MAX_IN_COMMIT = 512
+RETRY_S = 0.5
 Result = TypeVar("Result")
 
 
@@ -25,6 +29,18 @@ class QueueCommits:
         """
         result: Result = await self._calls.call(write)
         return result
+
+    async def write_once_possible(self, write: Callable[[QueueWrites], Result]) -> Result:
+        """As `write`, but tried until the file can be written: for what must not be lost."""
+        is_reported = False
+        while True:
+            try:
+                return await self.write(write)
+            except StoreUnavailable as error:
+                if not is_reported:
+                    log.warning("a write waits: %s", error)
+                is_reported = True
+                await asyncio.sleep(RETRY_S)
 
     async def finish(self) -> None:
         """Return once no write is under way."""

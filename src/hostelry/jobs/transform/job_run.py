@@ -14,6 +14,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
@@ -56,7 +57,7 @@ REPORT_S = 1.0
 AGAIN_S = 1.0
 MAX_BREAKS = 3
 MAX_REASON_CHARS = 1024
-Step = Callable[[], Awaitable[None]]
+Found = TypeVar("Found")
 DEFECT = "An internal error; the log of the jobs process has its cause."
 
 
@@ -103,14 +104,14 @@ class JobRun:
         """Do the work; how the job ended."""
         try:
             await self._until_up(lambda: list_objects(self._job, self._deps.store, self._deps.rows))
-            self._totals = await asyncio.to_thread(self._deps.rows.totals, self._key)
+            self._totals = await self._until_up(self._read_totals)
             await self._share_out()
             await self._until_up(
                 lambda: write_manifests(self._job, self._deps.store, self._deps.rows)
             )
         except (ObjectError, RecordError) as error:
             return self._end(f"ClientError: {error}")
-        totals = self._totals = await asyncio.to_thread(self._deps.rows.totals, self._key)
+        totals = self._totals = await self._until_up(self._read_totals)
         if not totals.failed:
             return self._end(None)
         return self._end(
@@ -118,7 +119,10 @@ class JobRun:
             f" {totals.first_failed}"
         )
 
-    async def _until_up(self, step: Step) -> None:
+    async def _read_totals(self) -> ObjectTotals:
+        return await asyncio.to_thread(self._deps.rows.totals, self._key)
+
+    async def _until_up(self, step: Callable[[], Awaitable[Found]]) -> Found:
         """Do `step`, again while the object store is down, or the file cannot be written."""
         while True:
             try:
@@ -168,7 +172,9 @@ class JobRun:
         """Have objects at hand, as long as there are any."""
         if self._waiting or self._is_read:
             return
-        found = await asyncio.to_thread(self._deps.rows.waiting, self._key, self._last_read)
+        found = await self._until_up(
+            lambda: asyncio.to_thread(self._deps.rows.waiting, self._key, self._last_read)
+        )
         self._is_read = len(found) < AT_ONCE
         if found:
             self._last_read = found[-1].number

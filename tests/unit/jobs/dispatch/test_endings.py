@@ -13,6 +13,7 @@ from hostelry.jobs.dispatch.measurements import AsyncMeasurements
 from hostelry.jobs.objects.errors import ObjectDeniedError, ObjectError, ObjectStoreDownError
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
+from hostelry.jobs.rules.messages import Response
 from hostelry.jobs.rules.next_step import STORE_PAUSE_S
 
 
@@ -58,3 +59,27 @@ def test_a_failed_request_ends_with_its_failure_object_where_that_can_be_had(
         later = clock.now() + STORE_PAUSE_S
         (again,) = queue.claim(SCOPE, "e", "me", 1, later, 30)
         assert (again.attempt, again.fence) == (1, 2)
+
+
+def test_each_end_of_a_request_has_a_notification_of_its_own_id() -> None:
+    queue, clock, store = MemoryQueue(), ManualClock(), BrokenStore(None)
+    (claim,) = claimed(queue, clock, 1)
+    claim = replace(claim, request=replace(claim.request, success_topic_arn="arn"))
+    any_store: Any = store
+    ends = RequestEnds(QueueCommits(queue), any_store, AsyncMeasurements(), clock, lambda: None)
+    response = Response(location="s3://o/k", content_type=None, body=b"")
+
+    async def ids_of_ends() -> list[str]:
+        found = []
+        held = claim
+        for _ in range(2):  # the second as after a retry by hand
+            await ends.completed(held, "v", response)
+            found += [it.notification.id for it in queue.pending(clock.now(), 9)]
+            queue.letters.clear()
+            queue.rows["0"].outcome = None
+            (again,) = queue.claim(SCOPE, "e", "me", 1, clock.now(), 30)
+            held = replace(again, request=claim.request)
+        return found
+
+    first, second = asyncio.run(ids_of_ends())
+    assert first != second
