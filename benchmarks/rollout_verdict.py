@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import print_table, write_result
-from hostelry.comparison.verdict import Allowance, Evidence, Outcome, compared
+from hostelry.comparison.verdict import Allowance, VersionEvidence, VersionOutcome, compared
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
@@ -90,8 +90,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def row(truth: Truth, rate: int, runs: int) -> dict[str, Any]:
     """The results of `runs` rollouts."""
     ends = [play(truth, rate, np.random.default_rng((SEED, rate, run))) for run in range(runs)]
-    wrong = Outcome.NO_WORSE if truth.is_worse else Outcome.WORSE
-    right = Outcome.WORSE if truth.is_worse else Outcome.NO_WORSE
+    wrong = VersionOutcome.NO_WORSE if truth.is_worse else VersionOutcome.WORSE
+    right = VersionOutcome.WORSE if truth.is_worse else VersionOutcome.NO_WORSE
     times = sorted(at for outcome, at, _ in ends if outcome is right)
     alarms = sorted(at for _, _, at in ends if at is not None)
     return {
@@ -106,16 +106,18 @@ def row(truth: Truth, rate: int, runs: int) -> dict[str, Any]:
     }
 
 
-def play(truth: Truth, rate: int, random: np.random.Generator) -> tuple[Outcome, int, int | None]:
+def play(
+    truth: Truth, rate: int, random: np.random.Generator
+) -> tuple[VersionOutcome, int, int | None]:
     """The verdict, the second of it, and the second at which the alarm goes off."""
-    old = new = Evidence()
-    verdict, decided_s, alarm = Outcome.UNDECIDED, LATEST_S, MinuteAlarm()
+    old = new = VersionEvidence()
+    verdict, decided_s, alarm = VersionOutcome.UNDECIDED, LATEST_S, MinuteAlarm()
     for second, (of_old, of_new) in enumerate(seconds(truth, rate, random), 1):
-        if verdict is Outcome.UNDECIDED:
+        if verdict is VersionOutcome.UNDECIDED:
             old, new = old.plus(of_old), new.plus(of_new)
             verdict, decided_s = compared(old, new, Allowance()).outcome, second
         alarm.see(second, of_old, of_new)
-        if verdict is not Outcome.UNDECIDED and (alarm.at_s or second >= BAKE_S):
+        if verdict is not VersionOutcome.UNDECIDED and (alarm.at_s or second >= BAKE_S):
             break
     return verdict, decided_s, alarm.at_s
 
@@ -125,7 +127,7 @@ class MinuteAlarm:
 
     def __init__(self) -> None:
         self.at_s: int | None = None
-        self._old = self._new = Evidence()
+        self._old = self._new = VersionEvidence()
 
     def see(self, second: int, of_old: SecondLoad, of_new: SecondLoad) -> None:
         """A second's requests of both."""
@@ -138,7 +140,7 @@ class MinuteAlarm:
         fails = new.errors > ALARM_ERRORS * max(new.finished, 1)
         slow = p95(new.latency_us) > ALARM_LATENCY * p95(old.latency_us)
         self.at_s = second if fails or slow else None
-        self._old = self._new = Evidence()
+        self._old = self._new = VersionEvidence()
 
 
 def p95(seen: Distribution) -> float:

@@ -23,7 +23,7 @@ QUANTILES = (0.5, 0.95)
 MEASURES = ("errors", *(f"latency p{q * 100:g}" for q in QUANTILES))
 
 
-class Outcome(Enum):
+class VersionOutcome(Enum):
     """What can be said of the new version."""
 
     WORSE = "worse"
@@ -32,7 +32,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class VersionEvidence:
     """Requests of one version: how many ended, how many in a model's error, how long answers took.
 
     Latencies are in microseconds, of whole answers, from the choice of the copy.
@@ -42,9 +42,9 @@ class Evidence:
     errors: int = 0
     latency_us: Distribution = EMPTY
 
-    def plus(self, load: SecondLoad) -> "Evidence":
+    def plus(self, load: SecondLoad) -> "VersionEvidence":
         """This, and a second more."""
-        return Evidence(
+        return VersionEvidence(
             finished=self.finished + load.finished,
             errors=self.errors + min(load.finished, load.errors_5xx + load.broken_streams),
             latency_us=joined(self.latency_us, load.model_latency_us),
@@ -69,38 +69,42 @@ class Finding:
     new_seen: float
     old: Bounds
     new: Bounds
-    outcome: Outcome
+    outcome: VersionOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class VersionVerdict:
     """The outcome, and each measure's."""
 
-    outcome: Outcome
+    outcome: VersionOutcome
     findings: tuple[Finding, ...]
 
 
-def compared(old: Evidence, new: Evidence, allowance: Allowance) -> Verdict:
+def compared(old: VersionEvidence, new: VersionEvidence, allowance: Allowance) -> VersionVerdict:
     """The verdict on the new version."""
     alpha = allowance.alpha / (2 * len(MEASURES))
     findings = [_errors(old, new, allowance.errors, alpha)]
     findings += [_latency(old, new, it, allowance.latency, alpha) for it in QUANTILES]
     outcomes = {it.outcome for it in findings}
-    if Outcome.WORSE in outcomes:
-        outcome = Outcome.WORSE
+    if VersionOutcome.WORSE in outcomes:
+        outcome = VersionOutcome.WORSE
     else:
-        outcome = Outcome.NO_WORSE if outcomes == {Outcome.NO_WORSE} else Outcome.UNDECIDED
-    return Verdict(outcome=outcome, findings=tuple(findings))
+        outcome = (
+            VersionOutcome.NO_WORSE
+            if outcomes == {VersionOutcome.NO_WORSE}
+            else VersionOutcome.UNDECIDED
+        )
+    return VersionVerdict(outcome=outcome, findings=tuple(findings))
 
 
-def _errors(old: Evidence, new: Evidence, allowed: float, alpha: float) -> Finding:
+def _errors(old: VersionEvidence, new: VersionEvidence, allowed: float, alpha: float) -> Finding:
     bounds = [proportion_bounds(it.errors, it.finished, alpha) for it in (old, new)]
     seen = [it.errors / it.finished if it.finished else 0.0 for it in (old, new)]
     return _finding(MEASURES[0], seen, bounds, Bounds(low=allowed, high=allowed))
 
 
 def _latency(
-    old: Evidence, new: Evidence, quantile: float, allowed: float, alpha: float
+    old: VersionEvidence, new: VersionEvidence, quantile: float, allowed: float, alpha: float
 ) -> Finding:
     bounds = [quantile_bounds(it.latency_us, quantile, alpha) for it in (old, new)]
     seen = [quantile_of(it.latency_us, quantile) for it in (old, new)]
@@ -112,11 +116,11 @@ def _finding(measure: str, seen: list[float], bounds: list[Bounds], margins: Bou
     """The measure; the old version's bounds, each with its margin added, are what is allowed."""
     old, new = bounds
     if new.low > old.high + margins.high:
-        outcome = Outcome.WORSE
+        outcome = VersionOutcome.WORSE
     elif new.high <= old.low + margins.low and math.isfinite(new.high):
-        outcome = Outcome.NO_WORSE
+        outcome = VersionOutcome.NO_WORSE
     else:
-        outcome = Outcome.UNDECIDED
+        outcome = VersionOutcome.UNDECIDED
     return Finding(
         measure=measure, old_seen=seen[0], new_seen=seen[1], old=old, new=new, outcome=outcome
     )

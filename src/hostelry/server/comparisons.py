@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from hostelry.base.clock import Clock
 from hostelry.comparison.confidence import Bounds
-from hostelry.comparison.verdict import Allowance, Evidence, Finding, compared
+from hostelry.comparison.verdict import Allowance, Finding, VersionEvidence, compared
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.metrics.sagemaker.load_aggregator import DETAILS_S, LoadAggregator
@@ -25,7 +25,7 @@ from hostelry.store.records import State
 
 FORGET_S = 600.0
 MAX_PAIRS = 100
-NONE = Evidence()
+NONE = VersionEvidence()
 Pair = tuple[LoadKey, LoadKey]
 
 
@@ -36,8 +36,8 @@ class _Counted:
     since: int
     seeded: int
     asked_at: float
-    old: Evidence = NONE
-    new: Evidence = NONE
+    old: VersionEvidence = NONE
+    new: VersionEvidence = NONE
 
 
 class Comparisons:

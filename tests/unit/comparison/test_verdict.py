@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hostelry.comparison.verdict import Allowance, Evidence, Outcome, compared
+from hostelry.comparison.verdict import Allowance, VersionEvidence, VersionOutcome, compared
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
@@ -20,35 +20,42 @@ def latencies(values: Sequence[float]) -> Distribution:
     return Distribution(values=tuple(ordered), counts=tuple(counts[it] for it in ordered))
 
 
-def evidence(finished: int, errors: int = 0, slower: float = 1.0) -> Evidence:
+def evidence(finished: int, errors: int = 0, slower: float = 1.0) -> VersionEvidence:
     """Answers of 10 to 19 ms, times `slower`."""
     values = [round((10_000 + 100 * (it % 100)) * slower) for it in range(finished)]
-    return Evidence(finished=finished, errors=errors, latency_us=latencies(values))
+    return VersionEvidence(finished=finished, errors=errors, latency_us=latencies(values))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "outcome"),
     [
-        pytest.param(Evidence(), Evidence(), Outcome.UNDECIDED, id="nothing yet"),
-        pytest.param(evidence(10_000), evidence(50), Outcome.UNDECIDED, id="few requests"),
-        pytest.param(evidence(10_000), evidence(10_000), Outcome.NO_WORSE, id="the same"),
-        pytest.param(evidence(10_000), evidence(20, 10), Outcome.WORSE, id="errors in 20"),
-        pytest.param(evidence(10_000, 500), evidence(10_000, 500), Outcome.UNDECIDED, id="both"),
         pytest.param(
-            evidence(40_000, 400), evidence(40_000, 400), Outcome.NO_WORSE, id="both, for long"
+            VersionEvidence(), VersionEvidence(), VersionOutcome.UNDECIDED, id="nothing yet"
         ),
-        pytest.param(evidence(10_000), evidence(300, 0, 1.6), Outcome.WORSE, id="slower"),
+        pytest.param(evidence(10_000), evidence(50), VersionOutcome.UNDECIDED, id="few requests"),
+        pytest.param(evidence(10_000), evidence(10_000), VersionOutcome.NO_WORSE, id="the same"),
+        pytest.param(evidence(10_000), evidence(20, 10), VersionOutcome.WORSE, id="errors in 20"),
+        pytest.param(
+            evidence(10_000, 500), evidence(10_000, 500), VersionOutcome.UNDECIDED, id="both"
+        ),
+        pytest.param(
+            evidence(40_000, 400),
+            evidence(40_000, 400),
+            VersionOutcome.NO_WORSE,
+            id="both, for long",
+        ),
+        pytest.param(evidence(10_000), evidence(300, 0, 1.6), VersionOutcome.WORSE, id="slower"),
         pytest.param(
             evidence(10_000, 400),
             evidence(10_000, 0, 0.5),
-            Outcome.NO_WORSE,
+            VersionOutcome.NO_WORSE,
             id="better",
         ),
-        pytest.param(evidence(0), evidence(500, 500), Outcome.UNDECIDED, id="no old one"),
+        pytest.param(evidence(0), evidence(500, 500), VersionOutcome.UNDECIDED, id="no old one"),
     ],
 )
 def test_the_outcome_follows_from_the_bounds(
-    old: Evidence, new: Evidence, outcome: Outcome
+    old: VersionEvidence, new: VersionEvidence, outcome: VersionOutcome
 ) -> None:
     assert compared(old, new, Allowance()).outcome is outcome
 
@@ -62,27 +69,27 @@ def test_seconds_add_up() -> None:
         broken_streams=1,
         model_latency_us=latencies([5.0, 7.0]),
     )
-    found = Evidence().plus(load).plus(load)
+    found = VersionEvidence().plus(load).plus(load)
     assert (found.finished, found.errors) == (6, 4)
     assert found.latency_us.counts == (2, 2)
 
 
 def test_a_version_that_is_no_worse_is_seldom_called_worse_at_any_look() -> None:
-    random, allowance, called = Random(3), Allowance(alpha=0.1), Counter[Outcome]()
+    random, allowance, called = Random(3), Allowance(alpha=0.1), Counter[VersionOutcome]()
     for _ in range(60):
-        old = new = Evidence()
-        outcome = Outcome.UNDECIDED
+        old = new = VersionEvidence()
+        outcome = VersionOutcome.UNDECIDED
         for _ in range(40):
             old, new = (drawn(it, random, 0.001) for it in (old, new))
             outcome = compared(old, new, allowance).outcome
-            if outcome is not Outcome.UNDECIDED:
+            if outcome is not VersionOutcome.UNDECIDED:
                 break
         called[outcome] += 1
-    assert called[Outcome.WORSE] <= 6
-    assert called[Outcome.NO_WORSE] > 0
+    assert called[VersionOutcome.WORSE] <= 6
+    assert called[VersionOutcome.NO_WORSE] > 0
 
 
-def drawn(so_far: Evidence, random: Random, errors: float) -> Evidence:
+def drawn(so_far: VersionEvidence, random: Random, errors: float) -> VersionEvidence:
     values = [float(round(random.lognormvariate(9, 0.3), -2)) for _ in range(100)]
     load = SecondLoad(
         key=KEY,
