@@ -2,10 +2,11 @@
 
 Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (at the start),
 ``never`` (never healthy), ``refuse`` (invocations answer 400), ``once`` (exits at every start but
-the first), ``fork`` (leaves a child that ignores SIGTERM). ECHO_ADAPTER names an adapter that it
-has from its start. ``GET /eat?mb=N`` holds N MB from then on, ``GET /feed?mb=N`` has a child do so.
-``GET /drip?s=N`` and an invocation of ``drip N`` stream for N seconds, one of ``sleep N`` is
-answered after N; SIGTERM ends all at once.
+the first), ``fork`` (leaves a child that ignores SIGTERM), ``fail`` (an invocation of ``version``
+answers 500, else with ECHO_VERSION). ECHO_ADAPTER names an adapter that it has from its start.
+``GET /eat?mb=N`` holds N MB from then on, ``GET /feed?mb=N`` has a child do so. ``GET /drip?s=N``
+and an invocation of ``drip N`` stream for N seconds, one of ``sleep N`` is answered after N;
+SIGTERM ends all at once.
 """
 
 import json
@@ -94,6 +95,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(400, b"this model wants something else")
         elif adapter is not None and adapter not in ADAPTERS:
             self.answer(424, f"adapter {adapter} is not registered".encode())
+        elif body == b"version":
+            version = os.environ.get("ECHO_VERSION", "").encode()
+            self.answer(500 if MODE == "fail" else 200, version)
         elif body.startswith(b"drip "):
             self.drip(float(body.removeprefix(b"drip ")))
         else:

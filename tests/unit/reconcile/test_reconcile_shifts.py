@@ -1,9 +1,19 @@
 """Updates whose traffic moves in steps: shares, waits, alarms, failures, and a killed control."""
 
+import random
 from dataclasses import replace
 
 import pytest
 from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
+from tests.unit.reconcile.test_reconcile_faults import (
+    crash_copy,
+    kill_agent,
+    lose_instance,
+    lose_reach,
+    restart_control,
+    restart_copy,
+    turn_slow,
+)
 from tests.unit.reconcile.test_reconcile_guards import set_alarm
 
 from hostelry.domain.alarm import AlarmState
@@ -301,3 +311,52 @@ def test_variants_of_one_side_have_what_their_fleet_has(town: Town) -> None:
     set_alarm(town, ALARM)
     town.turn(2)
     assert [route(town, it).weight for it in "AB"] == [1.0, 1.0]
+
+
+def flip_alarm(town: Town, dice: random.Random) -> None:
+    set_alarm(town, ALARM if dice.random() < 0.1 else OK)
+
+
+def set_clock_back(town: Town, dice: random.Random) -> None:
+    town.clock.advance(-dice.choice([1.0, 300.0]))
+
+
+MISFORTUNES = (
+    flip_alarm,
+    set_clock_back,
+    kill_agent,
+    lose_instance,
+    crash_copy,
+    restart_copy,
+    restart_control,
+    turn_slow,
+    lose_reach,
+)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_misfortune_ends_on_one_configuration(town: Town, seed: int) -> None:
+    dice = random.Random(seed)
+    serving(town)
+    update(town, replace(GUARD, traffic=dice.choice([LINEAR, CANARY])))
+    for _ in range(40):
+        if dice.random() < 0.4:
+            dice.choice(MISFORTUNES)(town, dice)
+        routable = sum(it.status.phase is CopyPhase.READY for it in town.copy_records(None))  # type: ignore[arg-type] # a model's
+        town.turn(dice.randint(1, 3), seconds=dice.choice([0.1, 5.0, 40.0]))
+        found = town.endpoint_route()
+        assert found is not None
+        if routable == 8:
+            assert route(town).copies, "with every copy ready there is one to send to"
+    set_alarm(town, OK)
+    town.switches.slow = False
+    town.switches.hung_instances.clear()
+    for _ in range(200):
+        town.fleet.tick()
+        town.turn(seconds=5.0)
+    end = town.endpoint
+    assert end is not None
+    assert (end.status, end.pending, end.shift, end.bake) == (IN_SERVICE, None, None, None)
+    assert (end.failure_reason is None) == (config(town) == "config-2")
+    assert len(town.fleet.machines) == len(route(town).copies) == 4
+    assert share(town) == float(config(town) == "config-2")
