@@ -327,4 +327,4 @@ def test_a_new_copy_that_is_killed_takes_the_traffic_back(platform: Platform) ->
         assert len(failed) <= NUM_THREADS, failed
         assert set(traffic.seen(SystemClock().now() - 1.0)) == {"v1"}
     assert described["EndpointConfigName"] == "killed-v1"
-    assert "does not serve on all new instances any more" in described["FailureReason"]
+    assert "no longer serves on all new instances: " in described["FailureReason"]

@@ -5,9 +5,14 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
+from tests.unit.reconcile.shift_events import canary_endpoint
 from tests.unit.reconcile.test_reconcile_faults import (
+    FaultyStore,
+    Killed,
     crash_copy,
+    create_model_endpoint,
     kill_agent,
+    live,
     lose_instance,
     lose_reach,
     restart_control,
@@ -16,8 +21,9 @@ from tests.unit.reconcile.test_reconcile_faults import (
 )
 from tests.unit.reconcile.test_reconcile_guards import set_alarm
 
+from hostelry.base.errors import Conflict
 from hostelry.domain.alarm import AlarmState
-from hostelry.domain.copy import CopyPhase
+from hostelry.domain.copy import CopyPhase, LastEnd
 from hostelry.domain.endpoint import Deployment, EndpointStatus, UpdateGuard
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.load import LoadKey
@@ -178,7 +184,55 @@ def test_a_new_copy_that_dies_takes_the_traffic_back(town: Town, step: int, how:
     town.turn(10, seconds=0.5)
     town.switches.slow = False
     assert is_back(town)
-    assert reason(town).startswith("Variant AllTraffic does not serve on all new instances")
+    assert reason(town).startswith("Variant AllTraffic no longer serves on all new instances")
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "goes_back"),
+    [pytest.param(1.0, True, id="in this step"), pytest.param(WAIT_S, False, id="long before")],
+)
+def test_a_new_copy_that_died_and_serves_again_takes_the_traffic_back(
+    town: Town, ago_s: float, goes_back: bool
+) -> None:
+    to_step(town, 2)
+    town.clock.advance(10.0)
+    new = next(it for it in town.instance_records() if it.generation == 2)
+    (copy,) = [it for it in town.copy_records(None) if it.instance_id == new.id]  # type: ignore[arg-type] # a model's
+    copies = town.fleet.machines[new.id].copies
+    end = LastEnd(at=town.clock.now() - ago_s, cause="killed by signal 9")
+    copies[copy.spec.id] = replace(copies[copy.spec.id], last_end=end)
+    town.fleet.set_phase(copy.spec.id, CopyPhase.READY)
+    town.turn(2)
+    assert (town.status() is IN_SERVICE) is goes_back
+    assert ("killed by signal 9; the update was rolled back" in reason(town)) is goes_back
+
+
+@pytest.mark.parametrize("fault", [Conflict("moved"), Killed()], ids=["a conflict", "a kill"])
+def test_a_fault_at_each_write_of_steps_that_are_taken_back(fault: Exception) -> None:
+    def given_up(town: Town) -> None:
+        canary_endpoint(town)
+        found = town.endpoint
+        assert found is not None
+        assert found.pending is not None
+        assert found.pending.guard is not None
+        guard = replace(found.pending.guard, max_execution_s=4.0)
+        pending = replace(found.pending, started_at=town.clock.now(), guard=guard)
+        town.change_endpoint(pending=pending)
+
+    def led(fails_at: int | None) -> tuple[object, int, str]:
+        store = FaultyStore(fault)
+        store.fails_at = fails_at
+        town = Town(store=store)
+        try:
+            end = live(town, [create_model_endpoint, given_up], store)
+            return end, store.num_writes, config(town)
+        finally:
+            town.close()
+
+    expected, num_writes, name = led(None)
+    assert name == "config-1"
+    for number in range(1, num_writes + 1):
+        assert led(number)[0] == expected
 
 
 def test_an_old_copy_that_dies_stops_nothing(town: Town) -> None:
