@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,11 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 class Endpoint:
     """An endpoint of the echo server, whose configurations are versions of it."""
 
-    def __init__(self, platform: Platform, name: str, instances: int) -> None:
+    def __init__(
+        self, platform: Platform, name: str, instances: int, **of_config: dict[str, Any]
+    ) -> None:
         self.platform, self.name, self.instances = platform, name, instances
+        self._of_config = of_config
         self.client = platform.boto3("sagemaker")
         self.cloudwatch = platform.boto3("cloudwatch")
         self.configure("v1")
@@ -63,6 +67,7 @@ class Endpoint:
             EndpointConfigName=config,
             ProductionVariants=[variant],
             MetricsConfig={"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": 10},
+            **self._of_config,
         )
 
     def watch_errors_of(self, version: str) -> str:
@@ -121,6 +126,10 @@ class Endpoint:
         until(
             lambda: self.variant_status().get("StatusMessage", "").startswith(text), text, within_s
         )
+
+    def step_began(self) -> float:
+        """When the present step began."""
+        return float(self.variant_status()["StartTime"].timestamp())
 
     def in_service(self) -> dict[str, Any]:
         """What boto3's own waiter waits for."""
@@ -209,17 +218,21 @@ def test_a_linear_update_moves_the_traffic_in_steps_though_control_is_killed(
     endpoint.configure("v2")
     alarm = endpoint.watch_errors_of("v2")
     with Traffic(endpoint) as traffic:
-        endpoint.update("v2", linear(1, 7), alarm, bake_s=3)
-        for step in (1, 2):
-            endpoint.at_step(step, 3)
-            answers = measured(traffic, 4.0)
-            report(print, f"step {step} of 3", answers)
-            assert share(answers) == pytest.approx(step / 3, abs=0.03)
-            if step == 1:
-                platform.back("control", platform.kill("control"))
-                answers = traffic.seen(SystemClock().now() - 2.0)
-                assert share(answers) == pytest.approx(1 / 3, abs=0.05), "as before the kill"
+        endpoint.update("v2", linear(1, 8), alarm, bake_s=3)
+        endpoint.at_step(1, 3)
+        answers = measured(traffic, 4.0)
+        report(print, "step 1 of 3", answers)
+        assert share(answers) == pytest.approx(1 / 3, abs=0.03)
+        since = SystemClock().now()
+        platform.back("control", platform.kill("control"))
+        endpoint.at_step(2, 3)
+        after_the_kill = traffic.seen(since, endpoint.step_began() - 1.0)
+        report(print, "step 1, control killed", after_the_kill)
+        assert share(after_the_kill) == pytest.approx(1 / 3, abs=0.05)
         status = platform.cli("status").stdout
+        answers = measured(traffic, 3.0)
+        report(print, "step 2 of 3", answers)
+        assert share(answers) == pytest.approx(2 / 3, abs=0.03)
         assert "steps-v1 -> steps-v2" in status
         assert "update: step 2 of 3: 67 % of traffic; baking " in status
         assert f"alarms watched: {alarm}" in status
@@ -274,9 +287,9 @@ def test_a_good_canary_gets_its_share_and_then_all(platform: Platform) -> None:
     endpoint.configure("v2")
     alarm = endpoint.watch_errors_of("v2")
     with Traffic(endpoint) as traffic:
-        endpoint.update("v2", canary(10, 12), alarm, bake_s=2)
+        endpoint.update("v2", canary(10, 10), alarm, bake_s=2)
         endpoint.at_step(1, 2)
-        answers = measured(traffic, 9.0)
+        answers = measured(traffic, 7.0)
         report(print, "canary of 10 %", answers)
         assert share(answers) == pytest.approx(0.1, abs=0.015)
         endpoint.at_step(2, 2)
@@ -328,3 +341,41 @@ def test_a_new_copy_that_is_killed_takes_the_traffic_back(platform: Platform) ->
         assert set(traffic.seen(SystemClock().now() - 1.0)) == {"v1"}
     assert described["EndpointConfigName"] == "killed-v1"
     assert "no longer serves on all new instances: " in described["FailureReason"]
+
+
+def test_requests_of_a_queue_are_split_too(platform: Platform) -> None:
+    s3 = platform.boto3("s3", max_pool_connections=NUM_THREADS)
+    s3.create_bucket(Bucket="queue")
+    s3.put_object(Bucket="queue", Key="in", Body=b"version")
+    queued = {
+        "ClientConfig": {"MaxConcurrentInvocationsPerInstance": 2},
+        "OutputConfig": {"S3OutputPath": "s3://queue/out"},
+    }
+    endpoint = Endpoint(platform, "queued", 1, AsyncInferenceConfig=queued)
+    endpoint.configure("v2")
+    alarm = endpoint.watch_errors_of("v2")
+    endpoint.update("v2", canary(25, 300), alarm)
+    endpoint.at_step(1, 2)
+    time.sleep(ROUTED_S)
+    runtime = platform.boto3("sagemaker-runtime", max_pool_connections=NUM_THREADS)
+
+    def submit(_: int) -> str:
+        answer = runtime.invoke_endpoint_async(
+            EndpointName="queued", InputLocation="s3://queue/in", ContentType="text/plain"
+        )
+        return str(answer["OutputLocation"]).removeprefix("s3://queue/")
+
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        keys = list(pool.map(submit, range(100)))
+
+        def num_outputs() -> bool:
+            found = s3.list_objects_v2(Bucket="queue", Prefix="out").get("Contents", [])
+            return len(found) == len(keys)
+
+        until(num_outputs, "every request has its output", 40)
+        bodies = pool.map(lambda it: s3.get_object(Bucket="queue", Key=it)["Body"].read(), keys)
+        answers = Counter(it.decode() for it in bodies)
+    report(print, "a queue's canary of 25 %", answers)
+    assert share(answers) == pytest.approx(0.25, abs=0.03)
+    assert answers.total() == answers["v1"] + answers["v2"]
+    endpoint.client.delete_endpoint(EndpointName="queued")
