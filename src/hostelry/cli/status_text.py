@@ -42,11 +42,14 @@ def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[
     bake = endpoint.get("bake")
     if bake is not None:
         config = f"{bake['config_before']} -> {config} (on trial)"
+    shift = endpoint.get("shift") or {}
     age = duration(now - endpoint["created_at"]) if "created_at" in endpoint else "-"
     head = f"endpoint {endpoint['name']}  {endpoint['status']}  config {config}  age {age}"
     return [
         head,
         *reason_lines(endpoint.get("failure_reason"), "  "),
+        *reason_lines(endpoint.get("progress"), "  update: "),
+        *reason_lines(shift.get("failure"), "  going back: "),
         *reason_lines(None if bake is None else bake["going_back"], "  going back: "),
         *environment_lines(endpoint, now),
         *all_component_lines(endpoint.get("components", ()), most_alike),

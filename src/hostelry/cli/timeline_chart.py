@@ -42,6 +42,8 @@ def chart(timeline: Mapping[str, Any], since: float, now: float, width: int) -> 
     rows += mark_rows(timeline["acts"], edges)
     rows.append(ChartLine(axis(since, now, columns), "dim"))
     rows += act_rows(timeline["acts"])
+    if timeline.get("update"):
+        rows.append(ChartLine(f"update of {timeline['endpoint']}: {timeline['update']}"))
     return rows
 
 

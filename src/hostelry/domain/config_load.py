@@ -1,6 +1,7 @@
 """Requests of a variant on the copies of one configuration, while an endpoint is updated."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -41,6 +42,23 @@ def configs_of_both(one: LoadByConfig, other: LoadByConfig) -> LoadByConfig:
     for config, load in other.items():
         found[config] = _added(found[config], load) if config in found else load
     return found
+
+
+def rest_of(whole: object, parts: LoadByConfig) -> ConfigLoad:
+    """The part of `whole`, a SecondLoad, that is in none of `parts`: such as began before them."""
+    rest: dict[str, Any] = {}
+    for name in NAMES:
+        here, there = getattr(whole, name), [getattr(it, name) for it in parts.values()]
+        rest[name] = max(0, here - sum(there)) if name in COUNTS else _without(here, there)
+    return ConfigLoad(**rest)
+
+
+def _without(whole: Distribution, parts: Iterable[Distribution]) -> Distribution:
+    left = Counter(dict(zip(whole.values, whole.counts, strict=True)))
+    for part in parts:
+        left.subtract(dict(zip(part.values, part.counts, strict=True)))
+    left = +left
+    return Distribution(values=tuple(left), counts=tuple(left.values()))
 
 
 def _added(one: ConfigLoad, other: ConfigLoad) -> ConfigLoad:

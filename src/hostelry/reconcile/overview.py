@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from hostelry.domain.component import ComponentSpec, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, Instance, LastEnd
-from hostelry.domain.endpoint import Bake, EndpointVariant
+from hostelry.domain.endpoint import Bake, Endpoint, EndpointVariant
 from hostelry.domain.shape import Requirements
+from hostelry.domain.update_progress import update_progress
 from hostelry.placement.explain import HostUse, uses
 from hostelry.reconcile.plan.endpoint_state import (
     NOTHING_KNOWN,
@@ -19,18 +22,27 @@ from hostelry.reconcile.plan.placement_request import held_on, hosts_of
 
 
 def overview(
-    states: Iterable[EndpointState], facts: Mapping[str, InstanceFacts]
+    states: Iterable[EndpointState],
+    facts: Mapping[str, InstanceFacts],
+    now: float = 0.0,
+    pace: float = 1.0,
 ) -> list[dict[str, Any]]:
     """One object per endpoint, with its components, instances and copies.
 
     What is not recorded (problems, memory in use) comes from `facts`, all else from the records.
+    An update's progress is that at `now`, with its waits divided by `pace`.
     """
-    return [_endpoint(state, facts) for state in states if state.endpoint is not None]
+    return [
+        {**_endpoint(state, state.endpoint, facts), "progress": progress}
+        for state in states
+        if state.endpoint is not None
+        for progress in [update_progress(state.endpoint, now, pace)]
+    ]
 
 
-def _endpoint(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> dict[str, Any]:
-    endpoint = state.endpoint
-    assert endpoint is not None, "only states with an endpoint are shown"
+def _endpoint(
+    state: EndpointState, endpoint: Endpoint, facts: Mapping[str, InstanceFacts]
+) -> dict[str, Any]:
     instances = sorted(state.instances.values(), key=lambda it: (it.created_at, it.id))
     copies = sorted(state.copies.values(), key=lambda it: (it.created_at, it.spec.id))
     free = {it.host.instance_id: it for it in uses(hosts_of(instances), held_on(state, instances))}
@@ -45,6 +57,7 @@ def _endpoint(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> dict[
         "takes_components": endpoint.takes_components,
         "config": endpoint.active.config.name,
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
+        "shift": None if endpoint.shift is None else msgspec.to_builtins(endpoint.shift),
         "bake": None if endpoint.bake is None else _bake(endpoint.bake),
         "variants": [_variant(state, it) for it in endpoint.active.variants],
         "components": [_component(state, state.components[it]) for it in sorted(state.components)],

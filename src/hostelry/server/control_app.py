@@ -166,7 +166,8 @@ class InternalApi:
         reconciler = self._deps.reconciler
         snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
         progress_of = reconciler.transforms.progress_of
-        endpoints = overview(visible(states), facts)
+        now, pace = self._deps.clock.now(), self._deps.pace
+        endpoints = overview(visible(states), facts, now, pace)
         used_at = self._deps.last_used()
         for copy in (copy for endpoint in endpoints for copy in endpoint["copies"]):
             copy["last_used_at"] = used_at.get(copy["id"])

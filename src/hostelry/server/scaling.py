@@ -86,7 +86,7 @@ class Scaling:
             empty_s=EMPTY_S / config.pace,
         )
         self.history = History(state, self.metrics, self.board, self.scaler.capacities)
-        self.routes = ScalingRoutes(state, self.scaler, self.history, clock).routes()
+        self.routes = ScalingRoutes(state, self.scaler, self.history, clock, config.pace).routes()
         self._poster = WebPoster()
         addresses = AddressFile(home.actions)
         self.messages = MessageServer(home, config, state, clock, self.metrics, addresses)

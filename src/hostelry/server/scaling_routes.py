@@ -21,6 +21,8 @@ from hostelry.domain.scaling import (
     ScalingPolicy,
     ScheduledAction,
 )
+from hostelry.domain.scope import Scope
+from hostelry.domain.update_progress import update_progress
 from hostelry.scaling_policy.responsive.opt_in import tag_of_options
 from hostelry.scaling_policy.schedule import next_due
 from hostelry.server.json_response import JsonResponse
@@ -34,11 +36,19 @@ SHOWN_ACTIVITIES = 50
 class ScalingRoutes:
     """Handlers of the scaling routes."""
 
-    def __init__(self, state: State, scaler: TargetScaler, history: History, clock: Clock) -> None:
+    def __init__(
+        self,
+        state: State,
+        scaler: TargetScaler,
+        history: History,
+        clock: Clock,
+        pace: float = 1.0,
+    ) -> None:
         self._state = state
         self._scaler = scaler
         self._history = history
         self._clock = clock
+        self._pace = pace
 
     def routes(self) -> tuple[Route, ...]:
         """The routes."""
@@ -101,11 +111,17 @@ class ScalingRoutes:
         ]
         return {
             **place,
+            "update": self._update(target.scope, place["endpoint"], now),
             "min": target.min_capacity,
             "max": target.max_capacity,
             "acts": [activity_document(it) for it in reversed(shown)],
             "series": {it: self._history.points(target, it, since, now) for it in NAMES},
         }
+
+    def _update(self, scope: Scope, endpoint: str, now: float) -> str | None:
+        """The progress of the endpoint's update whose new fleet serves; None without one."""
+        stored = self._state.endpoints.get(scope, endpoint)
+        return None if stored is None else update_progress(stored.value, now, self._pace)
 
     def _target(self, target: ScalableTarget) -> dict[str, Any]:
         found = self._scaler.capacities.find(target.scope, target.resource_id, target.dimension)

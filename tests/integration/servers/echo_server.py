@@ -3,9 +3,10 @@
 Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (at the start),
 ``never`` (never healthy), ``refuse`` (invocations answer 400), ``fail`` (all but the probe answer
 500), ``once`` (exits at every start but the first), ``fork`` (leaves a child that ignores SIGTERM).
-ECHO_ADAPTER names an adapter that it has from its start. ``GET /eat?mb=N`` holds N MB from then on,
-``GET /feed?mb=N`` has a child do so. ``GET /drip?s=N`` and an invocation of ``drip N`` stream for N
-seconds, one of ``sleep N`` is answered after N; SIGTERM ends all at once.
+An invocation of ``version`` answers ECHO_VERSION. ECHO_ADAPTER names an adapter that it has from
+its start. ``GET /eat?mb=N`` holds N MB from then on, ``GET /feed?mb=N`` has a child do so. ``GET
+/drip?s=N`` and an invocation of ``drip N`` stream for N seconds, one of ``sleep N`` is answered
+after N; SIGTERM ends all at once.
 """
 
 import json
@@ -96,6 +97,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(500, b"this model is broken")
         elif adapter is not None and adapter not in ADAPTERS:
             self.answer(424, f"adapter {adapter} is not registered".encode())
+        elif body == b"version":
+            self.answer(200, os.environ.get("ECHO_VERSION", "").encode())
         elif body.startswith(b"drip "):
             self.drip(float(body.removeprefix(b"drip ")))
         else:

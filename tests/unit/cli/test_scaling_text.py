@@ -149,6 +149,13 @@ def test_a_target_of_which_nothing_is_known_has_an_empty_chart(series: dict[str,
     assert rows[-1] == "no acts in this time"
 
 
+def test_the_chart_ends_with_the_step_of_an_update_under_way() -> None:
+    updating = {**TIMELINE, "endpoint": "ep", "update": "step 1 of 2: 10 % of traffic"}
+    assert chart(updating, SINCE, NOW, 60)[-1].text == (
+        "update of ep: step 1 of 2: 10 % of traffic"
+    )
+
+
 def test_a_narrow_terminal_still_gets_a_chart() -> None:
     assert len(chart(TIMELINE, SINCE, NOW, 5)) > 10
 

@@ -108,6 +108,16 @@ def test_a_reason_is_printed_whole() -> None:
             id="an update that goes back",
         ),
         pytest.param(
+            {"pending_config": "next", "progress": "step 1 of 2: 10 % of traffic"},
+            "  update: step 1 of 2: 10 % of traffic",
+            id="an update in steps",
+        ),
+        pytest.param(
+            {"shift": {"step": 1, "since": NOW, "failure": "an alarm"}},
+            "  going back: an alarm",
+            id="an update in steps that goes back",
+        ),
+        pytest.param(
             {"instances": []},
             "    copy c-1  component/base  ready  pid 77  512 MiB  warm start 0.5 s",
             id="copies whose instance is gone",

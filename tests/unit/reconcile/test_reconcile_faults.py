@@ -16,6 +16,7 @@ from tests.unit.reconcile.samples import (
     needs,
     variant,
 )
+from tests.unit.reconcile.shift_events import bake_endpoint, canary_endpoint, linear_endpoint
 
 from hostelry.base.errors import Conflict, HostelryError
 from hostelry.domain.component import (
@@ -26,8 +27,7 @@ from hostelry.domain.component import (
     Rollout,
 )
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
-from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
+from hostelry.domain.endpoint import EndpointStatus
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record
@@ -78,29 +78,6 @@ def create_model_endpoint(town: Town) -> None:
 def update_endpoint(town: Town) -> None:
     pending = deployment(variant(model="m2", count=1), generation=2)
     town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
-
-
-def bake_endpoint(town: Town) -> None:
-    pending = deployment(variant(model="m2", count=1), generation=3)
-    guarded = replace(pending, guard=UpdateGuard(bake_s=4.0))
-    town.change_endpoint(status=EndpointStatus.UPDATING, pending=guarded)
-
-
-def canary_endpoint(town: Town) -> None:
-    size = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)
-    policy = TrafficPolicy(type=TrafficType.CANARY, size=size, wait_s=3.0)
-    pending = deployment(variant(model="m3", count=2), generation=4)
-    guarded = replace(pending, guard=UpdateGuard(bake_s=2.0, traffic=policy))
-    town.change_endpoint(status=EndpointStatus.UPDATING, pending=guarded)
-
-
-def linear_endpoint(town: Town) -> None:
-    size = FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50)
-    policy = TrafficPolicy(type=TrafficType.LINEAR, size=size, wait_s=3.0)
-    pending = deployment(variant(model="m4", count=4), generation=5)
-    town.change_endpoint(
-        status=EndpointStatus.UPDATING, pending=replace(pending, guard=UpdateGuard(traffic=policy))
-    )
 
 
 def update_component(town: Town) -> None:

@@ -1,13 +1,29 @@
 """Updates whose traffic moves in steps: shares, waits, alarms, failures, and a killed control."""
 
+import random
 from dataclasses import replace
 
 import pytest
 from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
+from tests.unit.reconcile.shift_events import canary_endpoint
+from tests.unit.reconcile.test_reconcile_faults import (
+    FaultyStore,
+    Killed,
+    crash_copy,
+    create_model_endpoint,
+    kill_agent,
+    live,
+    lose_instance,
+    lose_reach,
+    restart_control,
+    restart_copy,
+    turn_slow,
+)
 from tests.unit.reconcile.test_reconcile_guards import set_alarm
 
+from hostelry.base.errors import Conflict
 from hostelry.domain.alarm import AlarmState
-from hostelry.domain.copy import CopyPhase
+from hostelry.domain.copy import CopyPhase, LastEnd
 from hostelry.domain.endpoint import Deployment, EndpointStatus, UpdateGuard
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.load import LoadKey
@@ -168,7 +184,55 @@ def test_a_new_copy_that_dies_takes_the_traffic_back(town: Town, step: int, how:
     town.turn(10, seconds=0.5)
     town.switches.slow = False
     assert is_back(town)
-    assert reason(town).startswith("Variant AllTraffic does not serve on all new instances")
+    assert reason(town).startswith("Variant AllTraffic no longer serves on all new instances")
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "goes_back"),
+    [pytest.param(1.0, True, id="in this step"), pytest.param(WAIT_S, False, id="long before")],
+)
+def test_a_new_copy_that_died_and_serves_again_takes_the_traffic_back(
+    town: Town, ago_s: float, goes_back: bool
+) -> None:
+    to_step(town, 2)
+    town.clock.advance(10.0)
+    new = next(it for it in town.instance_records() if it.generation == 2)
+    (copy,) = [it for it in town.copy_records(None) if it.instance_id == new.id]  # type: ignore[arg-type] # a model's
+    copies = town.fleet.machines[new.id].copies
+    end = LastEnd(at=town.clock.now() - ago_s, cause="killed by signal 9")
+    copies[copy.spec.id] = replace(copies[copy.spec.id], last_end=end)
+    town.fleet.set_phase(copy.spec.id, CopyPhase.READY)
+    town.turn(2)
+    assert (town.status() is IN_SERVICE) is goes_back
+    assert ("killed by signal 9; the update was rolled back" in reason(town)) is goes_back
+
+
+@pytest.mark.parametrize("fault", [Conflict("moved"), Killed()], ids=["a conflict", "a kill"])
+def test_a_fault_at_each_write_of_steps_that_are_taken_back(fault: Exception) -> None:
+    def given_up(town: Town) -> None:
+        canary_endpoint(town)
+        found = town.endpoint
+        assert found is not None
+        assert found.pending is not None
+        assert found.pending.guard is not None
+        guard = replace(found.pending.guard, max_execution_s=4.0)
+        pending = replace(found.pending, started_at=town.clock.now(), guard=guard)
+        town.change_endpoint(pending=pending)
+
+    def led(fails_at: int | None) -> tuple[object, int, str]:
+        store = FaultyStore(fault)
+        store.fails_at = fails_at
+        town = Town(store=store)
+        try:
+            end = live(town, [create_model_endpoint, given_up], store)
+            return end, store.num_writes, config(town)
+        finally:
+            town.close()
+
+    expected, num_writes, name = led(None)
+    assert name == "config-1"
+    for number in range(1, num_writes + 1):
+        assert led(number)[0] == expected
 
 
 def test_an_old_copy_that_dies_stops_nothing(town: Town) -> None:
@@ -301,3 +365,52 @@ def test_variants_of_one_side_have_what_their_fleet_has(town: Town) -> None:
     set_alarm(town, ALARM)
     town.turn(2)
     assert [route(town, it).weight for it in "AB"] == [1.0, 1.0]
+
+
+def flip_alarm(town: Town, dice: random.Random) -> None:
+    set_alarm(town, ALARM if dice.random() < 0.1 else OK)
+
+
+def set_clock_back(town: Town, dice: random.Random) -> None:
+    town.clock.advance(-dice.choice([1.0, 300.0]))
+
+
+MISFORTUNES = (
+    flip_alarm,
+    set_clock_back,
+    kill_agent,
+    lose_instance,
+    crash_copy,
+    restart_copy,
+    restart_control,
+    turn_slow,
+    lose_reach,
+)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_misfortune_ends_on_one_configuration(town: Town, seed: int) -> None:
+    dice = random.Random(seed)
+    serving(town)
+    update(town, replace(GUARD, traffic=dice.choice([LINEAR, CANARY])))
+    for _ in range(40):
+        if dice.random() < 0.4:
+            dice.choice(MISFORTUNES)(town, dice)
+        routable = sum(it.status.phase is CopyPhase.READY for it in town.copy_records(None))  # type: ignore[arg-type] # a model's
+        town.turn(dice.randint(1, 3), seconds=dice.choice([0.1, 5.0, 40.0]))
+        found = town.endpoint_route()
+        assert found is not None
+        if routable == 8:
+            assert route(town).copies, "with every copy ready there is one to send to"
+    set_alarm(town, OK)
+    town.switches.slow = False
+    town.switches.hung_instances.clear()
+    for _ in range(200):
+        town.fleet.tick()
+        town.turn(seconds=5.0)
+    end = town.endpoint
+    assert end is not None
+    assert (end.status, end.pending, end.shift, end.bake) == (IN_SERVICE, None, None, None)
+    assert (end.failure_reason is None) == (config(town) == "config-2")
+    assert len(town.fleet.machines) == len(route(town).copies) == 4
+    assert share(town) == float(config(town) == "config-2")

@@ -1,10 +1,12 @@
 """Routes that `hostelry scaling` reads."""
 
 import json
+from dataclasses import replace
 
 from tests.unit.autoscaler.scaling_town import ScalingTown
 
 from hostelry.autoscaler.history import History
+from hostelry.domain.endpoint import Shift
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.server.scaling_routes import ScalingRoutes
 
@@ -30,6 +32,15 @@ def test_the_command_line_gets_every_target_with_its_policies_and_acts() -> None
     (timeline,) = found["timelines"]
     assert [it["to"] for it in timeline["acts"]] == [3]
     assert [value for _, value in timeline["series"]["desired"]] == [3.0]
+    assert timeline["update"] is None
+    stored = town.state.endpoints.get(town.base.scope, "ep")
+    assert stored is not None
+    pending = replace(stored.value.active, generation=9)
+    shift = Shift(step=1, since=town.now - 3.0)
+    shifting = replace(stored.value, pending=pending, shift=shift)
+    town.state.endpoints.put(town.base.scope, "ep", shifting, expect=stored.version)
+    (timeline,) = routes.timelines("ep", "base", 900.0)["timelines"]
+    assert timeline["update"].startswith("step 1 of 1: 100 % of traffic; baking 3 s of 0 s;")
     assert routes.timelines("ep", "other", 900.0)["timelines"] == []
     assert routes.timelines("none", None, 900.0)["timelines"] == []
 

@@ -77,7 +77,7 @@ def describe_endpoint(context: CallContext, params: Params) -> Result:
     if endpoint.given.get("DeploymentConfig"):
         result["LastDeploymentConfig"] = endpoint.given["DeploymentConfig"]
     if coming is not None:
-        result["PendingDeploymentSummary"] = pending_summary(endpoint, coming, fleet)
+        result["PendingDeploymentSummary"] = pending_summary(context, endpoint, coming, fleet)
     result.update(queued(before.config))
     if before.config.given.get("MetricsConfig"):
         result["MetricsConfig"] = before.config.given["MetricsConfig"]

@@ -11,6 +11,7 @@ from hostelry.api.sagemaker.serverless import shown
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
+from hostelry.domain.update_progress import ACTIVATING_S, progress_text, share_of
 
 # While an endpoint has one of these, each variant has it, too.
 VARIANT_STATUS: Mapping[EndpointStatus, str] = {
@@ -127,18 +128,35 @@ def variant_status(endpoint: Endpoint) -> Result:
     return {"VariantStatus": [{"Status": status, "StartTime": endpoint.modified_at}]}
 
 
-def pending_status(endpoint: Endpoint, pending: Deployment) -> Result:
-    """VariantStatus of an update: Creating, then Baking; Updating while it rolls back."""
-    bake = endpoint.bake
-    if bake is None:
+def pending_status(
+    context: CallContext, endpoint: Endpoint, pending: Deployment, variant: EndpointVariant
+) -> Result:
+    """VariantStatus of an update.
+
+    the new fleet                                     Status
+    -----------------------------------------------   -----------------
+    comes up                                          Creating
+    begins to get the traffic of a step               ActivatingTraffic
+    serves in a step, or on trial                     Baking
+    serves until the old one can, after a failure     Updating
+    """
+    under_way = endpoint.shift or endpoint.bake
+    if under_way is None:
         return {"Status": "Creating", "StartTime": pending.started_at}
-    if bake.failure is None:
-        return {"Status": "Baking", "StartTime": bake.since}
-    message = short_reason(bake.failure)
-    return {"Status": "Updating", "StatusMessage": message, "StartTime": bake.since}
+    since, now = under_way.since, context.now
+    if under_way.failure is not None:
+        message = short_reason(under_way.failure)
+        return {"Status": "Updating", "StatusMessage": message, "StartTime": since}
+    shares = [share_of(endpoint, pending, variant)]
+    message = progress_text(endpoint, pending, shares, now, context.pace) or ""
+    is_new = endpoint.shift is not None and now < since + ACTIVATING_S
+    status = "ActivatingTraffic" if is_new else "Baking"
+    return {"Status": status, "StatusMessage": short_reason(message), "StartTime": since}
 
 
-def pending_summary(endpoint: Endpoint, pending: Deployment, fleet: EndpointFleet) -> Result:
+def pending_summary(
+    context: CallContext, endpoint: Endpoint, pending: Deployment, fleet: EndpointFleet
+) -> Result:
     """PendingDeploymentSummary of DescribeEndpoint."""
     return {
         "EndpointConfigName": pending.config.name,
@@ -147,7 +165,7 @@ def pending_summary(endpoint: Endpoint, pending: Deployment, fleet: EndpointFlee
             {
                 **variant_summary(wanted, pending, fleet),
                 **instance_type(wanted.variant),
-                "VariantStatus": [pending_status(endpoint, pending)],
+                "VariantStatus": [pending_status(context, endpoint, pending, wanted)],
             }
             for wanted in pending.variants
         ],

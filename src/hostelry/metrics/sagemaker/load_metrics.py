@@ -6,7 +6,7 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hostelry.domain.config_load import ConfigLoad
+from hostelry.domain.config_load import ConfigLoad, configs_of_both, rest_of
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import (
     MODEL_NAMESPACE,
@@ -101,11 +101,16 @@ def requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
 
 
 def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
-    """Under EndpointConfigName what each configuration's copies served, where that is known."""
+    """Under EndpointConfigName what each configuration's copies served, where that is known.
+
+    What began before it was, or has not come to a copy, counts for the one that is in service.
+    """
     own, *configs = (*dimensions_of(load.key, census), *fleet_dimensions(load.key, census))
     parts: list[tuple[Dimensions, SecondLoad | ConfigLoad]] = [(own, load)]
     if load.by_config:
-        named = load.by_config.items()
+        variant = census.variants.get(load.key)
+        rest = {} if variant is None else {variant.config_name: rest_of(load, load.by_config)}
+        named = configs_of_both(load.by_config, rest).items()
         parts += [((("EndpointConfigName", name), *own), part) for name, part in named]
     else:
         parts += [(dimensions, load) for dimensions in configs]

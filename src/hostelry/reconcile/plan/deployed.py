@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.copy import CopyPhase, Instance, InstanceState
+from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
 from hostelry.reconcile.plan.endpoint_state import (
@@ -86,18 +86,31 @@ def _can_return(
     return then >= min(base.desired_copies, now)
 
 
-def ceased(state: EndpointState, deployment: Deployment) -> str | None:
-    """Why a deployment that was up once is not any more; None while all its copies serve."""
+def ceased(state: EndpointState, deployment: Deployment, since: float) -> str | None:
+    """Why a deployment that was up at `since` is not any more; None while all its copies serve.
+
+    A copy that has ended since then counts, also where it serves again by now.
+    """
     for variant in deployment.variants:
-        if _is_variant_up(state, deployment, variant):
-            continue
         hosts = state.hosts(deployment.generation, variant.variant.name)
-        missing = what_is_missing(variant.desired_instance_count, state.copies_on(hosts, None))
+        copies = state.copies_on(hosts, None)
+        ended = next((it for it in copies if _has_ended(it, since)), None)
+        if ended is not None and ended.status.last_end is not None:
+            why = f"copy {ended.spec.id} on {ended.instance_id}: {ended.status.last_end.cause}"
+        elif not _is_variant_up(state, deployment, variant):
+            why = what_is_missing(variant.desired_instance_count, copies)
+        else:
+            continue
         return (
-            f"Variant {variant.variant.name} does not serve on all new instances any more:"
-            f" {missing}; the update was rolled back."
+            f"Variant {variant.variant.name} no longer serves on all new instances: {why};"
+            " the update was rolled back."
         )
     return None
+
+
+def _has_ended(copy: Copy, since: float) -> bool:
+    end = copy.status.last_end
+    return end is not None and end.at >= since
 
 
 def stopped_serving(state: EndpointState, before: Deployment) -> str | None:

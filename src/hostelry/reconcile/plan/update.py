@@ -82,7 +82,7 @@ def _shifted(
 ) -> Endpoint:
     """The endpoint after the next step of its traffic's shift, or of the return from it."""
     guard = pending.guard
-    failure = shift.failure or _gradual_failure(state, pending, context)
+    failure = shift.failure or _gradual_failure(state, pending, shift.since, context)
     step = next_step(
         UpdateProgress(
             phase=UpdatePhase.SHIFTING if shift.failure is None else UpdatePhase.RETURNING,
@@ -165,7 +165,7 @@ def _trial_failure(
     """Why the deployment on trial is rolled back; None while it may stay."""
     active = endpoint.active
     if active.guard is not None and active.guard.traffic.is_gradual:
-        return _gradual_failure(state, active, context)
+        return _gradual_failure(state, active, bake.since, context)
     return (
         guard_failure(active, context)
         or deployment_failure(state, active)
@@ -174,14 +174,14 @@ def _trial_failure(
 
 
 def _gradual_failure(
-    state: EndpointState, deployment: Deployment, context: PlanContext
+    state: EndpointState, deployment: Deployment, since: float, context: PlanContext
 ) -> str | None:
     """Why a deployment that takes traffic over in steps is rolled back; None while it may stay.
 
-    One copy that does not serve any more is reason enough.
+    Its present step began at `since`. One copy that does not serve any more is reason enough.
     """
     return (
         guard_failure(deployment, context)
         or deployment_failure(state, deployment)
-        or ceased(state, deployment)
+        or ceased(state, deployment, since)
     )

@@ -1,6 +1,7 @@
 """AutoRollbackConfiguration and the waits of a blue/green update: kept, shown and refused."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,14 @@ import pytest
 from hostelry.base.clock import ManualClock
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, UpdateGuard
+from hostelry.domain.endpoint import (
+    Bake,
+    Deployment,
+    Endpoint,
+    EndpointStatus,
+    Shift,
+    UpdateGuard,
+)
 from hostelry.domain.scope import Scope
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 
@@ -148,6 +156,60 @@ def test_steps_are_kept_and_shown(
     assert call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config
 
 
+@pytest.mark.usefixtures("alarms", "models")
+@pytest.mark.parametrize(
+    ("shift", "after_s", "status", "message"),
+    [
+        pytest.param(None, 5.0, "Creating", None, id="the new instances come up"),
+        pytest.param(
+            Shift(step=2, since=0.0),
+            1.0,
+            "ActivatingTraffic",
+            "step 2 of 5: 40 % of traffic; baking 1 s of 300 s; alarms watched: errors",
+            id="a step begins",
+        ),
+        pytest.param(
+            Shift(step=2, since=0.0),
+            40.0,
+            "Baking",
+            "step 2 of 5: 40 % of traffic; baking 40 s of 300 s; alarms watched: errors",
+            id="a step is watched",
+        ),
+        pytest.param(
+            Shift(step=2, since=0.0, failure="an alarm"),
+            40.0,
+            "Updating",
+            "an alarm",
+            id="on the way back, until old instances can serve",
+        ),
+    ],
+)
+def test_the_step_of_an_update_is_shown(
+    call: Call,
+    endpoint: Callable[[], Endpoint],
+    change: Callable[..., None],
+    clock: ManualClock,
+    shift: Shift | None,
+    after_s: float,
+    status: str,
+    message: str | None,
+) -> None:
+    config = {
+        "BlueGreenUpdatePolicy": of_size("LINEAR", "CAPACITY_PERCENT", 20, 300),
+        **ALARMS,
+    }
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
+    change(shift=shift and replace(shift, since=clock.now()))
+    clock.advance(after_s)
+    shown = call("DescribeEndpoint", EndpointName="e")
+    assert (shown["EndpointStatus"], shown["EndpointConfigName"]) == ("Updating", "e-config")
+    summary = shown["PendingDeploymentSummary"]
+    assert summary["EndpointConfigName"] == "c2"
+    (found,) = summary["ProductionVariants"][0]["VariantStatus"]
+    assert (found["Status"], found.get("StatusMessage")) == (status, message)
+    assert found["StartTime"] == clock.now() - after_s
+
+
 @pytest.mark.usefixtures("models")
 @pytest.mark.parametrize(
     ("policy", "message"),
@@ -226,7 +288,15 @@ def moving(
 @pytest.mark.parametrize(
     ("failure", "status"),
     [
-        pytest.param(None, {"Status": "Baking"}, id="on trial"),
+        pytest.param(
+            None,
+            {
+                "Status": "Baking",
+                "StatusMessage": "step 1 of 1: 100 % of traffic; baking 0 s of 300 s; alarms"
+                " watched: errors",
+            },
+            id="on trial",
+        ),
         pytest.param(
             "an alarm", {"Status": "Updating", "StatusMessage": "an alarm"}, id="on its way back"
         ),

@@ -98,6 +98,21 @@ def test_each_configuration_has_the_requests_that_its_copies_served() -> None:
     assert set(by_config(found, "ConcurrentRequestsPerModel")) == {""}
 
 
+def test_requests_that_no_configuration_has_count_for_the_one_in_service() -> None:
+    twice, once = (Distribution(values=(100.0,), counts=(it,)) for it in (2, 1))
+    parts = {"config-3": ConfigLoad(arrivals=1, finished=1, model_latency_us=once)}
+    seen = load(M0, MODEL, arrivals=4, finished=3, model_latency_us=twice, by_config=parts)
+    found = published([seen], [M0], shifting())
+    arrived = by_config(found, "Invocations")
+    assert {name: total(it) for name, it in arrived.items()} == {
+        "": 4, "config-2": 3, "config-3": 1
+    }  # fmt: skip
+    latencies = by_config(found, "ModelLatency")
+    assert {name: num(it) for name, it in latencies.items()} == {
+        "": 2, "config-2": 1, "config-3": 1
+    }  # fmt: skip
+
+
 def test_a_minute_without_requests_has_zeros_of_both_configurations() -> None:
     found = by_config(published([], range(M0, M0 + 60), shifting()), "Invocation5XXErrors")
     assert {name: total(it) for name, it in found.items()} == {
