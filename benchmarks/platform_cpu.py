@@ -20,8 +20,12 @@ def pids_by_part(home: Home) -> dict[str, list[int]]:
     parts: dict[str, list[int]] = {}
     for service in live_run_files(home):
         parts.setdefault(kind_of(service.name), []).append(service.pid)
-    agents = [it.pid for it in processes() if _is_agent(it.pid, home)]
-    return {**parts, "agents": agents, COPIES: [pid for it in agents for pid in members(it)[1:]]}
+    living = list(processes())
+    agents = [it.pid for it in living if _is_agent(it.pid, home)]
+    started = {pid for agent in agents for pid in members(agent)[1:]}
+    groups = {it.group for it in living if it.pid in started}  # a worker may outlive its parent
+    copies = [it.pid for it in living if it.pid in started or it.group in groups]
+    return {**parts, "agents": agents, COPIES: copies}
 
 
 def cpu_s_by_part(home: Home) -> dict[tuple[str, int], float]:
