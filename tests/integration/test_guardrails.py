@@ -15,6 +15,7 @@ import pytest
 from botocore.exceptions import ClientError, HTTPClientError
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
+from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.clock import SystemClock
 
@@ -379,3 +380,15 @@ def test_requests_of_a_queue_are_split_too(platform: Platform) -> None:
     assert share(answers) == pytest.approx(0.25, abs=0.03)
     assert answers.total() == answers["v1"] + answers["v2"]
     endpoint.client.delete_endpoint(EndpointName="queued")
+
+
+@pytest.mark.slow
+def test_the_sdks_own_classes_begin_an_update_in_steps_and_read_its_progress(
+    platform: Platform,
+) -> None:
+    python = virtual_environment("sdk3-core", "sagemaker-core==2.27.0") / "python"
+    program = Path(__file__).parent / "sdk_programs" / "v3" / "guardrails.py"
+    text = platform.exec([str(python), str(program)]).stdout
+    found = json.loads(text.splitlines()[-1])
+    assert (found["status"], found["config"], found["size"]) == ("InService", "sdk-v2", 25)
+    assert found["seen"] == ["Creating", "ActivatingTraffic", "Baking"]

@@ -2,7 +2,13 @@
 
 from collections.abc import Collection
 
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, UpdateGuard
+from hostelry.domain.endpoint import (
+    Deployment,
+    Endpoint,
+    EndpointStatus,
+    EndpointVariant,
+    UpdateGuard,
+)
 
 ACTIVATING_S = 2.0  # within which every gateway has the routes of a new step
 
@@ -26,10 +32,13 @@ def share_of(endpoint: Endpoint, deployment: Deployment, variant: EndpointVarian
 
 def update_progress(endpoint: Endpoint, now: float, pace: float) -> str | None:
     """The progress of the whole update; None where no new fleet serves, or it goes back."""
-    failed = any(it is not None and it.failure for it in (endpoint.shift, endpoint.bake))
+    under_way = endpoint.shift or endpoint.bake
+    is_updating = endpoint.status is EndpointStatus.UPDATING
+    if under_way is None or under_way.failure is not None or not is_updating:
+        return None
     deployment = endpoint.pending or endpoint.active
     shares = [share_of(endpoint, deployment, it) for it in deployment.variants]
-    return None if failed else progress_text(endpoint, deployment, shares, now, pace)
+    return progress_text(endpoint, deployment, shares, now, pace)
 
 
 def progress_text(

@@ -275,7 +275,7 @@ def test_the_new_fleet_serves_until_the_old_one_can_again(town: Town, comes_up: 
     assert found.shift is not None
     assert found.shift.failure is not None
     assert (found.status, share(town)) == (UPDATING, 0.0)
-    assert len(route(town).copies) == 2, "the new ones that were turned on"
+    assert len(route(town).copies) == 4, "all new ones, as they get all requests"
     set_alarm(town, OK)
     town.restart_control()
     town.turn(3)

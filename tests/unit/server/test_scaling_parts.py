@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.unit.autoscaler.scaling_town import ScalingTown
 
 from hostelry.autoscaler.history import History
-from hostelry.domain.endpoint import Shift
+from hostelry.domain.endpoint import EndpointStatus, Shift
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.server.scaling_routes import ScalingRoutes
 
@@ -37,7 +37,7 @@ def test_the_command_line_gets_every_target_with_its_policies_and_acts() -> None
     assert stored is not None
     pending = replace(stored.value.active, generation=9)
     shift = Shift(step=1, since=town.now - 3.0)
-    shifting = replace(stored.value, pending=pending, shift=shift)
+    shifting = replace(stored.value, status=EndpointStatus.UPDATING, pending=pending, shift=shift)
     town.state.endpoints.put(town.base.scope, "ep", shifting, expect=stored.version)
     (timeline,) = routes.timelines("ep", "base", 900.0)["timelines"]
     assert timeline["update"].startswith("step 1 of 1: 100 % of traffic; baking 3 s of 0 s;")

@@ -43,6 +43,7 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
     check_deployment_config(shown["DeploymentConfig"], pending)
     pending = replace(pending, guard=update_guard(context, shown["DeploymentConfig"]))
     check_same_kind(context, endpoint, pending)
+    check_same_requests(endpoint, pending)
     check_serverless_update(endpoint, pending)
     check_quotas(context, endpoint.name, pending)
     check_keeps_scaled_variants(context, endpoint, pending)
@@ -146,6 +147,31 @@ def check_same_kind(context: CallContext, endpoint: Endpoint, pending: Deploymen
         )
     check_components_fit(context, endpoint, pending)
     check_room_for_copies(context, endpoint, pending)
+
+
+def check_same_requests(endpoint: Endpoint, pending: Deployment) -> None:
+    """Refuse steps of traffic to a fleet that takes other requests than the present one."""
+    if pending.guard is None or not pending.guard.traffic.is_gradual:
+        return
+    old, new = kinds_of_requests(endpoint.active), kinds_of_requests(pending)
+    changed = [name for name in old.keys() & new.keys() if old[name] != new[name]]
+    if changed:
+        raise validation_error(
+            f'Variant "{min(changed)}" of endpoint "{endpoint.arn}" takes {old[min(changed)]}'
+            f" requests, those of the new configuration are {new[min(changed)]}: both cannot share"
+            " the traffic. Use ALL_AT_ONCE."
+        )
+
+
+def kinds_of_requests(deployment: Deployment) -> Mapping[str, str]:
+    """The kind of requests that each variant takes."""
+    queued = "asynchronous " if deployment.config.async_inference is not None else ""
+    kinds = {}
+    for variant in deployment.variants:
+        containers = [it for model in variant.models for it in model.containers]
+        is_multi_model = any(it.is_multi_model for it in containers)
+        kinds[variant.variant.name] = queued + ("multi-model" if is_multi_model else "single-model")
+    return kinds
 
 
 def deployment_config(endpoint: Endpoint, params: Params) -> Mapping[str, Any]:

@@ -196,9 +196,10 @@ class RuntimeHandler:
         self, destination: Destination, measured: Measurement, send_to: SendTo
     ) -> InFlightRequest:
         """The request on a copy of the fleet whose turn it is; where all refuse, of the other."""
-        refusal = ConnectError("There is no copy to connect to.")
+        fleets, refusal = destination.fleets, ConnectError("There is no copy to connect to.")
+        assert fleets is not None, "only traffic that shifts is split"
         for fleet in self._traffic.in_order(destination):
-            others = [it.id for it in destination.copies if it not in fleet.copies]
+            others = [it.id for it in (fleets.new if fleet.copies is fleets.old else fleets.old)]
 
             def chosen(
                 copy_id: str, num_on_copies: int, config: str | None, others: list[str] = others

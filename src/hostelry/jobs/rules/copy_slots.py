@@ -94,9 +94,10 @@ def _slots(endpoint: EndpointRoute, variant: VariantRoute, use: CopyUse, now: fl
     shift = variant.shift
     if shift is None:
         return sum(free.values())
-    left = [sum(free.values()), sum(free.get(it, 0) for it in shift.new_ids)]
+    new_ids = set(shift.new_ids)
+    left = [sum(free.values()), sum(free[it] for it in new_ids if it in free)]
     left[OLD] -= left[NEW]
-    old_is_there = any(it.id not in shift.new_ids for it in _connecting(variant, use, now))
+    old_is_there = any(it.id not in new_ids for it in _connecting(variant, use, now))
     position, num = use.positions.get(variant.name, 0.0), 0
     while (side := _next_side(takes_new(position, shift.share), left, old_is_there)) is not None:
         left[side] -= 1

@@ -94,7 +94,7 @@ class VariantCensus:
     def config_names(self) -> tuple[str, ...]:
         """The configurations whose copies serve the variant."""
         new = self.new_config_name
-        return (self.config_name,) if new is None else (self.config_name, new)
+        return (self.config_name,) if new in (None, self.config_name) else (self.config_name, new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ of the old, or of the new alone      its own by what its fleet has
 any, once the update has failed      the old one's: the new fleet has requests only where the old
                                      one has no copy
 
-Of the new fleet only the copies that are turned on are in the routes.
+Of the new fleet only the copies that are turned on are in the routes, unless no old copy serves.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,11 @@ def variant_routes(state: EndpointState, endpoint: Endpoint) -> tuple[VariantRou
     routes = [_route(state, active, it, is_updating=is_updating) for it in active.variants]
     if pending is None or shift is None:
         return tuple(routes)
-    coming = [_turned_on(state, pending, it, shift) for it in pending.variants]
+    without_old = {it.name for it in routes if not it.copies}
+    coming = [
+        _turned_on(state, pending, wanted, shift, all_at_once=wanted.variant.name in without_old)
+        for wanted in pending.variants
+    ]
     return _of_both(routes, coming, _shares(pending, shift))
 
 
@@ -53,11 +57,21 @@ def _route(
 
 
 def _turned_on(
-    state: EndpointState, deployment: Deployment, variant: EndpointVariant, shift: Shift
+    state: EndpointState,
+    deployment: Deployment,
+    variant: EndpointVariant,
+    shift: Shift,
+    *,
+    all_at_once: bool,
 ) -> VariantRoute:
-    """The route of a variant's new fleet, with as many copies as the step turns on."""
+    """The route of a variant's new fleet, with as many copies as the step turns on.
+
+    All of them where no old copy serves, whose requests they get.
+    """
     assert deployment.guard is not None, "only a deployment with steps shifts traffic"
     route = _route(state, deployment, variant, is_updating=True)
+    if all_at_once:
+        return route
     num = deployment.guard.traffic.turned_on(shift.step, variant.desired_instance_count)
     return replace(route, copies=route.copies[:num])
 

@@ -261,6 +261,35 @@ def test_steps_that_cannot_be_are_refused(
     assert endpoint().pending is None
 
 
+@pytest.mark.usefixtures("models")
+def test_steps_between_fleets_that_take_other_requests_are_refused(
+    call: Call, make: Any, refused: Refused, endpoint: Callable[[], Endpoint]
+) -> None:
+    output = {"OutputConfig": {"S3OutputPath": "s3://b/out"}}
+    variant = {
+        "VariantName": "main",
+        "ModelName": "m",
+        "InstanceType": "ml.m5.xlarge",
+        "InitialInstanceCount": 1,
+    }
+    call(
+        "CreateEndpointConfig",
+        EndpointConfigName="queued",
+        ProductionVariants=[variant],
+        AsyncInferenceConfig=output,
+    )
+    policy = of_size("CANARY", "CAPACITY_PERCENT", 10)
+    text = refused(
+        "UpdateEndpoint",
+        EndpointName="e",
+        EndpointConfigName="queued",
+        DeploymentConfig={"BlueGreenUpdatePolicy": policy},
+    )
+    assert "takes single-model requests" in text
+    assert "are asynchronous single-model: both cannot share the traffic. Use ALL_AT_ONCE." in text
+    assert endpoint().pending is None
+
+
 @pytest.fixture
 def moving(
     make: Any,

@@ -6,12 +6,28 @@ from dataclasses import replace
 import pytest
 from tests.unit.gateway.routes_sample import HERE, variant
 
+from hostelry.aws.runtime import InvokeRequest
 from hostelry.domain.routes import CopyRoute, EndpointRoute, FleetShift, RouteSnapshot
+from hostelry.gateway.balancing.destination import find_destination
+from hostelry.gateway.balancing.sessions import pinned_copy
 from hostelry.gateway.balancing.traffic_split import TrafficSplit
 from hostelry.gateway.route_table import Destination, RouteTable
+from hostelry.routing.session import copy_mark
 
 OLD = (CopyRoute(id="old-1", address="http://o1"), CopyRoute(id="old-2", address="http://o2"))
 NEW = (CopyRoute(id="new", address="http://n"),)
+
+
+def table(
+    share: float,
+    old: tuple[CopyRoute, ...] = OLD,
+    new: tuple[CopyRoute, ...] = NEW,
+    name: str = "a",
+) -> RouteTable:
+    shift = FleetShift(share=share, new_ids=tuple(it.id for it in new))
+    route = replace(variant(name, 1, (*old, *new)), shift=shift)
+    endpoint = EndpointRoute(scope=HERE, name="e", takes_components=False, variants=(route,))
+    return RouteTable(RouteSnapshot(version="v", endpoints=(endpoint,)))
 
 
 def destination(
@@ -20,10 +36,10 @@ def destination(
     new: tuple[CopyRoute, ...] = NEW,
     name: str = "a",
 ) -> Destination:
-    shift = FleetShift(share=share, new_ids=tuple(it.id for it in new))
-    route = replace(variant(name, 1, (*old, *new)), shift=shift)
-    endpoint = EndpointRoute(scope=HERE, name="e", takes_components=False, variants=(route,))
-    return RouteTable(RouteSnapshot(version="v", endpoints=(endpoint,))).variant(endpoint, route)
+    routes = table(share, old, new, name)
+    endpoint = routes.endpoint(HERE, "e")
+    assert endpoint is not None
+    return routes.variant(endpoint, endpoint.variants[0])
 
 
 def offered(split: TrafficSplit, to: Destination) -> list[tuple[str, ...]]:
@@ -57,6 +73,14 @@ def test_a_fleet_without_copies_is_offered_nothing(
     share: float,
 ) -> None:
     assert offered(TrafficSplit(lambda: 0.0), destination(share, old, new)) == expected
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("copy", [*OLD, *NEW], ids=lambda copy: copy.id)
+def test_a_session_stays_with_its_copy_of_either_fleet(share: float, copy: CopyRoute) -> None:
+    asked = InvokeRequest(endpoint_name="e", stream=False, session_id="s", target_variant="a")
+    found = find_destination(table(share), HERE, asked, 0.5, copy_mark(copy.id))
+    assert pinned_copy(found, "s", copy_mark(copy.id)) == copy
 
 
 def test_without_a_shift_all_copies_are_one_fleet() -> None:
