@@ -6,9 +6,7 @@ count is right within a few, and so it is for every second or third request alon
 whose requests alternate has both kinds on both fleets.
 """
 
-import math
-
-STEP = (math.sqrt(5.0) - 1.0) / 2.0
+from hostelry.routing.even_draws import GOLDEN
 
 
 def takes_new(position: float, share: float) -> bool:
@@ -18,4 +16,4 @@ def takes_new(position: float, share: float) -> bool:
 
 def next_position(position: float) -> float:
     """The position of the following request."""
-    return (position + STEP) % 1.0
+    return (position + GOLDEN) % 1.0
