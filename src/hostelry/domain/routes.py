@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.at_zero import AtZero, Wakeable
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
@@ -32,7 +33,7 @@ class VariantRoute:
 
     `waiting_for` is why it has no copy, where that is known. With `is_multi_model` requests name
     the model. Where `serverless` is set, each copy is an environment: it takes one request at a
-    time, and more are started as requests come.
+    time, and more are started as requests come. `capture` is set where its requests are captured.
     """
 
     name: str
@@ -42,6 +43,7 @@ class VariantRoute:
     waiting_for: str | None = None
     is_multi_model: bool = False
     serverless: ServerlessConfig | None = None
+    capture: DataCapture | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hostelry.domain.at_zero import AtZero, Wakeable
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import (
@@ -28,6 +29,7 @@ class Destination:
     `adapter_alias` are set for an adapter. `key` is the name that its requests are counted under;
     `base_key`, for an adapter, is the base that has the copies. On a serverless variant a copy is
     an environment, which takes one request at a time; `concurrency_id` counts those of all.
+    `capture` is set where requests are captured.
     """
 
     scope: Scope
@@ -46,6 +48,7 @@ class Destination:
     key: LoadKey
     base_key: LoadKey | None = None
     serverless: ServerlessConfig | None = None
+    capture: DataCapture | None = None
 
     @property
     def concurrency_id(self) -> str:
@@ -147,6 +150,7 @@ def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Dest
         wakeable=Wakeable.YES if variant.serverless else Wakeable.NO_TARGET,
         waiting_for=variant.waiting_for,
         serverless=variant.serverless,
+        capture=variant.capture,
         key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
     )
 

@@ -124,6 +124,7 @@ def _variant_route(
             container.is_multi_model for model in variant.models for container in model.containers
         ),
         serverless=variant.serverless,
+        capture=active.capture if active.capture and active.capture.takes_any else None,
     )
 
 
