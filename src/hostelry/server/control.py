@@ -32,6 +32,7 @@ from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.async_routes import AsyncRoutes
+from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.control_app import ControlDeps, control_app
 from hostelry.server.data_log_routes import DataLogRoutes
@@ -102,6 +103,7 @@ async def _serve(
         ):
             asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
             usage = UsageRoutes(owner, scaling.metrics, clock)
+            captured = CaptureBoard(scaling.metrics)
             data_logs = DataLogRoutes(state, logs.store, clock)
             app = control_app(
                 ControlDeps(
@@ -126,8 +128,10 @@ async def _serve(
                         *asynchronous.routes(),
                         *usage.routes(),
                         *data_logs.routes(),
+                        *captured.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
+                    captured=captured.of_endpoint,
                 )
             )
             await _run(_server(app), listener, reconciler)
