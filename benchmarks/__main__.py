@@ -24,6 +24,7 @@ NAMES = (
     "routing",
     "scale_out",
     "detection_study",
+    "rollout",
 )
 
 

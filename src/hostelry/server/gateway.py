@@ -314,7 +314,7 @@ def load_sender(
 
 
 def spool_of(home: Home, config: UpConfig, worker: int) -> Spool:
-    """The worker's captured requests on disk, of which all workers together have 1 GiB."""
+    """The worker's captured requests on disk, of which all workers together have 2 GiB."""
     folder = home.capture / f"gateway-{worker}"
     remove_unfinished(folder)
     limits = SpoolLimits()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.clock import Clock
-from hostelry.base.ids import new_uuid
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.capture_report import CaptureCounts
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.load import LoadKey
 from hostelry.gateway.capture.sampler import Sampler
 from hostelry.gateway.capture.spool import Spool, SpoolBatch, SpoolTarget
@@ -21,9 +21,10 @@ from hostelry.gateway.route_table import Destination
 
 MIB = 1024 * 1024
 MAX_BUFFER_BYTES = 64 * MIB
-WRITE_FROM_BYTES = 4 * MIB  # are written at once
+WRITE_FROM_BYTES = MIB  # are written at once: what waits for longer leaves the processor's cache
+KEPT_BYTES = 8 * MIB  # of freed memory
 WRITE_S = 1.0
-MAX_IDLE = 4096  # targets without records whose samplers are kept
+MAX_TARGETS = 4096
 NO_ROOM = f"the worker's buffer of {MAX_BUFFER_BYTES // MIB} MiB has no room for it"
 UNWRITTEN = "a defect: see the gateway's log"
 
@@ -31,10 +32,16 @@ UNWRITTEN = "a defect: see the gateway's log"
 class Buffered:
     """Records of one target that are not written yet."""
 
-    __slots__ = ("num_bytes", "num_records", "parts", "sampler")
+    __slots__ = ("destination", "num_bytes", "num_records", "parts", "sampler", "target")
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, destination: Destination, target: SpoolTarget, sampler: Sampler) -> None:
+        self.destination = destination  # the last one that led here
+        self.target = target
         self.sampler = sampler
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the records: they are being written."""
         self.parts: list[bytes] = []
         self.num_records = 0
         self.num_bytes = 0
@@ -43,18 +50,19 @@ class Buffered:
 class CapturedAnswer:
     """An answer that is captured as it comes; `close` must be called, `finish` once it is whole."""
 
-    __slots__ = ("_capture", "_chunks", "_held", "_is_dropped", "_target")
+    __slots__ = ("_buffered", "_capture", "_chunks", "_held", "_is_dropped", "_settings")
 
-    def __init__(self, capture: "RequestCapture", target: SpoolTarget) -> None:
+    def __init__(self, capture: "RequestCapture", buffered: Buffered) -> None:
         self._capture = capture
-        self._target = target
+        self._buffered = buffered
+        self._settings = buffered.target.capture
         self._chunks: list[bytes] = []
         self._held = 0  # bytes of the buffer
         self._is_dropped = False
 
     def add(self, chunk: bytes) -> None:
         """Take the next part of the answer."""
-        if not self._is_dropped and self._target.capture.takes_output:
+        if not self._is_dropped and self._settings.takes_output:
             self._is_dropped = not self._hold(len(chunk))
             self._chunks.append(chunk)
 
@@ -63,10 +71,9 @@ class CapturedAnswer:
 
         `answered` are the headers of the copy's answer.
         """
-        body = body if self._target.capture.takes_input else b""
+        body = body if self._settings.takes_input else b""
         prefix = record_prefix(
             RecordHead(
-                event_id=new_uuid(),
                 at=self._capture.now(),
                 inference_id=invocation.inference_id,
                 custom_attributes=invocation.custom_attributes,
@@ -74,19 +81,19 @@ class CapturedAnswer:
                 output_type=answered.get("content-type"),
             ),
             len(body),
-            sum(map(len, self._chunks)),
+            self._held,
         )
         if self._is_dropped or not self._hold(len(prefix) + len(body)):
             self._is_dropped = True
             return
-        self._capture.put(self._target, (prefix, body, *self._chunks), self._held)
+        self._capture.put(self._buffered, (prefix, body, *self._chunks), self._held)
         self._held = 0  # the buffer's from now on
 
     def close(self) -> None:
         """Give back what is held of the buffer; idempotent."""
         if self._is_dropped:
             self._is_dropped = False
-            self._capture.dropped(self._target.key)
+            self._capture.dropped(self._buffered.target.key)
         self._capture.release(self._held)
         self._held = 0
         self._chunks.clear()
@@ -108,9 +115,15 @@ class RequestCapture:
 
     def __init__(self, spool: Spool | None, draw: Callable[[], float], clock: Clock) -> None:
         self._spool = spool
+        # glibc keeps as much freed memory for itself as the largest block that was freed. Without
+        # this it would give the pages of each written buffer back and fault them in again, which
+        # doubled the cost of a request of 16 KiB (mallopt(3), M_TRIM_THRESHOLD).
+        bytearray(KEPT_BYTES)
         self._draw = draw
         self._clock = clock
         self._buffers: dict[SpoolTarget, Buffered] = {}
+        self._by_id: dict[int, Buffered] = {}  # by the identity of a destination
+        self._filled: list[Buffered] = []  # those with records
         self._held_bytes = 0
         self._many = asyncio.Event()
         self._counts: dict[LoadKey, CaptureCounts] = {}
@@ -119,10 +132,10 @@ class RequestCapture:
         """The capture of a request that `destination` answers; None where it is not captured."""
         if destination.capture is None or self._spool is None:
             return None
-        target = SpoolTarget(key=destination.key, capture=destination.capture)
-        if not self._buffered(target).sampler.takes(self._draw()):
-            return None
-        return CapturedAnswer(self, target)
+        buffered = self._by_id.get(id(destination))
+        if buffered is None or buffered.destination is not destination:
+            buffered = self._buffered(destination, destination.capture)
+        return CapturedAnswer(self, buffered) if buffered.sampler.takes(self._draw()) else None
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -139,9 +152,10 @@ class RequestCapture:
         """Give reserved bytes back."""
         self._held_bytes -= num_bytes
 
-    def put(self, target: SpoolTarget, parts: Sequence[bytes], num_bytes: int) -> None:
+    def put(self, buffered: Buffered, parts: Sequence[bytes], num_bytes: int) -> None:
         """Take a record of `num_bytes`, which are reserved; a large buffer is written at once."""
-        buffered = self._buffered(target)
+        if not buffered.num_records:
+            self._filled.append(buffered)
         buffered.parts += parts
         buffered.num_records += 1
         buffered.num_bytes += num_bytes
@@ -184,28 +198,34 @@ class RequestCapture:
         if self._spool is not None:
             await asyncio.to_thread(self._spool.close)
 
-    def _buffered(self, target: SpoolTarget) -> Buffered:
+    def _buffered(self, destination: Destination, capture: DataCapture) -> Buffered:
+        """The buffer of the destination's target, which the next routes share."""
+        if len(self._by_id) >= MAX_TARGETS:  # samplers begin again; records are kept
+            self._by_id.clear()
+            self._buffers.clear()
+        target = SpoolTarget(key=destination.key, capture=capture)
         buffered = self._buffers.get(target)
         if buffered is None:
-            sampler = Sampler(target.capture.percent)
-            buffered = self._buffers[target] = Buffered(sampler)
+            buffered = Buffered(destination, target, Sampler(capture.percent))
+            self._buffers[target] = buffered
+        else:
+            self._by_id.pop(id(buffered.destination), None)
+            buffered.destination = destination
+        self._by_id[id(destination)] = buffered
         return buffered
 
     def _batches(self) -> list[SpoolBatch]:
+        filled, self._filled = self._filled, []
         found = []
-        for target, it in self._buffers.items():
-            if it.num_records:
-                found.append(
-                    SpoolBatch(
-                        target=target,
-                        parts=it.parts,
-                        num_records=it.num_records,
-                        num_bytes=it.num_bytes,
-                    )
-                )
-                it.parts, it.num_records, it.num_bytes = [], 0, 0
-        if len(self._buffers) > MAX_IDLE:
-            self._buffers.clear()
+        for buffered in filled:
+            batch = SpoolBatch(
+                target=buffered.target,
+                parts=buffered.parts,
+                num_records=buffered.num_records,
+                num_bytes=buffered.num_bytes,
+            )
+            found.append(batch)
+            buffered.clear()
         return found
 
     def _count(self, key: LoadKey, counted: CaptureCounts) -> None:

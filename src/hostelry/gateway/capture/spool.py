@@ -35,7 +35,7 @@ class SpoolLimits:
 
     roll_s: float = 60.0
     file_bytes: int = 8 * MIB
-    total_bytes: int = 1024 * MIB
+    total_bytes: int = 2048 * MIB
     min_free_bytes: int = 256 * MIB
     max_open: int = 64
 

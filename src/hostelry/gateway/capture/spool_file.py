@@ -42,7 +42,6 @@ class SpoolHead:
 class RecordHead(msgspec.Struct, frozen=True, kw_only=True):
     """A captured request but for its bodies; types are Content-Type as it came."""
 
-    event_id: str
     at: float
     inference_id: str | None = None
     custom_attributes: str | None = None

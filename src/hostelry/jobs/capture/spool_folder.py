@@ -75,7 +75,11 @@ def object_of(spool: ClosedSpool) -> CaptureObject:
     """The object of a closed file, read whole; raises OSError."""
     data = spool.path.read_bytes()
     _, start = read_head(data)
-    lines = [captured_line(it, spool.head.capture) for it in read_records(data, start)]
+    head = spool.head
+    lines = [
+        captured_line(record, head.capture, f"{head.object_uri} {number}")
+        for number, record in enumerate(read_records(data, start))
+    ]
     return CaptureObject(b"".join(lines), len(lines))
 
 

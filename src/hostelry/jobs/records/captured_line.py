@@ -4,6 +4,7 @@ Source: "Capture data from real-time endpoint" in the SageMaker developer guide.
 """
 
 import base64
+import uuid
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,15 +17,18 @@ EVENT_VERSION = "0"
 _encode = msgspec.json.Encoder().encode
 
 
-def captured_line(record: CapturedRecord, capture: DataCapture) -> bytes:
-    """One line of JSON, with its line break; it has the sides that are captured."""
+def captured_line(record: CapturedRecord, capture: DataCapture, name: str) -> bytes:
+    """One line of JSON, with its line break; it has the sides that are captured.
+
+    `name` is the record's own: the same one has the same event id.
+    """
     head = record.head
     data: dict[str, Any] = {}
     if capture.takes_input:
         data["endpointInput"] = _side("INPUT", record.input, head.input_type, capture)
     if capture.takes_output:
         data["endpointOutput"] = _side("OUTPUT", record.output, head.output_type, capture)
-    line = {"captureData": data, "eventMetadata": _event(head), "eventVersion": EVENT_VERSION}
+    line = {"captureData": data, "eventMetadata": _event(head, name), "eventVersion": EVENT_VERSION}
     return _encode(line) + b"\n"
 
 
@@ -42,8 +46,8 @@ def _side(mode: str, body: bytes, content_type: str | None, capture: DataCapture
     return {**observed, "mode": mode, "data": data, "encoding": encoding.value}
 
 
-def _event(head: RecordHead) -> dict[str, Any]:
-    found: dict[str, Any] = {"eventId": head.event_id}
+def _event(head: RecordHead, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"eventId": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
     if head.custom_attributes is not None:
         found["customAttributes"] = [head.custom_attributes]
     if head.inference_id is not None:

@@ -26,8 +26,8 @@ TARGET = SpoolTarget(key=KEY, capture=CAPTURE)
 LIMITS = SpoolLimits(total_bytes=40_000, file_bytes=4_000, min_free_bytes=0)
 
 
-def record_head(event_id: str = "id", **more: str) -> RecordHead:
-    return RecordHead(event_id=event_id, at=AT, **more)
+def record_head(**more: str) -> RecordHead:
+    return RecordHead(at=AT, **more)
 
 
 def spool(folder: Path, limits: SpoolLimits = LIMITS) -> Spool:

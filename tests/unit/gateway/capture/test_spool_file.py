@@ -16,9 +16,9 @@ from hostelry.gateway.capture.spool_file import (
 
 HEAD = SpoolHead(key=KEY, capture=CAPTURE, object_uri="s3://b/k", opened_at=AT)
 RECORDS = [
-    CapturedRecord(head=record_head("1", inference_id="x"), input=b"in", output=b"\x00\xff"),
-    CapturedRecord(head=record_head("2", custom_attributes="a=1"), input=b"", output=b""),
-    CapturedRecord(head=record_head("3", input_type="text/csv"), input=b"1\n", output=b"2\n"),
+    CapturedRecord(head=record_head(inference_id="x"), input=b"in", output=b"\x00\xff"),
+    CapturedRecord(head=record_head(custom_attributes="a=1"), input=b"", output=b""),
+    CapturedRecord(head=record_head(input_type="text/csv"), input=b"1\n", output=b"2\n"),
 ]
 
 

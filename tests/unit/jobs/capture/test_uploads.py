@@ -51,7 +51,7 @@ class Uploading:
 
     def write(self, *events: str, target: SpoolTarget = TARGET, worker: int = 1) -> Spool:
         writer = spool(self.folder / f"gateway-{worker}", LIMITS)
-        parts = [record_prefix(record_head(it), 0, 0) for it in events]
+        parts = [record_prefix(record_head(inference_id=it), 0, 0) for it in events]
         size = sum(map(len, parts))
         batch = SpoolBatch(target=target, parts=parts, num_records=len(events), num_bytes=size)
         writer.append([batch], self.clock.now())
@@ -87,7 +87,7 @@ def test_what_a_killed_writer_left_is_uploaded_but_for_a_torn_record(tmp_path: P
     at.write("whole").close()
     (path,) = tmp_path.glob("*/*.records")
     with path.open("ab") as file:
-        file.write(record_prefix(record_head("torn"), 100, 0))
+        file.write(record_prefix(record_head(inference_id="torn"), 100, 0))
     at.look()
     (lines,) = at.store.objects.values()
     assert b"whole" in lines

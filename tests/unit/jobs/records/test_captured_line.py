@@ -12,7 +12,7 @@ from hostelry.jobs.records.captured_line import captured_line
 
 
 def line_of(record: CapturedRecord, **more: Any) -> dict[str, Any]:
-    text = captured_line(record, replace(CAPTURE, **more))
+    text = captured_line(record, replace(CAPTURE, **more), "s3://b/k 0")
     assert text.endswith(b"\n")
     assert text.count(b"\n") == 1
     found: dict[str, Any] = json.loads(text)
@@ -21,7 +21,6 @@ def line_of(record: CapturedRecord, **more: Any) -> dict[str, Any]:
 
 def test_a_line_has_awss_form() -> None:
     head = record_head(
-        "e-1",
         inference_id="i-1",
         custom_attributes="a=1",
         input_type="text/csv; header=absent",
@@ -43,7 +42,7 @@ def test_a_line_has_awss_form() -> None:
             },
         },
         "eventMetadata": {
-            "eventId": "e-1",
+            "eventId": "6d703d09-6eab-5627-afb0-da282a0c7e93",
             "customAttributes": ["a=1"],
             "inferenceId": "i-1",
             "inferenceTime": "2023-11-14T22:13:20Z",
