@@ -47,7 +47,8 @@ class CapturedEndpoints:
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
-        self.s3 = platform.boto3("s3")
+        # The object store is killed meanwhile.
+        self.s3 = platform.boto3("s3", retries={"max_attempts": 10, "mode": "standard"})
         self.sagemaker = platform.boto3("sagemaker")
         self.runtime = platform.boto3("sagemaker-runtime", max_pool_connections=1)
         self.s3.create_bucket(Bucket="seen")
