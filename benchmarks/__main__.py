@@ -29,6 +29,7 @@ NAMES = (
     "rollout_verdict",
     "jobs",
     "serverless",
+    "rollout",
 )
 
 

@@ -52,6 +52,7 @@ def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[
         *reason_lines(shift.get("failure"), "  going back: "),
         *reason_lines(None if bake is None else bake["going_back"], "  going back: "),
         *environment_lines(endpoint, now),
+        *capture_lines(endpoint.get("capture"), now),
         *all_component_lines(endpoint.get("components", ()), most_alike),
         *instance_lines(endpoint, now, most_alike),
         "",
@@ -69,6 +70,24 @@ def environment_lines(endpoint: dict[str, Any], now: float) -> list[str]:
             text = f"  serverless {variant['name']}  {environments_text(one)}"
             idle = "" if last_used_at is None else f"  last used {duration(now - last_used_at)} ago"
             lines.append(text + idle)
+    return lines
+
+
+def capture_lines(capture: Mapping[str, Any] | None, now: float) -> list[str]:
+    """The data capture of an endpoint, and of each variant what was captured and why not more."""
+    if capture is None:
+        return []
+    status = "Started" if capture["is_enabled"] else "Stopped"
+    lines = [f"  capture {status}  {capture['percent']} % to {capture['destination']}"]
+    for one in capture["variants"]:
+        at = one["uploaded_at"]
+        last = "nothing uploaded yet" if at is None else f"last upload {duration(now - at)} ago"
+        lines.append(
+            f"    {one['variant']}  {one['captured']} captured, {one['dropped']} dropped,"
+            f" {one['objects']} objects, {last}"
+        )
+        lines += reason_lines(one["drop_cause"], "      last drop: ")
+        lines += reason_lines(one["upload_cause"], "      uploads fail: ")
     return lines
 
 

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from hostelry.domain.at_zero import AtZero
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
@@ -90,13 +91,17 @@ class UpdateGuard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A configuration applied to an endpoint; `generation` increases with each."""
+    """A configuration applied to an endpoint; `generation` increases with each.
+
+    `capture` is the configuration's, or what an update retained.
+    """
 
     generation: int
     config: EndpointConfig
     variants: tuple[EndpointVariant, ...]
     started_at: float
     guard: UpdateGuard | None = None
+    capture: DataCapture | None = None
 
     @property
     def fleets(self) -> tuple[int, ...]:

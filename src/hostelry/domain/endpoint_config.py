@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.metrics_config import (
     DEFAULT_PERIOD_S,
     PERIODS_S,
@@ -102,7 +103,8 @@ class Variant:
 class EndpointConfig:
     """CreateEndpointConfig's result. `given` is the request, echoed by Describe.
 
-    `async_inference` is set where requests of its endpoints are queued.
+    `async_inference` is set where requests of its endpoints are queued, `capture` where it says
+    what is captured of them.
     """
 
     scope: Scope
@@ -111,6 +113,7 @@ class EndpointConfig:
     created_at: float
     variants: tuple[Variant, ...]
     async_inference: AsyncInference | None = None
+    capture: DataCapture | None = None
     given: Mapping[str, Any]
 
     @property

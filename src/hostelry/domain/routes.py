@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.at_zero import AtZero, Wakeable
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
@@ -46,7 +47,7 @@ class VariantRoute:
     `waiting_for` is why it has no copy, where that is known. With `is_multi_model` requests name
     the model. Where `serverless` is set, each copy is an environment: it takes one request at a
     time, and more are started as requests come. `copies` are those of both fleets while `shift` is
-    set.
+    set. `capture` is set where its requests are captured.
     """
 
     name: str
@@ -57,6 +58,7 @@ class VariantRoute:
     is_multi_model: bool = False
     serverless: ServerlessConfig | None = None
     shift: FleetShift | None = None
+    capture: DataCapture | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

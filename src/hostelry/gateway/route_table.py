@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hostelry.domain.at_zero import AtZero, Wakeable
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import (
@@ -37,7 +38,7 @@ class Destination:
     `adapter_alias` are set for an adapter. `key` is the name that its requests are counted under;
     `base_key`, for an adapter, is the base that has the copies. On a serverless variant a copy is
     an environment, which takes one request at a time; `concurrency_id` counts those of all. While
-    traffic shifts, `fleets` divides the copies.
+    traffic shifts, `fleets` divides the copies. `capture` is set where requests are captured.
     """
 
     scope: Scope
@@ -57,6 +58,7 @@ class Destination:
     base_key: LoadKey | None = None
     serverless: ServerlessConfig | None = None
     fleets: Fleets | None = None
+    capture: DataCapture | None = None
 
     @property
     def concurrency_id(self) -> str:
@@ -159,6 +161,7 @@ def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Dest
         waiting_for=variant.waiting_for,
         serverless=variant.serverless,
         fleets=_fleets(variant),
+        capture=variant.capture,
         key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
     )
 

@@ -7,6 +7,7 @@ import msgspec
 
 from hostelry.domain.component import ComponentSpec, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, Instance, LastEnd
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Bake, Endpoint, EndpointVariant
 from hostelry.domain.shape import Requirements
 from hostelry.domain.update_progress import update_progress
@@ -59,10 +60,20 @@ def _endpoint(
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
         "shift": None if endpoint.shift is None else msgspec.to_builtins(endpoint.shift),
         "bake": None if endpoint.bake is None else _bake(endpoint.bake),
+        "capture": None if endpoint.active.capture is None else _capture(endpoint.active.capture),
         "variants": [_variant(state, it) for it in endpoint.active.variants],
         "components": [_component(state, state.components[it]) for it in sorted(state.components)],
         "instances": [_instance(it, facts, free[it.id]) for it in instances],
         "copies": [_copy(it, facts.get(it.instance_id, NOTHING_KNOWN)) for it in copies],
+    }
+
+
+def _capture(capture: DataCapture) -> dict[str, Any]:
+    return {
+        "is_enabled": capture.is_enabled,
+        "percent": capture.percent,
+        "destination": capture.uri,
+        "variants": [],
     }
 
 

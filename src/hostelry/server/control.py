@@ -32,6 +32,7 @@ from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.async_routes import AsyncRoutes
+from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
@@ -104,6 +105,7 @@ async def _serve(
             asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
             usage = UsageRoutes(owner, scaling.metrics, clock)
             comparisons = Comparisons(owner, state, scaling.board, clock)
+            captured = CaptureBoard(scaling.metrics)
             data_logs = DataLogRoutes(state, logs.store, clock)
             app = control_app(
                 ControlDeps(
@@ -129,8 +131,10 @@ async def _serve(
                         *usage.routes(),
                         *data_logs.routes(),
                         *comparisons.routes(),
+                        *captured.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
+                    captured=captured.of_endpoint,
                 )
             )
             await _run(_server(app), listener, reconciler)

@@ -5,7 +5,7 @@ docs/architecture.md section 5 lists the routes. Every request needs the interna
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -69,8 +69,8 @@ class ControlDeps:
 
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
     aggregates the load that gateway workers report; `last_used` returns when each environment was
-    last used. Operations get `metrics`, `pace`, `root_key`, `logs`, `messaging`, `calls` and
-    `foreign_s3`.
+    last used, `captured` the sums of an endpoint's data capture. Operations get `metrics`, `pace`,
+    `root_key`, `logs`, `messaging`, `calls` and `foreign_s3`.
     """
 
     state: State
@@ -92,6 +92,7 @@ class ControlDeps:
     foreign_s3: str = ""
     more_routes: tuple[Route, ...] = ()
     last_used: Callable[[], Mapping[str, float]] = dict
+    captured: Callable[[Owner, str], Sequence[Mapping[str, Any]]] = lambda *_: ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +172,9 @@ class InternalApi:
         used_at = self._deps.last_used()
         for copy in (copy for endpoint in endpoints for copy in endpoint["copies"]):
             copy["last_used_at"] = used_at.get(copy["id"])
+        for endpoint in (it for it in endpoints if it["capture"] is not None):
+            scope = Owner(endpoint["account"], endpoint["region"])
+            endpoint["capture"]["variants"] = self._deps.captured(scope, endpoint["name"])
         shown = {
             "endpoints": endpoints,
             "transform_jobs": transform_overview(

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvloop
@@ -34,6 +34,9 @@ from hostelry.gateway.balancing.load_balancer import LoadBalancer
 from hostelry.gateway.balancing.model_balancer import Balancers, ModelBalancer
 from hostelry.gateway.balancing.model_homes import ModelHomes
 from hostelry.gateway.balancing.outstanding import InFlightCounts, Outstanding
+from hostelry.gateway.capture.capture import RequestCapture
+from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
+from hostelry.gateway.capture.spool import Spool, SpoolLimits, remove_unfinished
 from hostelry.gateway.control_client import ControlClient, HttpControlClient, NoControl
 from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
@@ -68,16 +71,18 @@ log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
 RESERVED_FILES = 128  # descriptors that a worker opens for itself
 TIDY_PAUSE_S = 1.0
+LEAST_ROLL_S = 1.0
 REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept so long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A wired gateway: dispatcher, queue of requests without a copy, meter of load."""
+    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, capture."""
 
     dispatcher: Dispatcher
     pending_queue: PendingQueue
     meter: Meter
+    capture: RequestCapture
 
 
 def build_gateway(
@@ -113,7 +118,10 @@ def build_gateway(
     outstanding = counts or Outstanding()
     copies = LoadBalancer(pool, outstanding, draw, monotonic_s, memory.places)
     models = ModelBalancer(copies, pool, outstanding, ModelHomes(monotonic_s), monotonic_s)
-    balancers = Balancers(counts=outstanding, copies=copies, models=models)
+    balancers = Balancers(
+        counts=outstanding, copies=copies, models=models, sessions=memory.sessions
+    )
+    capture = RequestCapture(memory.spool, draw, clock)
     meter = Meter(clock.now)
     pending_queue = PendingQueue(
         routes,
@@ -131,7 +139,7 @@ def build_gateway(
     )
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
-            callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), memory.sessions
+            callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), capture
         ),
         openai=OpenAiHandler(
             callers,
@@ -156,7 +164,7 @@ def build_gateway(
         metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
-    return Gateway(dispatcher=dispatcher, pending_queue=pending_queue, meter=meter)
+    return Gateway(dispatcher=dispatcher, pending_queue=pending_queue, meter=meter, capture=capture)
 
 
 def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
@@ -222,7 +230,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         clock,
     )
     counts, peers = workers_of(home, config, worker)
-    memory = shared_memory(home, config, clock.now)
+    spool = spool_of(home, config, worker)
+    memory = replace(shared_memory(home, config, clock.now), spool=spool)
     control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
     server = HttpServer(
@@ -245,12 +254,24 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     heartbeats = loop.create_task(answer_heartbeats(listener))
     reports = UpstreamPool(REPORTS_IDLE_S)
     sender = load_sender(config, credentials, gateway.meter, worker, reports)
+    captured = CaptureReportSender(
+        f"gateway-{worker}",
+        gateway.capture.counts,
+        reports,
+        config.control_url,
+        credentials.internal_key,
+        clock,
+    )
     tasks = {
         "following routes": loop.create_task(routes.follow()),
         "dropping old counts": loop.create_task(tidy(routes, counts)),
         "keeping time for held requests": loop.create_task(gateway.pending_queue.run()),
         "reporting load": loop.create_task(sender.run()),
         "looking at time limits": loop.create_task(server.sweep_forever()),
+        "writing captured requests": loop.create_task(gateway.capture.run()),
+        "reporting data capture": loop.create_task(
+            run_periodically("reporting data capture", captured.send, REPORT_S)
+        ),
     }
     cause = await first_to_end(tasks, stopping)
     log.info("closing: %d connections", server.num_connections)
@@ -258,7 +279,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
+    await gateway.capture.finish()
     await sender.finish()
+    await captured.send()
     reports.close()
     pool.close()
     heartbeats.cancel()
@@ -291,6 +314,21 @@ def load_sender(
     clock = SystemClock()
     backlog = LoadBacklog(f"gateway-{worker}", clock.now())
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
+
+
+def spool_of(home: Home, config: UpConfig, worker: int) -> Spool:
+    """The worker's captured requests on disk, of which all workers together have 2 GiB."""
+    folder = home.capture / f"gateway-{worker}"
+    remove_unfinished(folder)
+    limits = SpoolLimits()
+    return Spool(
+        folder,
+        replace(
+            limits,
+            roll_s=max(limits.roll_s / config.pace, LEAST_ROLL_S),
+            total_bytes=limits.total_bytes // config.gateway_workers,
+        ),
+    )
 
 
 async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:

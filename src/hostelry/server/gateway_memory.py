@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hostelry.gateway.balancing.adapter_places import AdapterPlaces
 from hostelry.gateway.balancing.sessions import SessionDict, Sessions
+from hostelry.gateway.capture.spool import Spool
 from hostelry.gateway.shared.map import SharedMap
 from hostelry.gateway.shared.mapped_file import LockedError
 from hostelry.server.home import Home, UpConfig
@@ -17,10 +18,14 @@ NUM_PLACES = 65536  # adapters on copies; 4 MB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayMemory:
-    """Sessions, and the copies that adapters are on."""
+    """Sessions, the copies that adapters are on, and captured requests on disk.
+
+    Without `spool` nothing is captured.
+    """
 
     sessions: Sessions
     places: AdapterPlaces
+    spool: Spool | None = None
 
 
 def own_memory(now: Callable[[], float]) -> GatewayMemory:

@@ -219,6 +219,11 @@ class Home:
         return self.run / "jobs.lock"
 
     @property
+    def capture(self) -> Path:
+        """Captured requests that are not uploaded yet, one folder a gateway worker."""
+        return self.root / "capture"
+
+    @property
     def logs(self) -> Path:
         """One log per process."""
         return self.root / "logs"
@@ -241,7 +246,7 @@ class Home:
     def make(self) -> None:
         """Create the folder tree, private to its owner."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (self.run, self.logs, self.objects, self.instances):
+        for folder in (self.run, self.logs, self.objects, self.instances, self.capture):
             folder.mkdir(mode=0o700, exist_ok=True)
 
 

@@ -24,6 +24,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
+from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
 from hostelry.gateway.handlers.openai_batches import UPLOADS
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
@@ -31,6 +32,8 @@ from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
 from hostelry.jobs.batches.overview import BatchOverview
+from hostelry.jobs.capture.spool_folder import SpoolFolder
+from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
 from hostelry.jobs.http import JobsApi
@@ -115,6 +118,7 @@ async def serve(home: Home) -> None:
         **asynchronous.tasks(),
         **transforms.tasks(),
         **batches.tasks(),
+        **capture_work(home, config, places, parts),
     }
     tasks = {name: loop.create_task(step) for name, step in work.items()}
     cause = await first_to_end(tasks, stopping)
@@ -139,7 +143,7 @@ def build_transforms(
     platform, clock = parts.platform, parts.clock
     return TransformWork(
         RunDeps(
-            store=ObjectStore(places.s3_url, places.s3_key, platform, clock.now),
+            store=object_store(places, parts),
             rows=ObjectRows(parts.file),
             routes=parts.routes,
             pool=parts.copies,
@@ -149,6 +153,26 @@ def build_transforms(
             clock=clock,
         )
     )
+
+
+def capture_work(
+    home: Home, config: UpConfig, places: WorkPlaces, parts: ProcessParts
+) -> dict[str, Coroutine[Any, Any, None]]:
+    """The tasks that upload captured requests of the gateway, and report it."""
+    store, clock = object_store(places, parts), parts.clock
+    uploads = CaptureUploads(SpoolFolder(home.capture), store, clock)
+    address, key = config.control_url, places.internal_key
+    sender = CaptureReportSender("jobs", uploads.counts, parts.platform, address, key, clock)
+    uploading, reporting = "uploading captured requests", "reporting data capture"
+    return {
+        uploading: run_periodically(uploading, uploads.look, LOOK_S),
+        reporting: run_periodically(reporting, sender.send, REPORT_S),
+    }
+
+
+def object_store(places: WorkPlaces, parts: ProcessParts) -> ObjectStore:
+    """A client of the object store."""
+    return ObjectStore(places.s3_url, places.s3_key, parts.platform, parts.clock.now)
 
 
 def work_places(config: UpConfig, credentials: Credentials) -> WorkPlaces:

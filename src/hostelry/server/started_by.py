@@ -40,7 +40,7 @@ CONTROL_ONLY = frozenset(
 )
 NOT_READ: Mapping[str, frozenset[str]] = {
     "control": GATEWAY_ONLY,
-    "gateway": CONTROL_ONLY,
+    "gateway": CONTROL_ONLY - {"pace"},  # it paces the objects of data capture
     "jobs": GATEWAY_ONLY | CONTROL_ONLY,
 }
 

@@ -155,6 +155,57 @@ def test_how_a_copy_ended_last(reason: str | None, shown: list[str]) -> None:
     assert [line.strip() for line in lines] == shown
 
 
+CAPTURED = {
+    "variant": "AllTraffic",
+    "captured": 12,
+    "dropped": 0,
+    "objects": 2,
+    "drop_cause": None,
+    "upload_cause": None,
+    "uploaded_at": NOW - 12,
+}
+
+
+@pytest.mark.parametrize(
+    ("capture", "shown"),
+    [
+        pytest.param({"is_enabled": False, "variants": []}, ["  capture Stopped  20 % to s3://b"]),
+        pytest.param(
+            {"is_enabled": True, "variants": [CAPTURED]},
+            [
+                "  capture Started  20 % to s3://b",
+                "    AllTraffic  12 captured, 0 dropped, 2 objects, last upload 12s ago",
+            ],
+        ),
+        pytest.param(
+            {
+                "is_enabled": True,
+                "variants": [
+                    {
+                        **CAPTURED,
+                        "dropped": 3,
+                        "drop_cause": "full",
+                        "upload_cause": "no bucket",
+                        "uploaded_at": None,
+                    }
+                ],
+            },
+            [
+                "  capture Started  20 % to s3://b",
+                "    AllTraffic  12 captured, 3 dropped, 2 objects, nothing uploaded yet",
+                "      last drop: full",
+                "      uploads fail: no bucket",
+            ],
+        ),
+    ],
+    ids=["switched off", "with its counts", "with what is wrong"],
+)
+def test_data_capture_is_shown(capture: dict[str, Any], shown: list[str]) -> None:
+    given = {"percent": 20, "destination": "s3://b", **capture}
+    lines = endpoint_lines([endpoint(capture=given)], NOW)
+    assert lines[1 : 1 + len(shown)] == shown
+
+
 def test_no_endpoints() -> None:
     assert endpoint_lines([], NOW) == ["No endpoints."]
 

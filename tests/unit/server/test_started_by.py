@@ -24,7 +24,7 @@ READERS = {
     [
         pytest.param({}, [], id="nothing changed"),
         pytest.param({"gateway_workers": 3}, ["gateway"], id="--gateway-workers"),
-        pytest.param({"pace": 60.0}, ["control"], id="--pace"),
+        pytest.param({"pace": 60.0}, ["control", "gateway"], id="--pace"),
         pytest.param({"gateway_port": 9000}, ["control", "gateway", "jobs"], id="another port"),
     ],
 )

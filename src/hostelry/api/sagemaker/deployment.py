@@ -32,6 +32,7 @@ def deployment_of(context: CallContext, config: EndpointConfig) -> Deployment:
         config=config,
         variants=tuple(endpoint_variant_of(context, variant) for variant in config.variants),
         started_at=context.now,
+        capture=config.capture,
     )
 
 

@@ -7,6 +7,7 @@ from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import already_exists, found_in, not_found, short_reason
 from hostelry.api.sagemaker.async_inference import notify_topics, queued
 from hostelry.api.sagemaker.at_zero import at_zero_of
+from hostelry.api.sagemaker.data_capture import check_captured_deployment, shown_capture
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of
 from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
 from hostelry.api.sagemaker.endpoint_summary import (
@@ -37,6 +38,7 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
     config = find_endpoint_config(context, params["EndpointConfigName"]).value
     active = deployment_of(context, config)
     check_deployment_config(params.get("DeploymentConfig"), active)
+    check_captured_deployment(active)
     check_quotas(context, name, active)
     endpoint = Endpoint(
         scope=scope,
@@ -79,6 +81,7 @@ def describe_endpoint(context: CallContext, params: Params) -> Result:
     if coming is not None:
         result["PendingDeploymentSummary"] = pending_summary(context, endpoint, coming, fleet)
     result.update(queued(before.config))
+    result.update(shown_capture(before, endpoint.status))
     if before.config.given.get("MetricsConfig"):
         result["MetricsConfig"] = before.config.given["MetricsConfig"]
     return result

@@ -9,9 +9,13 @@ from hostelry.api.refusals import (
     found_in,
     refuse_fields,
     refuse_isolation,
-    unsupported,
 )
 from hostelry.api.sagemaker.async_inference import async_inference_of, check_async_model
+from hostelry.api.sagemaker.data_capture import (
+    check_captured_config,
+    check_captured_model,
+    data_capture_of,
+)
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.serverless import check_serverless_model, check_serverless_variants
 from hostelry.api.sagemaker.variant import variant_of
@@ -52,6 +56,8 @@ def create_endpoint_config(context: CallContext, params: Params) -> Result:
                     check_async_model(model)
                 if variant.serverless is not None:
                     check_serverless_model(model)
+                if config.capture is not None and config.capture.is_enabled:
+                    check_captured_model(model)
     if context.state.endpoint_configs.has_name(scope, name):
         raise already_exists(scope, KIND, name)
     check_execution_role(context, params)
@@ -108,9 +114,6 @@ def config_of(context: CallContext, params: Params) -> EndpointConfig:
     check_serverless_variants(params)
     refuse_fields(params, UNSUPPORTED)
     refuse_isolation(params)
-    capture = params.get("DataCaptureConfig")
-    if capture and capture.get("EnableCapture", True):
-        raise unsupported("DataCaptureConfig", "Leave it out, or set EnableCapture to false.")
     variants = tuple(
         variant_of(given, f"ProductionVariants.{number}")
         for number, given in enumerate(params["ProductionVariants"], start=1)
@@ -118,12 +121,15 @@ def config_of(context: CallContext, params: Params) -> EndpointConfig:
     check_variants(variants, has_execution_role=bool(params.get("ExecutionRoleArn")))
     check_metrics(metrics_config_of(params))
     name = params["EndpointConfigName"]
-    return EndpointConfig(
+    config = EndpointConfig(
         scope=context.scope,
         name=name,
         arn=context.scope.arn(KIND, name),
         created_at=context.now,
         variants=variants,
         async_inference=async_inference_of(params, variants),
+        capture=data_capture_of(params),
         given=dict(params),
     )
+    check_captured_config(config)
+    return config

@@ -9,6 +9,7 @@ from hostelry.api.refusals import in_progress
 from hostelry.api.sagemaker.async_inference import notify_topics
 from hostelry.api.sagemaker.component_capacity import check_room_for_copies
 from hostelry.api.sagemaker.component_move import check_components_fit
+from hostelry.api.sagemaker.data_capture import check_captured_deployment
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of, update_guard
 from hostelry.api.sagemaker.endpoint import KIND, find_endpoint
 from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
@@ -45,6 +46,7 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
     check_same_kind(context, endpoint, pending)
     check_same_requests(endpoint, pending)
     check_serverless_update(endpoint, pending)
+    check_captured_deployment(pending)
     check_quotas(context, endpoint.name, pending)
     check_keeps_scaled_variants(context, endpoint, pending)
     updated = replace(
@@ -99,7 +101,7 @@ def check_updatable(endpoint: Endpoint) -> None:
 
 
 def retained(pending: Deployment, active: Deployment, params: Params) -> Deployment:
-    """`pending` with the live counts and weights that the request retains, by variant name."""
+    """`pending` with what the request retains: the capture; counts and weights, by variant name."""
     if not params.get("RetainAllVariantProperties"):
         return pending
     given = params.get("ExcludeRetainedVariantProperties") or ()
@@ -111,7 +113,8 @@ def retained(pending: Deployment, active: Deployment, params: Params) -> Deploym
         else wanted
         for wanted in pending.variants
     )
-    return replace(pending, variants=variants)
+    capture = pending.capture if "DataCaptureConfig" in excluded else active.capture
+    return replace(pending, variants=variants, capture=capture)
 
 
 def with_retained(

@@ -1,6 +1,7 @@
 """Runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -33,11 +34,11 @@ from hostelry.gateway.balancing.serverless import (
 )
 from hostelry.gateway.balancing.sessions import (
     CLOSED_SESSION_ID,
-    Sessions,
     new_session_id,
     pinned_copy,
 )
 from hostelry.gateway.balancing.traffic_split import TrafficSplit
+from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service
 from hostelry.gateway.handlers.invocation_head import invocation_head, noted
@@ -90,7 +91,7 @@ class RuntimeHandler:
         pending_queue: PendingQueue,
         limits: InvocationLimits,
         draw: Callable[[], float],
-        sessions: Sessions,
+        capture: RequestCapture,
     ) -> None:
         self._callers = callers
         self._routes = routes
@@ -112,7 +113,8 @@ class RuntimeHandler:
         )
         self._draw = draw
         self._traffic = TrafficSplit(draw)
-        self._sessions = sessions
+        self._sessions = balancers.sessions
+        self._capture = capture
 
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who invokes; raises ServiceError where it cannot be valid."""
@@ -164,9 +166,9 @@ class RuntimeHandler:
                 self._sessions.note(scope, invocation, in_flight.copy, reply.headers)
             headers = answer_headers(reply, destination, request_id, invocation)
             if invocation.stream:
-                await self._stream(exchange, admitted, headers)
+                await self._stream(exchange, admitted, headers, invocation)
             else:
-                await self._whole(exchange, admitted, headers, limits)
+                await self._whole(exchange, admitted, headers, invocation, limits)
         finally:
             in_flight.close()
             admitted.measured.end()
@@ -284,7 +286,12 @@ class RuntimeHandler:
         return await admit(self._pending_queue, pending, send)
 
     async def _whole(
-        self, exchange: Exchange, admitted: Admitted, headers: dict[str, str], limits: CallLimits
+        self,
+        exchange: Exchange,
+        admitted: Admitted,
+        headers: dict[str, str],
+        invocation: InvokeRequest,
+        limits: CallLimits,
     ) -> None:
         reply, measured = admitted.in_flight.reply, admitted.measured
         try:
@@ -298,9 +305,18 @@ class RuntimeHandler:
             measured.refused_by_model(reply.status)
             raise container_error(admitted.destination, reply, body)
         exchange.respond(HttpResponse(200, headers, body))
+        captured = self._capture.begin(admitted.destination)
+        if captured is not None:
+            with closing(captured):
+                captured.add(body)
+                captured.finish(invocation, exchange.request.body, reply.headers)
 
     async def _stream(
-        self, exchange: Exchange, admitted: Admitted, headers: dict[str, str]
+        self,
+        exchange: Exchange,
+        admitted: Admitted,
+        headers: dict[str, str],
+        invocation: InvokeRequest,
     ) -> None:
         """Stream the answer; it begins with the first chunk, so that a failure has its status."""
         reply, measured = admitted.in_flight.reply, admitted.measured
@@ -318,16 +334,25 @@ class RuntimeHandler:
         measured.first_chunk()
         measured.moved(len(exchange.request.body), 0)
         exchange.start(200, headers)
+        captured = self._capture.begin(admitted.destination)
         try:
             while chunk is not None:
                 measured.moved(0, len(chunk))
                 await exchange.send(payload_part(chunk))
+                if captured is not None:
+                    captured.add(chunk)
                 chunk = await reply.next_chunk()
             measured.answered()
+            exchange.finish()
+            if captured is not None:
+                captured.finish(invocation, exchange.request.body, reply.headers)
         except UpstreamError as error:
             measured.stream_broke()
             await exchange.send(broken_stream(error))
-        exchange.finish()
+            exchange.finish()
+        finally:
+            if captured is not None:
+                captured.close()
 
 
 def container_error(destination: Destination, reply: Reply, body: bytes) -> ModelError:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hostelry.domain.copy import Copy
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift
 from hostelry.domain.routes import CopyRoute, FleetShift, VariantRoute
 from hostelry.reconcile.plan.endpoint_state import EndpointState, is_routable
@@ -53,7 +54,14 @@ def _route(
             container.is_multi_model for model in variant.models for container in model.containers
         ),
         serverless=variant.serverless,
+        capture=_capture(deployment),
     )
+
+
+def _capture(deployment: Deployment) -> DataCapture | None:
+    """The deployment's capture, where it captures anything now."""
+    capture = deployment.capture
+    return capture if capture is not None and capture.takes_any else None
 
 
 def _turned_on(

@@ -232,18 +232,6 @@ def test_a_variant_is_stored_as_it_is_given(state: State, scope: Scope, make: An
             id="routing by prefix",
         ),
         pytest.param(
-            {
-                "DataCaptureConfig": {
-                    "InitialSamplingPercentage": 1,
-                    "DestinationS3Uri": "s3://b/k",
-                    "CaptureOptions": [{"CaptureMode": "Input"}],
-                },
-                "ProductionVariants": [OF_MODEL],
-            },
-            "DataCaptureConfig is not supported",
-            id="data capture, which is on unless said otherwise",
-        ),
-        pytest.param(
             {"ShadowProductionVariants": [OF_MODEL], "ProductionVariants": [OF_MODEL]},
             "ShadowProductionVariants is not supported",
             id="a shadow variant",

@@ -1,0 +1,173 @@
+"""Cost of data capture: the same model's endpoints with and without it, in one run.
+
+A real platform at its defaults with two endpoints of an echo model server, one of which captures
+all requests and answers. Spool files are uploaded all the while, mostly in a later load than the
+one that filled them. Rounds are short and alternate in their order; what counts is the median of
+their ratios, and the gateway's processor time, which bears a busy machine.
+
+``python -m benchmarks.rollout [--setting tiny|short|full]``
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as SigningCredentials
+from tests.integration.capture_rig import ECHO_RULE, CapturedEndpoints, capture_of
+from tests.integration.platform import Platform
+
+from benchmarks.aims import Finding, finding_rows
+from benchmarks.gateway_load import JSON, message, run_load
+from benchmarks.load import Load, Measured
+from benchmarks.record import print_table, write_result
+from benchmarks.stack import cpu_s
+
+PLAIN, CAPTURED = "plain", "captured"
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Rounds of each load, and the seconds of one; the body's sizes, and the connections."""
+
+    rounds: int
+    duration_s: float
+    payload_bytes: tuple[int, ...] = (1024, 16 * 1024)
+    connections: tuple[int, ...] = (1, 16)
+
+
+SETTINGS = {
+    "tiny": Setting(rounds=1, duration_s=0.5, payload_bytes=(1024,), connections=(2,)),
+    "short": Setting(rounds=12, duration_s=1.0),
+    "full": Setting(rounds=30, duration_s=2.0),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rollout", description=__doc__)
+    parser.add_argument("--setting", choices=SETTINGS, default="short")
+    arguments = parser.parse_args(argv)
+    setting = SETTINGS[arguments.setting]
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        home.mkdir(mode=0o700)
+        platform = Platform(home)
+        platform.home.images.write_text(ECHO_RULE)
+        with platform:
+            ends = CapturedEndpoints(platform)
+            ends.deploy({PLAIN: None, CAPTURED: capture_of()})
+            measured = measure(ends, setting)
+    for title, rows in measured.items():
+        print_table(title, rows)
+    write_result("rollout", arguments.setting, 0, measured)
+
+
+def measure(ends: CapturedEndpoints, setting: Setting) -> dict[str, list[Row]]:
+    """All tables."""
+    rounds: list[Row] = []
+    findings: list[Finding] = []
+    for size in setting.payload_bytes:
+        for connections in setting.connections:
+            shape = f"{size // 1024} KiB, {connections} connections"
+            found = [
+                one_round(ends, setting, size, connections, is_reversed=bool(number % 2))
+                for number in range(setting.rounds)
+            ]
+            rounds += [{"load": shape, **row} for row in found]
+            findings += of_shape(shape, found)
+    return {
+        "With capture over without it": rounds,
+        "Against the aims": finding_rows(findings),
+        "Afterwards": [outcome(ends)],
+    }
+
+
+def one_round(
+    ends: CapturedEndpoints, setting: Setting, size: int, connections: int, *, is_reversed: bool
+) -> Row:
+    """Ratios of one pair of loads, and what each gave."""
+    names = (CAPTURED, PLAIN) if is_reversed else (PLAIN, CAPTURED)
+    found = {name: load_of(ends, setting, name, size, connections) for name in names}
+    (captured, captured_us), (plain, plain_us) = found[CAPTURED], found[PLAIN]
+    return {
+        "plain/s": plain.per_s,
+        "captured/s": captured.per_s,
+        "throughput": captured.per_s / plain.per_s,
+        "p50": captured.p50_ms / plain.p50_ms,
+        "p99": captured.p99_ms / plain.p99_ms,
+        "plain CPU us": plain_us,
+        "captured CPU us": captured_us,
+    }
+
+
+def load_of(
+    ends: CapturedEndpoints, setting: Setting, name: str, size: int, connections: int
+) -> tuple[Measured, float]:
+    """A load on the endpoint, and microseconds of the gateway's processor time a request."""
+    platform = ends.platform
+    pids = [platform.pid(worker) for worker in platform.gateway_workers]
+    before_s = sum(map(cpu_s, pids))
+    load = Load(
+        port=platform.port,
+        requests=[signed(platform, name, b'"' + b"x" * (size - 2) + b'"')] * connections,
+        num_connections=connections,
+        duration_s=setting.duration_s,
+    )
+    found = run_load(load)
+    if found.errors:
+        raise RuntimeError(f"{found.errors} of {found.total} requests failed")
+    used_s = sum(map(cpu_s, pids)) - before_s
+    return found, used_s / found.total * 1e6
+
+
+def signed(platform: Platform, name: str, body: bytes) -> bytes:
+    """A whole signed request."""
+    path, keys = f"/endpoints/{name}/invocations", platform.credentials
+    url = f"http://127.0.0.1:{platform.port}{path}"
+    request = AWSRequest("POST", url, {"Content-Type": JSON}, body)
+    signing = SigningCredentials(keys.access_key_id, keys.secret_access_key)
+    SigV4Auth(signing, "sagemaker", keys.region).add_auth(request)
+    given = {"Host": f"127.0.0.1:{platform.port}", **dict(request.headers.items())}
+    return message(path, given, body)
+
+
+def of_shape(shape: str, rows: Sequence[Row]) -> list[Finding]:
+    """Medians of the rounds beside the aims: 5 percent."""
+
+    def median(column: str) -> float:
+        return float(statistics.median(row[column] for row in rows))
+
+    return [
+        Finding(what=f"{shape}: throughput", value=median("throughput"), at_least=0.95),
+        Finding(what=f"{shape}: p50", value=median("p50"), at_most=1.05),
+        Finding(what=f"{shape}: p99", value=median("p99"), at_most=1.05),
+        Finding(
+            what=f"{shape}: CPU of the gateway a request",
+            value=median("captured CPU us") / median("plain CPU us"),
+            at_most=1.05,
+        ),
+    ]
+
+
+def outcome(ends: CapturedEndpoints) -> Row:
+    """What became of the captured requests, as control has it."""
+    answer = httpx.get(
+        f"{ends.platform.config.control_url}/internal/state",
+        headers={"X-Hostelry-Key": ends.platform.credentials.internal_key},
+        trust_env=False,
+    )
+    (found,) = [it for it in answer.json()["endpoints"] if it["name"] == CAPTURED]
+    (sums,) = found["capture"]["variants"]
+    return {it: sums[it] for it in ("captured", "dropped", "objects", "drop_cause", "upload_cause")}
+
+
+if __name__ == "__main__":
+    main()

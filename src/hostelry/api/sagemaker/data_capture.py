@@ -1,0 +1,100 @@
+"""DataCaptureConfig of requests, its checks, and how DescribeEndpoint shows it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hostelry.api.context import Params
+from hostelry.api.refusals import unsupported
+from hostelry.api.sagemaker.container import s3_uri_of
+from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.endpoint import Deployment, EndpointStatus
+from hostelry.domain.endpoint_config import EndpointConfig
+from hostelry.domain.model import Model
+
+FIELD = "DataCaptureConfig"
+BOTH = "InputAndOutput"
+SERVING = (EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING)
+
+
+def data_capture_of(params: Params) -> DataCapture | None:
+    """The capture that a request describes; None where it has no DataCaptureConfig."""
+    given = params.get(FIELD)
+    if given is None:
+        return None
+    uri = s3_uri_of(given["DestinationS3Uri"], f"{FIELD}.DestinationS3Uri", is_prefix=True)
+    modes = {it["CaptureMode"] for it in given["CaptureOptions"]}
+    types = given.get("CaptureContentTypeHeader") or {}
+    return DataCapture(
+        is_enabled=given.get("EnableCapture", True),
+        percent=given["InitialSamplingPercentage"],
+        uri=uri.rstrip("/"),
+        kms_key_id=given.get("KmsKeyId") or None,
+        takes_input=bool(modes & {"Input", BOTH}),
+        takes_output=bool(modes & {"Output", BOTH}),
+        csv_types=tuple(it.lower() for it in types.get("CsvContentTypes") or ()),
+        json_types=tuple(it.lower() for it in types.get("JsonContentTypes") or ()),
+    )
+
+
+def check_captured_config(config: EndpointConfig) -> None:
+    """Refuse a capture for endpoints that have none; serverless ones are refused before.
+
+    Source: "Data capture" and "Model deployment options" in the SageMaker developer guide.
+    """
+    capture = config.capture
+    if capture is None or not capture.is_enabled:
+        return
+    if config.takes_components:
+        raise unsupported(
+            f"{FIELD} of an endpoint for inference components",
+            "Data is captured on endpoints whose variants name a model.",
+        )
+    if config.async_inference is not None:
+        raise unsupported(
+            f"{FIELD} beside AsyncInferenceConfig",
+            "Inputs and answers of asynchronous requests are objects already.",
+        )
+
+
+def check_captured_model(model: Model) -> None:
+    """Refuse a capture of a model that has a multi-model container."""
+    if any(container.is_multi_model for container in model.containers):
+        raise unsupported(
+            f'{FIELD} with the multi-model container (Mode MultiModel) of model "{model.name}"',
+            "Create a model from one archive, or set EnableCapture to false.",
+        )
+
+
+def check_captured_deployment(deployment: Deployment) -> None:
+    """Refuse a deployment that cannot have its capture, which an update may have retained."""
+    capture = deployment.capture
+    if capture is None or not capture.is_enabled:
+        return
+    if any(variant.serverless is not None for variant in deployment.variants):
+        raise unsupported(
+            f"{FIELD} of a serverless variant",
+            "Exclude DataCaptureConfig from the retained properties.",
+        )
+    for variant in deployment.variants:
+        for model in variant.models:
+            check_captured_model(model)
+
+
+def shown_capture(deployment: Deployment, status: EndpointStatus) -> Mapping[str, Any]:
+    """DataCaptureConfig as DescribeEndpoint shows it; nothing where there is none.
+
+    AWS's shape requires KmsKeyId, hence the empty one.
+    """
+    capture = deployment.capture
+    if capture is None:
+        return {}
+    is_started = capture.is_enabled and status in SERVING
+    return {
+        FIELD: {
+            "EnableCapture": capture.is_enabled,
+            "CaptureStatus": "Started" if is_started else "Stopped",
+            "CurrentSamplingPercentage": capture.percent,
+            "DestinationS3Uri": capture.uri,
+            "KmsKeyId": capture.kms_key_id or "",
+        }
+    }

@@ -1,0 +1,235 @@
+"""Data capture of a gateway worker: what clients asked and were answered, after the answer is sent.
+
+A request only puts references to its bodies into a bounded buffer, which a task has written to disk
+once a second. Nothing here delays an answer or changes one.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+from hostelry.aws.runtime import InvokeRequest
+from hostelry.base.clock import Clock
+from hostelry.base.recurring import run_guarded
+from hostelry.domain.capture_report import CaptureCounts
+from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.load import LoadKey
+from hostelry.gateway.capture.sampler import Sampler
+from hostelry.gateway.capture.spool import Spool, SpoolBatch, SpoolTarget
+from hostelry.gateway.capture.spool_file import RecordHead, record_prefix
+from hostelry.gateway.route_table import Destination
+
+MIB = 1024 * 1024
+MAX_BUFFER_BYTES = 64 * MIB
+WRITE_FROM_BYTES = MIB  # are written at once: what waits for longer leaves the processor's cache
+KEPT_BYTES = 8 * MIB  # of freed memory
+WRITE_S = 1.0
+MAX_TARGETS = 4096
+NO_ROOM = f"the worker's buffer of {MAX_BUFFER_BYTES // MIB} MiB has no room for it"
+UNWRITTEN = "a defect: see the gateway's log"
+
+
+class Buffered:
+    """Records of one target that are not written yet."""
+
+    __slots__ = ("destination", "num_bytes", "num_records", "parts", "sampler", "target")
+
+    def __init__(self, destination: Destination, target: SpoolTarget, sampler: Sampler) -> None:
+        self.destination = destination  # the last one that led here
+        self.target = target
+        self.sampler = sampler
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the records: they are being written."""
+        self.parts: list[bytes] = []
+        self.num_records = 0
+        self.num_bytes = 0
+
+
+class CapturedAnswer:
+    """An answer that is captured as it comes; `close` must be called, `finish` once it is whole."""
+
+    __slots__ = ("_buffered", "_capture", "_chunks", "_held", "_is_dropped", "_settings")
+
+    def __init__(self, capture: "RequestCapture", buffered: Buffered) -> None:
+        self._capture = capture
+        self._buffered = buffered
+        self._settings = buffered.target.capture
+        self._chunks: list[bytes] = []
+        self._held = 0  # bytes of the buffer
+        self._is_dropped = False
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next part of the answer."""
+        if not self._is_dropped and self._settings.takes_output:
+            self._is_dropped = not self._hold(len(chunk))
+            self._chunks.append(chunk)
+
+    def finish(self, invocation: InvokeRequest, body: bytes, answered: Mapping[str, str]) -> None:
+        """Put the record into the buffer: the request's `body`, and the answer as it was added.
+
+        `answered` are the headers of the copy's answer.
+        """
+        body = body if self._settings.takes_input else b""
+        prefix = record_prefix(
+            RecordHead(
+                at=self._capture.now(),
+                inference_id=invocation.inference_id,
+                custom_attributes=invocation.custom_attributes,
+                input_type=invocation.content_type,
+                output_type=answered.get("content-type"),
+            ),
+            len(body),
+            self._held,
+        )
+        if self._is_dropped or not self._hold(len(prefix) + len(body)):
+            self._is_dropped = True
+            return
+        self._capture.put(self._buffered, (prefix, body, *self._chunks), self._held)
+        self._held = 0  # the buffer's from now on
+
+    def close(self) -> None:
+        """Give back what is held of the buffer; idempotent."""
+        if self._is_dropped:
+            self._is_dropped = False
+            self._capture.dropped(self._buffered.target.key)
+        self._capture.release(self._held)
+        self._held = 0
+        self._chunks.clear()
+
+    def _hold(self, num_bytes: int) -> bool:
+        is_held = self._capture.hold(num_bytes)
+        self._held += num_bytes if is_held else 0
+        return is_held
+
+
+class RequestCapture:
+    """The captured requests of one worker.
+
+    Args:
+        spool: writes them to disk; None: nothing is captured.
+        draw: a uniform random number in [0, 1).
+        clock: dates records.
+    """
+
+    def __init__(self, spool: Spool | None, draw: Callable[[], float], clock: Clock) -> None:
+        self._spool = spool
+        # glibc keeps as much freed memory for itself as the largest block that was freed. Without
+        # this it would give the pages of each written buffer back and fault them in again, which
+        # doubled the cost of a request of 16 KiB (mallopt(3), M_TRIM_THRESHOLD).
+        bytearray(KEPT_BYTES)
+        self._draw = draw
+        self._clock = clock
+        self._buffers: dict[SpoolTarget, Buffered] = {}
+        self._by_id: dict[int, Buffered] = {}  # by the identity of a destination
+        self._filled: list[Buffered] = []  # those with records
+        self._held_bytes = 0
+        self._many = asyncio.Event()
+        self._counts: dict[LoadKey, CaptureCounts] = {}
+
+    def begin(self, destination: Destination) -> CapturedAnswer | None:
+        """The capture of a request that `destination` answers; None where it is not captured."""
+        if destination.capture is None or self._spool is None:
+            return None
+        buffered = self._by_id.get(id(destination))
+        if buffered is None or buffered.destination is not destination:
+            buffered = self._buffered(destination, destination.capture)
+        return CapturedAnswer(self, buffered) if buffered.sampler.takes(self._draw()) else None
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock.now()
+
+    def hold(self, num_bytes: int) -> bool:
+        """Reserve bytes of the buffer; False where it has no room."""
+        if self._held_bytes + num_bytes > MAX_BUFFER_BYTES:
+            return False
+        self._held_bytes += num_bytes
+        return True
+
+    def release(self, num_bytes: int) -> None:
+        """Give reserved bytes back."""
+        self._held_bytes -= num_bytes
+
+    def put(self, buffered: Buffered, parts: Sequence[bytes], num_bytes: int) -> None:
+        """Take a record of `num_bytes`, which are reserved; a large buffer is written at once."""
+        if not buffered.num_records:
+            self._filled.append(buffered)
+        buffered.parts += parts
+        buffered.num_records += 1
+        buffered.num_bytes += num_bytes
+        if self._held_bytes >= WRITE_FROM_BYTES:
+            self._many.set()
+
+    def dropped(self, key: LoadKey) -> None:
+        """Count a request for which the buffer had no room."""
+        self._count(key, CaptureCounts(dropped=1, drop_cause=NO_ROOM))
+
+    def counts(self) -> dict[LoadKey, CaptureCounts]:
+        """What was counted since the last call."""
+        found, self._counts = self._counts, {}
+        return found
+
+    async def run(self) -> None:
+        """Write what is buffered, about once a second, until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._many.wait(), WRITE_S)
+            await run_guarded("writing captured requests", self.write)
+
+    async def write(self) -> None:
+        """Write what is buffered, and close files that are due."""
+        self._many.clear()
+        batches = self._batches()
+        if self._spool is None or not (batches or self._spool.has_open):
+            return
+        outcomes = [CaptureCounts(dropped=it.num_records, drop_cause=UNWRITTEN) for it in batches]
+        try:
+            outcomes = await asyncio.to_thread(self._spool.append, batches, self._clock.now())
+        finally:
+            self.release(sum(batch.num_bytes for batch in batches))
+            for batch, counted in zip(batches, outcomes, strict=True):
+                self._count(batch.target.key, counted)
+
+    async def finish(self) -> None:
+        """Write the rest, and close all files."""
+        await self.write()
+        if self._spool is not None:
+            await asyncio.to_thread(self._spool.close)
+
+    def _buffered(self, destination: Destination, capture: DataCapture) -> Buffered:
+        """The buffer of the destination's target, which the next routes share."""
+        if len(self._by_id) >= MAX_TARGETS:  # samplers begin again; records are kept
+            self._by_id.clear()
+            self._buffers.clear()
+        target = SpoolTarget(key=destination.key, capture=capture)
+        buffered = self._buffers.get(target)
+        if buffered is None:
+            buffered = Buffered(destination, target, Sampler(capture.percent))
+            self._buffers[target] = buffered
+        else:
+            self._by_id.pop(id(buffered.destination), None)
+            buffered.destination = destination
+        self._by_id[id(destination)] = buffered
+        return buffered
+
+    def _batches(self) -> list[SpoolBatch]:
+        filled, self._filled = self._filled, []
+        found = []
+        for buffered in filled:
+            batch = SpoolBatch(
+                target=buffered.target,
+                parts=buffered.parts,
+                num_records=buffered.num_records,
+                num_bytes=buffered.num_bytes,
+            )
+            found.append(batch)
+            buffered.clear()
+        return found
+
+    def _count(self, key: LoadKey, counted: CaptureCounts) -> None:
+        mine = self._counts.get(key)
+        if mine is None:
+            mine = self._counts[key] = CaptureCounts()
+        mine.add(counted)

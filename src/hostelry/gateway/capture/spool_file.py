@@ -1,0 +1,113 @@
+"""The form of a spool file: a head, then records one after another. Pure.
+
+part      bytes
+-------   ----------------------------------------------------------------------------
+head      length (4), `SpoolHead` in JSON
+record    lengths of the three parts (4 each), `RecordHead` in JSON, input, output
+
+Lengths are big-endian. Bodies are kept as they came: the process that uploads encodes them. A
+record that a kill has cut off can only be the last one, and ends the file.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from hostelry.base.json import decode
+from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.load import LoadKey
+
+HEAD_LENGTH = struct.Struct(">I")
+LENGTHS = struct.Struct(">III")
+MAX_HEAD_BYTES = 64 * 1024
+
+
+class SpoolError(ValueError):
+    """The file has no head that can be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolHead:
+    """A file's records are all of `key`, for the object at `object_uri`."""
+
+    key: LoadKey
+    capture: DataCapture
+    object_uri: str
+    opened_at: float
+
+
+class RecordHead(msgspec.Struct, frozen=True, kw_only=True):
+    """A captured request but for its bodies; types are Content-Type as it came."""
+
+    at: float
+    inference_id: str | None = None
+    custom_attributes: str | None = None
+    input_type: str | None = None
+    output_type: str | None = None
+
+
+class CapturedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A captured request; a side that is not captured is empty."""
+
+    head: RecordHead
+    input: bytes
+    output: bytes
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def head_bytes(head: SpoolHead) -> bytes:
+    """The beginning of a file."""
+    text = _encode(head)
+    return HEAD_LENGTH.pack(len(text)) + text
+
+
+def record_prefix(head: RecordHead, input_bytes: int, output_bytes: int) -> bytes:
+    """A record up to its bodies, which follow: input, then output."""
+    text = _encode(head)
+    return LENGTHS.pack(len(text), input_bytes, output_bytes) + text
+
+
+def object_uri(capture: DataCapture, key: LoadKey, at: float, unique: str) -> str:
+    """The object for records from `at` on; `unique` is a UUID.
+
+    Source: "Capture data from real-time endpoint" in the SageMaker developer guide.
+    """
+    when = datetime.fromtimestamp(at, UTC)
+    name = f"{when:%M-%S}-{when.microsecond // 1000:03}-{unique}.jsonl"
+    return f"{capture.uri}/{key.endpoint_name}/{key.variant_name}/{when:%Y/%m/%d/%H}/{name}"
+
+
+def read_head(data: bytes) -> tuple[SpoolHead, int]:
+    """The head at the beginning of `data`, and where the records begin; raises SpoolError."""
+    if len(data) < HEAD_LENGTH.size:
+        raise SpoolError("it ends before its head")
+    (length,) = HEAD_LENGTH.unpack_from(data)
+    end = HEAD_LENGTH.size + length
+    if length > MAX_HEAD_BYTES or len(data) < end:
+        raise SpoolError("it ends before its head")
+    try:
+        return decode(data[HEAD_LENGTH.size : end], SpoolHead), end
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise SpoolError(f"its head cannot be read: {error}") from error
+
+
+def read_records(data: bytes, start: int) -> Iterator[CapturedRecord]:
+    """The records from `start` on, up to the first that is not whole."""
+    while start + LENGTHS.size <= len(data):
+        head_length, input_length, output_length = LENGTHS.unpack_from(data, start)
+        head_end = start + LENGTHS.size + head_length
+        input_end = head_end + input_length
+        end = input_end + output_length
+        if not head_length or end > len(data):
+            return
+        try:
+            head = decode(data[start + LENGTHS.size : head_end], RecordHead)
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # the disk lost what came after a crash
+            return
+        yield CapturedRecord(head=head, input=data[head_end:input_end], output=data[input_end:end])
+        start = end

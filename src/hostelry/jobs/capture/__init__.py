@@ -1,0 +1,1 @@
+"""Data capture: spool files of gateway workers become objects."""

@@ -1,0 +1,119 @@
+"""Uploads closed spool files as objects, then removes them; what fails is tried again.
+
+a file                                            next
+-----------------------------------------------   -----------------------------------------------
+its object was written                            removed; the same key again after a kill between
+the object store is down                          no file is tried for 5 s, then 10, ... 60
+its bucket, key or permission is missing          no file for that destination for as long
+it is a day old, and still cannot be uploaded     removed, its records counted as dropped
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from hostelry.base.clock import Clock
+from hostelry.domain.capture_report import CaptureCounts
+from hostelry.domain.load import LoadKey
+from hostelry.jobs.capture.spool_folder import ClosedSpool, SpoolFolder, object_of, set_aside
+from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
+from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
+
+log = logging.getLogger(__name__)
+LOOK_S = 1.0
+PAUSES_S = (5.0, 10.0, 20.0, 40.0, 60.0)
+KEPT_S = 24 * 3600.0
+CONTENT_TYPE = "application/jsonlines"
+STORE = "the object store"
+
+
+@dataclass(slots=True)
+class Pause:
+    """Failures in a row of a destination, or of the store: none is tried before `until`."""
+
+    failures: int = 0
+    until: float = 0.0
+    cause: str = ""
+
+
+class CaptureUploads:
+    """The uploads of one process.
+
+    Args:
+        folder: the spool files.
+        store: takes objects.
+        clock: ages of files, pauses.
+    """
+
+    def __init__(self, folder: SpoolFolder, store: ObjectStore, clock: Clock) -> None:
+        self._folder = folder
+        self._store = store
+        self._clock = clock
+        self._pauses: dict[str, Pause] = {}
+        self._counts: dict[LoadKey, CaptureCounts] = {}
+
+    def counts(self) -> dict[LoadKey, CaptureCounts]:
+        """What was counted since the last call."""
+        found, self._counts = self._counts, {}
+        return found
+
+    async def look(self) -> None:
+        """Upload every closed file that is not to wait."""
+        spools, broken = await asyncio.to_thread(self._folder.closed)
+        for path, reason in broken:
+            log.error("captured requests in %s are lost: %s", path, reason)
+            await asyncio.to_thread(set_aside, path)
+        for spool in spools:
+            if self._may_go(STORE) and self._may_go(destination_of(spool)):
+                await self._upload(spool)
+
+    def _may_go(self, name: str) -> bool:
+        pause = self._pauses.get(name)
+        return pause is None or self._clock.now() >= pause.until
+
+    async def _upload(self, spool: ClosedSpool) -> None:
+        try:
+            found = await asyncio.to_thread(object_of, spool)
+        except OSError as error:
+            self._failed(destination_of(spool), spool, f"{spool.path} cannot be read: {error}")
+            return
+        capture = spool.head.capture
+        settings = OutputSettings(content_type=CONTENT_TYPE, kms_key_id=capture.kms_key_id)
+        try:
+            if found.num_records:
+                await self._store.put(spool.head.object_uri, found.lines, settings)
+        except ObjectStoreDownError as error:
+            self._failed(STORE, spool, str(error))
+            return
+        except ObjectError as error:
+            self._failed(destination_of(spool), spool, str(error))
+            if self._clock.now() - spool.head.opened_at > KEPT_S:
+                await asyncio.to_thread(spool.path.unlink)
+                cause = f"not uploaded within a day: {error}"
+                self._count(spool, CaptureCounts(dropped=found.num_records, drop_cause=cause))
+            return
+        await asyncio.to_thread(spool.path.unlink)
+        for name in (STORE, destination_of(spool)):
+            if self._pauses.pop(name, None) is not None:
+                log.info("captured requests are uploaded again to %s", name)
+        done = CaptureCounts(objects=1, upload_cause="", uploaded_at=self._clock.now())
+        self._count(spool, done)
+
+    def _failed(self, name: str, spool: ClosedSpool, cause: str) -> None:
+        pause = self._pauses.setdefault(name, Pause())
+        if not pause.failures:
+            log.warning("captured requests wait, as uploads to %s fail: %s", name, cause)
+        pause_s = PAUSES_S[min(pause.failures, len(PAUSES_S) - 1)]
+        pause.failures += 1
+        pause.until = self._clock.now() + pause_s
+        self._count(spool, CaptureCounts(upload_failures=1, upload_cause=cause))
+
+    def _count(self, spool: ClosedSpool, counted: CaptureCounts) -> None:
+        self._counts.setdefault(spool.head.key, CaptureCounts()).add(counted)
+
+
+def destination_of(spool: ClosedSpool) -> str:
+    """The bucket of a file's object, and the key that encrypts it: they fail together."""
+    capture = spool.head.capture
+    bucket = capture.uri.removeprefix("s3://").partition("/")[0]
+    return f"s3://{bucket}" + (f" under {capture.kms_key_id}" if capture.kms_key_id else "")

@@ -1,0 +1,217 @@
+"""DataCaptureConfig: which one is accepted, how it is shown, and what an update retains."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.domain.data_capture import CaptureEncoding, DataCapture
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
+MAIN = {"VariantName": "main", "InstanceType": "ml.m5.xlarge", "InitialInstanceCount": 1}
+OF_MODEL = {**MAIN, "ModelName": "m"}
+SERVERLESS = {"MemorySizeInMB": 2048, "MaxConcurrency": 1}
+CAPTURE = {
+    "InitialSamplingPercentage": 20,
+    "DestinationS3Uri": "s3://seen/capture/",
+    "KmsKeyId": "alias/mine",
+    "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
+    "CaptureContentTypeHeader": {
+        "CsvContentTypes": ["text/csv"],
+        "JsonContentTypes": ["application/json", "Application/JSONLines"],
+    },
+}
+OFF = {**CAPTURE, "EnableCapture": False}
+SHOWN = {
+    "EnableCapture": True,
+    "CaptureStatus": "Started",
+    "CurrentSamplingPercentage": 20,
+    "DestinationS3Uri": "s3://seen/capture",
+    "KmsKeyId": "alias/mine",
+}
+MULTI_MODEL = {
+    "Image": "123456789012.dkr.ecr.us-west-2.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3",
+    "Mode": "MultiModel",
+    "ModelDataUrl": "s3://b/models/",
+}
+
+
+def given(**more: Any) -> dict[str, Any]:
+    return {name: it for name, it in {**CAPTURE, **more}.items() if it is not None}
+
+
+def served(call: Call, make: Any, change: Callable[..., None], capture: Any) -> None:
+    make.model()
+    more = {} if capture is None else {"DataCaptureConfig": capture}
+    make.config("c", OF_MODEL, **more)
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+
+
+def test_every_field_is_kept_and_described(
+    call: Call, make: Any, change: Callable[..., None], endpoint: Callable[[], Endpoint]
+) -> None:
+    served(call, make, change, CAPTURE)
+    assert call("DescribeEndpointConfig", EndpointConfigName="c")["DataCaptureConfig"] == CAPTURE
+    assert call("DescribeEndpoint", EndpointName="e")["DataCaptureConfig"] == SHOWN
+    assert endpoint().active.capture == DataCapture(
+        percent=20,
+        uri="s3://seen/capture",
+        kms_key_id="alias/mine",
+        csv_types=("text/csv",),
+        json_types=("application/json", "application/jsonlines"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "capture", "shown"),
+    [
+        pytest.param(EndpointStatus.CREATING, CAPTURE, "Stopped", id="not before it serves"),
+        pytest.param(EndpointStatus.UPDATING, CAPTURE, "Started", id="while it is updated"),
+        pytest.param(EndpointStatus.FAILED, CAPTURE, "Stopped", id="not once it has failed"),
+        pytest.param(EndpointStatus.IN_SERVICE, OFF, "Stopped", id="not when switched off"),
+        pytest.param(EndpointStatus.IN_SERVICE, None, None, id="nothing where none was asked for"),
+    ],
+)
+def test_the_status_reports_whether_data_is_captured(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    status: EndpointStatus,
+    capture: Any,
+    shown: str | None,
+) -> None:
+    served(call, make, change, capture)
+    change(status=status)
+    found = call("DescribeEndpoint", EndpointName="e").get("DataCaptureConfig")
+    assert (found and found["CaptureStatus"]) == shown
+
+
+@pytest.mark.parametrize(
+    ("modes", "takes"),
+    [
+        (["Input"], (True, False)),
+        (["Output"], (False, True)),
+        (["InputAndOutput"], (True, True)),
+        (["Output", "Input"], (True, True)),
+    ],
+)
+def test_the_options_choose_the_sides(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    modes: list[str],
+    takes: tuple[bool, bool],
+) -> None:
+    options = [{"CaptureMode": it} for it in modes]
+    served(call, make, change, given(CaptureOptions=options, CaptureContentTypeHeader=None))
+    capture = endpoint().active.capture
+    assert capture is not None
+    assert (capture.takes_input, capture.takes_output) == takes
+    assert capture.encoding_of("text/csv") is CaptureEncoding.BASE64
+
+
+# Ranges, lengths and patterns are those of botocore's model: tests/contract/wire.
+def test_a_destination_elsewhere_is_refused(refused: Refused, make: Any) -> None:
+    make.model()
+    capture = given(DestinationS3Uri="https://example.com/x")
+    asked = {"EndpointConfigName": "c", "ProductionVariants": [OF_MODEL]}
+    text = refused("CreateEndpointConfig", **asked, DataCaptureConfig=capture)
+    assert 'DataCaptureConfig.DestinationS3Uri "https://example.com/x" is not supported' in text
+
+
+@pytest.mark.parametrize(
+    ("variant", "more", "message"),
+    [
+        pytest.param(
+            MAIN, {}, "DataCaptureConfig of an endpoint for inference components", id="components"
+        ),
+        pytest.param(
+            OF_MODEL,
+            {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/out"}}},
+            "DataCaptureConfig beside AsyncInferenceConfig",
+            id="asynchronous",
+        ),
+        pytest.param(
+            {**MAIN, "ModelName": "many"},
+            {},
+            'DataCaptureConfig with the multi-model container (Mode MultiModel) of model "many"',
+            id="multi-model",
+        ),
+        pytest.param(
+            {"VariantName": "main", "ModelName": "m", "ServerlessConfig": SERVERLESS},
+            {},
+            "DataCaptureConfig cannot be given beside",
+            id="serverless",
+        ),
+    ],
+)
+def test_only_endpoints_of_one_model_a_variant_are_captured(
+    call: Call,
+    refused: Refused,
+    make: Any,
+    variant: dict[str, Any],
+    more: dict[str, Any],
+    message: str,
+) -> None:
+    make.model()
+    make.model("many", PrimaryContainer=MULTI_MODEL)
+    asked = {"ExecutionRoleArn": ROLE, "ProductionVariants": [variant], **more}
+    text = refused(
+        "CreateEndpointConfig", EndpointConfigName="c", DataCaptureConfig=CAPTURE, **asked
+    )
+    assert message in text
+    call("CreateEndpointConfig", EndpointConfigName="c", DataCaptureConfig=OFF, **asked)
+
+
+RETAIN = {"RetainAllVariantProperties": True}
+EXCLUDE = {
+    **RETAIN,
+    "ExcludeRetainedVariantProperties": [{"VariantPropertyType": "DataCaptureConfig"}],
+}
+NEW = {**CAPTURE, "InitialSamplingPercentage": 80}
+
+
+@pytest.mark.parametrize(
+    ("live", "new", "params", "percent"),
+    [
+        pytest.param(CAPTURE, NEW, {}, 80, id="the new one unless asked to retain"),
+        pytest.param(CAPTURE, NEW, RETAIN, 20, id="the live one where it is retained"),
+        pytest.param(CAPTURE, NEW, EXCLUDE, 80, id="the new one where it is excluded"),
+        pytest.param(CAPTURE, None, {}, None, id="none where the new one has none"),
+        pytest.param(CAPTURE, None, RETAIN, 20, id="the live one where the new one has none"),
+        pytest.param(None, NEW, RETAIN, None, id="none where none was live"),
+        pytest.param(None, NEW, EXCLUDE, 80, id="the new one, excluded, where none was live"),
+    ],
+)
+def test_an_update_retains_the_live_capture(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+    live: Any,
+    new: Any,
+    params: dict[str, Any],
+    percent: int | None,
+) -> None:
+    served(call, make, change, live)
+    make.config("new", OF_MODEL, **({} if new is None else {"DataCaptureConfig": new}))
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new", **params)
+    pending = endpoint().pending
+    assert pending is not None
+    assert (pending.capture and pending.capture.percent) == percent
+
+
+def test_a_capture_cannot_be_retained_for_many_models(
+    call: Call, make: Any, refused: Refused, change: Callable[..., None]
+) -> None:
+    served(call, make, change, CAPTURE)
+    make.model("many", PrimaryContainer=MULTI_MODEL)
+    make.config("new", {**OF_MODEL, "ModelName": "many"})
+    asked = {"EndpointName": "e", "EndpointConfigName": "new"}
+    assert "multi-model container" in refused("UpdateEndpoint", **asked, **RETAIN)
+    call("UpdateEndpoint", **asked, **EXCLUDE)
