@@ -56,10 +56,10 @@ class CapturedEndpoints:
             ModelName="mirror", ExecutionRoleArn=ROLE, PrimaryContainer={"Image": "mirror:1"}
         )
 
-    def config(self, name: str, capture: Mapping[str, Any] | None) -> None:
+    def config(self, name: str, capture: Mapping[str, Any] | None, model: str = "mirror") -> None:
         variant = {
             "VariantName": "AllTraffic",
-            "ModelName": "mirror",
+            "ModelName": model,
             "InstanceType": "ml.m5.large",
             "InitialInstanceCount": 1,
         }
@@ -68,10 +68,12 @@ class CapturedEndpoints:
             EndpointConfigName=name, ProductionVariants=[variant], **more
         )
 
-    def deploy(self, captures: Mapping[str, Mapping[str, Any] | None]) -> None:
+    def deploy(
+        self, captures: Mapping[str, Mapping[str, Any] | None], model: str = "mirror"
+    ) -> None:
         """Endpoints of those names, once all are InService."""
         for name, capture in captures.items():
-            self.config(name, capture)
+            self.config(name, capture, model)
             self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
         for name in captures:
             self.in_service(name)

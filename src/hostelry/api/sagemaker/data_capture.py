@@ -36,12 +36,11 @@ def data_capture_of(params: Params) -> DataCapture | None:
     )
 
 
-def check_captured_config(config: EndpointConfig) -> None:
+def check_captured_config(capture: DataCapture | None, config: EndpointConfig) -> None:
     """Refuse a capture for endpoints that have none; serverless ones are refused before.
 
     Source: "Data capture" and "Model deployment options" in the SageMaker developer guide.
     """
-    capture = config.capture
     if capture is None or not capture.is_enabled:
         return
     if config.takes_components:
@@ -68,6 +67,7 @@ def check_captured_model(model: Model) -> None:
 def check_captured_deployment(deployment: Deployment) -> None:
     """Refuse a deployment that cannot have its capture, which an update may have retained."""
     capture = deployment.capture
+    check_captured_config(capture, deployment.config)
     if capture is None or not capture.is_enabled:
         return
     if any(variant.serverless is not None for variant in deployment.variants):

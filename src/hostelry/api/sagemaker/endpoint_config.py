@@ -131,5 +131,5 @@ def config_of(context: CallContext, params: Params) -> EndpointConfig:
         capture=data_capture_of(params),
         given=dict(params),
     )
-    check_captured_config(config)
+    check_captured_config(config.capture, config)
     return config

@@ -206,12 +206,30 @@ def test_an_update_retains_the_live_capture(
     assert (pending.capture and pending.capture.percent) == percent
 
 
-def test_a_capture_cannot_be_retained_for_many_models(
-    call: Call, make: Any, refused: Refused, change: Callable[..., None]
+@pytest.mark.parametrize(
+    ("variant", "more", "message"),
+    [
+        pytest.param({"ModelName": "many"}, {}, "multi-model container", id="of many models"),
+        pytest.param(
+            {},
+            {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/out"}}},
+            "beside AsyncInferenceConfig",
+            id="that is asynchronous",
+        ),
+    ],
+)
+def test_a_capture_cannot_be_retained_for_an_endpoint(
+    call: Call,
+    make: Any,
+    refused: Refused,
+    change: Callable[..., None],
+    variant: dict[str, Any],
+    more: dict[str, Any],
+    message: str,
 ) -> None:
     served(call, make, change, CAPTURE)
     make.model("many", PrimaryContainer=MULTI_MODEL)
-    make.config("new", {**OF_MODEL, "ModelName": "many"})
+    make.config("new", {**OF_MODEL, **variant}, **more)
     asked = {"EndpointName": "e", "EndpointConfigName": "new"}
-    assert "multi-model container" in refused("UpdateEndpoint", **asked, **RETAIN)
+    assert message in refused("UpdateEndpoint", **asked, **RETAIN)
     call("UpdateEndpoint", **asked, **EXCLUDE)
