@@ -30,6 +30,19 @@ class Fleets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shadow:
+    """The copies of a shadow variant, and the share of requests that they get copies of.
+
+    `key` is the name that these are counted under.
+    """
+
+    key: LoadKey
+    share: float
+    routing: RoutingStrategy
+    copies: tuple[CopyRoute, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """The copies of one variant or component.
 
@@ -37,7 +50,7 @@ class Destination:
     `adapter_alias` are set for an adapter. `key` is the name that its requests are counted under;
     `base_key`, for an adapter, is the base that has the copies. On a serverless variant a copy is
     an environment, which takes one request at a time; `concurrency_id` counts those of all. While
-    traffic shifts, `fleets` divides the copies.
+    traffic shifts, `fleets` divides the copies. `shadow` is where its requests are mirrored to.
     """
 
     scope: Scope
@@ -57,6 +70,7 @@ class Destination:
     base_key: LoadKey | None = None
     serverless: ServerlessConfig | None = None
     fleets: Fleets | None = None
+    shadow: Shadow | None = None
 
     @property
     def concurrency_id(self) -> str:
@@ -131,9 +145,10 @@ class RouteTable:
     def _add(self, endpoint: EndpointRoute) -> None:
         scope = endpoint.scope
         self._endpoints[scope.account, scope.region, endpoint.name] = endpoint
+        shadow = _shadow(endpoint)
         for variant in endpoint.variants:
             key = (scope.account, scope.region, endpoint.name, variant.name)
-            destination = self._variants[key] = _variant_destination(endpoint, variant)
+            destination = self._variants[key] = _variant_destination(endpoint, variant, shadow)
             if variant.serverless is not None:
                 self._serverless[scope.account, scope.region, endpoint.name] = destination
         for failed in endpoint.failed:
@@ -145,7 +160,21 @@ class RouteTable:
                 self._llms.setdefault((scope.account, component.name), []).append(destination)
 
 
-def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Destination:
+def _shadow(endpoint: EndpointRoute) -> Shadow | None:
+    route = endpoint.shadow
+    if route is None:
+        return None
+    return Shadow(
+        key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=route.name),
+        share=route.share,
+        routing=route.routing,
+        copies=route.copies,
+    )
+
+
+def _variant_destination(
+    endpoint: EndpointRoute, variant: VariantRoute, shadow: Shadow | None
+) -> Destination:
     return Destination(
         scope=endpoint.scope,
         endpoint_name=endpoint.name,
@@ -159,6 +188,7 @@ def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Dest
         waiting_for=variant.waiting_for,
         serverless=variant.serverless,
         fleets=_fleets(variant),
+        shadow=shadow,
         key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
     )
 

@@ -52,6 +52,7 @@ from hostelry.gateway.jobs_client import HttpJobsClient
 from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
@@ -73,11 +74,12 @@ REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A wired gateway: dispatcher, queue of requests without a copy, meter of load."""
+    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, mirror."""
 
     dispatcher: Dispatcher
     pending_queue: PendingQueue
     meter: Meter
+    mirror: ShadowMirror
 
 
 def build_gateway(
@@ -113,7 +115,9 @@ def build_gateway(
     outstanding = counts or Outstanding()
     copies = LoadBalancer(pool, outstanding, draw, monotonic_s, memory.places)
     models = ModelBalancer(copies, pool, outstanding, ModelHomes(monotonic_s), monotonic_s)
-    balancers = Balancers(counts=outstanding, copies=copies, models=models)
+    balancers = Balancers(
+        counts=outstanding, copies=copies, models=models, sessions=memory.sessions
+    )
     meter = Meter(clock.now)
     pending_queue = PendingQueue(
         routes,
@@ -129,9 +133,16 @@ def build_gateway(
         invoke_timeout_s=config.invoke_timeout_s,
         stream_timeout_s=config.stream_timeout_s,
     )
+    mirror = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
-            callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), memory.sessions
+            callers,
+            routes,
+            balancers,
+            pending_queue,
+            limits,
+            EvenDraws(draw()),
+            mirror,
         ),
         openai=OpenAiHandler(
             callers,
@@ -156,7 +167,7 @@ def build_gateway(
         metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
-    return Gateway(dispatcher=dispatcher, pending_queue=pending_queue, meter=meter)
+    return Gateway(dispatcher=dispatcher, pending_queue=pending_queue, meter=meter, mirror=mirror)
 
 
 def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
@@ -168,6 +179,13 @@ def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
         max_connections=min(config.max_connections, room),
         max_unverified_bytes=max(config.unproven_bytes, 4 * config.max_body_bytes),
         streamed_bodies=UPLOADS,
+    )
+
+
+def mirror_limits(limits: InvocationLimits) -> MirrorLimits:
+    """The limits of mirrored requests, whose answers have those of clients' requests."""
+    return MirrorLimits(
+        max_answer_bytes=limits.max_answer_bytes, whole=limits.whole, stream=limits.stream
     )
 
 
@@ -255,6 +273,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     cause = await first_to_end(tasks, stopping)
     log.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
+    await gateway.mirror.close()
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)

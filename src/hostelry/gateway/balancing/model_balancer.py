@@ -21,6 +21,7 @@ from hostelry.gateway.balancing.kept_leases import IDLE_S, KeptLease, KeptLeases
 from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest, LoadBalancer, head_end
 from hostelry.gateway.balancing.model_homes import ModelHomes
 from hostelry.gateway.balancing.outstanding import InFlightCounts
+from hostelry.gateway.balancing.sessions import Sessions
 from hostelry.gateway.http.reply import ConnectError, Reply, ReplyPhase, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 
@@ -88,11 +89,15 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balancers:
-    """The balancers of requests for copies, and of those for models on copies; their counts."""
+    """The balancers of requests for copies, and of those for models on copies; their counts.
+
+    `sessions` are those that copies hold.
+    """
 
     counts: InFlightCounts
     copies: LoadBalancer
     models: "ModelBalancer"
+    sessions: Sessions
 
 
 class ModelBalancer:

@@ -67,7 +67,7 @@ def can_serve_again(state: EndpointState, before: Deployment) -> bool:
     if not endpoint.takes_components:
         return all(
             len(up_instances(state, before, variant)) >= min(1, variant.desired_instance_count)
-            for variant in before.variants
+            for variant in before.production
         )
     return all(_can_return(state, it, endpoint.active, before) for it in state.components.values())
 
@@ -87,8 +87,11 @@ def _can_return(
 
 
 def ceased(state: EndpointState, deployment: Deployment) -> str | None:
-    """Why a deployment that was up once is not any more; None while all its copies serve."""
-    for variant in deployment.variants:
+    """Why a deployment that was up once is not any more; None while all its copies serve.
+
+    A shadow counts only until the deployment serves.
+    """
+    for variant in deployment.production:
         if _is_variant_up(state, deployment, variant):
             continue
         hosts = state.hosts(deployment.generation, variant.variant.name)
