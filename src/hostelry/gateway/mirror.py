@@ -4,7 +4,8 @@ a request whose turn it is                            result
 ----------------------------------------------------  ------------------------------------------
 the shadow has no copy, or the circuits of all are    dropped, and counted
 open, or each has as many as it takes
-its body would exceed the bytes of this worker        dropped, and counted
+this worker has as many requests, or bytes of their   dropped, and counted
+bodies, as it may
 any other                                             sent once; its outcome is the shadow's own
 
 No answer to a client waits for anything here. Answers are read at a bounded rate, so that a shadow
@@ -29,6 +30,7 @@ from hostelry.routing.copy_choice import choose_copy
 from hostelry.routing.traffic_split import next_position, takes_new
 
 log = logging.getLogger(__name__)
+MAX_IN_FLIGHT = 256  # of a worker; each has a connection of its own
 MAX_POSITIONS = 4096  # of shadows; those that are gone go with the rest
 LEAST_CHUNK_BYTES = 512  # what a smaller chunk counts as: it costs as much to read
 CLOSED = Circuit()
@@ -37,12 +39,13 @@ BURST_S = 0.5  # what may be read at once after a pause, in seconds of the rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorLimits:
-    """Limits of one worker: requests in flight on a shadow copy, their bodies, what is read.
+    """Limits of one worker: requests in flight on a shadow copy, on all; their bodies; what is read.
 
     An answer of an invocation that is no stream may have `max_answer_bytes`.
     """
 
     max_in_flight: int = 64
+    max_in_flight_all: int = MAX_IN_FLIGHT
     max_bytes: int = 64 * 1024 * 1024
     read_bytes_per_s: float = 32 * 1024 * 1024
     max_answer_bytes: int = 25 * 1024 * 1024
@@ -93,8 +96,9 @@ class ShadowMirror:
         """
         if not self._is_due(shadow):
             return
-        copy, num_bytes = self._free_copy(shadow), len(body)
-        if copy is None or self._bytes + num_bytes > self._limits.max_bytes:
+        num_bytes = len(body)
+        copy = self._free_copy(shadow) if self._has_room(num_bytes) else None
+        if copy is None:
             self._meter.dropped(shadow.key)
             return
         self._bytes += num_bytes
@@ -124,6 +128,10 @@ class ShadowMirror:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _has_room(self, num_bytes: int) -> bool:
+        is_full = self.num_in_flight >= self._limits.max_in_flight_all
+        return not is_full and self._bytes + num_bytes <= self._limits.max_bytes
 
     def _is_due(self, shadow: Shadow) -> bool:
         """Whether the next request is one of the shadow's share, which are evenly spread."""

@@ -52,7 +52,7 @@ from hostelry.gateway.jobs_client import HttpJobsClient
 from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
-from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
+from hostelry.gateway.mirror import MAX_IN_FLIGHT, MirrorLimits, ShadowMirror
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
@@ -67,7 +67,7 @@ from hostelry.server.ports import bind
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
-RESERVED_FILES = 128  # descriptors that a worker opens for itself
+RESERVED_FILES = 128 + MAX_IN_FLIGHT  # descriptors that a worker opens for itself, and for shadows
 TIDY_PAUSE_S = 1.0
 REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept so long
 
@@ -120,13 +120,7 @@ def build_gateway(
     )
     meter = Meter(clock.now)
     pending_queue = PendingQueue(
-        routes,
-        control,
-        outstanding,
-        queue_limits(config),
-        clock,
-        monotonic_s,
-        meter,
+        routes, control, outstanding, queue_limits(config), clock, monotonic_s, meter
     )
     limits = InvocationLimits(
         max_answer_bytes=config.max_body_bytes,
@@ -136,13 +130,7 @@ def build_gateway(
     mirror = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
-            callers,
-            routes,
-            balancers,
-            pending_queue,
-            limits,
-            EvenDraws(draw()),
-            mirror,
+            callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), mirror
         ),
         openai=OpenAiHandler(
             callers,

@@ -68,6 +68,7 @@ class Rig:
         self.meter = Meter(lambda: self.now_s, lambda: int(self.now_s * 1e9))
         limits = MirrorLimits(
             max_in_flight=2,
+            max_in_flight_all=3,
             max_bytes=35,
             read_bytes_per_s=1000.0,
             max_answer_bytes=8000,
@@ -157,7 +158,7 @@ def test_an_outcome_is_counted_for_the_shadow(
     [
         pytest.param((), BODY, 0, id="no copy"),
         pytest.param(ONE, BODY, 2, id="as many as one copy takes"),
-        pytest.param(COPIES, BODY, 3, id="as many as two copies take, but for the bytes"),
+        pytest.param(COPIES, b"", 3, id="as many as the worker takes"),
         pytest.param(ONE, b"x" * 20, 1, id="as many bytes as the worker takes"),
         pytest.param(ONE, b"x" * 36, 0, id="more bytes than the worker takes"),
     ],
