@@ -39,11 +39,13 @@ BURST_S = 0.5  # what may be read at once after a pause, in seconds of the rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorLimits:
-    """Limits of one worker: requests in flight on a shadow copy, on all; their bodies; what is read.
+    """Limits of one worker: requests in flight on a shadow copy, on all; their bodies; reading.
 
-    An answer of an invocation that is no stream may have `max_answer_bytes`.
+    An answer of an invocation that is no stream may have `max_answer_bytes`. A request is sent
+    `delay_s` after production's, so that fast models have answered before this costs anything.
     """
 
+    delay_s: float = 0.002
     max_in_flight: int = 64
     max_in_flight_all: int = MAX_IN_FLIGHT
     max_bytes: int = 64 * 1024 * 1024
@@ -165,6 +167,8 @@ class ShadowMirror:
     async def _run(
         self, shadow: Shadow, copy: CopyRoute, parts: tuple[bytes, bytes], *, is_stream: bool
     ) -> None:
+        if self._limits.delay_s:
+            await self._sleep(self._limits.delay_s)
         measured = self._meter.begin(shadow.key)
         measured.chosen(copy.id, self._counts.of(copy.id), copy.config)
         measured.moved(len(parts[1]), 0)

@@ -67,6 +67,7 @@ class Rig:
         self.slept_s = 0.0
         self.meter = Meter(lambda: self.now_s, lambda: int(self.now_s * 1e9))
         limits = MirrorLimits(
+            delay_s=0.0,
             max_in_flight=2,
             max_in_flight_all=3,
             max_bytes=35,
