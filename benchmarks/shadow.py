@@ -14,17 +14,15 @@ import contextlib
 import os
 import socket
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
+import uvloop
 
 from benchmarks.gateway_load import run_load, signed_request
 from benchmarks.load import Load
-from benchmarks.open_load import Due, Outcome, Plan
+from benchmarks.open_load import Due, Generator, Plan
 from benchmarks.record import print_table, write_result
 from benchmarks.stack import ENDPOINT_NAME, Stack, running_echo, running_stack
 
@@ -101,9 +99,8 @@ def compared(stack: Stack, setting: Setting, load: str) -> list[dict[str, Any]]:
             "requests/s": ratio(rounds, name, "per_s"),
             "p50 ms without": statistics.median(it[ENDPOINT_NAME].p50_ms for it in rounds),
             "p99 ms without": statistics.median(it[ENDPOINT_NAME].p99_ms for it in rounds),
-            "+cpu us each": statistics.median(
-                it[name].cpu_us - it[ENDPOINT_NAME].cpu_us for it in rounds
-            ),
+            "cpu": ratio(rounds, name, "cpu_us"),
+            "cpu us without": statistics.median(it[ENDPOINT_NAME].cpu_us for it in rounds),
             "errors": sum(it[name].errors for it in rounds),
         }
         for name in SHADOWED
@@ -112,9 +109,8 @@ def compared(stack: Stack, setting: Setting, load: str) -> list[dict[str, Any]]:
 
 def ratio(rounds: list[dict[str, Figures]], name: str, figure: str) -> float:
     """The median over rounds of a figure of `name`, as a ratio to the endpoint without a shadow."""
-    return statistics.median(
-        getattr(it[name], figure) / getattr(it[ENDPOINT_NAME], figure) for it in rounds
-    )
+    both = [(getattr(it[name], figure), getattr(it[ENDPOINT_NAME], figure)) for it in rounds]
+    return statistics.median(mine / alone for mine, alone in both)
 
 
 def measured(stack: Stack, setting: Setting, load: str, endpoint: str) -> Figures:
@@ -122,7 +118,7 @@ def measured(stack: Stack, setting: Setting, load: str, endpoint: str) -> Figure
     request = signed_request(stack, "invocations", BODY, {}, endpoint)
     before_s = stack.gateway_cpu_s
     if load == "paced":
-        outcome = run_plan(paced(stack, setting, request))
+        outcome = uvloop.run(Generator(paced(stack, setting, request)).run())
         kept = [it for it in outcome.answers if it.began_s >= WARM_UP_S]
         taken_ms = sorted((it.ended_s - it.began_s) * 1000 for it in kept)
         total, per_s = len(outcome.answers), len(taken_ms) / setting.duration_s
@@ -149,17 +145,6 @@ def paced(stack: Stack, setting: Setting, request: bytes) -> Plan:
     num = int((WARM_UP_S + setting.duration_s) * setting.per_s)
     due = [Due(at_s=number / setting.per_s, message=request) for number in range(num)]
     return Plan(port=stack.gateway_port, requests=due)
-
-
-def run_plan(plan: Plan) -> Outcome:
-    """Carry `plan` out in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.open_load"],
-        input=msgspec.json.encode(plan),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return msgspec.json.decode(done.stdout, type=Outcome)
 
 
 @contextlib.contextmanager
