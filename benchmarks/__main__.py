@@ -7,6 +7,7 @@ import sys
 
 NAMES = (
     "gateway_overhead",
+    "shadow",
     "keys_and_objects",
     "kernels",
     "forward",

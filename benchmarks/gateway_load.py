@@ -32,9 +32,15 @@ def direct_request(body: bytes, headers: dict[str, str]) -> bytes:
     return message("/invocations", given, body)
 
 
-def signed_request(stack: Stack, action: str, body: bytes, headers: dict[str, str]) -> bytes:
+def signed_request(
+    stack: Stack,
+    action: str,
+    body: bytes,
+    headers: dict[str, str],
+    endpoint: str = ENDPOINT_NAME,
+) -> bytes:
     """An invocation as botocore would send it to the gateway."""
-    path = f"/endpoints/{ENDPOINT_NAME}/{action}"
+    path = f"/endpoints/{endpoint}/{action}"
     url = f"http://127.0.0.1:{stack.gateway_port}{path}"
     request = AWSRequest("POST", url, {"Content-Type": BYTES, **headers}, body)
     keys = stack.credentials

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -17,7 +17,13 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.ports import free_port
 from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
+from hostelry.domain.routes import (
+    CopyRoute,
+    EndpointRoute,
+    RouteSnapshot,
+    ShadowRoute,
+    VariantRoute,
+)
 from hostelry.domain.scope import Scope
 from hostelry.server.gateway_workers import shared_listener
 from hostelry.server.home import (
@@ -52,8 +58,13 @@ class Stack:
 
 
 @contextlib.contextmanager
-def running_stack(num_workers: int = 1, *, reads_json: bool = False) -> Iterator[Stack]:
-    """Start all and stop them afterwards; the gateway has its routes from its file."""
+def running_stack(
+    num_workers: int = 1, *, reads_json: bool = False, shadows: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
+    """Start all and stop them afterwards; the gateway has its routes from its file.
+
+    `shadows` are further endpoints of the same copy, each mirrored to an address.
+    """
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         echo = stack.enter_context(running_echo(reads_json=reads_json))
@@ -66,7 +77,7 @@ def running_stack(num_workers: int = 1, *, reads_json: bool = False) -> Iterator
         )
         save_config(home, config)
         copies = (CopyRoute(id="c-echo", address=f"http://127.0.0.1:{echo.port}"),)
-        write_whole(home.routes, msgspec.json.encode(one_endpoint(credentials, copies)))
+        write_whole(home.routes, msgspec.json.encode(routes_of(credentials, copies, shadows or {})))
         workers = stack.enter_context(running_workers(home, config))
         yield Stack(
             credentials=credentials,
@@ -138,8 +149,10 @@ def stopped_after(
             process.wait()
 
 
-def one_endpoint(credentials: Credentials, copies: tuple[CopyRoute, ...]) -> RouteSnapshot:
-    """Routes with the model endpoint ``echo`` on `copies`."""
+def routes_of(
+    credentials: Credentials, copies: tuple[CopyRoute, ...], shadows: Mapping[str, str]
+) -> RouteSnapshot:
+    """Routes with the model endpoint ``echo`` on `copies`, and one more for each of `shadows`."""
     variant = VariantRoute(
         name="AllTraffic",
         weight=1.0,
@@ -152,7 +165,20 @@ def one_endpoint(credentials: Credentials, copies: tuple[CopyRoute, ...]) -> Rou
         takes_components=False,
         variants=(variant,),
     )
-    return RouteSnapshot(version="1", endpoints=(endpoint,))
+    mirrored = (
+        replace(
+            endpoint,
+            name=name,
+            shadow=ShadowRoute(
+                name="shadow",
+                share=1.0,
+                routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
+                copies=(CopyRoute(id=f"c-{name}", address=address),),
+            ),
+        )
+        for name, address in shadows.items()
+    )
+    return RouteSnapshot(version="1", endpoints=(endpoint, *mirrored))
 
 
 def wait_for_gateway(

@@ -1,7 +1,7 @@
 """Endpoint: a configuration deployed on instances."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -104,9 +104,36 @@ class Deployment:
     capture: DataCapture | None = None
 
     @property
+    def production(self) -> tuple[EndpointVariant, ...]:
+        """The variants that answer requests."""
+        return tuple(it for it in self.variants if not it.variant.is_shadow)
+
+    @property
+    def shadow(self) -> EndpointVariant | None:
+        """The variant that gets copies of requests, if any."""
+        return next((it for it in self.variants if it.variant.is_shadow), None)
+
+    @property
+    def shadow_share(self) -> float:
+        """The share of requests that the shadow variant gets copies of, from 0 to 1.
+
+        The shadow's weight, of the weights of production; source: "Shadow variants" in the
+        SageMaker developer guide.
+        """
+        if self.shadow is None or self.shadow.desired_weight <= 0:
+            return 0.0
+        whole = sum(it.desired_weight for it in self.production)
+        return min(1.0, self.shadow.desired_weight / whole) if whole > 0 else 1.0
+
+    @property
+    def without_shadow(self) -> "Deployment":
+        """The deployment as far as it answers requests; itself where it has no shadow."""
+        return self if self.shadow is None else replace(self, variants=self.production)
+
+    @property
     def fleets(self) -> tuple[int, ...]:
-        """The desired instances of each variant."""
-        return tuple(it.desired_instance_count for it in self.variants)
+        """The desired instances of each production variant."""
+        return tuple(it.desired_instance_count for it in self.production)
 
     @property
     def num_steps(self) -> int:

@@ -65,11 +65,12 @@ class InstancePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A production variant; `model_name` is None where inference components are placed on it.
+    """A variant; `model_name` is None where inference components are placed on it.
 
     `instance_type` is the first of `pools`, by priority, where there are any.
     `provision_timeout_s` limits the start of an instance before another type is tried. `serverless`
-    is set where the platform chooses instances; `instance_type` is the platform's own then.
+    is set where the platform chooses instances; `instance_type` is the platform's own then. A
+    shadow variant gets copies of requests, and answers none.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Variant:
     pools: tuple[InstancePool, ...] = ()
     provision_timeout_s: float = 600.0
     serverless: ServerlessConfig | None = None
+    is_shadow: bool = False
 
     @property
     def instance_types(self) -> tuple[str, ...]:
@@ -103,6 +105,7 @@ class Variant:
 class EndpointConfig:
     """CreateEndpointConfig's result. `given` is the request, echoed by Describe.
 
+    `variants` are the production variants, and the shadow variant where there is one.
     `async_inference` is set where requests of its endpoints are queued, `capture` where it says
     what is captured of them.
     """
@@ -120,6 +123,11 @@ class EndpointConfig:
     def takes_components(self) -> bool:
         """Whether components are placed on the endpoint: no variant names a model."""
         return all(variant.model_name is None for variant in self.variants)
+
+    @property
+    def has_shadow(self) -> bool:
+        """Whether requests of its endpoints are mirrored to a shadow variant."""
+        return any(variant.is_shadow for variant in self.variants)
 
     @property
     def least_instances(self) -> int:

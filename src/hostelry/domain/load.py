@@ -61,6 +61,7 @@ class SecondLoad:
     no_capacity: int = 0  # refused because there was no copy
     throttled: int = 0  # refused because MaxConcurrency were in flight; no arrivals
     spilled: int = 0  # beyond ProvisionedConcurrency when they arrived
+    dropped: int = 0  # not mirrored to this shadow variant; no arrivals
     broken_streams: int = 0
     model_latency_us: Distribution = EMPTY
     overhead_latency_us: Distribution = EMPTY

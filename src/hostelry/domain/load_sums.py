@@ -110,6 +110,7 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         no_capacity=one.no_capacity + other.no_capacity,
         throttled=one.throttled + other.throttled,
         spilled=one.spilled + other.spilled,
+        dropped=one.dropped + other.dropped,
         broken_streams=one.broken_streams + other.broken_streams,
         model_latency_us=joined(one.model_latency_us, other.model_latency_us),
         overhead_latency_us=joined(one.overhead_latency_us, other.overhead_latency_us),

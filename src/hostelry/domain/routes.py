@@ -62,6 +62,16 @@ class VariantRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowRoute:
+    """The shadow variant of a model endpoint: it gets copies of `share` of the requests."""
+
+    name: str
+    share: float
+    routing: RoutingStrategy
+    copies: tuple[CopyRoute, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentRoute:
     """A component; `copies` are its own, or its base's copies that have the adapter registered.
 
@@ -100,7 +110,7 @@ class EndpointRoute:
     `failed` are components without a route, whose requests get the reason.
     `takes_components` distinguishes an endpoint without components yet from a model endpoint.
     `at_zero` is what requests for its variants get while there is no copy. `async_inference` is set
-    where its requests are queued.
+    where its requests are queued, `shadow` where requests for its variants are mirrored.
     """
 
     scope: Scope
@@ -111,6 +121,7 @@ class EndpointRoute:
     failed: tuple[FailedComponent, ...] = ()
     at_zero: AtZero = AtZero.COMPAT
     async_inference: AsyncInference | None = None
+    shadow: ShadowRoute | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,19 @@ class Fleets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shadow:
+    """The copies of a shadow variant, and the share of requests that they get copies of.
+
+    `key` is the name that these are counted under.
+    """
+
+    key: LoadKey
+    share: float
+    routing: RoutingStrategy
+    copies: tuple[CopyRoute, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """The copies of one variant or component.
 
@@ -38,7 +51,8 @@ class Destination:
     `adapter_alias` are set for an adapter. `key` is the name that its requests are counted under;
     `base_key`, for an adapter, is the base that has the copies. On a serverless variant a copy is
     an environment, which takes one request at a time; `concurrency_id` counts those of all. While
-    traffic shifts, `fleets` divides the copies. `capture` is set where requests are captured.
+    traffic shifts, `fleets` divides the copies. `capture` is set where requests are captured;
+    `shadow` is where they are mirrored to.
     """
 
     scope: Scope
@@ -59,6 +73,7 @@ class Destination:
     serverless: ServerlessConfig | None = None
     fleets: Fleets | None = None
     capture: DataCapture | None = None
+    shadow: Shadow | None = None
 
     @property
     def concurrency_id(self) -> str:
@@ -133,9 +148,10 @@ class RouteTable:
     def _add(self, endpoint: EndpointRoute) -> None:
         scope = endpoint.scope
         self._endpoints[scope.account, scope.region, endpoint.name] = endpoint
+        shadow = _shadow(endpoint)
         for variant in endpoint.variants:
             key = (scope.account, scope.region, endpoint.name, variant.name)
-            destination = self._variants[key] = _variant_destination(endpoint, variant)
+            destination = self._variants[key] = _variant_destination(endpoint, variant, shadow)
             if variant.serverless is not None:
                 self._serverless[scope.account, scope.region, endpoint.name] = destination
         for failed in endpoint.failed:
@@ -147,7 +163,21 @@ class RouteTable:
                 self._llms.setdefault((scope.account, component.name), []).append(destination)
 
 
-def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Destination:
+def _shadow(endpoint: EndpointRoute) -> Shadow | None:
+    route = endpoint.shadow
+    if route is None:
+        return None
+    return Shadow(
+        key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=route.name),
+        share=route.share,
+        routing=route.routing,
+        copies=route.copies,
+    )
+
+
+def _variant_destination(
+    endpoint: EndpointRoute, variant: VariantRoute, shadow: Shadow | None
+) -> Destination:
     return Destination(
         scope=endpoint.scope,
         endpoint_name=endpoint.name,
@@ -162,6 +192,7 @@ def _variant_destination(endpoint: EndpointRoute, variant: VariantRoute) -> Dest
         serverless=variant.serverless,
         fleets=_fleets(variant),
         capture=variant.capture,
+        shadow=shadow,
         key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
     )
 

@@ -32,6 +32,7 @@ COUNTERS = (
     ("hostelry_requests", "Requests that came.", "arrivals"),
     ("hostelry_requests_finished", "Requests that ended, however they did.", "finished"),
     ("hostelry_requests_delayed", "Requests that had to wait for a copy.", "delayed"),
+    ("hostelry_mirrors_dropped", "Requests that a shadow variant got no copy of.", "dropped"),
     ("hostelry_service_seconds", "Time that requests took on copies.", "service_s"),
 )
 ERRORS = (

@@ -46,7 +46,7 @@ from hostelry.gateway.handlers.control import ControlHandler
 from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.gateway.handlers.openai import OpenAiHandler
 from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
-from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
+from hostelry.gateway.handlers.runtime import InvocationLimits, RequestTaps, RuntimeHandler
 from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
@@ -55,6 +55,7 @@ from hostelry.gateway.jobs_client import HttpJobsClient
 from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.mirror import MAX_IN_FLIGHT, MirrorLimits, ShadowMirror
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
@@ -69,7 +70,7 @@ from hostelry.server.ports import bind
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
-RESERVED_FILES = 128  # descriptors that a worker opens for itself
+RESERVED_FILES = 128 + MAX_IN_FLIGHT  # descriptors that a worker opens for itself, and for shadows
 TIDY_PAUSE_S = 1.0
 LEAST_ROLL_S = 1.0
 REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept so long
@@ -77,12 +78,13 @@ REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, capture."""
+    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, and taps."""
 
     dispatcher: Dispatcher
     pending_queue: PendingQueue
     meter: Meter
     capture: RequestCapture
+    mirror: ShadowMirror
 
 
 def build_gateway(
@@ -124,22 +126,18 @@ def build_gateway(
     capture = RequestCapture(memory.spool, draw, clock)
     meter = Meter(clock.now)
     pending_queue = PendingQueue(
-        routes,
-        control,
-        outstanding,
-        queue_limits(config),
-        clock,
-        monotonic_s,
-        meter,
+        routes, control, outstanding, queue_limits(config), clock, monotonic_s, meter
     )
     limits = InvocationLimits(
         max_answer_bytes=config.max_body_bytes,
         invoke_timeout_s=config.invoke_timeout_s,
         stream_timeout_s=config.stream_timeout_s,
     )
+    mirror = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
+    taps = RequestTaps(capture=capture, mirror=mirror)
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
-            callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), capture
+            callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), taps
         ),
         openai=OpenAiHandler(
             callers,
@@ -164,7 +162,13 @@ def build_gateway(
         metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
-    return Gateway(dispatcher=dispatcher, pending_queue=pending_queue, meter=meter, capture=capture)
+    return Gateway(
+        dispatcher=dispatcher,
+        pending_queue=pending_queue,
+        meter=meter,
+        capture=capture,
+        mirror=mirror,
+    )
 
 
 def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
@@ -176,6 +180,13 @@ def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
         max_connections=min(config.max_connections, room),
         max_unverified_bytes=max(config.unproven_bytes, 4 * config.max_body_bytes),
         streamed_bodies=UPLOADS,
+    )
+
+
+def mirror_limits(limits: InvocationLimits) -> MirrorLimits:
+    """The limits of mirrored requests, whose answers have those of clients' requests."""
+    return MirrorLimits(
+        max_answer_bytes=limits.max_answer_bytes, whole=limits.whole, stream=limits.stream
     )
 
 
@@ -276,6 +287,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     cause = await first_to_end(tasks, stopping)
     log.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
+    await gateway.mirror.close()
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)

@@ -61,7 +61,7 @@ def test_a_worker_that_is_stopped_ends_without_a_cause() -> None:
     ("max_files", "most"),
     [
         pytest.param(1 << 20, 10_000, id="what was asked for"),
-        pytest.param(1024, 448, id="no more than there are files for, with one to a copy each"),
+        pytest.param(1024, 320, id="no more than there are files for, with one to a copy each"),
     ],
 )
 def test_a_worker_takes_as_many_connections_as_it_can_serve(max_files: int, most: int) -> None:

@@ -7,6 +7,7 @@ from hostelry.api.context import CallContext, new_generation
 from hostelry.api.refusals import unsupported
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.serverless import check_serverless_model
+from hostelry.api.sagemaker.shadow import check_shadow_model
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, EndpointVariant, UpdateGuard
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
@@ -27,13 +28,17 @@ ALARMS = "DeploymentConfig.AutoRollbackConfiguration.Alarms"
 
 def deployment_of(context: CallContext, config: EndpointConfig) -> Deployment:
     """`config` with copies of its models, as a new generation."""
-    return Deployment(
+    deployment = Deployment(
         generation=new_generation(context),
         config=config,
         variants=tuple(endpoint_variant_of(context, variant) for variant in config.variants),
         started_at=context.now,
         capture=config.capture,
     )
+    if deployment.shadow is not None:
+        for model in (model for variant in deployment.variants for model in variant.models):
+            check_shadow_model(model)
+    return deployment
 
 
 def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVariant:
@@ -74,7 +79,7 @@ def check_deployment_config(given: Mapping[str, Any] | None, wanted: Deployment)
         reason = "It is for endpoints of models. Use ALL_AT_ONCE for inference components."
         raise unsupported(f"{ROUTING}.Type={kind}", reason)
     policy = traffic_policy(traffic)
-    for variant in wanted.variants:
+    for variant in wanted.production:
         check_size(policy, variant.variant.name, variant.desired_instance_count)
     bake_s = float(blue_green.get("TerminationWaitInSeconds") or 0)
     check_waits(policy, wanted.fleets, bake_s, time_limit_s(blue_green))

@@ -69,7 +69,7 @@ def describe_endpoint(context: CallContext, params: Params) -> Result:
         "EndpointName": endpoint.name,
         "EndpointArn": endpoint.arn,
         "EndpointConfigName": before.config.name,
-        "ProductionVariants": variant_summaries(endpoint, before, fleet),
+        **variant_summaries(endpoint, before, fleet),
         "EndpointStatus": endpoint.status.value,
         "CreationTime": endpoint.created_at,
         "LastModifiedTime": endpoint.modified_at,

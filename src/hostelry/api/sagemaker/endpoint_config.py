@@ -18,6 +18,7 @@ from hostelry.api.sagemaker.data_capture import (
 )
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.serverless import check_serverless_model, check_serverless_variants
+from hostelry.api.sagemaker.shadow import check_shadow_model, shadow_variants_of
 from hostelry.api.sagemaker.variant import variant_of
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.domain.endpoint_config import EndpointConfig
@@ -27,12 +28,12 @@ from hostelry.store.records import Versioned
 
 KIND = "endpoint-config"
 UNSUPPORTED = (
-    "ShadowProductionVariants",
     "ExplainerConfig",
     "CrossRegionTrafficConfig",
 )
 ECHOED = (
     "ProductionVariants",
+    "ShadowProductionVariants",
     "DataCaptureConfig",
     "KmsKeyId",
     "ExecutionRoleArn",
@@ -58,6 +59,8 @@ def create_endpoint_config(context: CallContext, params: Params) -> Result:
                     check_serverless_model(model)
                 if config.capture is not None and config.capture.is_enabled:
                     check_captured_model(model)
+                if config.has_shadow:
+                    check_shadow_model(model)
     if context.state.endpoint_configs.has_name(scope, name):
         raise already_exists(scope, KIND, name)
     check_execution_role(context, params)
@@ -118,6 +121,7 @@ def config_of(context: CallContext, params: Params) -> EndpointConfig:
         variant_of(given, f"ProductionVariants.{number}")
         for number, given in enumerate(params["ProductionVariants"], start=1)
     )
+    variants += shadow_variants_of(params, variants)
     check_variants(variants, has_execution_role=bool(params.get("ExecutionRoleArn")))
     check_metrics(metrics_config_of(params))
     name = params["EndpointConfigName"]

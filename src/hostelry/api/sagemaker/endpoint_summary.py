@@ -1,7 +1,7 @@
 """The variants in the answer of DescribeEndpoint."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,14 +63,18 @@ class EndpointFleet:
         return [it for it in of_variant if it.id in ready]
 
 
-def variant_summaries(
-    endpoint: Endpoint, deployment: Deployment, fleet: EndpointFleet
-) -> list[Result]:
-    """ProductionVariants of DescribeEndpoint, of the deployment whose configuration it shows."""
-    return [
-        variant_summary(wanted, deployment, fleet) | variant_status(endpoint)
-        for wanted in deployment.variants
-    ]
+def variant_summaries(endpoint: Endpoint, deployment: Deployment, fleet: EndpointFleet) -> Result:
+    """The variants in DescribeEndpoint, of the deployment whose configuration it shows."""
+    status = variant_status(endpoint)
+    return by_kind(deployment, lambda it: variant_summary(it, deployment, fleet) | status)
+
+
+def by_kind(deployment: Deployment, summary: Callable[[EndpointVariant], Result]) -> Result:
+    """ProductionVariants, and ShadowProductionVariants where there is one."""
+    found: Result = {"ProductionVariants": [summary(it) for it in deployment.production]}
+    if deployment.shadow is not None:
+        found["ShadowProductionVariants"] = [summary(deployment.shadow)]
+    return found
 
 
 def variant_summary(
@@ -161,14 +165,14 @@ def pending_summary(
     return {
         "EndpointConfigName": pending.config.name,
         "StartTime": pending.started_at,
-        "ProductionVariants": [
-            {
+        **by_kind(
+            pending,
+            lambda wanted: {
                 **variant_summary(wanted, pending, fleet),
                 **instance_type(wanted.variant),
                 "VariantStatus": [pending_status(context, endpoint, pending, wanted)],
-            }
-            for wanted in pending.variants
-        ],
+            },
+        ),
     }
 
 
@@ -179,8 +183,9 @@ def instance_type(variant: Variant) -> Result:
 
 def given_variant(deployment: Deployment, name: str) -> Mapping[str, Any]:
     """The variant as the configuration's request gave it."""
-    given = deployment.config.given.get("ProductionVariants", ())
-    return next((it for it in given if it["VariantName"] == name), {})
+    given = deployment.config.given
+    variants = (*given.get("ProductionVariants", ()), *given.get("ShadowProductionVariants", ()))
+    return next((it for it in variants if it["VariantName"] == name), {})
 
 
 def deployed_image(image: str, resolved_at: float) -> Result:

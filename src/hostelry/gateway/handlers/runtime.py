@@ -42,6 +42,7 @@ from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service
 from hostelry.gateway.handlers.invocation_head import invocation_head, noted
+from hostelry.gateway.handlers.mirrored import MirroredInvocation
 from hostelry.gateway.handlers.model_error import (
     TIMED_OUT,
     ModelError,
@@ -53,6 +54,7 @@ from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.metering.meter import Measurement
+from hostelry.gateway.mirror import ShadowMirror
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
@@ -70,6 +72,24 @@ class InvocationLimits:
     max_answer_bytes: int = 25 * 1024 * 1024
     invoke_timeout_s: float = 60.0
     stream_timeout_s: float = 480.0
+
+    @property
+    def whole(self) -> Timeouts:
+        """The timeouts of an answer that is given whole."""
+        return Timeouts(total_s=self.invoke_timeout_s)
+
+    @property
+    def stream(self) -> Timeouts:
+        """The timeouts of a streamed answer."""
+        return Timeouts(total_s=self.stream_timeout_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTaps:
+    """What else gets requests, and never delays them: data capture, and shadow variants."""
+
+    capture: RequestCapture
+    mirror: ShadowMirror
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +111,7 @@ class RuntimeHandler:
         pending_queue: PendingQueue,
         limits: InvocationLimits,
         draw: Callable[[], float],
-        capture: RequestCapture,
+        taps: RequestTaps,
     ) -> None:
         self._callers = callers
         self._routes = routes
@@ -100,12 +120,10 @@ class RuntimeHandler:
         self._models = balancers.models
         self._pending_queue = pending_queue
         self._whole_limits = CallLimits(
-            timeouts=Timeouts(total_s=limits.invoke_timeout_s),
-            max_answer_bytes=limits.max_answer_bytes,
+            timeouts=limits.whole, max_answer_bytes=limits.max_answer_bytes
         )
         self._stream_limits = CallLimits(
-            timeouts=Timeouts(total_s=limits.stream_timeout_s),
-            max_answer_bytes=limits.max_answer_bytes,
+            timeouts=limits.stream, max_answer_bytes=limits.max_answer_bytes
         )
         self._serverless_limits = CallLimits(
             timeouts=Timeouts(total_s=min(limits.invoke_timeout_s, MAX_INVOCATION_S)),
@@ -114,7 +132,8 @@ class RuntimeHandler:
         self._draw = draw
         self._traffic = TrafficSplit(draw)
         self._sessions = balancers.sessions
-        self._capture = capture
+        self._capture = taps.capture
+        self._mirror = taps.mirror
 
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who invokes; raises ServiceError where it cannot be valid."""
@@ -227,6 +246,7 @@ class RuntimeHandler:
         timeouts = limits.timeouts
         whole_below_bytes = None if invocation.stream else limits.max_answer_bytes
         has_session = invocation.session_id not in (None, NEW_SESSION)
+        mirrored = MirroredInvocation(self._mirror, invocation, request, request_id)
 
         async def send_to(
             fleet: Destination, chosen: Chosen, measured: Measurement
@@ -263,6 +283,7 @@ class RuntimeHandler:
             )
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
+            mirrored.offer(destination)
             try:
                 if destination.fleets is None:
                     return await send_to(destination, measured.chosen, measured)

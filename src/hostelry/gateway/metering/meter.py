@@ -237,6 +237,10 @@ class Meter:
         """Record a request for `key` that was refused, as too many are in flight; no arrival."""
         self._tally(key, self.now_ns()).throttled += 1
 
+    def dropped(self, key: LoadKey) -> None:
+        """Record that the shadow `key` got no copy of a request; no arrival."""
+        self._tally(key, self.now_ns()).dropped += 1
+
     def spilled(self, key: LoadKey) -> None:
         """Record that a request for `key`, which arrives now, is beyond the provisioned ones."""
         self._tally(key, self.now_ns()).spilled += 1

@@ -117,6 +117,7 @@ class RequestCounters:
         "configs",
         "copies",
         "delayed",
+        "dropped",
         "errors_4xx",
         "errors_5xx",
         "finished",
@@ -226,6 +227,7 @@ class RequestCounters:
             or self.finished
             or self.on_copies_high
             or self.throttled
+            or self.dropped
         )
 
     def close(self, second: int, at_ns: int, length_ns: int) -> SecondLoad:
@@ -258,6 +260,7 @@ class RequestCounters:
             no_capacity=self.no_capacity,
             throttled=self.throttled,
             spilled=self.spilled,
+            dropped=self.dropped,
             broken_streams=self.broken_streams,
             model_latency_us=_distribution(self._model),
             overhead_latency_us=_distribution(self._overhead),
@@ -300,6 +303,7 @@ class RequestCounters:
         self.billed_ms = self.bytes_in = self.bytes_out = 0
         self.errors_4xx = self.errors_5xx = self.model_errors = 0
         self.no_capacity = self.broken_streams = self.throttled = self.spilled = 0
+        self.dropped = 0
         self.models: ModelCounters | None = None
         self.configs: dict[str, ConfigCounters] = {}
         self._model: Buckets = {}

@@ -253,6 +253,8 @@ def own_metrics(load: SecondLoad, with_copies: bool) -> Iterator[ScopedSample]:
     }
     if load.finished:
         values["ServiceTime"] = (load.service_s / load.finished, "Seconds")
+    if load.dropped:
+        values["MirrorsDropped"] = (float(load.dropped), "Count")
     for name, (value, unit) in values.items():
         yield key.scope, own_sample(name, dimensions, at, value, unit)
     if with_copies:

@@ -50,6 +50,7 @@ class Total:
     model_errors: int = 0
     no_capacity: int = 0
     broken_streams: int = 0
+    dropped: int = 0
     in_flight: float = 0.0
     held: int = 0
     second: int = 0
@@ -67,6 +68,7 @@ class Total:
         self.model_errors += load.model_errors
         self.no_capacity += load.no_capacity
         self.broken_streams += load.broken_streams
+        self.dropped += load.dropped
         self.model_latency.add(load.model_latency_us)
         self.first_chunk_latency.add(load.first_chunk_latency_us)
 

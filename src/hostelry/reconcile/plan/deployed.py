@@ -67,7 +67,7 @@ def can_serve_again(state: EndpointState, before: Deployment) -> bool:
     if not endpoint.takes_components:
         return all(
             len(up_instances(state, before, variant)) >= min(1, variant.desired_instance_count)
-            for variant in before.variants
+            for variant in before.production
         )
     return all(_can_return(state, it, endpoint.active, before) for it in state.components.values())
 
@@ -89,9 +89,10 @@ def _can_return(
 def ceased(state: EndpointState, deployment: Deployment, since: float) -> str | None:
     """Why a deployment that was up at `since` is not any more; None while all its copies serve.
 
-    A copy that has ended since then counts, also where it serves again by now.
+    A copy that has ended since then counts, also where it serves again by now. A shadow counts only
+    until the deployment serves.
     """
-    for variant in deployment.variants:
+    for variant in deployment.production:
         hosts = state.hosts(deployment.generation, variant.variant.name)
         copies = state.copies_on(hosts, None)
         ended = next((it for it in copies if _has_ended(it, since)), None)

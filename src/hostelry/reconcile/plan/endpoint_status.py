@@ -9,6 +9,9 @@ Updating, counts only       failed or late                            InService 
 Updating, other deployment  see `update_step`
 Deleting                    no instance is left                       removed
 Deleting                    late                                      Failed
+
+A shadow variant counts as any other until its deployment serves, and not afterwards: no fault of it
+ends a change of the others' counts.
 """
 
 from dataclasses import replace
@@ -96,13 +99,14 @@ def _created(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> 
 
 
 def _resized(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
-    failure = deployment_failure(state, endpoint.active)
+    answering = endpoint.active.without_shadow
+    failure = deployment_failure(state, answering)
     late = is_overdue(endpoint, context.now)
     is_going = _is_shrinking(state, endpoint) and not late
-    if failure is None and is_up(state, endpoint.active):
+    if failure is None and is_up(state, answering):
         return endpoint if is_going else in_service(_as_wanted(endpoint), None, context.now)
     if failure is None and late:
-        failure = still_missing(state, endpoint.active)
+        failure = still_missing(state, answering)
     if failure is None:
         return endpoint
     variants = tuple(_as_is(state, endpoint.active, it) for it in endpoint.active.variants)

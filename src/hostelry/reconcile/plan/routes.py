@@ -39,6 +39,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 from hostelry.reconcile.plan.variant_routes import (
     MAX_WAITING_FOR_CHARS,
     copy_routes,
+    shadow_route,
     variant_routes,
     waiting_for,
 )
@@ -96,6 +97,7 @@ def _endpoint_route(
             variants=variant_routes(state, endpoint),
             at_zero=endpoint.at_zero or waking.at_zero,
             async_inference=active.config.async_inference,
+            shadow=shadow_route(state, endpoint),
         )
     components = [state.components[name] for name in sorted(state.components)]
     routes = [_component_route(state, endpoint, it, is_llm, waking) for it in components]

@@ -168,7 +168,7 @@ def _trial_failure(
         return _gradual_failure(state, active, bake.since, context)
     return (
         guard_failure(active, context)
-        or deployment_failure(state, active)
+        or deployment_failure(state, active.without_shadow)
         or stopped_serving(state, bake.before)
     )
 
@@ -182,6 +182,6 @@ def _gradual_failure(
     """
     return (
         guard_failure(deployment, context)
-        or deployment_failure(state, deployment)
+        or deployment_failure(state, deployment.without_shadow)
         or ceased(state, deployment, since)
     )

@@ -9,6 +9,7 @@ any, once the update has failed      the old one's: the new fleet has requests o
                                      one has no copy
 
 Of the new fleet only the copies that are turned on are in the routes, unless no old copy serves.
+A shadow variant is not among them: it has a route of its own, of the active deployment's shadow.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ from dataclasses import replace
 from hostelry.domain.copy import Copy
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift
-from hostelry.domain.routes import CopyRoute, FleetShift, VariantRoute
+from hostelry.domain.routes import CopyRoute, FleetShift, ShadowRoute, VariantRoute
 from hostelry.reconcile.plan.endpoint_state import EndpointState, is_routable
 
 MAX_WAITING_FOR_CHARS = 300
@@ -27,15 +28,30 @@ def variant_routes(state: EndpointState, endpoint: Endpoint) -> tuple[VariantRou
     """The routes of the active deployment's variants, and of the one that traffic moves to."""
     active, pending, shift = endpoint.active, endpoint.pending, endpoint.shift
     is_updating = len(endpoint.deployments) > 1
-    routes = [_route(state, active, it, is_updating=is_updating) for it in active.variants]
+    routes = [_route(state, active, it, is_updating=is_updating) for it in active.production]
     if pending is None or shift is None:
         return tuple(routes)
     without_old = {it.name for it in routes if not it.copies}
     coming = [
         _turned_on(state, pending, wanted, shift, all_at_once=wanted.variant.name in without_old)
-        for wanted in pending.variants
+        for wanted in pending.production
     ]
     return _of_both(routes, coming, _shares(pending, shift))
+
+
+def shadow_route(state: EndpointState, endpoint: Endpoint) -> ShadowRoute | None:
+    """The route of the active deployment's shadow; None without one, or with no share."""
+    active = endpoint.active
+    shadow, share = active.shadow, active.shadow_share
+    if shadow is None or share <= 0:
+        return None
+    hosts = state.hosts(active.generation, shadow.variant.name)
+    return ShadowRoute(
+        name=shadow.variant.name,
+        share=share,
+        routing=shadow.variant.routing,
+        copies=copy_routes(state.copies_on(hosts, None)),
+    )
 
 
 def _route(
@@ -89,10 +105,10 @@ def _shares(pending: Deployment, shift: Shift) -> Mapping[str, float]:
     assert pending.guard is not None, "only a deployment with steps shifts traffic"
     traffic = pending.guard.traffic
     if shift.failure is not None:
-        return {it.variant.name: 0.0 for it in pending.variants}
+        return {it.variant.name: 0.0 for it in pending.production}
     return {
         variant.variant.name: traffic.share(shift.step, variant.desired_instance_count)
-        for variant in pending.variants
+        for variant in pending.production
     }
 
 

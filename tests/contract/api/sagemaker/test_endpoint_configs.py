@@ -232,11 +232,6 @@ def test_a_variant_is_stored_as_it_is_given(state: State, scope: Scope, make: An
             id="routing by prefix",
         ),
         pytest.param(
-            {"ShadowProductionVariants": [OF_MODEL], "ProductionVariants": [OF_MODEL]},
-            "ShadowProductionVariants is not supported",
-            id="a shadow variant",
-        ),
-        pytest.param(
             {"EnableNetworkIsolation": True, "ProductionVariants": [MAIN]},
             "EnableNetworkIsolation=true is not supported",
             id="network isolation",

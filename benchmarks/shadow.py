@@ -1,0 +1,166 @@
+"""Cost of a shadow variant to production: an echo endpoint with and without one, in one run.
+
+All requests are mirrored: to another echo model, to a server that never answers, and to a port that
+refuses. Rounds alternate; each figure is the median over rounds of a round's ratio to the endpoint
+without a shadow. ``paced`` sends at a set rate, as clients of models do, ``closed`` as fast as it
+is answered, which leaves no processor idle: production then shares it with the shadow's
+requests. The aim is 3 % on the paced latencies.
+
+``python -m benchmarks.shadow [--setting tiny|short|full]``
+"""
+
+import argparse
+import contextlib
+import os
+import socket
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import uvloop
+
+from benchmarks.gateway_load import run_load, signed_request
+from benchmarks.load import Load
+from benchmarks.open_load import Due, Generator, Plan
+from benchmarks.record import print_table, write_result
+from benchmarks.stack import ENDPOINT_NAME, Stack, running_echo, running_stack
+
+SEED = 0
+BODY = b"x" * 1024
+WARM_UP_S = 0.5
+SHADOWED = ("mirrored", "hanging", "refused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How long and how much to measure."""
+
+    duration_s: float
+    rounds: int
+    per_s: float = 300.0
+    connections: tuple[int, ...] = (1, 32)
+
+
+SETTINGS = {
+    "tiny": Setting(duration_s=0.5, rounds=1, per_s=50.0, connections=(2,)),
+    "short": Setting(duration_s=3.0, rounds=5),
+    "full": Setting(duration_s=15.0, rounds=7),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One endpoint in one round."""
+
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+    errors: int
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--setting", choices=SETTINGS, default="short")
+    default_workers = min(4, len(os.sched_getaffinity(0)))
+    parser.add_argument("--workers", type=int, default=default_workers, help="of the gateway")
+    arguments = parser.parse_args()
+    rows = measure(SETTINGS[arguments.setting], arguments.workers)
+    print_table(f"A 100 % shadow, gateway of {arguments.workers} workers: ratios to none", rows)
+    measured = {"workers": arguments.workers, "rows": rows}
+    write_result("shadow", arguments.setting, SEED, measured)
+
+
+def measure(setting: Setting, workers: int) -> list[dict[str, Any]]:
+    """A row for each load and kind of shadow."""
+    with running_echo() as shadow, deaf_port() as deaf, closed_port() as closed:
+        ports = dict(zip(SHADOWED, (shadow.port, deaf, closed), strict=True))
+        shadows = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+        with running_stack(workers, shadows=shadows) as stack:
+            loads = ("paced", *(f"closed, {num} connections" for num in setting.connections))
+            return [row for load in loads for row in compared(stack, setting, load)]
+
+
+def compared(stack: Stack, setting: Setting, load: str) -> list[dict[str, Any]]:
+    """A row for each kind of shadow under one load."""
+    rounds: list[dict[str, Figures]] = []
+    names = (ENDPOINT_NAME, *SHADOWED)
+    for number in range(setting.rounds):
+        order = names if number % 2 == 0 else tuple(reversed(names))
+        rounds.append({name: measured(stack, setting, load, name) for name in order})
+    return [
+        {
+            "load": load,
+            "shadow": name,
+            "p50": ratio(rounds, name, "p50_ms"),
+            "p99": ratio(rounds, name, "p99_ms"),
+            "requests/s": ratio(rounds, name, "per_s"),
+            "p50 ms without": statistics.median(it[ENDPOINT_NAME].p50_ms for it in rounds),
+            "p99 ms without": statistics.median(it[ENDPOINT_NAME].p99_ms for it in rounds),
+            "cpu": ratio(rounds, name, "cpu_us"),
+            "cpu us without": statistics.median(it[ENDPOINT_NAME].cpu_us for it in rounds),
+            "errors": sum(it[name].errors for it in rounds),
+        }
+        for name in SHADOWED
+    ]
+
+
+def ratio(rounds: list[dict[str, Figures]], name: str, figure: str) -> float:
+    """The median over rounds of a figure of `name`, as a ratio to the endpoint without a shadow."""
+    both = [(getattr(it[name], figure), getattr(it[ENDPOINT_NAME], figure)) for it in rounds]
+    return statistics.median(mine / alone for mine, alone in both)
+
+
+def measured(stack: Stack, setting: Setting, load: str, endpoint: str) -> Figures:
+    """One endpoint under one load."""
+    request = signed_request(stack, "invocations", BODY, {}, endpoint)
+    before_s = stack.gateway_cpu_s
+    if load == "paced":
+        outcome = uvloop.run(Generator(paced(stack, setting, request)).run())
+        kept = [it for it in outcome.answers if it.began_s >= WARM_UP_S]
+        taken_ms = sorted((it.ended_s - it.began_s) * 1000 for it in kept)
+        total, per_s = len(outcome.answers), len(taken_ms) / setting.duration_s
+        p50_ms, p99_ms = (taken_ms[int(len(taken_ms) * part)] for part in (0.5, 0.99))
+        errors = sum(it.status != 200 for it in outcome.answers)
+    else:
+        found = run_load(
+            Load(
+                port=stack.gateway_port,
+                requests=[request],
+                num_connections=int(load.split()[1]),
+                duration_s=setting.duration_s,
+                warm_up_s=WARM_UP_S,
+            )
+        )
+        total, per_s, errors = found.total, found.per_s, found.errors
+        p50_ms, p99_ms = found.p50_ms, found.p99_ms
+    cpu_us = (stack.gateway_cpu_s - before_s) / total * 1e6
+    return Figures(per_s=per_s, p50_ms=p50_ms, p99_ms=p99_ms, cpu_us=cpu_us, errors=errors)
+
+
+def paced(stack: Stack, setting: Setting, request: bytes) -> Plan:
+    """The same request again and again, at even times."""
+    num = int((WARM_UP_S + setting.duration_s) * setting.per_s)
+    due = [Due(at_s=number / setting.per_s, message=request) for number in range(num)]
+    return Plan(port=stack.gateway_port, requests=due)
+
+
+@contextlib.contextmanager
+def deaf_port() -> Iterator[int]:
+    """A port whose connections are made, by the kernel, and never served."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+        yield listening.getsockname()[1]
+
+
+@contextlib.contextmanager
+def closed_port() -> Iterator[int]:
+    """A port that is taken, and refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""Shadow variants: which configurations may have one, and how they are shown and changed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.domain.copy import CopyPhase
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+MAIN = {
+    "VariantName": "main",
+    "ModelName": "m",
+    "InstanceType": "ml.m5.xlarge",
+    "InitialInstanceCount": 1,
+}
+SHADOW = {**MAIN, "VariantName": "shadow", "InitialVariantWeight": 0.5}
+NO_MODEL = {name: value for name, value in MAIN.items() if name != "ModelName"}
+SERVERLESS = {
+    "VariantName": "shadow",
+    "ModelName": "m",
+    "ServerlessConfig": {"MemorySizeInMB": 2048, "MaxConcurrency": 1},
+}
+
+
+def create(call: Call, name: str, *shadows: dict[str, Any]) -> None:
+    more = {"ShadowProductionVariants": list(shadows)} if shadows else {}
+    call("CreateEndpointConfig", EndpointConfigName=name, ProductionVariants=[MAIN], **more)
+
+
+def test_a_shadow_is_echoed_and_shown_apart_from_production(
+    call: Call,
+    make: Any,
+    change: Callable[..., None],
+    run: Callable[..., None],
+    endpoint: Callable[[], Endpoint],
+) -> None:
+    make.model()
+    create(call, "c", SHADOW)
+    shown = call("DescribeEndpointConfig", EndpointConfigName="c")
+    assert shown["ShadowProductionVariants"] == [SHADOW]
+    assert shown["ProductionVariants"] == [MAIN]
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    found = call("DescribeEndpoint", EndpointName="e")
+    (shadow,), (main,) = found["ShadowProductionVariants"], found["ProductionVariants"]
+    assert (main["VariantName"], main["CurrentWeight"]) == ("main", 1.0)
+    assert (shadow["VariantName"], shadow["CurrentWeight"]) == ("shadow", 0.5)
+    assert (shadow["CurrentInstanceCount"], shadow["DesiredInstanceCount"]) == (0, 1)
+    assert shadow["VariantStatus"][0]["Status"] == "Creating"
+    run("1", "shadow", endpoint().active.generation, CopyPhase.READY)
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    (shadow,) = call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]
+    assert shadow["CurrentInstanceCount"] == 1
+    assert "VariantStatus" not in shadow
+
+
+@pytest.mark.parametrize(
+    ("production", "shadows", "more", "message"),
+    [
+        pytest.param(
+            [MAIN],
+            [SHADOW, {**SHADOW, "VariantName": "second"}],
+            {},
+            "exactly one production variant and one shadow variant; 1 and 2 were given",
+            id="two shadows",
+        ),
+        pytest.param(
+            [MAIN, {**MAIN, "VariantName": "other"}],
+            [SHADOW],
+            {},
+            "exactly one production variant and one shadow variant; 2 and 1 were given",
+            id="two production variants",
+        ),
+        pytest.param(
+            [MAIN],
+            [{**SHADOW, "VariantName": "main"}],
+            {},
+            'variant names must be unique; "main" was given 2 times',
+            id="the production variant's name",
+        ),
+        pytest.param(
+            [MAIN],
+            [{**NO_MODEL, "VariantName": "shadow"}],
+            {},
+            'ShadowProductionVariants needs a ModelName on variant "shadow"',
+            id="a shadow without a model",
+        ),
+        pytest.param(
+            [NO_MODEL],
+            [SHADOW],
+            {"ExecutionRoleArn": "arn:aws:iam::123456789012:role/HostelryExecutionRole"},
+            'ShadowProductionVariants needs a ModelName on variant "main"',
+            id="an endpoint for inference components",
+        ),
+        pytest.param(
+            [MAIN],
+            [SERVERLESS],
+            {},
+            "ShadowProductionVariants.1.ServerlessConfig is not possible",
+            id="a serverless shadow",
+        ),
+        pytest.param(
+            [MAIN],
+            [SHADOW],
+            {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/out"}}},
+            "ShadowProductionVariants cannot be given beside AsyncInferenceConfig",
+            id="requests that are queued",
+        ),
+        pytest.param(
+            [MAIN],
+            [{**SHADOW, "ModelName": "many"}],
+            {},
+            'multi-model container (Mode MultiModel) of model "many" is not supported',
+            id="a shadow of many models",
+        ),
+        pytest.param(
+            [{**MAIN, "ModelName": "many"}],
+            [SHADOW],
+            {},
+            'multi-model container (Mode MultiModel) of model "many" is not supported',
+            id="a production variant of many models",
+        ),
+        pytest.param(
+            [MAIN],
+            [{**SHADOW, "ModelName": "gone"}],
+            {},
+            'Could not find model "arn:aws:sagemaker:us-west-2:123456789012:model/gone"',
+            id="a model that is not there",
+        ),
+        pytest.param(
+            [MAIN],
+            [{name: it for name, it in SHADOW.items() if name != "InitialInstanceCount"}],
+            {},
+            "ShadowProductionVariants.1.InitialInstanceCount is required",
+            id="no instances",
+        ),
+    ],
+)
+def test_a_shadow_that_cannot_be_is_refused(
+    make: Any,
+    refused: Refused,
+    call: Call,
+    production: list[Any],
+    shadows: list[Any],
+    more: dict[str, Any],
+    message: str,
+) -> None:
+    make.model()
+    make.model(
+        "many",
+        PrimaryContainer={"Image": make.image, "Mode": "MultiModel", "ModelDataUrl": "s3://b/p/"},
+    )
+    assert message in refused(
+        "CreateEndpointConfig",
+        EndpointConfigName="c",
+        ProductionVariants=production,
+        ShadowProductionVariants=shadows,
+        **more,
+    )
+    assert call("ListEndpointConfigs")["EndpointConfigs"] == []
+
+
+def test_weight_and_count_of_a_shadow_change_and_are_retained(
+    call: Call, make: Any, change: Callable[..., None], endpoint: Callable[[], Endpoint]
+) -> None:
+    make.model()
+    create(call, "c", SHADOW)
+    create(call, "again", SHADOW)
+    create(call, "alone")
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    asked = {"VariantName": "shadow", "DesiredWeight": 0.25, "DesiredInstanceCount": 2}
+    call(
+        "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=[asked]
+    )
+    assert endpoint().active.shadow_share == 0.25
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    call(
+        "UpdateEndpoint",
+        EndpointName="e",
+        EndpointConfigName="again",
+        RetainAllVariantProperties=True,
+    )
+    coming = call("DescribeEndpoint", EndpointName="e")["PendingDeploymentSummary"]
+    (shadow,) = coming["ShadowProductionVariants"]
+    assert (shadow["DesiredWeight"], shadow["DesiredInstanceCount"]) == (0.25, 2)
+    assert shadow["InstanceType"] == "ml.m5.xlarge"
+    change(status=EndpointStatus.IN_SERVICE, pending=None, deadline_at=None)
+    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="alone")
+    shown = call("DescribeEndpoint", EndpointName="e")
+    assert "ShadowProductionVariants" not in shown["PendingDeploymentSummary"]
+    assert len(shown["ShadowProductionVariants"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("production", "shadow", "share"),
+    [
+        pytest.param(1.0, 1.0, 1.0, id="equal weights: all"),
+        pytest.param(1.0, 0.5, 0.5, id="half the weight: half"),
+        pytest.param(4.0, 1.0, 0.25, id="a quarter of the weight: a quarter"),
+        pytest.param(1.0, 3.0, 1.0, id="a larger weight: all, once"),
+        pytest.param(0.0, 1.0, 1.0, id="production without weight, which still has all: all"),
+        pytest.param(1.0, 0.0, 0.0, id="no weight: none"),
+        pytest.param(0.0, 0.0, 0.0, id="no weights: none"),
+    ],
+)
+def test_the_share_follows_the_weights(
+    call: Call,
+    make: Any,
+    endpoint: Callable[[], Endpoint],
+    production: float,
+    shadow: float,
+    share: float,
+) -> None:
+    # api.md 2.5: the raw form
+    make.model()
+    call(
+        "CreateEndpointConfig",
+        EndpointConfigName="c",
+        ProductionVariants=[{**MAIN, "InitialVariantWeight": production}],
+        ShadowProductionVariants=[{**SHADOW, "InitialVariantWeight": shadow}],
+    )
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    assert endpoint().active.shadow_share == share

@@ -1,0 +1,231 @@
+"""Shadow variants of a real platform: their share, their faults, what production sees of them."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from tests.integration.echo_image import ECHO_IMAGE
+from tests.integration.platform import Platform, names, until
+from tests.integration.served_models import ROLE
+
+from hostelry.base.clock import SystemClock
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
+NUM_THREADS = 8
+MARK = "ECHO_ROLE"
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    home = tmp_path_factory.mktemp("home") / "home"
+    home.mkdir()
+    (home / "images.toml").write_text(ECHO_IMAGE)
+    with Platform(home, "--gateway-workers", "2") as running:
+        create_configs(running, "e", "ok")
+        create_configs(running, "broken", "fail")
+        sagemaker = running.boto3("sagemaker")
+        for name in ("e", "broken"):
+            sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+        for name in ("e", "broken"):
+            in_service(running, name)
+        yield running
+
+
+def create_configs(platform: Platform, name: str, shadow_mode: str) -> None:
+    """Configurations of a production variant with and without a shadow in `shadow_mode`."""
+    sagemaker, variants = platform.boto3("sagemaker"), []
+    for variant, mode in (("main", "ok"), ("shadow", shadow_mode)):
+        environment = {"ECHO_MODE": mode, MARK: f"{name}-{variant}"}
+        sagemaker.create_model(
+            ModelName=f"{name}-{variant}",
+            ExecutionRoleArn=ROLE,
+            PrimaryContainer={"Image": "echo:1", "Environment": environment},
+        )
+        variants.append(
+            {
+                "VariantName": variant,
+                "ModelName": f"{name}-{variant}",
+                "InstanceType": "ml.m5.large",
+                "InitialInstanceCount": 1,
+                "InitialVariantWeight": 1.0,
+            }
+        )
+    frequent = {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": 10}
+    main, shadow = variants
+    sagemaker.create_endpoint_config(
+        EndpointConfigName=name,
+        ProductionVariants=[main],
+        ShadowProductionVariants=[shadow],
+        MetricsConfig=frequent,
+    )
+    sagemaker.create_endpoint_config(
+        EndpointConfigName=f"{name}-alone", ProductionVariants=[main], MetricsConfig=frequent
+    )
+
+
+def in_service(platform: Platform, name: str) -> dict[str, Any]:
+    """DescribeEndpoint once it is in service."""
+    sagemaker = platform.boto3("sagemaker")
+
+    def described() -> dict[str, Any] | None:
+        found: dict[str, Any] = sagemaker.describe_endpoint(EndpointName=name)
+        assert found["EndpointStatus"] in ("Creating", "Updating", "InService"), found
+        return found if found["EndpointStatus"] == "InService" else None
+
+    found: dict[str, Any] = until(described, f"endpoint {name} is in service", 60)
+    assert "FailureReason" not in found
+    return found
+
+
+def answered(platform: Platform, count: int, endpoint: str = "e") -> int:
+    """How many of `count` requests production's copy has answered with the echo; each 4th streams.
+
+    Without retries: a shadow that costs a request anything is seen.
+    """
+    client = platform.boto3("sagemaker-runtime", retries={"total_max_attempts": 1})
+
+    def ask(number: int) -> bool:
+        body = b'{"number": %d}' % number
+        if number % 4:
+            answer = client.invoke_endpoint(EndpointName=endpoint, Body=body)
+            whole: bytes = answer["Body"].read()
+        else:
+            answer = client.invoke_endpoint_with_response_stream(EndpointName=endpoint, Body=body)
+            whole = b"".join(it["PayloadPart"]["Bytes"] for it in answer["Body"])
+        return answer["InvokedProductionVariant"] == "main" and body in whole
+
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        return sum(pool.map(ask, range(count)))
+
+
+def total(
+    platform: Platform, metric: str, variant: str, endpoint: str = "e", space: str = "AWS/SageMaker"
+) -> float:
+    """The sum of a metric so far."""
+    now = SystemClock().now()
+    found = platform.boto3("cloudwatch").get_metric_statistics(
+        Namespace=space,
+        MetricName=metric,
+        Dimensions=[
+            {"Name": "EndpointName", "Value": endpoint},
+            {"Name": "VariantName", "Value": variant},
+        ],
+        StartTime=now - 1800,
+        EndTime=now + 60,
+        Period=3600,
+        Statistics=["Sum"],
+    )
+    return float(sum(it["Sum"] for it in found["Datapoints"]))
+
+
+def arrived(platform: Platform, variant: str) -> float:
+    return total(platform, "Arrivals", variant, space="Hostelry")
+
+
+def pid_of(platform: Platform, role: str) -> int:
+    """The process of the copy of that role."""
+    mark = f"{MARK}={role}\0".encode()
+    return int(
+        until(
+            lambda: next((it for it in platform.processes() if names(it, mark)), None),
+            f"a process of {role}",
+        )
+    )
+
+
+def test_the_shadow_gets_its_share_and_answers_no_client(platform: Platform) -> None:
+    sagemaker = platform.boto3("sagemaker")
+    (shown,) = in_service(platform, "e")["ShadowProductionVariants"]
+    assert (shown["VariantName"], shown["CurrentWeight"]) == ("shadow", 1.0)
+    assert (shown["CurrentInstanceCount"], shown["DesiredInstanceCount"]) == (1, 1)
+    with pytest.raises(ClientError, match="Variant shadow not found on endpoint e"):
+        platform.boto3("sagemaker-runtime").invoke_endpoint(
+            EndpointName="e", TargetVariant="shadow", Body=b"{}"
+        )
+    assert answered(platform, 100) == 100
+    until(lambda: arrived(platform, "shadow") == 100, "all requests were mirrored")
+    sagemaker.update_endpoint_weights_and_capacities(
+        EndpointName="e",
+        DesiredWeightsAndCapacities=[{"VariantName": "shadow", "DesiredWeight": 0.5}],
+    )
+    (shown,) = in_service(platform, "e")["ShadowProductionVariants"]
+    assert shown["DesiredWeight"] == 0.5
+    time.sleep(1.0)  # what is promised: a second after the change at most
+    assert answered(platform, 200) == 200
+    until(lambda: arrived(platform, "main") == 300, "all requests were counted")
+    assert abs(arrived(platform, "shadow") - 200) <= 4  # two workers share evenly by themselves
+    until(lambda: total(platform, "Invocations", "main") == 300, "production's own metric")
+    mirrored = arrived(platform, "shadow")
+    until(lambda: total(platform, "Invocations", "shadow") == mirrored, "the shadow's own metric")
+    assert total(platform, "MirrorsDropped", "shadow", space="Hostelry") == 0
+
+
+def test_errors_of_the_shadow_are_its_own(platform: Platform) -> None:
+    assert answered(platform, 60, "broken") == 60
+    errors = ("InvocationModelErrors", "Invocation5XXErrors")
+
+    def counted(variant: str) -> list[float]:
+        return [total(platform, name, variant, "broken") for name in errors]
+
+    until(lambda: counted("shadow") == [60, 60], "each error is the shadow's")
+    assert counted("main") == [0, 0]
+    assert in_service(platform, "broken")
+
+
+def test_a_shadow_that_hangs_or_dies_costs_production_nothing(platform: Platform) -> None:
+    platform.boto3("sagemaker").update_endpoint_weights_and_capacities(
+        EndpointName="e",
+        DesiredWeightsAndCapacities=[{"VariantName": "shadow", "DesiredWeight": 1.0}],
+    )
+    time.sleep(1.0)
+    before = arrived(platform, "shadow")
+    pid = pid_of(platform, "e-shadow")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert answered(platform, 300) == 300
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    dropped = until(
+        lambda: total(platform, "MirrorsDropped", "shadow", space="Hostelry"),
+        "what a hanging copy cannot take is dropped",
+    )
+    until(
+        lambda: (
+            arrived(platform, "shadow")
+            - before
+            + total(platform, "MirrorsDropped", "shadow", space="Hostelry")
+            == 300
+        ),
+        f"each request was mirrored or dropped, {dropped} of them so far",
+    )
+    os.kill(pid_of(platform, "e-shadow"), signal.SIGKILL)
+    assert answered(platform, 100) == 100
+    assert in_service(platform, "e")
+    assert total(platform, "Invocation5XXErrors", "main") == 0
+    before = arrived(platform, "shadow")
+    until(
+        lambda: answered(platform, 8) == 8 and arrived(platform, "shadow") > before + 8,
+        "the copy is back, and mirrored to",
+        60,
+    )
+
+
+def test_an_update_takes_the_shadow_away(platform: Platform) -> None:
+    sagemaker = platform.boto3("sagemaker")
+    sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="e-alone")
+    assert "ShadowProductionVariants" not in in_service(platform, "e")
+    time.sleep(1.0)
+    before = arrived(platform, "main"), arrived(platform, "shadow")
+    assert answered(platform, 40) == 40
+    until(lambda: arrived(platform, "main") == before[0] + 40, "production serves")
+    assert arrived(platform, "shadow") == before[1]
+    mark = f"{MARK}=e-shadow\0".encode()
+    until(
+        lambda: not any(names(it, mark) for it in platform.processes()),
+        "the shadow's copy is ended",
+    )

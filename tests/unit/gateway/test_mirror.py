@@ -1,0 +1,245 @@
+"""The mirror: what is sent to a shadow, what is dropped, and what is counted."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from tests.unit.gateway.routes_sample import COPIES, HERE
+
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.routes import CopyRoute
+from hostelry.gateway.fake import FakeReplyConnection
+from hostelry.gateway.http.reply import BrokenError, ConnectError, Reply
+from hostelry.gateway.http.upstream import Timeouts
+from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
+from hostelry.gateway.route_table import Shadow
+
+KEY = LoadKey(scope=HERE, endpoint_name="e", variant_name="shadow")
+TIMES = Timeouts(total_s=1.0)
+BODY = b"0123456789"
+ONE = COPIES[:1]
+Answer = Callable[[Reply], Awaitable[None]]
+
+
+async def ok(reply: Reply) -> None:
+    reply.head_came(200, {})
+    reply.chunk_came(b"12345")
+    reply.completed(reusable=True)
+
+
+async def fails(reply: Reply) -> None:
+    reply.head_came(500, {})
+    reply.completed(reusable=True)
+
+
+async def hangs(reply: Reply) -> None:
+    await asyncio.Event().wait()
+
+
+async def breaks(reply: Reply) -> None:
+    reply.head_came(200, {})
+    reply.chunk_came(b"1")
+    reply.failed(BrokenError("gone"))
+
+
+async def refuses(reply: Reply) -> None:
+    raise ConnectError("no")
+
+
+async def floods(reply: Reply) -> None:
+    reply.head_came(200, {})
+    for _ in range(10):
+        reply.chunk_came(b"x" * 1000)
+    reply.completed(reusable=True)
+
+
+class Rig:
+    """A mirror whose copies answer as `answer` says; a clock moved by hand, and no sleep."""
+
+    def __init__(self, answer: Answer, copies: Sequence[CopyRoute] = ONE, share: float = 1) -> None:
+        self.answer = answer
+        self.now_s = 50.0
+        self.sent: list[tuple[str, tuple[bytes, bytes]]] = []
+        self.lines: list[FakeReplyConnection] = []
+        self.slept_s = 0.0
+        self.meter = Meter(lambda: self.now_s, lambda: int(self.now_s * 1e9))
+        limits = MirrorLimits(
+            delay_s=0.0,
+            max_in_flight=2,
+            max_in_flight_all=3,
+            max_bytes=35,
+            read_bytes_per_s=1000.0,
+            max_answer_bytes=8000,
+            whole=TIMES,
+            stream=TIMES,
+        )
+        self.mirror = ShadowMirror(
+            self, self.meter, limits, lambda: 0.0, lambda: self.now_s, self._sleep
+        )
+        self.shadow = Shadow(
+            key=KEY,
+            share=share,
+            routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
+            copies=tuple(copies),
+        )
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        self.sent.append((address, parts))
+        self.lines.append(FakeReplyConnection())
+        reply = Reply(self.lines[-1])
+        await self.answer(reply)
+        return reply
+
+    def offer(self, num: int = 1, body: bytes = BODY, *, is_stream: bool = False) -> None:
+        for _ in range(num):
+            self.mirror.offer(self.shadow, lambda: b"POST / \r\n", body, is_stream=is_stream)
+
+    async def _sleep(self, duration_s: float) -> None:
+        self.slept_s += duration_s
+
+    def load(self) -> SecondLoad:
+        """What was counted so far."""
+        self.now_s += 1
+        (closed,) = self.meter.closed()
+        (found,) = closed.loads
+        assert found.key == KEY
+        return found
+
+
+async def let_run() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_stream", "counted"),
+    [
+        pytest.param(ok, False, {"finished": 1, "bytes_out": 5}, id="an answer"),
+        pytest.param(ok, True, {"finished": 1, "bytes_out": 5}, id="a stream"),
+        pytest.param(fails, False, {"errors_5xx": 1, "model_errors": 1}, id="an error"),
+        pytest.param(fails, True, {"errors_5xx": 1, "model_errors": 1}, id="an error of a stream"),
+        pytest.param(refuses, False, {"errors_5xx": 1, "model_errors": 1}, id="no connection"),
+        pytest.param(breaks, False, {"errors_5xx": 1, "model_errors": 1}, id="a broken answer"),
+        pytest.param(breaks, True, {"broken_streams": 1, "errors_5xx": 0}, id="a broken stream"),
+        pytest.param(floods, False, {"errors_5xx": 1, "bytes_out": 0}, id="an answer too large"),
+        pytest.param(floods, True, {"errors_5xx": 0, "bytes_out": 10_000}, id="a large stream"),
+    ],
+)
+def test_an_outcome_is_counted_for_the_shadow(
+    answer: Answer, is_stream: bool, counted: dict[str, int]
+) -> None:
+    rig = Rig(answer)
+
+    async def scenario() -> None:
+        rig.offer(is_stream=is_stream)
+        assert not rig.sent, "it is sent once the caller waits"
+        await let_run()
+
+    asyncio.run(scenario())
+    assert rig.sent == [(ONE[0].address, (b"POST / \r\n\r\n", BODY))]
+    assert rig.sent[0][1][1] is BODY, "a body is shared"
+    load = rig.load()
+    assert (load.arrivals, load.finished, load.dropped, load.bytes_in) == (1, 1, 0, len(BODY))
+    assert {name: getattr(load, name) for name in counted} == counted
+    assert rig.mirror.num_in_flight == 0
+    assert all(len(line.released) == 1 for line in rig.lines[: answer is not refuses])
+
+
+@pytest.mark.parametrize(
+    ("copies", "body", "num_sent"),
+    [
+        pytest.param((), BODY, 0, id="no copy"),
+        pytest.param(ONE, BODY, 2, id="as many as one copy takes"),
+        pytest.param(COPIES, b"", 3, id="as many as the worker takes"),
+        pytest.param(ONE, b"x" * 20, 1, id="as many bytes as the worker takes"),
+        pytest.param(ONE, b"x" * 36, 0, id="more bytes than the worker takes"),
+    ],
+)
+def test_what_a_hanging_shadow_cannot_take_is_dropped_and_counted(
+    copies: Sequence[CopyRoute], body: bytes, num_sent: int
+) -> None:
+    rig = Rig(hangs, copies)
+
+    async def scenario() -> None:
+        rig.offer(10, body)
+        await let_run()
+        assert len(rig.sent) == num_sent
+        await rig.mirror.close()
+        rig.answer = ok
+        rig.sent.clear()
+        rig.offer(1, b"")
+        await let_run()
+        assert len(rig.sent) == min(1, len(copies)), "there is room again"
+
+    asyncio.run(scenario())
+    assert rig.load().dropped == 10 - num_sent + (not copies)
+
+
+def test_a_copy_that_refuses_is_left_alone_for_a_while() -> None:
+    rig = Rig(refuses)
+
+    async def scenario() -> None:
+        for _ in range(5):
+            rig.offer()
+            await let_run()
+        assert len(rig.sent) == 1
+        rig.answer = ok
+        rig.now_s += 1.0
+        for _ in range(3):
+            rig.offer()
+            await let_run()
+        assert len(rig.sent) == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_shadow_that_floods_is_read_at_the_rate() -> None:
+    rig = Rig(floods)
+
+    async def scenario() -> None:
+        rig.offer(is_stream=True)
+        await let_run()
+
+    asyncio.run(scenario())
+    # Each wait is for all that was read beyond the burst, as the clock stands still.
+    assert rig.slept_s == pytest.approx(sum(number - 0.5 for number in range(1, 11)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_the_share_is_even(share: float) -> None:
+    rig, sent = Rig(ok, share=share), Counter[str]()
+
+    async def scenario() -> None:
+        for number in range(1, 101):
+            rig.offer()
+            await let_run()
+            sent.update(address for address, _ in rig.sent)
+            rig.sent.clear()
+            assert abs(sent.total() - share * number) <= 2
+
+    asyncio.run(scenario())
+
+
+def test_a_defect_is_logged_and_takes_nothing_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def defect(reply: Reply) -> None:
+        raise ZeroDivisionError
+
+    rig = Rig(defect)
+
+    async def scenario() -> None:
+        rig.offer()
+        await let_run()
+        assert rig.mirror.num_in_flight == 0
+
+    asyncio.run(scenario())
+    assert "a mirrored request failed" in caplog.text
+    assert rig.load().finished == 1
