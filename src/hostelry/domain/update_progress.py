@@ -37,7 +37,7 @@ def update_progress(endpoint: Endpoint, now: float, pace: float) -> str | None:
     if under_way is None or under_way.failure is not None or not is_updating:
         return None
     deployment = endpoint.pending or endpoint.active
-    shares = [share_of(endpoint, deployment, it) for it in deployment.variants]
+    shares = [share_of(endpoint, deployment, it) for it in deployment.production]
     return progress_text(endpoint, deployment, shares, now, pace)
 
 

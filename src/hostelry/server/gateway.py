@@ -23,7 +23,7 @@ from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
-from hostelry.base.clock import SystemClock, monotonic_ns, monotonic_s
+from hostelry.base.clock import Clock, SystemClock, monotonic_ns, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
@@ -103,19 +103,7 @@ def build_gateway(
     clock = SystemClock()
     memory = memory or own_memory(clock.now)
     control = control or NoControl()
-    secrets = {
-        credentials.access_key_id: Secret(
-            secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
-        )
-    }
-    owner = Scope(credentials.account_id, credentials.region)
-    callers = Callers(
-        Verifier(secrets.get, seal=TokenSeal(credentials.internal_key)),
-        owner,
-        credentials.openai_api_key,
-        config.insecure_no_auth,
-        clock.now,
-    )
+    callers = callers_of(config, credentials, clock)
     draw = random.Random().random
     outstanding = counts or Outstanding()
     copies = LoadBalancer(pool, outstanding, draw, monotonic_s, memory.places)
@@ -168,6 +156,22 @@ def build_gateway(
         meter=meter,
         capture=capture,
         mirror=mirror,
+    )
+
+
+def callers_of(config: UpConfig, credentials: Credentials, clock: Clock) -> Callers:
+    """Who may call: holders of the owner's keys, and of temporary ones."""
+    secrets = {
+        credentials.access_key_id: Secret(
+            secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
+        )
+    }
+    return Callers(
+        Verifier(secrets.get, seal=TokenSeal(credentials.internal_key)),
+        Scope(credentials.account_id, credentials.region),
+        credentials.openai_api_key,
+        config.insecure_no_auth,
+        clock.now,
     )
 
 
