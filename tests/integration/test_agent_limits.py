@@ -97,7 +97,7 @@ def test_only_the_copy_over_its_memory_dies_and_the_reason_names_it(
             over = await until(agent, lambda it: bool(it["hungry"].reason))
             reason = over["hungry"].reason
             assert reason is not None
-            assert "MaxMemoryRequiredInMb of 96" in reason
+            assert "limit of 96 MB (MaxMemoryRequiredInMb" in reason
             assert "killed" in reason
             again = await until_ready(agent, "hungry")
             assert (again.restarts, again.pid != hungry.pid) == (1, True)
@@ -130,7 +130,8 @@ def test_a_copy_that_needs_more_than_its_limit_to_start_fails_by_memory(tmp_path
             reason = copies["c-1"].reason
             assert reason is not None
             assert "CannotStartContainerError" in reason
-            assert "MaxMemoryRequiredInMb of 96; killed" in reason
+            assert "limit of 96 MB (MaxMemoryRequiredInMb" in reason
+            assert "; killed" in reason
             await agent.stop()
 
     with rig(tmp_path) as there:
@@ -181,7 +182,7 @@ def test_an_adopted_copy_is_still_held_to_its_memory(tmp_path: Path) -> None:
         assert (after.pid, after.memory_limit) == (before.pid, before.memory_limit)
         eating = asyncio.create_task(eat(after, "/eat?mb=200"))
         copies = await until(agent, lambda it: bool(it["c-1"].reason))
-        assert "MaxMemoryRequiredInMb of 96" in str(copies["c-1"].reason)
+        assert "limit of 96 MB (MaxMemoryRequiredInMb" in str(copies["c-1"].reason)
         await eating
 
     with rig(tmp_path) as there:

@@ -70,7 +70,9 @@ def aggregated(aggregation: str, values: Sequence[float]) -> float:
         return min(values)
     if aggregation == "Maximum":
         return max(values)
-    return math.fsum(value / len(values) for value in values)
+    # Of a quarter of each: the sum of the largest numbers there are would be none.
+    mean = 4 * math.fsum(value / 4 / len(values) for value in values)
+    return max(min(values), min(max(values), mean))
 
 
 def step_for(steps: Sequence[StepAdjustment], difference: float) -> StepAdjustment | None:

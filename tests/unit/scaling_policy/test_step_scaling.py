@@ -5,10 +5,11 @@ API = PutScalingPolicy (StepAdjustment) in its API reference.
 """
 
 import math
+import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hostelry.domain.scaling import Adjustment, StepAdjustment, StepScaling
@@ -223,6 +224,7 @@ POLICIES = st.builds(
 ACTS = st.none() | st.builds(act, st.floats(-4000, 4000), st.integers(0, 99), st.integers(0, 99))
 
 
+@example(policy(*UP), [sys.float_info.max] * 3, 5, None, None)
 @given(POLICIES, st.lists(st.floats(), max_size=3), st.integers(5, 50), ACTS, ACTS)
 def test_never_outside_of_the_bounds(
     of: StepScaling,
