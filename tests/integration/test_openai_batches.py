@@ -313,7 +313,7 @@ def test_each_request_is_answered_once_though_processes_are_killed(batches: Batc
     assert client.batches.retrieve(id).status == "in_progress"
     os.kill(pid, signal.SIGKILL)
     shown = until(lambda: lacking(platform.jobs("show", id)), "the cause of the wait")
-    assert re.search(r"no copy serves model base\S* now: \d+ of its requests wait", shown), shown
+    assert re.search(r"no copy serves model \S+ now: \d+ of its requests wait", shown), shown
     until(lambda: batches.has_ended_more_than(id, 600), "a new copy goes on", 60)
     assert client.batches.retrieve(id).status == "in_progress"
     platform.back("control", platform.kill("control"))

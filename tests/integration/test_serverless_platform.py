@@ -212,7 +212,8 @@ def test_metrics_and_usage_count_what_was_served(served: Served) -> None:
     assert added["bytes_in"] == len(sent)
     assert added["bytes_out"] >= len(str([1]))
     assert added["billed_ms"] * 1024 == added["memory_mb_ms"] > 0
-    assert (total["throttled"], total["provisioned_mb_s"]) == (2, 0)
+    assert total["throttled"] >= 2, "those beyond MaxConcurrency, above"
+    assert total["provisioned_mb_s"] == 0
 
 
 def test_the_sdks_serverless_config_deploys_and_predicts(served: Served) -> None:
