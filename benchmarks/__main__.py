@@ -30,6 +30,7 @@ NAMES = (
     "rollout_verdict",
     "jobs",
     "serverless",
+    "ray_data",
     "rollout",
 )
 
