@@ -28,7 +28,6 @@ NAMES = (
     "scale_out",
     "detection_study",
     "rollout_verdict",
-    "jobs",
     "serverless",
     "ray_data",
     "rollout",
