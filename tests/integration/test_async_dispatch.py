@@ -239,9 +239,11 @@ class FullAtTimes(MemoryQueue):
     """A queue whose disk `is_full` at times."""
 
     is_full = False
+    num_refused = 0
 
     def together(self, writes: Sequence[Write]) -> list[Any]:
         if self.is_full:
+            self.num_refused += 1
             raise StoreUnavailable("the disk is full")
         return super().together(writes)
 
@@ -260,7 +262,7 @@ def test_requests_that_run_while_the_disk_is_full_end_once_there_is_room(rig: As
         await until_true(lambda: len(model.attempts) == len(names))
         queue.is_full = True
         await until_true(lambda: model.in_flight == 0)
-        await asyncio.sleep(0.7)
+        await until_true(lambda: queue.num_refused > len(names))
         assert "full0.out" not in rig.outputs(), "its claim cannot be renewed now"
         queue.is_full = False
         await until_true(lambda: len(queue.completions) == len(names))
@@ -281,7 +283,7 @@ def test_a_process_that_starts_on_a_full_disk_takes_over_once_there_is_room(rig:
 
     async def scenario(work: AsyncWork) -> None:
         work.submitted(request.scope, "queued")
-        await asyncio.sleep(0.3)
+        await until_true(lambda: queue.num_refused > 0)
         assert not model.attempts
         queue.is_full = False
         await until_true(lambda: len(queue.completions) == 1)

@@ -17,8 +17,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
+from hostelry.gateway.balancing.even_positions import EvenPositions
 from hostelry.gateway.balancing.load_balancer import head_end
 from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.http.reply import ConnectError, Reply, TooLargeError, UpstreamError
@@ -27,11 +27,10 @@ from hostelry.gateway.metering.meter import Measurement, Meter
 from hostelry.gateway.route_table import Shadow
 from hostelry.routing.circuit import Circuit, chosen, refused, unanswered
 from hostelry.routing.copy_choice import choose_copy
-from hostelry.routing.traffic_split import next_position, takes_new
+from hostelry.routing.traffic_split import takes_new
 
 log = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 256  # of a worker; each has a connection of its own
-MAX_POSITIONS = 4096  # of shadows; those that are gone go with the rest
 LEAST_CHUNK_BYTES = 512  # what a smaller chunk counts as: it costs as much to read
 CLOSED = Circuit()
 BURST_S = 0.5  # what may be read at once after a pause, in seconds of the rate
@@ -84,7 +83,7 @@ class ShadowMirror:
         self._sleep = sleep
         self._counts = Outstanding()
         self._circuits: dict[str, Circuit] = {}
-        self._positions: dict[LoadKey, float] = {}
+        self._positions = EvenPositions(draw)
         self._bytes = 0
         self._read_until_s = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,13 +138,7 @@ class ShadowMirror:
         """Whether the next request is one of the shadow's share, which are evenly spread."""
         if shadow.share >= 1:
             return True
-        position = self._positions.pop(shadow.key, None)
-        if position is None:
-            position = self._draw()
-            if len(self._positions) >= MAX_POSITIONS:
-                self._positions.clear()
-        self._positions[shadow.key] = next_position(position)
-        return takes_new(position, shadow.share)
+        return takes_new(self._positions.take(shadow.key), shadow.share)
 
     def _free_copy(self, shadow: Shadow) -> CopyRoute | None:
         """The copy to send to; None where none can take a request now."""

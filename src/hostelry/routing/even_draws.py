@@ -10,6 +10,11 @@ discrepancy (Niederreiter, "Random Number Generation and Quasi-Monte Carlo Metho
 GOLDEN = (5**0.5 - 1) / 2
 
 
+def next_position(position: float) -> float:
+    """The draw that follows `position`, which is in [0, 1), too."""
+    return (position + GOLDEN) % 1.0
+
+
 class EvenDraws:
     """Each call is the next draw; `start`, in [0, 1), keeps two sequences apart."""
 
@@ -18,5 +23,5 @@ class EvenDraws:
 
     def __call__(self) -> float:
         """A number in [0, 1)."""
-        self._last = (self._last + GOLDEN) % 1.0
+        self._last = next_position(self._last)
         return self._last

@@ -4,12 +4,14 @@ Requests are counted for a pair of names from the minute before it was first ask
 as it is asked about: what no client compares costs nothing.
 """
 
+import asyncio
 import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -65,11 +67,13 @@ class Comparisons:
 
     async def compare(self, request: Request) -> Response:
         """The verdict on `new` against `old`; 400 for wrong numbers, 404 for unknown names."""
-        asked = request.query_params
         try:
-            allowance = allowance_of(asked)
+            allowance = allowance_of(request.query_params)
         except ValueError as error:
             return Response(str(error), 400)
+        return await asyncio.to_thread(self._answer, request.query_params, allowance)
+
+    def _answer(self, asked: QueryParams, allowance: Allowance) -> Response:
         endpoint, names = asked.get("endpoint", ""), [asked.get("old", ""), asked.get("new", "")]
         known = self._names(endpoint)
         unknown = [it for it in names if it not in known]
@@ -141,7 +145,7 @@ class Comparisons:
                 _add(counted, pair, [by_key[it] for it in pair if it in by_key])
 
 
-def allowance_of(asked: Any) -> Allowance:
+def allowance_of(asked: QueryParams) -> Allowance:
     """The allowance of a query; raises ValueError."""
     given = {}
     for name, most in (("errors", 1.0), ("latency", 100.0), ("alpha", 0.5)):

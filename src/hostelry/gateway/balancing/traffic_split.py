@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from hostelry.domain.load import LoadKey
+from hostelry.gateway.balancing.even_positions import EvenPositions
 from hostelry.gateway.route_table import Destination
-from hostelry.routing.traffic_split import next_position, takes_new
-
-MAX_POSITIONS = 4096  # of variants; those of updates that are over go with the rest
+from hostelry.routing.traffic_split import takes_new
 
 
 class TrafficSplit:
@@ -18,8 +16,7 @@ class TrafficSplit:
     """
 
     def __init__(self, draw: Callable[[], float]) -> None:
-        self._draw = draw
-        self._positions: dict[LoadKey, float] = {}
+        self._positions = EvenPositions(draw)
 
     def in_order(self, destination: Destination) -> Iterator[Destination]:
         """The destination with the copies of one fleet, then with those of the other.
@@ -31,13 +28,8 @@ class TrafficSplit:
         if fleets is None:
             yield destination
             return
-        position = self._positions.pop(destination.key, None)
-        if position is None:
-            position = self._draw()
-            if len(self._positions) >= MAX_POSITIONS:
-                self._positions.clear()
-        self._positions[destination.key] = next_position(position)
         order = (fleets.old, fleets.new)
-        for copies in reversed(order) if takes_new(position, fleets.share) else order:
+        is_news_turn = takes_new(self._positions.take(destination.key), fleets.share)
+        for copies in reversed(order) if is_news_turn else order:
             if copies:
                 yield replace(destination, copies=copies, fleets=None)

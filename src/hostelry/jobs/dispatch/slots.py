@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.jobs.rules.copy_slots import ChosenCopy, CopyUse, choose_slot, free_slots
-from hostelry.routing.traffic_split import next_position
+from hostelry.routing.even_draws import next_position
 
 REFUSED_S = 1.0  # a copy that refused a connection is left alone for so long
 

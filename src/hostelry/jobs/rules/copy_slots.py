@@ -23,7 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
-from hostelry.routing.traffic_split import next_position, takes_new
+from hostelry.routing.even_draws import next_position
+from hostelry.routing.traffic_split import takes_new
 from hostelry.routing.variant_choice import choose_variant
 
 OLD, NEW = 0, 1  # fleets

@@ -7,7 +7,7 @@ from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, FleetShift, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.jobs.rules.copy_slots import CopyUse, choose_slot, free_slots, num_copies
-from hostelry.routing.traffic_split import next_position
+from hostelry.routing.even_draws import next_position
 
 NOW = 1000.0
 
