@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hostelry.domain.component import InferenceComponent
+from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
-from hostelry.domain.endpoint import Deployment, Endpoint
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.load import LoadKey
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.transform_job import is_hidden
@@ -76,7 +77,7 @@ def _variants(
         pools = variant.instance_types if variant.pools else ()
         running = [it for it in hosts if it.state is InstanceState.RUNNING]
         copies = {it.id: [c for c in state.copies_at(it.id) if is_routable(c)] for it in running}
-        serving = running if endpoint.takes_components else [it for it in running if copies[it.id]]
+        serving = [it for it in running if _serves(wanted, it, copies[it.id])]
         yield VariantCensus(
             key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=name),
             config_name=active.config.name,
@@ -89,6 +90,14 @@ def _variants(
             serverless=wanted.serverless,
             new_config_name=coming.config.name if coming and _has(coming, name) else None,
         )
+
+
+def _serves(wanted: EndpointVariant, instance: Instance, ready: Sequence[Copy]) -> bool:
+    """Whether an instance takes requests: containers that requests name do so one by one."""
+    model = wanted.model_on(instance.instance_type)
+    if model is None:
+        return True
+    return bool(ready if model.is_direct else complete_sets(wanted, [instance], ready))
 
 
 def _has(deployment: Deployment, variant_name: str) -> bool:
