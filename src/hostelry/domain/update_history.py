@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
 from hostelry.domain.past_update import PastStep, PastUpdate, UpdateOutcome
-from hostelry.domain.update_progress import share_of, step_of
+from hostelry.domain.update_progress import share_of, step_of, step_title
 
 RETURNING = "returning"  # rolled back, and served by the new fleet until the old one can
 MAX_UPDATES = 5
@@ -82,7 +82,7 @@ def present_step(endpoint: Endpoint) -> PastStep | None:
     shares = [share_of(endpoint, deployment, it) for it in deployment.production]
     is_returning = cause_of(endpoint) is not None
     return PastStep(
-        name=RETURNING if is_returning else f"step {number} of {deployment.num_steps}",
+        name=RETURNING if is_returning else step_title(deployment, number),
         began_at=since,
         least_share=1.0 if is_returning else min(shares, default=1.0),
         most_share=1.0 if is_returning else max(shares, default=1.0),
