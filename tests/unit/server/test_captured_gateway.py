@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -233,7 +232,8 @@ def test_both_answers_to_a_request_are_captured_or_none(tmp_path: Path) -> None:
 def test_of_a_shadow_those_are_captured_that_are_mirrored(tmp_path: Path) -> None:
     found = captured_with_shadow(streamed, tmp_path, share=0.5, actions=["invocations"] * 20)
     ids = {name: {event_id for event_id, *_ in records} for name, records in found.items()}
-    assert Counter(len(it) for it in ids.values()) == {20: 1, 10: 1}
+    assert len(ids["v"]) == 20
+    assert len(ids["shadow"]) == pytest.approx(10, abs=3), "the share is even within a few"
     assert ids["shadow"] < ids["v"]
 
 
