@@ -23,6 +23,12 @@ def step_of(endpoint: Endpoint) -> tuple[int, float] | None:
     return None
 
 
+def step_title(deployment: Deployment, number: int) -> str:
+    """A step of the update to `deployment`, as texts name it."""
+    word = "batch" if deployment.is_rolling else "step"
+    return f"{word} {number} of {deployment.num_steps}"
+
+
 def share_of(endpoint: Endpoint, deployment: Deployment, variant: EndpointVariant) -> float:
     """The share of a variant's traffic that its new fleet, of `deployment`, has."""
     if endpoint.shift is None or deployment.guard is None:
@@ -52,14 +58,14 @@ def progress_text(
     step = step_of(endpoint)
     if step is None:
         return None
-    number = step[0]
+    number, _ = step
     guard = deployment.guard or UpdateGuard()
     least, most = (f"{100 * of(shares):.0f}" for of in (min, max))
     percent = most if least == most else f"{least} to {most}"
     alarms = ", ".join(guard.alarm_names)
     return (
-        f"{'batch' if deployment.is_rolling else 'step'} {number} of {deployment.num_steps}:"
-        f" {percent} % of traffic; {_stage_text(endpoint, step, guard, now, pace)}; "
+        f"{step_title(deployment, number)}: {percent} % of traffic;"
+        f" {_stage_text(endpoint, step, guard, now, pace)}; "
         + (f"alarms watched: {alarms}" if alarms else "no alarm is watched")
     )
 
