@@ -21,6 +21,7 @@ from hostelry.base.recurring import run_again, run_guarded, run_until_done
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
+from hostelry.domain.update_history import with_history
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect
 from hostelry.reconcile.instances import Instances
@@ -84,6 +85,8 @@ def one_pass(
     if names:
         context = replace(context, alarms=load_alarms(state, key.scope, names))
     after = plan(loaded.state, context)
+    updated = with_history(loaded.state.endpoint, after.endpoint, context.now)
+    after = replace(after, endpoint=updated)
     write(state, loaded, writes(loaded.state, after))
     return after
 

@@ -46,7 +46,8 @@ from hostelry.gateway.handlers.control import ControlHandler
 from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.gateway.handlers.openai import OpenAiHandler
 from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
-from hostelry.gateway.handlers.runtime import InvocationLimits, RequestTaps, RuntimeHandler
+from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
+from hostelry.gateway.handlers.tapped import RequestTaps
 from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
@@ -245,7 +246,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         clock,
     )
     counts, peers = workers_of(home, config, worker)
-    spool = spool_of(home, config, worker)
+    spool = spool_of(home, config, f"gateway-{worker}")
     memory = replace(shared_memory(home, config, clock.now), spool=spool)
     control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
@@ -332,9 +333,9 @@ def load_sender(
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
 
 
-def spool_of(home: Home, config: UpConfig, worker: int) -> Spool:
-    """The worker's captured requests on disk, of which all workers together have 2 GiB."""
-    folder = home.capture / f"gateway-{worker}"
+def spool_of(home: Home, config: UpConfig, process: str) -> Spool:
+    """A process's captured requests on disk; all workers and the jobs process have 2 GiB."""
+    folder = home.capture / process
     remove_unfinished(folder)
     limits = SpoolLimits()
     return Spool(
@@ -342,7 +343,7 @@ def spool_of(home: Home, config: UpConfig, worker: int) -> Spool:
         replace(
             limits,
             roll_s=max(limits.roll_s / config.pace, LEAST_ROLL_S),
-            total_bytes=limits.total_bytes // config.gateway_workers,
+            total_bytes=limits.total_bytes // (config.gateway_workers + 1),
         ),
     )
 
