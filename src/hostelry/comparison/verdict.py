@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hostelry.comparison.confidence import Bounds, proportion_bounds, quantile_bounds, quantile_of
+from hostelry.domain.allowance import Allowance
+from hostelry.domain.config_load import ConfigLoad
 from hostelry.domain.distribution import EMPTY, Distribution, joined
 from hostelry.domain.load import SecondLoad
 
@@ -42,22 +44,17 @@ class VersionEvidence:
     errors: int = 0
     latency_us: Distribution = EMPTY
 
-    def plus(self, load: SecondLoad) -> "VersionEvidence":
-        """This, and a second more."""
+    def plus(self, load: SecondLoad | ConfigLoad, *, times: bool = True) -> "VersionEvidence":
+        """This, and a second more; without its latencies unless `times`."""
+        latency_us = joined(self.latency_us, load.model_latency_us) if times else self.latency_us
         return VersionEvidence(
             finished=self.finished + load.finished,
             errors=self.errors + min(load.finished, load.errors_5xx + load.broken_streams),
-            latency_us=joined(self.latency_us, load.model_latency_us),
+            latency_us=latency_us,
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
-    """How much worse a version may be: errors by a share of requests, latency by a share of it."""
-
-    errors: float = 0.01
-    latency: float = 0.25
-    alpha: float = 0.01
+NO_REQUESTS = VersionEvidence()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ from starlette.routing import Route
 
 from hostelry.base.clock import Clock
 from hostelry.comparison.confidence import Bounds
-from hostelry.comparison.verdict import Allowance, Finding, VersionEvidence, compared
+from hostelry.comparison.verdict import NO_REQUESTS, Finding, VersionEvidence, compared
+from hostelry.domain.allowance import MOST, Allowance, allowance_of
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.metrics.sagemaker.load_aggregator import DETAILS_S, LoadAggregator
@@ -27,7 +28,6 @@ from hostelry.store.records import State
 
 FORGET_S = 600.0
 MAX_PAIRS = 100
-NONE = VersionEvidence()
 Pair = tuple[LoadKey, LoadKey]
 
 
@@ -38,8 +38,8 @@ class _Counted:
     since: int
     seeded: int
     asked_at: float
-    old: VersionEvidence = NONE
-    new: VersionEvidence = NONE
+    old: VersionEvidence = NO_REQUESTS
+    new: VersionEvidence = NO_REQUESTS
 
 
 class Comparisons:
@@ -68,9 +68,10 @@ class Comparisons:
     async def compare(self, request: Request) -> Response:
         """The verdict on `new` against `old`; 400 for wrong numbers, 404 for unknown names."""
         try:
-            allowance = allowance_of(request.query_params)
+            asked = request.query_params
+            allowance = allowance_of({it: asked[it] for it in MOST if it in asked})
         except ValueError as error:
-            return Response(str(error), 400)
+            return Response(f"{error}.", 400)
         return await asyncio.to_thread(self._answer, request.query_params, allowance)
 
     def _answer(self, asked: QueryParams, allowance: Allowance) -> Response:
@@ -143,18 +144,6 @@ class Comparisons:
                 if second <= counted.seeded:
                     continue
                 _add(counted, pair, [by_key[it] for it in pair if it in by_key])
-
-
-def allowance_of(asked: QueryParams) -> Allowance:
-    """The allowance of a query; raises ValueError."""
-    given = {}
-    for name, most in (("errors", 1.0), ("latency", 100.0), ("alpha", 0.5)):
-        if (text := asked.get(name)) is not None:
-            value = float(text)
-            if not 0.0 <= value <= most or (name == "alpha" and value == 0.0):
-                raise ValueError(f"{name} is {text}; it must be from 0 to {most:g}.")
-            given[name] = value
-    return Allowance(**given)
 
 
 def _is_idle(counted: _Counted, now: float) -> bool:

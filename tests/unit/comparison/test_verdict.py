@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from hostelry.comparison.verdict import Allowance, VersionEvidence, VersionOutcome, compared
+from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
+from hostelry.domain.allowance import Allowance
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope

@@ -94,9 +94,11 @@ def test_a_version_that_fails_is_worse_within_seconds_and_a_good_one_is_no_worse
     [
         pytest.param({"new": "gone"}, 404, "'gone' is not of endpoint", id="no such variant"),
         pytest.param({"endpoint": "none"}, 404, "there is no such endpoint", id="no endpoint"),
-        pytest.param({"alpha": "0"}, 400, "alpha is 0; it must be from 0 to 0.5.", id="no alpha"),
+        pytest.param(
+            {"alpha": "0"}, 400, "alpha is 0; it must be more than 0, at most 0.5.", id="no alpha"
+        ),
         pytest.param({"errors": "2"}, 400, "errors is 2; it must be from 0 to 1.", id="too many"),
-        pytest.param({"latency": "x"}, 400, "could not convert", id="no number"),
+        pytest.param({"latency": "x"}, 400, 'latency is "x"; it must be a number.', id="no number"),
         pytest.param({"latency": "nan"}, 400, "latency is nan", id="not a number"),
     ],
 )

@@ -11,7 +11,7 @@ from hostelry.api.sagemaker.serverless import shown
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
-from hostelry.domain.update_progress import ACTIVATING_S, progress_text, share_of
+from hostelry.domain.update_progress import ACTIVATING_S, progress_text, share_of, with_verdict
 
 # While an endpoint has one of these, each variant has it, too.
 VARIANT_STATUS: Mapping[EndpointStatus, str] = {
@@ -152,7 +152,8 @@ def pending_status(
         message = short_reason(under_way.failure)
         return {"Status": "Updating", "StatusMessage": message, "StartTime": since}
     shares = [share_of(endpoint, pending, variant)]
-    message = progress_text(endpoint, pending, shares, now, context.pace) or ""
+    progress = progress_text(endpoint, pending, shares, now, context.pace)
+    message = with_verdict(progress, context.verdict_of(endpoint)) or ""
     is_new = endpoint.shift is not None and now < since + ACTIVATING_S
     status = "ActivatingTraffic" if is_new else "Baking"
     return {"Status": status, "StatusMessage": short_reason(message), "StartTime": since}
