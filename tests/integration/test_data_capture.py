@@ -138,10 +138,40 @@ def test_a_stream_is_one_record_and_failures_are_none(ends: CapturedEndpoints) -
     }
 
 
-def stream(ends: CapturedEndpoints, commands: str) -> list[dict[str, Any]]:
+def test_a_shadows_answers_are_objects_of_its_own(ends: CapturedEndpoints) -> None:
+    ends.config("pair", capture_of("InputAndOutput", percent=50), has_shadow=True)
+    ends.sagemaker.create_endpoint(EndpointName="pair", EndpointConfigName="pair")
+    ends.in_service("pair")
+    # One connection stays with one worker, which counts its hundreds by itself.
+    for number in range(90):
+        ends.invoke("pair", b"%d" % number, InferenceId=f"id-{number}")
+    for _ in range(10):
+        stream(ends, "chunks=3", "pair")
+    with pytest.raises(ClientError):
+        ends.invoke("pair", b"{}", CustomAttributes="status=500")
+    ends.all_of("pair", 100)
+    found = {it: ends.records("pair", variant=it) for it in ("AllTraffic", "Shadow")}
+    by_event = {
+        name: {it["eventMetadata"]["eventId"]: it for it in records}
+        for name, records in found.items()
+    }
+    assert by_event["AllTraffic"].keys() == by_event["Shadow"].keys()
+    assert len(by_event["Shadow"]) == 50
+    for event_id, record in by_event["Shadow"].items():
+        client_s = by_event["AllTraffic"][event_id]
+        inference_ids = [it["eventMetadata"].get("inferenceId") for it in (record, client_s)]
+        assert inference_ids[0] == inference_ids[1]
+        side = "endpointInput" if inference_ids[0] is None else "endpointOutput"
+        assert datas(record)[side] == datas(client_s)[side]
+    until(
+        lambda: ends.status("pair").count("50 captured, 0 dropped") == 2, "status counts both", 20
+    )
+
+
+def stream(ends: CapturedEndpoints, commands: str, name: str = "both") -> list[dict[str, Any]]:
     """The events of a streamed answer; a failure ends it as an event."""
     answer = ends.runtime.invoke_endpoint_with_response_stream(
-        EndpointName="both",
+        EndpointName=name,
         ContentType="application/json",
         Body=b'{"stream": true}',
         CustomAttributes=commands,

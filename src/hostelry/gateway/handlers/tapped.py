@@ -1,0 +1,73 @@
+"""One invocation as data capture and a shadow variant get it."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from hostelry.aws.runtime import InvokeRequest
+from hostelry.base.http import HttpRequest
+from hostelry.gateway.capture.capture import CapturedAnswer, CapturedRequest, RequestCapture
+from hostelry.gateway.handlers.invocation_head import invocation_head
+from hostelry.gateway.mirror import ShadowMirror
+from hostelry.gateway.route_table import Destination
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTaps:
+    """What else gets requests, and never delays them: data capture, and shadow variants."""
+
+    capture: RequestCapture
+    mirror: ShadowMirror
+
+
+class TappedInvocation:
+    """One invocation, which is mirrored and captured at most once however often it is sent.
+
+    Beside a shadow it is decided when it is first sent whether it is captured: for both answers.
+    """
+
+    __slots__ = ("_is_captured", "_is_offered", "_taps", "invocation", "request", "request_id")
+
+    def __init__(
+        self, taps: RequestTaps, invocation: InvokeRequest, request: HttpRequest, request_id: str
+    ) -> None:
+        self.invocation = invocation
+        self.request = request
+        self.request_id = request_id
+        self._taps = taps
+        self._is_offered = False
+        self._is_captured: bool | None = None  # not decided yet
+
+    def offer(self, destination: Destination) -> None:
+        """Offer it to the shadow of `destination`, if any; it is sent once the caller waits.
+
+        Without its session, as the shadow's copies do not know those of production's.
+        """
+        shadow = destination.shadow
+        if shadow is None or self._is_offered:
+            return
+        self._is_offered = True
+        invocation, request, capture = self.invocation, self.request, self._taps.capture
+        self._is_captured = capture.is_turn(destination)
+        captured = capture.begin(shadow, self._captured_request()) if self._is_captured else None
+        if invocation.session_id is not None:
+            invocation = replace(invocation, session_id=None)
+        head = partial(invocation_head, invocation, destination, request, self.request_id)
+        taps = () if captured is None else (captured,)
+        self._taps.mirror.offer(shadow, head, request.body, taps, is_stream=invocation.stream)
+
+    def captured(self, destination: Destination) -> CapturedAnswer | None:
+        """The capture of the client's answer, to be closed by the caller; None without one."""
+        is_captured, capture = self._is_captured, self._taps.capture
+        if is_captured is None:
+            is_captured = capture.is_turn(destination)
+        return capture.begin(destination, self._captured_request()) if is_captured else None
+
+    def _captured_request(self) -> CapturedRequest:
+        invocation = self.invocation
+        return CapturedRequest(
+            self.request_id,
+            self.request.body,
+            invocation.content_type,
+            invocation.inference_id,
+            invocation.custom_attributes,
+        )
