@@ -16,13 +16,14 @@ Numbers are within the tolerance where they differ by at most `RELATIVE` of the 
 its time, and the names of its model and server. The distance of vectors is one minus their cosine;
 that of words the edits from one text to the other, by the words of the longer one.
 
-The work is bounded: of words that differ for long, the number that both have counts, not the order.
+The work is bounded: where words differ for long, the pairs of neighbours that both have count.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import mul
 from typing import Any
 
@@ -35,6 +36,8 @@ TEXT_MEMBERS = frozenset({"content", "text", "generated_text", "completion", "ou
 MOST_DEPTH = 64
 DATA = "data:"
 NO_JSON = object()
+NESTED = frozenset({dict, list})
+NUMBERS = frozenset({int, float})
 Pair = tuple[Any, Any]
 
 
@@ -76,7 +79,8 @@ def words_apart(old: Sequence[str], new: Sequence[str]) -> float:
     """The edit distance of two sequences of words, by the length of the longer one.
 
     Of words that are left between an equal beginning and an equal end, more than
-    `MOST_ALIGNED_WORDS` of a side are compared as bags: the distance is then rather too small.
+    `MOST_ALIGNED_WORDS` of a side are compared by their pairs of neighbours, in whatever order: the
+    distance is then up to twice as large, and smaller where passages have moved.
     """
     longest, shortest = max(len(old), len(new)), min(len(old), len(new))
     if not longest:
@@ -88,7 +92,7 @@ def words_apart(old: Sequence[str], new: Sequence[str]) -> float:
         end += 1
     left, right = old[begin : len(old) - end], new[begin : len(new) - end]
     if max(len(left), len(right)) > MOST_ALIGNED_WORDS:
-        common = (Counter(left) & Counter(right)).total()
+        common = (Counter(pairwise(left)) & Counter(pairwise(right))).total()
         return (max(len(left), len(right)) - common) / longest
     return _edits(left, right) / longest
 
@@ -118,7 +122,9 @@ def _of_answers(one: str, other: str) -> AnswerDistance:
 def _of_documents(old: Any, new: Any) -> AnswerDistance:
     old, new = _stable(old), _stable(new)
     try:
-        return _of_pairs(_leaves(old, new, MOST_DEPTH))
+        pairs: list[Pair] = []
+        _pair_leaves(old, new, pairs, MOST_DEPTH)
+        return _of_pairs(pairs)
     except _OtherFormError:
         texts = list(_texts(old)), list(_texts(new))
         return _of_pairs([("\n".join(texts[0]), "\n".join(texts[1]))]) if any(texts) else APART
@@ -140,7 +146,7 @@ def _of_pairs(pairs: Iterable[Pair]) -> AnswerDistance:
         elif isinstance(old, list) and isinstance(new, list):
             close = close and all(map(_is_near, old, new))
             distance = max(distance, cosine_distance(old, new))
-        elif _is_number(old) and _is_number(new):
+        elif type(old) in NUMBERS and type(new) in NUMBERS:
             close = close and _is_near(old, new)
             distance = max(distance, _relative(old, new))
         else:
@@ -148,28 +154,29 @@ def _of_pairs(pairs: Iterable[Pair]) -> AnswerDistance:
     return AnswerDistance(exact=exact, close=close, distance=max(distance, words_apart(*words)))
 
 
-def _leaves(old: Any, new: Any, depth: int) -> Iterator[Pair]:
-    """The values of two documents in pairs, an array of numbers as one.
+def _pair_leaves(old: Any, new: Any, pairs: list[Pair], depth: int) -> None:
+    """Add the values of two documents to `pairs` where they differ, an array of numbers as one.
 
     Raises _OtherFormError.
     """
-    if isinstance(old, dict) and isinstance(new, dict):
+    kind = type(old)
+    if kind is list and type(new) is list:
+        if len(old) != len(new) or not depth:
+            raise _OtherFormError
+        if len(old) > 1 and _are_numbers(old) and _are_numbers(new):
+            pairs.append((old, new))
+        else:
+            for one, other in zip(old, new, strict=True):
+                _pair_leaves(one, other, pairs, depth - 1)
+    elif kind is dict and type(new) is dict:
         if old.keys() != new.keys() or not depth:
             raise _OtherFormError
         for name, value in old.items():
-            yield from _leaves(value, new[name], depth - 1)
-    elif isinstance(old, list) and isinstance(new, list):
-        if len(old) != len(new) or not depth:
-            raise _OtherFormError
-        if len(old) > 1 and all(map(_is_number, old)) and all(map(_is_number, new)):
-            yield old, new
-        else:
-            for one, other in zip(old, new, strict=True):
-                yield from _leaves(one, other, depth - 1)
-    elif isinstance(old, dict | list) or isinstance(new, dict | list):
+            _pair_leaves(value, new[name], pairs, depth - 1)
+    elif kind in NESTED or type(new) in NESTED:
         raise _OtherFormError
-    else:
-        yield old, new
+    elif old != new:
+        pairs.append((old, new))
 
 
 def _stable(document: Any) -> Any:
@@ -230,8 +237,8 @@ def _json(text: str) -> Any:
         return NO_JSON
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _are_numbers(values: Iterable[Any]) -> bool:
+    return NUMBERS.issuperset(map(type, values))
 
 
 def _relative(old: float, new: float) -> float:

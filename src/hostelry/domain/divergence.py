@@ -18,6 +18,11 @@ class Divergence:
     close: int = 0
     distance_millionths: Distribution = EMPTY
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The numbers of pairs."""
+        return self.pairs, self.exact, self.close
+
     def plus(self, other: "Divergence") -> "Divergence":
         """Both, added up."""
         if not other.pairs or not self.pairs:

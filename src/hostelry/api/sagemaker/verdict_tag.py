@@ -13,6 +13,7 @@ from hostelry.domain.endpoint import Deployment, Endpoint, UpdateGuard
 VERDICT_TAG = "hostelry:verdict"
 KINDS = ("endpoint", "endpoint-config", "inference-component")  # on others it is any tag
 ON, OFF = "on", "off"
+SETTINGS = ("errors", "latency", "alpha")  # no request of an update has two answers
 EXAMPLE = "errors=0.01 latency=0.25 alpha=0.01"
 
 
@@ -29,7 +30,7 @@ def tagged_allowance(tags: Mapping[str, str]) -> Allowance | None:
     problem = "a setting is given twice" if len(given) < len(words) else "it is empty"
     if words and len(given) == len(words):
         try:
-            return allowance_of(given)
+            return allowance_of(given, SETTINGS)
         except ValueError as error:
             problem = str(error)
     raise validation_error(
