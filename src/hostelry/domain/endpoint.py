@@ -10,6 +10,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
+from hostelry.domain.past_update import PastUpdate
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.traffic import ALL_AT_ONCE, TrafficPolicy
@@ -178,7 +179,7 @@ class Endpoint:
     and replaces it once it is ready. `shift` is set while both serve, as the traffic moves to it in
     steps; `bake` while the new one then serves on trial.
     `deadline_at` is when the present non-final status fails, in seconds since the epoch; None in
-    final states.
+    final states. `updates` are the newest ones, oldest first, as `update_history` keeps them.
     """
 
     scope: Scope
@@ -194,6 +195,7 @@ class Endpoint:
     deadline_at: float | None = None
     failure_reason: str | None = None
     at_zero: AtZero | None = None  # None: the default of the home
+    updates: tuple[PastUpdate, ...] = ()
     given: Mapping[str, Any]
 
     @property

@@ -10,6 +10,7 @@ from hostelry.domain.copy import Copy, Instance, LastEnd
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Bake, Endpoint, EndpointVariant
 from hostelry.domain.shape import Requirements
+from hostelry.domain.update_history import known_updates
 from hostelry.domain.update_progress import update_progress
 from hostelry.placement.explain import HostUse, uses
 from hostelry.reconcile.plan.endpoint_state import (
@@ -61,6 +62,7 @@ def _endpoint(
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
         "shift": None if endpoint.shift is None else msgspec.to_builtins(endpoint.shift),
         "bake": None if endpoint.bake is None else _bake(endpoint.bake),
+        "updates": msgspec.to_builtins(known_updates(endpoint)),
         "capture": None if endpoint.active.capture is None else _capture(endpoint.active.capture),
         "variants": [_variant(state, it) for it in endpoint.active.variants],
         "components": [_component(state, state.components[it]) for it in sorted(state.components)],

@@ -23,6 +23,7 @@ from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
+from hostelry.domain.update_history import with_history
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect
 from hostelry.reconcile.instances import Instances
@@ -101,6 +102,8 @@ def one_pass(
     if update is not None:
         context = replace(context, verdict=verdict_of(update))
     after = plan(loaded.state, context)
+    updated = with_history(loaded.state.endpoint, after.endpoint, context.now)
+    after = replace(after, endpoint=updated)
     write(state, loaded, writes(loaded.state, after))
     return after
 

@@ -23,6 +23,7 @@ from hostelry.domain.scaling import (
     ScheduledAction,
 )
 from hostelry.domain.scope import Scope
+from hostelry.domain.update_history import known_updates
 from hostelry.domain.update_progress import update_progress
 from hostelry.scaling_policy.responsive.opt_in import tag_of_options
 from hostelry.scaling_policy.schedule import next_due
@@ -94,14 +95,26 @@ class ScalingRoutes:
         return {"now": self._clock.now(), "targets": targets, "not_responsive": refused}
 
     def timelines(self, endpoint: str, component: str | None, since_s: float) -> dict[str, Any]:
-        """The answer of `timeline`: one of each target of the endpoint, or of the component."""
+        """The answer of `timeline`: one of each target of the endpoint, or of the component.
+
+        Beside them the endpoint's own updates, as far as they reach into this time.
+        """
         now = self._clock.now()
         found = []
         for stored in self._state.scalable_targets.list():
             place = self._place(stored.value)
             if place["endpoint"] == endpoint and component in (None, place["component"]):
                 found.append(self._timeline(stored.value, place, now, now - since_s))
-        return {"now": now, "since": now - since_s, "timelines": found}
+        updates = [] if component is not None else self._updates(endpoint, now - since_s)
+        return {"now": now, "since": now - since_s, "timelines": found, "updates": updates}
+
+    def _updates(self, endpoint: str, since: float) -> list[dict[str, Any]]:
+        """The updates, of the endpoints of that name, that were under way after `since`."""
+        named = (it.value for it in self._state.endpoints.list() if it.value.name == endpoint)
+        every = (update for it in named for update in known_updates(it))
+        shown = [it for it in every if it.ended_at is None or it.ended_at >= since]
+        found: list[dict[str, Any]] = msgspec.to_builtins(shown)
+        return found
 
     def _timeline(
         self, target: ScalableTarget, place: Mapping[str, Any], now: float, since: float

@@ -27,6 +27,7 @@ from hostelry.domain.copy import CopyPhase, LastEnd
 from hostelry.domain.endpoint import Deployment, EndpointStatus, UpdateGuard
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.load import LoadKey
+from hostelry.domain.past_update import PastUpdate, UpdateOutcome
 from hostelry.domain.routes import VariantRoute
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.census import take_census
@@ -85,6 +86,11 @@ def ids(found: VariantRoute) -> set[str]:
 def config(town: Town) -> str:
     assert town.endpoint is not None
     return town.endpoint.active.config.name
+
+
+def updates(town: Town) -> tuple[PastUpdate, ...]:
+    assert town.endpoint is not None
+    return town.endpoint.updates
 
 
 def reason(town: Town) -> str:
@@ -151,6 +157,12 @@ def test_traffic_moves_step_by_step_and_stays(
     town.settle()
     assert (town.status(), config(town), reason(town)) == (IN_SERVICE, "config-2", "")
     assert route(town).shift is None
+    (kept,) = updates(town)
+    assert kept.outcome is UpdateOutcome.COMPLETE
+    assert [it.most_share for it in kept.steps] == [0.0, *shares]
+    ends = [it.ended_at for it in kept.steps]
+    assert ends[:-1] == [it.began_at for it in kept.steps[1:]]
+    assert ends[-1] == kept.ended_at
     assert {it.config for it in route(town).copies} == {None}
     assert len(town.fleet.machines) == 4
 
@@ -168,6 +180,9 @@ def test_an_alarm_in_any_step_takes_all_traffic_back_at_once(
     assert share(town) == 0.0
     assert is_back(town)
     assert '"errors" went into ALARM' in reason(town)
+    (kept,) = updates(town)
+    assert (kept.outcome, kept.cause) == (UpdateOutcome.ROLLED_BACK, reason(town))
+    assert kept.steps[-1].name == f"step {step} of 4"
 
 
 @pytest.mark.parametrize("step", [1, 3, 4], ids=["in the first", "in the third", "on trial"])
