@@ -315,6 +315,7 @@ def test_an_experiment_makes_an_endpoint_and_promotes_its_shadow(platform: Platf
     )
     with SteadyClient(platform, "trial") as client:
         until(lambda: arrived(platform, "next", "trial") >= 20, "requests are mirrored")
+        shadows = [it for it in platform.processes() if names(it, b"ECHO_VERSION=v2\0")]
         sagemaker.stop_inference_experiment(
             Name="trial",
             ModelVariantActions={"now": "Remove", "next": "Promote"},
@@ -328,6 +329,8 @@ def test_an_experiment_makes_an_endpoint_and_promotes_its_shadow(platform: Platf
     assert client.failures == []
     assert set(client.versions) == {"v1", "v2"}
     assert client.versions == sorted(client.versions), "no request goes back"
+    now = [it for it in platform.processes() if names(it, b"ECHO_VERSION=v2\0")]
+    assert (len(now), now) == (1, shadows), "the shadow's own copy answers"
     assert shown["StatusReason"] == "as fast"
     assert [it["Status"] for it in shown["ModelVariants"]] == ["Deleted", "InService"]
 

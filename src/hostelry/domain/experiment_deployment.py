@@ -7,8 +7,9 @@ was there                                     its production variant and   as it
                                               the shadow
 any; the shadow is promoted                   as above                     the shadow as production
 
-Where the production variant stays as it is, so do its copies: only the shadow comes and goes.
-Any other deployment comes up beside the one that serves, and replaces it.
+Where the production variant stays as it is, so do its copies: only the shadow comes and goes. A
+shadow that serves is promoted with its copies, unless more or other instances are asked for. Any
+other deployment comes up beside the one that serves, and replaces it.
 """
 
 import zlib
@@ -175,13 +176,15 @@ def with_share(endpoint: Endpoint, share: float, now: float) -> Endpoint:
     return with_active(endpoint, replace(active, variants=variants), now)
 
 
-def deployed(endpoint: Endpoint, wanted: Deployment, now: float) -> Endpoint:
-    """The endpoint on its way to `wanted`.
+def deployed(
+    endpoint: Endpoint, wanted: Deployment, now: float, *, shadow_serves: bool = False
+) -> Endpoint:
+    """The endpoint on its way to `wanted`; `shadow_serves` on all its instances, or not.
 
     In place where its variants stay what they are, but for their number, weights and counts. An
     endpoint that is still Creating can be changed in place only.
     """
-    if _is_in_place(endpoint.active, wanted):
+    if _is_in_place(endpoint.active, wanted, shadow_serves=shadow_serves):
         active = replace(
             endpoint.active,
             config=wanted.config,
@@ -201,14 +204,15 @@ def deployed(endpoint: Endpoint, wanted: Deployment, now: float) -> Endpoint:
     )
 
 
-def can_deploy(endpoint: Endpoint, wanted: Deployment) -> bool:
-    """Whether the endpoint's status lets it take `wanted`."""
+def can_deploy(endpoint: Endpoint, wanted: Deployment, *, shadow_serves: bool = False) -> bool:
+    """Whether the endpoint's status lets it take `wanted`, as `deployed` does."""
     if endpoint.pending is not None or endpoint.bake is not None:
         return False
     if endpoint.status is EndpointStatus.IN_SERVICE:
         return True
     may_wait = (EndpointStatus.CREATING, EndpointStatus.UPDATING)
-    return endpoint.status in may_wait and _is_in_place(endpoint.active, wanted)
+    is_in_place = _is_in_place(endpoint.active, wanted, shadow_serves=shadow_serves)
+    return endpoint.status in may_wait and is_in_place
 
 
 def new_endpoint(experiment: InferenceExperiment, active: Deployment, now: float) -> Endpoint:
@@ -400,17 +404,23 @@ def _production_after(experiment: InferenceExperiment, live: EndpointVariant) ->
     )
 
 
-def _is_in_place(active: Deployment, wanted: Deployment) -> bool:
-    """Whether the copies that serve on `active` are those that `wanted` asks for."""
+def _is_in_place(active: Deployment, wanted: Deployment, *, shadow_serves: bool) -> bool:
+    """Whether the copies that are to answer requests run already.
+
+    Those of the production variant, or those of the shadow where all of them serve.
+    """
     live = {it.variant.name: it for it in active.variants}
-    if _production_names(active) != _production_names(wanted):
-        return False
+    answering = {it.variant.name for it in wanted.production}
     known = [it for it in wanted.variants if it.variant.name in live]
-    return all(_is_same_fleet(it, live[it.variant.name]) for it in known)
-
-
-def _production_names(deployment: Deployment) -> set[str]:
-    return {it.variant.name for it in deployment.production}
+    if not all(_is_same_fleet(it, live[it.variant.name]) for it in known):
+        return False
+    if answering == {it.variant.name for it in active.production}:
+        return True
+    shadow, (promoted, *others) = active.shadow, wanted.production
+    if shadow is None or others or not shadow_serves:
+        return False
+    is_enough = promoted.desired_instance_count <= shadow.desired_instance_count
+    return promoted.variant.name == shadow.variant.name and is_enough
 
 
 def _is_same_fleet(one: EndpointVariant, other: EndpointVariant) -> bool:
@@ -422,5 +432,5 @@ def _is_same_fleet(one: EndpointVariant, other: EndpointVariant) -> bool:
 
 
 def _bare(variant: Variant) -> Variant:
-    """The variant without its weight and count."""
-    return replace(variant, weight=1.0, initial_instance_count=1)
+    """The variant without its weight, its count, and whether it answers."""
+    return replace(variant, weight=1.0, initial_instance_count=1, is_shadow=False)

@@ -130,6 +130,12 @@ class ExperimentTown:
         route = self.town.endpoint_route()
         return {copy.id for one in (route.variants if route else ()) for copy in one.copies}
 
+    def shadow_copies(self) -> set[str]:
+        """The shadow's copies in the routes."""
+        route = self.town.endpoint_route()
+        shadow = None if route is None else route.shadow
+        return set() if shadow is None else {copy.id for copy in shadow.copies}
+
     def mirrored(self) -> tuple[str, float, int] | None:
         """The shadow's name, share and number of copies in the routes."""
         route = self.town.endpoint_route()

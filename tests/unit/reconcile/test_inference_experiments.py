@@ -19,12 +19,13 @@ from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.inference_experiment import (
     ExperimentStatus,
+    ExperimentVariant,
+    VariantAction,
 )
 from hostelry.reconcile.experiment_overview import experiment_overview
 
 CREATED, STARTING = ExperimentStatus.CREATED, ExperimentStatus.STARTING
 RUNNING, UPDATING = ExperimentStatus.RUNNING, ExperimentStatus.UPDATING
-STOPPING = ExperimentStatus.STOPPING
 COMPLETED, CANCELLED = ExperimentStatus.COMPLETED, ExperimentStatus.CANCELLED
 IN_SERVICE = EndpointStatus.IN_SERVICE
 FIRST = experiment()
@@ -73,12 +74,23 @@ def test_an_endpoint_that_is_not_there_is_made(place: ExperimentTown) -> None:
     assert [it.variant.name for it in place.endpoint.active.variants] == ["AllTraffic"]
 
 
-def test_a_promoted_shadow_takes_over_without_a_gap(place: ExperimentTown) -> None:
+@pytest.mark.parametrize(
+    ("desired", "is_same"),
+    [
+        pytest.param((), True, id="with its copies"),
+        pytest.param((replace(SHADOW, instance_count=2),), False, id="on more instances"),
+        pytest.param((replace(SHADOW, instance_type="ml.big"),), False, id="on other instances"),
+    ],
+)
+def test_a_promoted_shadow_takes_over_without_a_gap(
+    place: ExperimentTown, desired: tuple[ExperimentVariant, ...], is_same: bool
+) -> None:
     place.serve(count=2)
     before = place.production_copies()
     place.add()
     place.turn(15)
-    place.promote(reason="better")
+    shadows = place.shadow_copies()
+    place.promote(reason="better", desired=desired)
     for _ in range(40):
         place.turn()
         assert place.production_copies()
@@ -90,7 +102,58 @@ def test_a_promoted_shadow_takes_over_without_a_gap(place: ExperimentTown) -> No
         model("s", "good"),
     )
     assert not place.production_copies() & before
+    assert (place.production_copies() == shadows) is is_same
+    assert len(place.production_copies()) == len(place.town.instance_records())
     assert place.mirrored() is None
+
+
+def test_a_shadow_that_is_down_is_promoted_on_new_instances(place: ExperimentTown) -> None:
+    place.serve()
+    place.add()
+    place.turn(15)
+    (shadow,) = place.shadow_copies()
+    place.town.fleet.set_phase(shadow, CopyPhase.UNHEALTHY)
+    place.turn(2)
+    place.promote()
+    for _ in range(40):
+        place.turn()
+        assert place.production_copies()
+    assert place.status() is COMPLETED
+    assert shadow not in place.production_copies()
+
+
+def test_an_endpoint_that_cannot_be_made_ends_the_experiment(place: ExperimentTown) -> None:
+    place.town.switches.broken_images["good"] = "model.joblib is not there"
+    place.add()
+    place.turn(40)
+    done = place.experiment()
+    assert (done.status, place.endpoint.status) == (CANCELLED, EndpointStatus.FAILED)
+    assert "model.joblib is not there" in (done.status_reason or "")
+    assert place.town.instance_records() == []
+
+
+def test_a_stop_while_the_endpoint_is_made_leaves_production_alone(place: ExperimentTown) -> None:
+    place.town.switches.slow = True
+    place.add()
+    place.turn(6)
+    assert (place.status(), place.endpoint.status) == (STARTING, EndpointStatus.CREATING)
+    place.stop()
+    place.turn(3)
+    for _ in range(6):
+        place.town.fleet.tick()
+        place.turn(3)
+    assert (place.status(), place.endpoint.status) == (CANCELLED, IN_SERVICE)
+    assert (len(place.town.instance_records()), place.mirrored()) == (1, None)
+
+
+def test_a_shadow_that_stays_is_captured_no_more(place: ExperimentTown) -> None:
+    place.serve()
+    place.add(experiment(capture=DataCapture(percent=100, uri="s3://captured")))
+    place.turn(15)
+    place.stop(shadow=VariantAction.RETAIN)
+    place.turn(10)
+    assert (place.status(), place.mirrored()) == (CANCELLED, ("shadow", 0.5, 1))
+    assert place.endpoint.active.capture is None
 
 
 def test_a_shadow_that_cannot_come_up_ends_the_experiment(place: ExperimentTown) -> None:
@@ -112,7 +175,7 @@ def test_a_promotion_that_fails_leaves_production_as_it_was(place: ExperimentTow
     place.add()
     place.turn(15)
     place.town.switches.broken_images["good"] = "it does not start again"
-    place.promote()
+    place.promote(desired=(replace(SHADOW, instance_count=2),))
     place.turn(60)
     done = place.experiment()
     assert done.status is CANCELLED

@@ -170,7 +170,7 @@ def _before_the_change(
             text = f"The endpoint was {endpoint.status.value} for too long to start on it."
             return _cancelled(experiment, text, now)
         return ExperimentStep(experiment=experiment)
-    problem = why_unfit(experiment, endpoint) or _without_production(experiment, endpoint)
+    problem = why_unfit(experiment, endpoint)
     if problem is not None:
         return _cancelled(experiment, f"The experiment could not start: {problem}.", now)
     before = experiment.before
@@ -179,11 +179,6 @@ def _before_the_change(
     run = run_deployment(experiment, endpoint, fleet.generation, now)
     changed = deployed(endpoint, run, now)
     return ExperimentStep(experiment=experiment, endpoint=changed, config=run.config)
-
-
-def _without_production(experiment: InferenceExperiment, endpoint: Endpoint) -> str | None:
-    live = endpoint.active.production[0]
-    return None if live.model is not None else f"variant {live.variant.name} has no model"
 
 
 def _running(experiment: InferenceExperiment, fleet: ExperimentFleet, now: float) -> ExperimentStep:
@@ -245,13 +240,14 @@ def _stopping(
     if stop.is_applied or _is_late(experiment, now):
         return _once_more(experiment, stop, endpoint, now)
     wanted = after_deployment(experiment, endpoint, fleet.generation, now)
-    if wanted is None or not can_deploy(endpoint, wanted):
+    serves = fleet.shadow_serves
+    if wanted is None or not can_deploy(endpoint, wanted, shadow_serves=serves):
         return ExperimentStep(experiment=experiment)
     before = experiment.before
     is_new = before is None or config_key(before.config) != after
     return ExperimentStep(
         experiment=experiment,
-        endpoint=deployed(endpoint, wanted, now),
+        endpoint=deployed(endpoint, wanted, now, shadow_serves=serves),
         config=wanted.config if is_new else None,
     )
 
