@@ -26,6 +26,7 @@ from hostelry.domain.shape import Shape
 from hostelry.domain.update_history import with_history
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect
+from hostelry.reconcile.inference_experiments import InferenceExperiments
 from hostelry.reconcile.instances import Instances
 from hostelry.reconcile.plan.endpoint_state import (
     MAX_DRAIN_S,
@@ -118,6 +119,7 @@ class Reconciler:
         self.instances = Instances(
             deps.fleet, deps.connect, deps.clock, lambda key: self.queue.add(key)
         )
+        self.experiments = InferenceExperiments(state, deps.clock, lambda: self.instances.facts)
         self._state = state
         self._deps = deps
         self._started_at = deps.clock.now()
@@ -133,6 +135,7 @@ class Reconciler:
                 tasks.create_task(self._watch())
                 tasks.create_task(self._resync())
                 tasks.create_task(self.transforms.run())
+                tasks.create_task(self.experiments.run())
                 clock = self._deps.clock
                 tasks.create_task(run_again("ending orphans", self.end_orphans, RESYNC_S, clock))
         finally:

@@ -45,6 +45,7 @@ from hostelry.logs.store import LogStore
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.reconcile.experiment_overview import experiment_overview
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.reconciler import Reconciler
@@ -164,9 +165,10 @@ class InternalApi:
         return JsonResponse(snapshot)
 
     async def state(self, request: Request) -> Response:
-        """The data of `hostelry status`: `endpoints`, `transform_jobs`, the routes' version."""
+        """The data of `hostelry status`: endpoints, jobs, experiments, the routes' version."""
         states = await asyncio.to_thread(load_all, self._deps.state)
         stored = await asyncio.to_thread(self._deps.state.transform_jobs.list)
+        experiments = await asyncio.to_thread(self._deps.state.inference_experiments.list)
         reconciler = self._deps.reconciler
         snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
         progress_of = reconciler.transforms.progress_of
@@ -183,6 +185,7 @@ class InternalApi:
             "transform_jobs": transform_overview(
                 (it.value for it in stored), states, facts, progress_of
             ),
+            "inference_experiments": experiment_overview(it.value for it in experiments),
             "routes_version": None if snapshot is None else snapshot.version,
         }
         return JsonResponse(shown)

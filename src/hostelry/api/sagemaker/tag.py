@@ -60,6 +60,7 @@ def existing_arn(context: CallContext, arn: str) -> str:
         "endpoint": context.state.endpoints,
         "inference-component": context.state.components,
         "transform-job": context.state.transform_jobs,
+        "inference-experiment": context.state.inference_experiments,
     }
     kind = kind_of(arn)
     name = arn.partition("/")[2]
