@@ -65,6 +65,7 @@ class CapturedEndpoints:
         model: str = "mirror",
         *,
         has_shadow: bool = False,
+        **more: Any,
     ) -> None:
         variant = {
             "VariantName": "AllTraffic",
@@ -72,7 +73,8 @@ class CapturedEndpoints:
             "InstanceType": "ml.m5.large",
             "InitialInstanceCount": 1,
         }
-        more: dict[str, Any] = {} if capture is None else {"DataCaptureConfig": capture}
+        if capture is not None:
+            more["DataCaptureConfig"] = capture
         if has_shadow:
             more["ShadowProductionVariants"] = [{**variant, "VariantName": "Shadow"}]
         self.sagemaker.create_endpoint_config(

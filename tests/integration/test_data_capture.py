@@ -243,6 +243,45 @@ def test_a_disabled_key_keeps_records_until_it_is_enabled(ends: CapturedEndpoint
     assert head["SSEKMSKeyId"].endswith(key)
 
 
+def test_asynchronous_requests_are_captured_once_though_the_process_is_killed(
+    ends: CapturedEndpoints,
+) -> None:
+    outputs = {"OutputConfig": {"S3OutputPath": "s3://seen/out"}}
+    ends.config("queue", capture_of(), AsyncInferenceConfig=outputs)
+    ends.sagemaker.create_endpoint(EndpointName="queue", EndpointConfigName="queue")
+    ends.in_service("queue")
+    large = b"x" * (2 * 1024 * 1024)
+    ends.s3.put_object(Bucket="seen", Key="in/large", Body=large, ContentType="text/csv")
+
+    def num_answered() -> int:
+        return len(ends.s3.list_objects_v2(Bucket="seen", Prefix="out/").get("Contents", []))
+
+    def ask(number: int, commands: str = "") -> str:
+        answer = ends.runtime.invoke_endpoint_async(
+            EndpointName="queue",
+            InferenceId=f"id-{number}",
+            ContentType="application/json",
+            Body=b"%d" % number,
+            CustomAttributes=commands or "a=1",
+        )
+        return str(answer["InferenceId"])
+
+    ends.runtime.invoke_endpoint_async(
+        EndpointName="queue", InputLocation="s3://seen/in/large", InferenceId="large"
+    )
+    asked = {ask(number) for number in range(10)}
+    ask(10, "status=400")
+    until(lambda: num_answered() == 12, "all are answered, one with its failure", 20)
+    asked |= {ask(number, "sleep_ms=3000") for number in range(20, 24)}
+    time.sleep(1.5)  # they are on the copy, the others' records on disk
+    ends.platform.back("jobs", ends.platform.kill("jobs"))
+    records = {it["eventMetadata"]["inferenceId"]: it for it in ends.all_of("queue", 15)}
+    assert records.keys() == {"large", *asked}
+    assert datas(records["id-3"]) == dict.fromkeys(datas(records["id-3"]), ("JSON", "3"))
+    assert datas(records.pop("large"))["endpointInput"] == ("CSV", large.decode())
+    assert len({it["eventMetadata"]["eventId"] for it in records.values()}) == 14
+
+
 def test_metrics_count_what_was_captured_dropped_and_not_uploaded(ends: CapturedEndpoints) -> None:
     cloudwatch = ends.platform.boto3("cloudwatch")
     now = datetime.fromtimestamp(SystemClock().now(), UTC)

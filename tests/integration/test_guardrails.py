@@ -93,7 +93,16 @@ class Endpoint:
         )
         return alarm
 
-    def update(self, version: str, traffic: dict[str, Any], alarm: str, bake_s: int = 0) -> None:
+    def decide_by_verdict(self, allowance: str) -> None:
+        """Updates from now on are decided by the comparison of both fleets."""
+        arn = self.described()["EndpointArn"]
+        self.client.add_tags(
+            ResourceArn=arn, Tags=[{"Key": "hostelry:verdict", "Value": allowance}]
+        )
+
+    def update(
+        self, version: str, traffic: dict[str, Any], alarm: str | None, bake_s: int = 0
+    ) -> None:
         """Begin an update, in the SDK's form of a DeploymentConfig."""
         policy = {
             "TrafficRoutingConfiguration": traffic,
@@ -108,13 +117,13 @@ class Endpoint:
         policy = {"MaximumBatchSize": one, "WaitIntervalInSeconds": wait_s, **more}
         self.begin(version, {"RollingUpdatePolicy": policy}, alarm)
 
-    def begin(self, version: str, policy: dict[str, Any], alarm: str) -> None:
-        """Begin an update that an alarm guards."""
-        guard = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]}}
+    def begin(self, version: str, policy: dict[str, Any], alarm: str | None) -> None:
+        """Begin an update that the alarm guards, where one is given."""
+        alarms = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]}}
         self.client.update_endpoint(
             EndpointName=self.name,
             EndpointConfigName=self.config(version),
-            DeploymentConfig={**policy, **guard},
+            DeploymentConfig={**policy, **(alarms if alarm is not None else {})},
         )
 
     def described(self) -> dict[str, Any]:
@@ -317,6 +326,38 @@ def test_a_broken_canary_is_taken_back_by_the_alarm_on_its_own_errors(platform: 
     assert described["LastDeploymentConfig"]["BlueGreenUpdatePolicy"][
         "TrafficRoutingConfiguration"
     ] == canary(10, 300)
+
+
+def test_a_verdict_takes_back_a_broken_canary_and_lets_a_good_one_go_on(
+    platform: Platform,
+) -> None:
+    endpoint = Endpoint(platform, "decided", 1)
+    endpoint.configure("v2", mode="fail")
+    endpoint.configure("v3")
+    endpoint.decide_by_verdict("errors=0.05 latency=4.0")
+    with Traffic(endpoint) as traffic:
+        endpoint.update("v2", canary(10, 500), None)
+        endpoint.at_step(1, 2)
+        began = endpoint.step_began()
+        described = endpoint.in_service()
+        print(f"taken back within {SystemClock().now() - began:.1f} s of the step's begin")
+        print(described["FailureReason"])
+        assert described["EndpointConfigName"] == "decided-v1"
+        assert "variant AllTraffic is worse than the old one: errors " in described["FailureReason"]
+        failed = len(traffic.failed())
+        print(f"{failed} of {traffic.seen(began).total()} requests failed")
+        endpoint.update("v3", canary(25, 500), None, bake_s=90)
+        endpoint.at_step(1, 2)
+        began = endpoint.step_began()
+        assert "; verdict: undecided after " in endpoint.variant_status()["StatusMessage"]
+        assert "; verdict: undecided after " in platform.cli("status").stdout
+        endpoint.at_step(2, 2, within_s=120.0)
+        print(f"all traffic {endpoint.step_began() - began:.1f} s after the first step began")
+        described = endpoint.in_service()
+        print(f"complete {SystemClock().now() - began:.1f} s after it")
+        assert len(traffic.failed()) == failed, "of the good version none"
+    assert described["EndpointConfigName"] == "decided-v3"
+    assert "FailureReason" not in described
 
 
 def test_a_good_canary_gets_its_share_and_then_all(platform: Platform) -> None:

@@ -1,4 +1,4 @@
-"""Data capture of a gateway worker: what clients asked and were answered, after the answer is sent.
+"""Data capture of a process that sends requests to copies: what was asked, and what was answered.
 
 A request only puts references to its bodies into a bounded buffer, which a task has written to disk
 once a second. Nothing here delays an answer or changes one.
@@ -26,13 +26,16 @@ WRITE_FROM_BYTES = MIB  # are written at once: what waits for longer leaves the 
 KEPT_BYTES = 8 * MIB  # of freed memory
 WRITE_S = 1.0
 MAX_TARGETS = 4096
-NO_ROOM = f"the worker's buffer of {MAX_BUFFER_BYTES // MIB} MiB has no room for it"
+NO_ROOM = f"the buffer of {MAX_BUFFER_BYTES // MIB} MiB has no room for it"
 UNWRITTEN = "a defect: see the gateway's log"
 Captured = Destination | Shadow
 
 
 class CapturedRequest(NamedTuple):
-    """A request as its record has it; `event_id` is a UUID, the same for each answer to it."""
+    """A request as its record has it; `event_id` is a UUID, the same for each answer to it.
+
+    `body` is empty where it comes in parts.
+    """
 
     event_id: str
     body: bytes
@@ -63,12 +66,14 @@ class CapturedAnswer:
     """An answer that is captured as it comes; `close` must be called, `finish` once it is whole."""
 
     __slots__ = (
+        "_asked",
         "_buffered",
         "_capture",
         "_chunks",
+        "_drop_cause",
         "_held",
-        "_is_dropped",
         "_most",
+        "_num_output",
         "_request",
         "_settings",
     )
@@ -82,15 +87,26 @@ class CapturedAnswer:
         is_shadow = isinstance(buffered.captured, Shadow)
         self._most = MAX_WITH_SHADOWS_BYTES if is_shadow else MAX_BUFFER_BYTES
         self._settings = buffered.target.capture
+        self._asked: list[bytes] = []
         self._chunks: list[bytes] = []
+        self._num_output = 0
         self._held = 0  # bytes of the buffer
-        self._is_dropped = False
+        self._drop_cause: str | None = None
+
+    def asked(self, chunk: bytes) -> None:
+        """Take the next part of a request that comes in parts."""
+        if self._settings.takes_input and self._hold(len(chunk)):
+            self._asked.append(chunk)
 
     def add(self, chunk: bytes) -> None:
         """Take the next part of the answer."""
-        if not self._is_dropped and self._settings.takes_output:
-            self._is_dropped = not self._hold(len(chunk))
+        if self._settings.takes_output and self._hold(len(chunk)):
+            self._num_output += len(chunk)
             self._chunks.append(chunk)
+
+    def drop(self, cause: str) -> None:
+        """Keep no record; the request is counted as dropped, for `cause`, once it is finished."""
+        self._drop_cause = self._drop_cause or cause
 
     def finish(self, answered: Mapping[str, str]) -> None:
         """Put the record into the buffer: the request, and the answer as it was added.
@@ -98,7 +114,8 @@ class CapturedAnswer:
         `answered` are the headers of the copy's answer.
         """
         request = self._request
-        body = request.body if self._settings.takes_input else b""
+        asked = (request.body, *self._asked) if self._settings.takes_input else ()
+        num_asked = sum(map(len, asked))
         prefix = record_prefix(
             RecordHead(
                 at=self._capture.now(),
@@ -108,32 +125,33 @@ class CapturedAnswer:
                 input_type=request.content_type,
                 output_type=answered.get("content-type"),
             ),
-            len(body),
-            self._held,
+            num_asked,
+            self._num_output,
         )
-        if self._is_dropped or not self._hold(len(prefix) + len(body)):
-            self._is_dropped = True
+        if not self._hold(len(prefix) + num_asked + self._num_output - self._held):
+            self._capture.dropped(self._buffered.target.key, self._drop_cause or NO_ROOM)
             return
-        self._capture.put(self._buffered, (prefix, body, *self._chunks), self._held)
+        self._capture.put(self._buffered, (prefix, *asked, *self._chunks), self._held)
         self._held = 0  # the buffer's from now on
 
     def close(self) -> None:
         """Give back what is held of the buffer; idempotent."""
-        if self._is_dropped:
-            self._is_dropped = False
-            self._capture.dropped(self._buffered.target.key)
         self._capture.release(self._held)
         self._held = 0
+        self._asked.clear()
         self._chunks.clear()
 
     def _hold(self, num_bytes: int) -> bool:
-        is_held = self._capture.hold(num_bytes, self._most)
-        self._held += num_bytes if is_held else 0
-        return is_held
+        """Whether there is room for so much more of the record, which is dropped otherwise."""
+        if self._drop_cause is None and self._capture.hold(num_bytes, self._most):
+            self._held += num_bytes
+            return True
+        self.drop(NO_ROOM)
+        return False
 
 
 class RequestCapture:
-    """The captured requests of one worker.
+    """The captured requests of one process.
 
     Args:
         spool: writes them to disk; None: nothing is captured.
@@ -191,9 +209,9 @@ class RequestCapture:
         if self._held_bytes >= WRITE_FROM_BYTES:
             self._many.set()
 
-    def dropped(self, key: LoadKey) -> None:
-        """Count a request for which the buffer had no room."""
-        self._count(key, CaptureCounts(dropped=1, drop_cause=NO_ROOM))
+    def dropped(self, key: LoadKey, cause: str) -> None:
+        """Count a request of which no record is kept."""
+        self._count(key, CaptureCounts(dropped=1, drop_cause=cause))
 
     def counts(self) -> dict[LoadKey, CaptureCounts]:
         """What was counted since the last call."""
