@@ -375,13 +375,18 @@ def test_a_good_canary_gets_its_share_and_then_all(platform: Platform) -> None:
         time.sleep(1.0)
         assert traffic.failed() == []
     assert endpoint.described()["EndpointConfigName"] == "canary-v2"
+    num_asked = traffic.seen().total()
+    until(lambda: invocations(endpoint, None) == num_asked, "every request is counted")
     counted = {it: invocations(endpoint, it) for it in (None, "v1", "v2")}
     print(f"Invocations: {counted}")
     assert 0 < counted["v2"] < counted[None]
     assert counted["v1"] + counted["v2"] == pytest.approx(counted[None], rel=0.02)
+    each = {it: invocations(endpoint, it, "InvocationsPerInstance") for it in (None, "v2")}
+    assert each["v2"] == pytest.approx(counted["v2"], rel=0.02), "by its one instance"
+    assert counted[None] / 2 < each[None] < counted[None] - 10, "by two while both serve"
 
 
-def invocations(endpoint: Endpoint, version: str | None) -> float:
+def invocations(endpoint: Endpoint, version: str | None, name: str = "Invocations") -> float:
     """The sum of the metric, of both versions or of one alone."""
     now = SystemClock().now()
     names = {"EndpointName": endpoint.name, "VariantName": "AllTraffic"}
@@ -389,8 +394,8 @@ def invocations(endpoint: Endpoint, version: str | None) -> float:
         names["EndpointConfigName"] = endpoint.config(version)
     found = endpoint.cloudwatch.get_metric_statistics(
         Namespace="AWS/SageMaker",
-        MetricName="Invocations",
-        Dimensions=[{"Name": name, "Value": value} for name, value in names.items()],
+        MetricName=name,
+        Dimensions=[{"Name": it, "Value": value} for it, value in names.items()],
         StartTime=now - 600,
         EndTime=now + 60,
         Period=60,
