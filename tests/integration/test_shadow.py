@@ -43,7 +43,7 @@ def create_configs(platform: Platform, name: str, shadow_mode: str) -> None:
     """Configurations of a production variant with and without a shadow in `shadow_mode`."""
     sagemaker, variants = platform.boto3("sagemaker"), []
     for variant, mode in (("main", "ok"), ("shadow", shadow_mode)):
-        environment = {"ECHO_MODE": mode, MARK: f"{name}-{variant}"}
+        environment = {"ECHO_MODE": mode, "ECHO_VERSION": variant, MARK: f"{name}-{variant}"}
         sagemaker.create_model(
             ModelName=f"{name}-{variant}",
             ExecutionRoleArn=ROLE,
@@ -83,6 +83,24 @@ def in_service(platform: Platform, name: str) -> dict[str, Any]:
     found: dict[str, Any] = until(described, f"endpoint {name} is in service", 60)
     assert "FailureReason" not in found
     return found
+
+
+def compared(platform: Platform, outcome: str, body: bytes) -> list[str]:
+    """The table of `hostelry compare` once it is so, while both variants answer such requests."""
+    client = platform.boto3("sagemaker-runtime", max_pool_connections=NUM_THREADS)
+    options = ("--divergence", "0.1", "--errors", "0.5", "--latency", "50")
+
+    def ask(_: int) -> None:
+        client.invoke_endpoint(EndpointName="e", Body=body)["Body"].read()
+
+    def lines() -> list[str] | None:
+        with ThreadPoolExecutor(NUM_THREADS) as pool:
+            list(pool.map(ask, range(80)))
+        found = platform.cli("compare", "e", "main", "shadow", *options, code=None).stdout
+        return found.splitlines() if f": {outcome}\n" in found else None
+
+    shown: list[str] = until(lines, f"the shadow is {outcome}", 60)
+    return shown
 
 
 def answered(platform: Platform, count: int, endpoint: str = "e") -> int:
@@ -178,6 +196,15 @@ def test_errors_of_the_shadow_are_its_own(platform: Platform) -> None:
     until(lambda: counted("shadow") == [60, 60], "each error is the shadow's")
     assert counted("main") == [0, 0]
     assert in_service(platform, "broken")
+
+
+def test_a_shadow_whose_answers_differ_is_worse(platform: Platform) -> None:
+    lines = compared(platform, "no worse", b'{"same": 1}')
+    assert "0.00 % [0.00, " in lines[-2], lines
+    lines = compared(platform, "worse", b"version")
+    print("\n".join(lines))
+    assert lines[-2].startswith("answers differ  of ")
+    assert lines[-2].endswith("  worse")
 
 
 def test_a_shadow_that_hangs_or_dies_costs_production_nothing(platform: Platform) -> None:

@@ -77,8 +77,11 @@ def seconds_left(job: Mapping[str, Any], now: float) -> float | None:
 
 def bar_text(job: Mapping[str, Any], now: float) -> str:
     """One line with a bar, for a job that is watched."""
-    share = share_done(job["progress"])
+    return f"{job['status']} {bar(share_done(job['progress']))}  {progress_text(job, now)}"
+
+
+def bar(share: float | None) -> str:
+    """A bar that is filled to a share, and the share in per cent."""
     filled = round(BAR_CHARS * (share or 0.0))
-    bar = "#" * filled + "." * (BAR_CHARS - filled)
     percent = "  ? %" if share is None else f"{100 * share:3.0f} %"
-    return f"{job['status']} [{bar}] {percent}  {progress_text(job, now)}"
+    return f"[{'#' * filled}{'.' * (BAR_CHARS - filled)}] {percent}"
