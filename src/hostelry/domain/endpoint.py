@@ -75,7 +75,8 @@ class UpdateGuard:
     """Guards that roll an update back: alarms, and a time limit.
 
     `bake_s` is TerminationWaitInSeconds: the trial time of the new deployment, during which the old
-    one is kept. `traffic` are the steps before, in which it takes the traffic over.
+    one is kept; none of a rolling update. `traffic` are the steps before, in which it takes the
+    traffic over.
     """
 
     alarm_names: tuple[str, ...] = ()
@@ -141,18 +142,34 @@ class Deployment:
         """The steps in which the deployment takes the traffic over."""
         return 1 if self.guard is None else self.guard.traffic.num_steps(self.fleets)
 
+    @property
+    def is_rolling(self) -> bool:
+        """Whether it replaces the one before batch by batch."""
+        return self.guard is not None and self.guard.traffic.is_rolling
+
+
+class ShiftStage(Enum):
+    """The stage of a step; those after BAKING are of a rolling update alone."""
+
+    BAKING = "baking"  # its new instances have their share of the traffic, the old ones are kept
+    LEAVING = "leaving"  # the old instances that the batch replaces are being terminated
+    COMING = "coming"  # the instances of the next batch come up
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
     """A step of the traffic's way to the pending deployment, since `since`; steps count from 1.
 
     The active deployment has the rest. `failure` is set where the update failed while the active
-    deployment cannot serve: the pending one serves until it can.
+    deployment cannot serve, or not all of it: the pending one serves until it can. `left` is then
+    the number of a rolling update's new instances that were there when it last went back further.
     """
 
     step: int
     since: float
     failure: str | None = None
+    stage: ShiftStage = ShiftStage.BAKING
+    left: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ the update before   the update after      what is recorded
 in a step           in the same step      nothing
 in a step           in another step       the end of the one, the begin of the other
 in a step           over                  the end of the step and of the update, its outcome
+
+A step of a rolling update is one batch: it bakes, old instances leave, and the next one comes up.
 """
 
 from collections.abc import Sequence
@@ -80,13 +82,14 @@ def present_step(endpoint: Endpoint) -> PastStep | None:
         return PastStep(name="coming up", began_at=deployment.started_at)
     number, since = found
     shares = [share_of(endpoint, deployment, it) for it in deployment.production]
-    is_returning = cause_of(endpoint) is not None
-    return PastStep(
-        name=RETURNING if is_returning else f"step {number} of {deployment.num_steps}",
-        began_at=since,
-        least_share=1.0 if is_returning else min(shares, default=1.0),
-        most_share=1.0 if is_returning else max(shares, default=1.0),
-    )
+    least, most = min(shares, default=1.0), max(shares, default=1.0)
+    if cause_of(endpoint) is not None:
+        # Batch by batch the traffic goes back; otherwise the new fleet has all until one instant.
+        least, most = (0.0, most) if deployment.is_rolling else (1.0, 1.0)
+        return PastStep(name=RETURNING, began_at=since, least_share=least, most_share=most)
+    word = "batch" if deployment.is_rolling else "step"
+    name = f"{word} {number} of {deployment.num_steps}"
+    return PastStep(name=name, began_at=since, least_share=least, most_share=most)
 
 
 def cause_of(endpoint: Endpoint) -> str | None:

@@ -7,6 +7,7 @@ from hostelry.domain.endpoint import (
     Endpoint,
     EndpointStatus,
     EndpointVariant,
+    ShiftStage,
     UpdateGuard,
 )
 
@@ -51,14 +52,26 @@ def progress_text(
     step = step_of(endpoint)
     if step is None:
         return None
-    number, since = step
+    number = step[0]
     guard = deployment.guard or UpdateGuard()
-    wait_s = (guard.bake_s if endpoint.shift is None else guard.traffic.wait_s) / pace
     least, most = (f"{100 * of(shares):.0f}" for of in (min, max))
     percent = most if least == most else f"{least} to {most}"
     alarms = ", ".join(guard.alarm_names)
     return (
-        f"step {number} of {deployment.num_steps}: {percent} % of traffic;"
-        f" baking {max(0.0, now - since):.0f} s of {wait_s:g} s; "
+        f"{'batch' if deployment.is_rolling else 'step'} {number} of {deployment.num_steps}:"
+        f" {percent} % of traffic; {_stage_text(endpoint, step, guard, now, pace)}; "
         + (f"alarms watched: {alarms}" if alarms else "no alarm is watched")
     )
+
+
+def _stage_text(
+    endpoint: Endpoint, step: tuple[int, float], guard: UpdateGuard, now: float, pace: float
+) -> str:
+    """What the step does now."""
+    (number, since), shift = step, endpoint.shift
+    if shift is not None and shift.stage is ShiftStage.LEAVING:
+        return "the old instances that it replaces are being terminated"
+    if shift is not None and shift.stage is ShiftStage.COMING:
+        return f"batch {number + 1} comes up"
+    wait_s = (guard.bake_s if shift is None else guard.traffic.wait_s) / pace
+    return f"baking {max(0.0, now - since):.0f} s of {wait_s:g} s"

@@ -140,6 +140,24 @@ def test_the_update_under_way_is_known_from_its_begin() -> None:
     assert known_updates(QUIET) == ()
 
 
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        pytest.param(None, ("batch 1 of 2", 0.5, 0.5), id="a batch"),
+        pytest.param("an alarm", ("returning", 0.0, 0.5), id="on its way back"),
+    ],
+)
+def test_a_rolling_update_has_batches(
+    failure: str | None, expected: tuple[str, float, float]
+) -> None:
+    rolling = replace(GUARD, traffic=replace(LINEAR, type=TrafficType.ROLLING), bake_s=0.0)
+    shift = replace(Shift(step=1, since=NOW), failure=failure)
+    updating = replace(SHIFTING, pending=replace(NEW, guard=rolling), shift=shift)
+    (found,) = known_updates(updating)
+    (step,) = found.steps
+    assert (step.name, step.least_share, step.most_share) == expected
+
+
 def test_a_new_endpoint_and_one_that_is_gone_have_no_history() -> None:
     assert with_history(None, COMING, NOW) is COMING
     assert with_history(COMING, None, NOW) is None

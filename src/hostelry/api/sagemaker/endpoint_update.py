@@ -24,6 +24,7 @@ from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.resize import deployment_deadline, with_active, with_serverless
 from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.status import Event, can, is_final, next_status
+from hostelry.domain.traffic import ROLLING_POLICY
 from hostelry.domain.validation import check_instance_count, possible_instance_count
 
 
@@ -45,6 +46,7 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
     pending = replace(pending, guard=update_guard(context, shown["DeploymentConfig"]))
     check_same_kind(context, endpoint, pending)
     check_same_requests(endpoint, pending)
+    check_same_variants(endpoint, pending)
     check_serverless_update(endpoint, pending)
     check_captured_deployment(pending)
     check_quotas(context, endpoint.name, pending)
@@ -163,6 +165,29 @@ def check_same_requests(endpoint: Endpoint, pending: Deployment) -> None:
             f'Variant "{min(changed)}" of endpoint "{endpoint.arn}" takes {old[min(changed)]}'
             f" requests, those of the new configuration are {new[min(changed)]}: both cannot share"
             " the traffic. Use ALL_AT_ONCE."
+        )
+
+
+def check_same_variants(endpoint: Endpoint, pending: Deployment) -> None:
+    """Refuse a rolling update to variants of other names, or from serverless ones.
+
+    Source: "Exclusions" of deployment guardrails in the SageMaker developer guide.
+    """
+    if not pending.is_rolling:
+        return
+    old = {it.variant.name: it for it in endpoint.active.production}
+    new = {it.variant.name for it in pending.production}
+    if set(old) != new:
+        raise validation_error(
+            f'Endpoint "{endpoint.arn}" has the variants {", ".join(sorted(old))}, the new'
+            f" configuration has {', '.join(sorted(new))}: {ROLLING_POLICY} needs the same ones."
+            " Use BlueGreenUpdatePolicy."
+        )
+    serverless = [name for name, it in old.items() if it.serverless is not None]
+    if serverless:
+        raise validation_error(
+            f'Variant "{min(serverless)}" of endpoint "{endpoint.arn}" is serverless, without'
+            f" instances that {ROLLING_POLICY} could replace. Use BlueGreenUpdatePolicy."
         )
 
 

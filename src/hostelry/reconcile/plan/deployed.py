@@ -89,8 +89,8 @@ def _can_return(
 def ceased(state: EndpointState, deployment: Deployment, since: float) -> str | None:
     """Why a deployment that was up at `since` is not any more; None while all its copies serve.
 
-    A copy that has ended since then counts, also where it serves again by now. A shadow counts only
-    until the deployment serves.
+    A copy that has ended since then counts, also where it serves again by now; one that never
+    served does not. A shadow counts only until the deployment serves.
     """
     for variant in deployment.production:
         hosts = state.hosts(deployment.generation, variant.variant.name)
@@ -98,7 +98,7 @@ def ceased(state: EndpointState, deployment: Deployment, since: float) -> str | 
         ended = next((it for it in copies if _has_ended(it, since)), None)
         if ended is not None and ended.status.last_end is not None:
             why = f"copy {ended.spec.id} on {ended.instance_id}: {ended.status.last_end.cause}"
-        elif not _is_variant_up(state, deployment, variant):
+        elif not _is_variant_up(state, deployment, variant) or any(map(_stopped, copies)):
             why = what_is_missing(variant.desired_instance_count, copies)
         else:
             continue
@@ -111,7 +111,12 @@ def ceased(state: EndpointState, deployment: Deployment, since: float) -> str | 
 
 def _has_ended(copy: Copy, since: float) -> bool:
     end = copy.status.last_end
-    return end is not None and end.at >= since
+    return copy.has_served and end is not None and end.at >= since
+
+
+def _stopped(copy: Copy) -> bool:
+    """Whether the copy served, and does not any more."""
+    return copy.unready_since is not None
 
 
 def stopped_serving(state: EndpointState, before: Deployment) -> str | None:

@@ -6,9 +6,11 @@ of both deployments                  the old one's by what the old fleet has, pl
                                      by the new fleet's share
 of the old, or of the new alone      its own by what its fleet has
 any, once the update has failed      the old one's: the new fleet has requests only where the old
-                                     one has no copy
+                                     one has no copy; on the way back from a rolling update as
+                                     many as its instances that are left are of it
 
-Of the new fleet only the copies that are turned on are in the routes, unless no old copy serves.
+Of the new fleet only the copies that are turned on are in the routes, the oldest first, unless no
+old copy serves.
 A shadow variant is not among them: it has a route of its own, of the active deployment's shadow.
 """
 
@@ -19,6 +21,7 @@ from hostelry.domain.copy import Copy
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift
 from hostelry.domain.routes import CopyRoute, FleetShift, ShadowRoute, VariantRoute
+from hostelry.reconcile.plan.batches import share_left
 from hostelry.reconcile.plan.endpoint_state import EndpointState, is_routable
 
 MAX_WAITING_FOR_CHARS = 300
@@ -36,7 +39,7 @@ def variant_routes(state: EndpointState, endpoint: Endpoint) -> tuple[VariantRou
         _turned_on(state, pending, wanted, shift, all_at_once=wanted.variant.name in without_old)
         for wanted in pending.production
     ]
-    return _of_both(routes, coming, _shares(pending, shift))
+    return _of_both(routes, coming, _shares(state, pending, shift))
 
 
 def shadow_route(state: EndpointState, endpoint: Endpoint) -> ShadowRoute | None:
@@ -90,20 +93,25 @@ def _turned_on(
 ) -> VariantRoute:
     """The route of a variant's new fleet, with as many copies as the step turns on.
 
-    All of them where no old copy serves, whose requests they get.
+    All of them where no old copy serves, whose requests they get, and on the way back.
     """
     assert deployment.guard is not None, "only a deployment with steps shifts traffic"
     route = _route(state, deployment, variant, is_updating=True)
-    if all_at_once:
+    if all_at_once or (deployment.is_rolling and shift.failure is not None):
         return route
     num = deployment.guard.traffic.turned_on(shift.step, variant.desired_instance_count)
-    return replace(route, copies=route.copies[:num])
+    hosts = state.hosts(deployment.generation, variant.variant.name)
+    serving = [it.spec.id for it in state.copies_on(hosts, None) if is_routable(it)]
+    on = set(serving[:num])
+    return replace(route, copies=tuple(it for it in route.copies if it.id in on))
 
 
-def _shares(pending: Deployment, shift: Shift) -> Mapping[str, float]:
-    """The share of each variant's new fleet; none once the update has failed."""
+def _shares(state: EndpointState, pending: Deployment, shift: Shift) -> Mapping[str, float]:
+    """The share of each variant's new fleet; once the update has failed none, or what is left."""
     assert pending.guard is not None, "only a deployment with steps shifts traffic"
     traffic = pending.guard.traffic
+    if shift.failure is not None and traffic.is_rolling:
+        return {it.variant.name: share_left(state, pending, it) for it in pending.production}
     if shift.failure is not None:
         return {it.variant.name: 0.0 for it in pending.production}
     return {
