@@ -6,6 +6,7 @@ from dataclasses import replace
 from hostelry.domain.config_load import NO_CONFIGS, configs_of_both
 from hostelry.domain.copy_outcomes import OutcomesByCopy, outcomes_of_both
 from hostelry.domain.distribution import EMPTY, joined
+from hostelry.domain.divergence import NO_DIVERGENCE
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.model_loads import NO_MODEL_LOADS, loads_of_both
 
@@ -92,6 +93,7 @@ def without_details(load: SecondLoad) -> SecondLoad:
         by_config=NO_CONFIGS,
         by_container=NO_CONFIGS,
         model_loads=NO_MODEL_LOADS,
+        divergence=NO_DIVERGENCE,
     )
 
 
@@ -127,6 +129,7 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         by_config=configs_of_both(one.by_config, other.by_config),
         by_container=configs_of_both(one.by_container, other.by_container),
         model_loads=loads_of_both(one.model_loads, other.model_loads),
+        divergence=one.divergence.plus(other.divergence),
         first_answer_at_by_copy=_earliest(
             one.first_answer_at_by_copy, other.first_answer_at_by_copy
         ),

@@ -5,6 +5,8 @@ the update before   the update after      what is recorded
 in a step           in the same step      nothing
 in a step           in another step       the end of the one, the begin of the other
 in a step           over                  the end of the step and of the update, its outcome
+
+A step of a rolling update is one batch: it bakes, old instances leave, and the next one comes up.
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,8 @@ from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
 from hostelry.domain.past_update import PastStep, PastUpdate, UpdateOutcome
 from hostelry.domain.update_progress import share_of, step_of, step_title
 
-RETURNING = "returning"  # rolled back, and served by the new fleet until the old one can
+# Rolled back, and served by the new fleet, or what is left of it, until the old one can.
+RETURNING = "returning"
 MAX_UPDATES = 5
 MAX_STEPS = 24  # of one update: the steps of the smallest batches, coming up and returning
 
@@ -84,8 +87,8 @@ def present_step(endpoint: Endpoint) -> PastStep | None:
     return PastStep(
         name=RETURNING if is_returning else step_title(deployment, number),
         began_at=since,
-        least_share=1.0 if is_returning else min(shares, default=1.0),
-        most_share=1.0 if is_returning else max(shares, default=1.0),
+        least_share=min(shares, default=1.0),
+        most_share=max(shares, default=1.0),
     )
 
 

@@ -30,6 +30,7 @@ from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.domain.scope import Scope
+from hostelry.gateway.answer_pairs import AnswerPairs
 from hostelry.gateway.balancing.load_balancer import LoadBalancer
 from hostelry.gateway.balancing.model_balancer import Balancers, ModelBalancer
 from hostelry.gateway.balancing.model_homes import ModelHomes
@@ -86,6 +87,7 @@ class Gateway:
     meter: Meter
     capture: RequestCapture
     mirror: ShadowMirror
+    pairs: AnswerPairs
 
 
 def build_gateway(
@@ -123,7 +125,8 @@ def build_gateway(
         stream_timeout_s=config.stream_timeout_s,
     )
     mirror = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
-    taps = RequestTaps(capture=capture, mirror=mirror)
+    pairs = AnswerPairs(meter, monotonic_s)
+    taps = RequestTaps(capture=capture, mirror=mirror, pairs=pairs)
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
             callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), taps
@@ -157,6 +160,7 @@ def build_gateway(
         meter=meter,
         capture=capture,
         mirror=mirror,
+        pairs=pairs,
     )
 
 
@@ -293,6 +297,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     log.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
     await gateway.mirror.close()
+    await gateway.pairs.close()
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.gateway.capture.capture_sample import AT, CAPTURE, all_records, content, spool
@@ -21,6 +23,7 @@ from tests.unit.server.test_metered_gateway import (
 from hostelry.base.clock import ManualClock
 from hostelry.base.http import HttpRequest
 from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.divergence import Divergence
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, ShadowRoute
 from hostelry.gateway.capture.spool import SpoolLimits
@@ -104,6 +107,35 @@ async def ask(gateway: Gateway, action: str, sink: type[Sink]) -> None:
     request = HttpRequest("POST", f"/endpoints/e/{action}", "", headers, b"[1]")
     with contextlib.suppress(ConnectionResetError):
         await gateway.dispatcher.handle(Exchange(sink(), Received(request, True, True), b""))
+
+
+def answers_apart(answer: Callable[[Reply], None], action: str) -> tuple[int, int, int]:
+    """Pairs, equal ones and near ones, of requests that production's copy answers with `answer`."""
+
+    async def main() -> tuple[int, int, int]:
+        route = ShadowRoute(
+            name="shadow",
+            share=1.0,
+            routing=RoutingStrategy.RANDOM,
+            copies=(CopyRoute(id="c-shadow", address=SHADOW_ADDRESS),),
+        )
+        config = UpConfig(gateway_port=1, control_port=2, insecure_no_auth=True)
+        routes = routes_of(CAPTURE, route)
+        upstream: Any = Copies(answer, streamed)
+        gateway = build_gateway(config, CREDENTIALS, routes, upstream)
+        await ask(gateway, action, Sink)
+        await mirrored(gateway)
+        found = Divergence()
+        for _ in range(20):
+            await asyncio.sleep(0.02)
+            loads = (load for span in gateway.meter.close_now() for load in span.loads)
+            found = reduce(Divergence.plus, (it.divergence for it in loads), found)
+            if found.pairs:
+                break
+        await gateway.pairs.close()
+        return found.counts
+
+    return asyncio.run(main())
 
 
 async def mirrored(gateway: Gateway) -> None:
@@ -240,3 +272,19 @@ def test_of_a_shadow_those_are_captured_that_are_mirrored(tmp_path: Path) -> Non
 def test_a_shadows_answer_is_captured_where_productions_fails(tmp_path: Path) -> None:
     found = captured_with_shadow(streamed, tmp_path, answer=lambda it: whole(it, 500))
     assert (found["v"], [output for *_, output in found["shadow"]]) == ([], [b'{"a": 1}'])
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "counts"),
+    [
+        pytest.param(streamed, "invocations", (1, 1, 1), id="equal answers"),
+        pytest.param(whole, "invocations", (1, 0, 0), id="other answers"),
+        pytest.param(streamed, "invocations-response-stream", (1, 1, 1), id="streams"),
+        pytest.param(lambda it: whole(it, 500), "invocations", (0, 0, 0), id="not a failure"),
+        pytest.param(broken_middle, "invocations-response-stream", (0, 0, 0), id="nor half of one"),
+    ],
+)
+def test_a_shadows_answers_are_compared_with_productions(
+    answer: Callable[[Reply], None], action: str, counts: tuple[int, int, int]
+) -> None:
+    assert answers_apart(answer, action) == counts

@@ -281,11 +281,11 @@ class RuntimeHandler:
             measured.refused_by_model(reply.status)
             raise container_error(admitted, body)
         exchange.respond(HttpResponse(200, headers, body))
-        captured = tapped.captured(admitted.destination)
-        if captured is not None:
-            with closing(captured):
-                captured.add(body)
-                captured.finish(reply.headers)
+        tap = tapped.tap(admitted.destination)
+        if tap is not None:
+            with closing(tap):
+                tap.add(body)
+                tap.finish(reply.headers)
 
     async def _stream(
         self,
@@ -311,25 +311,25 @@ class RuntimeHandler:
         measured.first_chunk()
         measured.moved(len(exchange.request.body), 0)
         exchange.start(200, headers)
-        captured = tapped.captured(admitted.destination)
+        tap = tapped.tap(admitted.destination)
         try:
             while chunk is not None:
                 measured.moved(0, len(chunk))
                 await exchange.send(payload_part(chunk))
-                if captured is not None:
-                    captured.add(chunk)
+                if tap is not None:
+                    tap.add(chunk)
                 chunk = await reply.next_chunk()
             measured.answered()
             exchange.finish()
-            if captured is not None:
-                captured.finish(reply.headers)
+            if tap is not None:
+                tap.finish(reply.headers)
         except UpstreamError as error:
             measured.stream_broke()
             await exchange.send(broken_stream(error, admitted.in_flight.answered_by))
             exchange.finish()
         finally:
-            if captured is not None:
-                captured.close()
+            if tap is not None:
+                tap.close()
 
 
 def container_error(admitted: Admitted, body: bytes) -> ModelError:
