@@ -250,7 +250,7 @@ class RuntimeHandler:
                         ),
                     ),
                 )
-            parts = (invocation_head(invocation, fleet, request, request_id), request.body)
+            parts = (tapped.head(fleet), request.body)
             if fleet.serverless is not None:
                 return await self._copies.send_to_free(
                     fleet.copies, parts, timeouts, whole_below_bytes, chosen
