@@ -24,7 +24,12 @@ PROVIDER = "registry.terraform.io/hashicorp/aws"
 CONFIGURATION = Path(__file__).parent / "terraform"
 NO_CHANGES = 0
 # The shares of the traffic that the new fleet has after each step.
-POLICIES = {"LINEAR": [0.5, 1.0], "CANARY": [0.5, 1.0], "ALL_AT_ONCE": [1.0]}
+POLICIES = {
+    "LINEAR": [0.5, 1.0],
+    "CANARY": [0.5, 1.0],
+    "ROLLING": [0.5, 1.0],
+    "ALL_AT_ONCE": [1.0],
+}
 CHANGED = ("-var", "weight=2", "-var", "threshold=7", "-var", "maximum=3")
 IMPORTED = {
     "aws_sagemaker_model.echo": "tf-echo",

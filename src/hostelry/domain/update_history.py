@@ -5,6 +5,8 @@ the update before   the update after      what is recorded
 in a step           in the same step      nothing
 in a step           in another step       the end of the one, the begin of the other
 in a step           over                  the end of the step and of the update, its outcome
+
+A step of a rolling update is one batch: it bakes, old instances leave, and the next one comes up.
 """
 
 from collections.abc import Sequence

@@ -40,6 +40,12 @@ JOB: dict[str, Any] = {
             "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 50.0 records/s, 5m00s left",
             id="a quarter of the bytes in 100 s leaves 300 s",
         ),
+        pytest.param(
+            {"progress": {**PROGRESS, "trouble": "the object store does not answer"}},
+            "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 50.0 records/s, 5m00s left;"
+            " waits: the object store does not answer",
+            id="what it waits for",
+        ),
         pytest.param({"started_at": None}, "its instances come up; age 2m10s", id="no copy yet"),
         pytest.param(
             {"progress": {**PROGRESS, "objects_total": None, "bytes_total": None}},

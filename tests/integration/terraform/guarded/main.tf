@@ -86,27 +86,45 @@ resource "aws_sagemaker_endpoint" "guarded" {
   name                 = "guarded"
   endpoint_config_name = aws_sagemaker_endpoint_configuration.blue_green.name
   deployment_config {
-    blue_green_update_policy {
-      traffic_routing_configuration {
-        type                     = var.policy
-        wait_interval_in_seconds = 60
-        dynamic "canary_size" {
-          for_each = var.policy == "CANARY" ? [1] : []
-          content {
-            type  = "INSTANCE_COUNT"
-            value = 1
+    dynamic "blue_green_update_policy" {
+      for_each = var.policy == "ROLLING" ? [] : [1]
+      content {
+        traffic_routing_configuration {
+          type                     = var.policy
+          wait_interval_in_seconds = 60
+          dynamic "canary_size" {
+            for_each = var.policy == "CANARY" ? [1] : []
+            content {
+              type  = "INSTANCE_COUNT"
+              value = 1
+            }
+          }
+          dynamic "linear_step_size" {
+            for_each = var.policy == "LINEAR" ? [1] : []
+            content {
+              type  = "CAPACITY_PERCENT"
+              value = 50
+            }
           }
         }
-        dynamic "linear_step_size" {
-          for_each = var.policy == "LINEAR" ? [1] : []
-          content {
-            type  = "CAPACITY_PERCENT"
-            value = 50
-          }
-        }
+        termination_wait_in_seconds          = 60
+        maximum_execution_timeout_in_seconds = 1200
       }
-      termination_wait_in_seconds          = 60
-      maximum_execution_timeout_in_seconds = 1200
+    }
+    dynamic "rolling_update_policy" {
+      for_each = var.policy == "ROLLING" ? [1] : []
+      content {
+        maximum_batch_size {
+          type  = "CAPACITY_PERCENT"
+          value = 50
+        }
+        rollback_maximum_batch_size {
+          type  = "INSTANCE_COUNT"
+          value = 1
+        }
+        wait_interval_in_seconds             = 60
+        maximum_execution_timeout_in_seconds = 1200
+      }
     }
     auto_rollback_configuration {
       alarms { alarm_name = aws_cloudwatch_metric_alarm.errors.alarm_name }
