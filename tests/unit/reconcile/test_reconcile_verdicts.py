@@ -169,6 +169,26 @@ def test_the_slowest_alarm_counts(town: Town, names: list[str], view_s: float) -
     assert alarm_view_s(town.state, SCOPE, names) == view_s
 
 
+@pytest.mark.parametrize("outcome", [NO_WORSE, WORSE], ids=["no worse", "worse"])
+def test_batches_are_decided_by_a_verdict_each(town: Town, outcome: VersionOutcome) -> None:
+    serving(town)
+    rolling = replace(LINEAR, type=TrafficType.ROLLING)
+    town.verdict_of = saying(outcome)
+    update(town, UpdateGuard(traffic=rolling, allowance=Allowance()))
+    seen: list[tuple[float | None, bool]] = []
+    for _ in range(120):
+        watched = watched_update(town.endpoint)
+        if watched is not None and (watched.since, watched.is_trial) not in seen:
+            seen.append((watched.since, watched.is_trial))
+        town.turn(seconds=0.2)
+    assert town.endpoint is not None
+    name = "config-2" if outcome is NO_WORSE else "config-1"
+    assert (town.status(), town.endpoint.active.config.name) == (IN_SERVICE, name)
+    if outcome is NO_WORSE:
+        trials = [is_trial for since, is_trial in seen if since is not None]
+        assert trials == [False, True], "one verdict a batch; none of the old one's are the last's"
+
+
 def test_what_is_compared_are_the_variants_of_both() -> None:
     old = deployment(variant(model="a", name="A"), variant(model="b", name="B"))
     new = deployment(variant(model="a", name="A"), variant(model="c", name="C"), generation=2)
