@@ -13,7 +13,7 @@ from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.comparison.verdict import VersionOutcome
 from hostelry.domain.alarm import AlarmActions, AlarmState, CompositeAlarm, alarm_arn
 from hostelry.domain.allowance import Allowance
-from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
+from hostelry.domain.endpoint import EndpointStatus, Shift, UpdateGuard
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.plan.guards import LEAST_STEP_S
 from hostelry.reconcile.plan.watched_update import watched_update
@@ -23,6 +23,7 @@ from hostelry.scaling_policy.alarm_events import new_status
 WAIT_S = 600.0
 HALF = FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50)
 LINEAR = TrafficPolicy(type=TrafficType.LINEAR, size=HALF, wait_s=WAIT_S)
+ROLLING = replace(LINEAR, type=TrafficType.ROLLING)
 GUARD = UpdateGuard(bake_s=WAIT_S, traffic=LINEAR, allowance=Allowance())
 UPDATING, IN_SERVICE = EndpointStatus.UPDATING, EndpointStatus.IN_SERVICE
 WORSE, NO_WORSE, UNDECIDED = (
@@ -66,6 +67,7 @@ def step(town: Town) -> tuple[float, bool]:
     [
         pytest.param(GUARD, id="in a step"),
         pytest.param(UpdateGuard(bake_s=WAIT_S, allowance=Allowance()), id="on trial"),
+        pytest.param(UpdateGuard(traffic=ROLLING, allowance=Allowance()), id="in a batch"),
     ],
 )
 def test_a_worse_fleet_is_taken_back_at_once(town: Town, guard: UpdateGuard) -> None:
@@ -95,6 +97,9 @@ def test_a_fleet_that_is_no_worse_has_all_traffic_after_the_least_time_of_each_s
     )
     assert config(town) == "config-2"
     assert reason(town) == ""
+    assert town.endpoint is not None
+    (past,) = town.endpoint.updates
+    assert [it.verdict for it in past.steps] == [None, "no worse", "no worse"]
 
 
 @pytest.mark.parametrize(
@@ -178,3 +183,16 @@ def test_what_is_compared_are_the_variants_of_both() -> None:
     assert watched is not None
     assert (watched.variants, watched.since, watched.is_trial) == (("A",), None, False)
     assert (watched.old_config, watched.new_config) == ("config-1", "config-2")
+
+
+@pytest.mark.parametrize(
+    ("step", "is_trial"), [pytest.param(1, False, id="of two"), pytest.param(2, True, id="last")]
+)
+def test_the_last_batch_has_no_old_traffic_beside_it(step: int, is_trial: bool) -> None:
+    old = deployment(variant(model="a", count=4))
+    guard = UpdateGuard(traffic=ROLLING, allowance=Allowance())
+    new = replace(deployment(variant(model="a", count=4), generation=2), guard=guard)
+    shift = Shift(step=step, since=9.0)
+    watched = watched_update(replace(endpoint(old, status=UPDATING), pending=new, shift=shift))
+    assert watched is not None
+    assert (watched.since, watched.is_trial, watched.num_steps) == (9.0, is_trial, 6)

@@ -2,6 +2,9 @@
 
 from hostelry.comparison.fleet_verdict import WatchedUpdate
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.update_progress import share_of
+
+STAGES = 3  # of a batch of a rolling update: each is compared for itself
 
 
 def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
@@ -16,6 +19,8 @@ def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
     if under_way is not None and under_way.failure is not None:
         return None
     names = {it.variant.name for it in old.production}
+    stages = STAGES if new.is_rolling else 1
+    has_all = all(share_of(endpoint, new, it) >= 1 for it in new.production)
     return WatchedUpdate(
         scope=endpoint.scope,
         endpoint_name=endpoint.name,
@@ -25,7 +30,7 @@ def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
         new_config=new.config.name,
         began_at=new.started_at,
         since=None if under_way is None else under_way.since,
-        is_trial=bake is not None,
-        num_steps=new.num_steps,
+        is_trial=under_way is not None and has_all,
+        num_steps=stages * new.num_steps,
         allowance=new.guard.allowance,
     )
