@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from benchmarks.peers.process_tree import members
-from hostelry.base.proc import TICKS_PER_S, process_stat, processes
+from hostelry.base.proc import TICKS_PER_S, process_stat
+from hostelry.fleet.host.processes import process_table
 from hostelry.server.home import Home
 from hostelry.server.run_file import kind_of, live_run_files
 
@@ -20,11 +20,10 @@ def pids_by_part(home: Home) -> dict[str, list[int]]:
     parts: dict[str, list[int]] = {}
     for service in live_run_files(home):
         parts.setdefault(kind_of(service.name), []).append(service.pid)
-    living = list(processes())
-    agents = [it.pid for it in living if _is_agent(it.pid, home)]
-    started = {pid for agent in agents for pid in members(agent)[1:]}
-    groups = {it.group for it in living if it.pid in started}  # a worker may outlive its parent
-    copies = [it.pid for it in living if it.pid in started or it.group in groups]
+    table = process_table()
+    agents = [it.pid for it in table if _is_agent(it.pid, home)]
+    instances = f"{home.root}/"
+    copies = [it.pid for it in table if it.marker and it.marker.startswith(instances)]
     return {**parts, "agents": agents, COPIES: copies}
 
 

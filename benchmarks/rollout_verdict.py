@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import print_table, write_result
-from hostelry.comparison.verdict import Allowance, VersionEvidence, VersionOutcome, compared
+from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
+from hostelry.domain.allowance import Allowance
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope

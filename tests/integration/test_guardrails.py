@@ -1,4 +1,4 @@
-"""Canary and linear updates of model endpoints under constant traffic: good, broken and killed."""
+"""Updates of model endpoints in steps and in batches under constant traffic: good and broken."""
 
 import json
 import os
@@ -93,19 +93,37 @@ class Endpoint:
         )
         return alarm
 
-    def update(self, version: str, traffic: dict[str, Any], alarm: str, bake_s: int = 0) -> None:
+    def decide_by_verdict(self, allowance: str) -> None:
+        """Updates from now on are decided by the comparison of both fleets."""
+        arn = self.described()["EndpointArn"]
+        self.client.add_tags(
+            ResourceArn=arn, Tags=[{"Key": "hostelry:verdict", "Value": allowance}]
+        )
+
+    def update(
+        self, version: str, traffic: dict[str, Any], alarm: str | None, bake_s: int = 0
+    ) -> None:
         """Begin an update, in the SDK's form of a DeploymentConfig."""
+        policy = {
+            "TrafficRoutingConfiguration": traffic,
+            "TerminationWaitInSeconds": bake_s,
+            "MaximumExecutionTimeoutInSeconds": 600,
+        }
+        self.begin(version, {"BlueGreenUpdatePolicy": policy}, alarm)
+
+    def roll(self, version: str, wait_s: int, alarm: str, **more: Any) -> None:
+        """Begin a rolling update, one instance after the other."""
+        one = {"Type": "INSTANCE_COUNT", "Value": 1}
+        policy = {"MaximumBatchSize": one, "WaitIntervalInSeconds": wait_s, **more}
+        self.begin(version, {"RollingUpdatePolicy": policy}, alarm)
+
+    def begin(self, version: str, policy: dict[str, Any], alarm: str | None) -> None:
+        """Begin an update that the alarm guards, where one is given."""
+        alarms = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]}}
         self.client.update_endpoint(
             EndpointName=self.name,
             EndpointConfigName=self.config(version),
-            DeploymentConfig={
-                "BlueGreenUpdatePolicy": {
-                    "TrafficRoutingConfiguration": traffic,
-                    "TerminationWaitInSeconds": bake_s,
-                    "MaximumExecutionTimeoutInSeconds": 600,
-                },
-                "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]},
-            },
+            DeploymentConfig={**policy, **(alarms if alarm is not None else {})},
         )
 
     def described(self) -> dict[str, Any]:
@@ -127,6 +145,33 @@ class Endpoint:
         until(
             lambda: self.variant_status().get("StatusMessage", "").startswith(text), text, within_s
         )
+
+    def bakes(self, number: int, of: int, within_s: float = 40.0) -> None:
+        """Wait until that batch of a rolling update bakes, one instance more than the fleet."""
+        text = f"batch {number} of {of}: "
+
+        def is_baking() -> bool:
+            found = self.variant_status()
+            is_batch = found.get("StatusMessage", "").startswith(text)
+            return is_batch and found["Status"] in ("ActivatingTraffic", "Baking")
+
+        until(is_baking, text, within_s)
+        shown = self.described()
+        sides = (shown, shown["PendingDeploymentSummary"])
+        counts = [it["ProductionVariants"][0]["CurrentInstanceCount"] for it in sides]
+        assert counts == [self.instances - number + 1, number]
+
+    def kill_control(self) -> None:
+        """Control is killed; returns once it answers again."""
+        self.platform.back("control", self.platform.kill("control"))
+
+        def answers() -> bool:
+            try:
+                return bool(self.described())
+            except (ClientError, HTTPClientError):
+                return False
+
+        until(answers, "control answers", 60)
 
     def step_began(self) -> float:
         """When the present step began."""
@@ -283,6 +328,38 @@ def test_a_broken_canary_is_taken_back_by_the_alarm_on_its_own_errors(platform: 
     ] == canary(10, 300)
 
 
+def test_a_verdict_takes_back_a_broken_canary_and_lets_a_good_one_go_on(
+    platform: Platform,
+) -> None:
+    endpoint = Endpoint(platform, "decided", 1)
+    endpoint.configure("v2", mode="fail")
+    endpoint.configure("v3")
+    endpoint.decide_by_verdict("errors=0.05 latency=4.0")
+    with Traffic(endpoint) as traffic:
+        endpoint.update("v2", canary(10, 500), None)
+        endpoint.at_step(1, 2)
+        began = endpoint.step_began()
+        described = endpoint.in_service()
+        print(f"taken back within {SystemClock().now() - began:.1f} s of the step's begin")
+        print(described["FailureReason"])
+        assert described["EndpointConfigName"] == "decided-v1"
+        assert "variant AllTraffic is worse than the old one: errors " in described["FailureReason"]
+        failed = len(traffic.failed())
+        print(f"{failed} of {traffic.seen(began).total()} requests failed")
+        endpoint.update("v3", canary(25, 500), None, bake_s=90)
+        endpoint.at_step(1, 2)
+        began = endpoint.step_began()
+        assert "; verdict: undecided after " in endpoint.variant_status()["StatusMessage"]
+        assert "; verdict: undecided after " in platform.cli("status").stdout
+        endpoint.at_step(2, 2, within_s=120.0)
+        print(f"all traffic {endpoint.step_began() - began:.1f} s after the first step began")
+        described = endpoint.in_service()
+        print(f"complete {SystemClock().now() - began:.1f} s after it")
+        assert len(traffic.failed()) == failed, "of the good version none"
+    assert described["EndpointConfigName"] == "decided-v3"
+    assert "FailureReason" not in described
+
+
 def test_a_good_canary_gets_its_share_and_then_all(platform: Platform) -> None:
     endpoint = Endpoint(platform, "canary", 1)
     endpoint.configure("v2")
@@ -320,6 +397,72 @@ def invocations(endpoint: Endpoint, version: str | None) -> float:
         Statistics=["Sum"],
     )
     return float(sum(it["Sum"] for it in found["Datapoints"]))
+
+
+def test_a_rolling_update_replaces_a_fleet_and_comes_back_though_control_is_killed(
+    platform: Platform,
+) -> None:
+    endpoint = Endpoint(platform, "rolling", 3)
+    endpoint.configure("v2")
+    endpoint.configure("v3")
+    alarm = endpoint.watch_errors_of("v2")
+    with Traffic(endpoint) as traffic:
+        endpoint.roll("v2", 10, alarm)
+        endpoint.bakes(1, 3)
+        answers = measured(traffic, 3.0)
+        report(print, "batch 1 of 3", answers)
+        assert share(answers) == pytest.approx(1 / 3, abs=0.05)
+        endpoint.kill_control()
+        endpoint.bakes(2, 3)
+        answers = measured(traffic, 3.0)
+        report(print, "batch 2 of 3", answers)
+        assert share(answers) == pytest.approx(2 / 3, abs=0.05)
+        described = endpoint.in_service()
+        assert (described["EndpointConfigName"], traffic.failed()) == ("rolling-v2", [])
+        until(lambda: "VariantStatus" not in endpoint.described()["ProductionVariants"][0], "gone")
+
+        one = {"Type": "INSTANCE_COUNT", "Value": 1}
+        endpoint.roll("v3", 12, alarm, RollbackMaximumBatchSize=one)
+        endpoint.bakes(1, 3)
+        endpoint.kill_control()
+        endpoint.bakes(2, 3)
+        began = SystemClock().now()
+        endpoint.cloudwatch.set_alarm_state(
+            AlarmName=alarm, StateValue="ALARM", StateReason="a person saw it"
+        )
+        until(lambda: endpoint.variant_status().get("Status") == "Updating", "it goes back", 10)
+        endpoint.kill_control()
+        described = endpoint.in_service()
+        print(f"an old instance back {SystemClock().now() - began:.1f} s after the alarm")
+        since = SystemClock().now() + ROUTED_S
+        time.sleep(ROUTED_S + 1.0)
+        assert set(traffic.seen(since)) == {"v2"}
+        assert traffic.failed() == []
+    assert described["EndpointConfigName"] == "rolling-v2"
+    assert f'"{alarm}" went into ALARM' in described["FailureReason"]
+    print(f"{traffic.seen().total()} requests, none failed")
+
+
+def test_a_broken_batch_is_taken_back_by_the_alarm_on_its_own_errors(platform: Platform) -> None:
+    endpoint = Endpoint(platform, "broken-batch", 3)
+    endpoint.configure("v2", mode="fail")
+    alarm = endpoint.watch_errors_of("v2")
+    with Traffic(endpoint) as traffic:
+        endpoint.roll("v2", 300, alarm)
+        endpoint.bakes(1, 3)
+        began = SystemClock().now()
+        described = endpoint.in_service()
+        took_s = SystemClock().now() - began
+        during = traffic.seen(began, began + took_s)
+        failed = len([it for it in during.elements() if it != "v1"])
+        print(f"rolled back {took_s:.1f} s later; {failed} of {during.total()} requests failed")
+        assert 0 < failed / during.total() <= 1 / 3 + 0.05
+        assert all("500" in it for it in traffic.failed()), traffic.failed()[:3]
+        since = SystemClock().now() + ROUTED_S
+        time.sleep(ROUTED_S + 1.0)
+        assert set(traffic.seen(since)) == {"v1"}, "at once all traffic is back"
+    assert described["EndpointConfigName"] == "broken-batch-v1"
+    assert f'"{alarm}" went into ALARM' in described["FailureReason"]
 
 
 def test_a_new_copy_that_is_killed_takes_the_traffic_back(platform: Platform) -> None:

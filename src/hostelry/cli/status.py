@@ -9,6 +9,7 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.batch_text import status_line
+from hostelry.cli.experiment_text import experiment_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
 from hostelry.cli.job_text import trouble_lines
 from hostelry.cli.reasons_once import reasons_once
@@ -119,4 +120,6 @@ def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> 
         else endpoint_lines(reasons_once(endpoints), now, most_alike=most_alike)
     )
     lines += transform_lines(jobs, now, most_alike=most_alike)
+    shown = [it["name"] for it in endpoints] if alone else None
+    lines += experiment_lines(state.get("inference_experiments", ()), now, shown)
     return [*lines, DECLARED_NOTE] if endpoints or jobs else lines

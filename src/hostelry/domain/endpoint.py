@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from hostelry.domain.allowance import Allowance
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
@@ -76,13 +77,15 @@ class UpdateGuard:
 
     `bake_s` is TerminationWaitInSeconds: the trial time of the new deployment, during which the old
     one is kept; none of a rolling update. `traffic` are the steps before, in which it takes the
-    traffic over.
+    traffic over. With an `allowance` the new fleet is compared with the old one, and each step ends
+    with the verdict.
     """
 
     alarm_names: tuple[str, ...] = ()
     bake_s: float = 0.0
     max_execution_s: float | None = None
     traffic: TrafficPolicy = ALL_AT_ONCE
+    allowance: Allowance | None = None
 
     @property
     def may_go_back(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hostelry.domain.config_load import ConfigLoad
 from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.distribution import EMPTY, Distribution
+from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
 from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
 from hostelry.domain.scope import Scope
 
@@ -75,6 +76,7 @@ class SecondLoad:
     outcomes_by_copy: Mapping[str, CopyOutcomes] = field(default_factory=dict)
     model_loads: ModelLoads = NO_MODEL_LOADS  # of a multi-model endpoint
     by_config: Mapping[str, ConfigLoad] = field(default_factory=dict)
+    divergence: Divergence = NO_DIVERGENCE  # of a shadow variant
 
     @property
     def most_on_copies(self) -> int:

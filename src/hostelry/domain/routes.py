@@ -63,12 +63,16 @@ class VariantRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowRoute:
-    """The shadow variant of a model endpoint: it gets copies of `share` of the requests."""
+    """The shadow variant of a model endpoint: it gets copies of `share` of the requests.
+
+    `capture` is set where its answers are captured.
+    """
 
     name: str
     share: float
     routing: RoutingStrategy
     copies: tuple[CopyRoute, ...]
+    capture: DataCapture | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
 from hostelry.domain.past_update import PastStep, PastUpdate, UpdateOutcome
-from hostelry.domain.update_progress import share_of, step_of
+from hostelry.domain.update_progress import share_of, step_of, step_title
 
 RETURNING = "returning"  # rolled back, and served by the new fleet until the old one can
 MAX_UPDATES = 5
@@ -87,8 +87,7 @@ def present_step(endpoint: Endpoint) -> PastStep | None:
         # Batch by batch the traffic goes back; otherwise the new fleet has all until one instant.
         least, most = (0.0, most) if deployment.is_rolling else (1.0, 1.0)
         return PastStep(name=RETURNING, began_at=since, least_share=least, most_share=most)
-    word = "batch" if deployment.is_rolling else "step"
-    name = f"{word} {number} of {deployment.num_steps}"
+    name = step_title(deployment, number)
     return PastStep(name=name, began_at=since, least_share=least, most_share=most)
 
 

@@ -23,6 +23,12 @@ def step_of(endpoint: Endpoint) -> tuple[int, float] | None:
     return None
 
 
+def step_title(deployment: Deployment, number: int) -> str:
+    """A step of the update to `deployment`, as texts name it."""
+    word = "batch" if deployment.is_rolling else "step"
+    return f"{word} {number} of {deployment.num_steps}"
+
+
 def share_of(endpoint: Endpoint, deployment: Deployment, variant: EndpointVariant) -> float:
     """The share of a variant's traffic that its new fleet, of `deployment`, has."""
     if endpoint.shift is None or deployment.guard is None:
@@ -31,15 +37,26 @@ def share_of(endpoint: Endpoint, deployment: Deployment, variant: EndpointVarian
     return traffic.share(endpoint.shift.step, variant.desired_instance_count)
 
 
-def update_progress(endpoint: Endpoint, now: float, pace: float) -> str | None:
-    """The progress of the whole update; None where no new fleet serves, or it goes back."""
+def update_progress(
+    endpoint: Endpoint, now: float, pace: float, verdict: str | None = None
+) -> str | None:
+    """The progress of the whole update; None where no new fleet serves, or it goes back.
+
+    `verdict` is that on the new fleet, where it is compared with the old one.
+    """
     under_way = endpoint.shift or endpoint.bake
     is_updating = endpoint.status is EndpointStatus.UPDATING
     if under_way is None or under_way.failure is not None or not is_updating:
         return None
     deployment = endpoint.pending or endpoint.active
     shares = [share_of(endpoint, deployment, it) for it in deployment.production]
-    return progress_text(endpoint, deployment, shares, now, pace)
+    text = progress_text(endpoint, deployment, shares, now, pace)
+    return with_verdict(text, verdict)
+
+
+def with_verdict(progress: str | None, verdict: str | None) -> str | None:
+    """The progress and the verdict as one text."""
+    return progress if progress is None or verdict is None else f"{progress}; verdict: {verdict}"
 
 
 def progress_text(
@@ -52,14 +69,14 @@ def progress_text(
     step = step_of(endpoint)
     if step is None:
         return None
-    number = step[0]
+    number, _ = step
     guard = deployment.guard or UpdateGuard()
     least, most = (f"{100 * of(shares):.0f}" for of in (min, max))
     percent = most if least == most else f"{least} to {most}"
     alarms = ", ".join(guard.alarm_names)
     return (
-        f"{'batch' if deployment.is_rolling else 'step'} {number} of {deployment.num_steps}:"
-        f" {percent} % of traffic; {_stage_text(endpoint, step, guard, now, pace)}; "
+        f"{step_title(deployment, number)}: {percent} % of traffic;"
+        f" {_stage_text(endpoint, step, guard, now, pace)}; "
         + (f"alarms watched: {alarms}" if alarms else "no alarm is watched")
     )
 

@@ -1,4 +1,4 @@
-"""Mirror: sends copies of requests to shadow variants, and discards their answers.
+"""Mirror: sends copies of requests to shadow variants, whose answers no client gets.
 
 a request whose turn it is                            result
 ----------------------------------------------------  ------------------------------------------
@@ -9,13 +9,15 @@ bodies, as it may
 any other                                             sent once; its outcome is the shadow's own
 
 No answer to a client waits for anything here. Answers are read at a bounded rate, so that a shadow
-that floods is slowed down instead of this worker.
+that floods is slowed down instead of this worker. Taps get what they keep of an answer as it is
+read; the rest is discarded.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.even_positions import EvenPositions
@@ -54,6 +56,25 @@ class MirrorLimits:
     stream: Timeouts
 
 
+class AnswerTap(Protocol):
+    """Takes one answer of a shadow as it is read; keeps what it has room for, and never waits.
+
+    Only an answer with 2xx is added; `close` without `finish` is a failure, of whatever kind.
+    """
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next part."""
+        ...
+
+    def finish(self, answered: Mapping[str, str]) -> None:
+        """The answer is whole; `answered` are its headers."""
+        ...
+
+    def close(self) -> None:
+        """No more will come."""
+        ...
+
+
 class ShadowMirror:
     """Requests in flight on shadow copies, of one worker; bodies are shared with their owners.
 
@@ -89,11 +110,18 @@ class ShadowMirror:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def offer(
-        self, shadow: Shadow, head: Callable[[], bytes], body: bytes, *, is_stream: bool
+        self,
+        shadow: Shadow,
+        head: Callable[[], bytes],
+        body: bytes,
+        taps: Sequence[AnswerTap] = (),
+        *,
+        is_stream: bool,
     ) -> None:
         """Send a copy of a request to `shadow` where it is its turn, once the caller waits.
 
-        `head` makes the request's head, without the end that carries the copy's key.
+        `head` makes the request's head, without the end that carries the copy's key. `taps` get
+        the answer; of a request that is not sent they receive nothing.
         """
         if not self._is_due(shadow):
             return
@@ -105,7 +133,7 @@ class ShadowMirror:
         self._bytes += num_bytes
         give_back = self._counts.reserve(copy.id)
         parts = (head() + head_end(copy.key), body)
-        run = self._run(shadow, copy, parts, is_stream=is_stream)
+        run = self._run(shadow, copy, parts, taps, is_stream=is_stream)
         task = asyncio.get_running_loop().create_task(run)
 
         def over(task: asyncio.Task[None]) -> None:
@@ -158,7 +186,13 @@ class ShadowMirror:
         return self._circuits.get(copy.id, CLOSED)
 
     async def _run(
-        self, shadow: Shadow, copy: CopyRoute, parts: tuple[bytes, bytes], *, is_stream: bool
+        self,
+        shadow: Shadow,
+        copy: CopyRoute,
+        parts: tuple[bytes, bytes],
+        taps: Sequence[AnswerTap],
+        *,
+        is_stream: bool,
     ) -> None:
         if self._limits.delay_s:
             await self._sleep(self._limits.delay_s)
@@ -170,7 +204,7 @@ class ShadowMirror:
         try:
             reply = await self._pool.send(copy.address, parts, timeouts)
             del parts
-            await self._read(reply, measured, is_stream=is_stream)
+            await self._read(reply, measured, taps, is_stream=is_stream)
             self._circuits.pop(copy.id, None)
         except UpstreamError as error:
             self._note(copy, error)
@@ -181,10 +215,14 @@ class ShadowMirror:
         finally:
             if reply is not None:
                 reply.close()
+            for tap in taps:
+                tap.close()
             measured.end()
 
-    async def _read(self, reply: Reply, measured: Measurement, *, is_stream: bool) -> None:
-        """Read the answer to its end, keeping nothing of it."""
+    async def _read(
+        self, reply: Reply, measured: Measurement, taps: Sequence[AnswerTap], *, is_stream: bool
+    ) -> None:
+        """Read the answer to its end; what is kept of it, `taps` keep."""
         is_ok = 200 <= reply.status < 300
         most = None if is_stream and is_ok else self._limits.max_answer_bytes
         num_read = 0
@@ -194,11 +232,17 @@ class ShadowMirror:
             num_read += len(chunk)
             if most is not None and num_read > most:
                 raise TooLargeError(f"The answer is larger than the limit of {most} bytes.")
+            if is_ok:
+                for tap in taps:
+                    tap.add(chunk)
             await self._paced(len(chunk))
         measured.answered()
         measured.moved(0, num_read)
         if not is_ok:
             measured.refused_by_model(reply.status)
+            return
+        for tap in taps:
+            tap.finish(reply.headers)
 
     async def _paced(self, num_bytes: int) -> None:
         """Wait until as much may be read."""

@@ -34,13 +34,14 @@ class Fleets:
 class Shadow:
     """The copies of a shadow variant, and the share of requests that they get copies of.
 
-    `key` is the name that these are counted under.
+    `key` is the name that these are counted under; `capture` is set where answers are captured.
     """
 
     key: LoadKey
     share: float
     routing: RoutingStrategy
     copies: tuple[CopyRoute, ...]
+    capture: DataCapture | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +173,7 @@ def _shadow(endpoint: EndpointRoute) -> Shadow | None:
         share=route.share,
         routing=route.routing,
         copies=route.copies,
+        capture=route.capture,
     )
 
 

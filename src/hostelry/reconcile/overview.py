@@ -1,6 +1,6 @@
 """All endpoints and their state as plain JSON values, for status and explain."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,17 +28,18 @@ def overview(
     facts: Mapping[str, InstanceFacts],
     now: float = 0.0,
     pace: float = 1.0,
+    verdict_of: Callable[[Endpoint], str | None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """One object per endpoint, with its components, instances and copies.
 
     What is not recorded (problems, memory in use) comes from `facts`, all else from the records.
-    An update's progress is that at `now`, with its waits divided by `pace`.
+    An update's progress is that at `now`, with its waits divided by `pace`, and the verdict on it.
     """
     return [
         {**_endpoint(state, state.endpoint, facts), "progress": progress}
         for state in states
         if state.endpoint is not None
-        for progress in [update_progress(state.endpoint, now, pace)]
+        for progress in [update_progress(state.endpoint, now, pace, verdict_of(state.endpoint))]
     ]
 
 

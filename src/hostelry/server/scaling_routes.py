@@ -1,7 +1,7 @@
 """Routes of `hostelry scaling`: scalable targets, and their timelines."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from hostelry.autoscaler.history import NAMES, History
 from hostelry.autoscaler.responsive_targets import responsive_targets
 from hostelry.autoscaler.scaler import TargetScaler
 from hostelry.base.clock import Clock
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.scaling import (
     Dimension,
     ScalableTarget,
@@ -44,12 +45,14 @@ class ScalingRoutes:
         history: History,
         clock: Clock,
         pace: float = 1.0,
+        verdict_of: Callable[[Endpoint], str | None] = lambda _: None,
     ) -> None:
         self._state = state
         self._scaler = scaler
         self._history = history
         self._clock = clock
         self._pace = pace
+        self._verdict_of = verdict_of
 
     def routes(self) -> tuple[Route, ...]:
         """The routes."""
@@ -134,7 +137,10 @@ class ScalingRoutes:
     def _update(self, scope: Scope, endpoint: str, now: float) -> str | None:
         """The progress of the endpoint's update whose new fleet serves; None without one."""
         stored = self._state.endpoints.get(scope, endpoint)
-        return None if stored is None else update_progress(stored.value, now, self._pace)
+        if stored is None:
+            return None
+        verdict = self._verdict_of(stored.value)
+        return update_progress(stored.value, now, self._pace, verdict)
 
     def _target(self, target: ScalableTarget) -> dict[str, Any]:
         found = self._scaler.capacities.find(target.scope, target.resource_id, target.dimension)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 from tests.unit.gateway.routes_sample import COPIES, HERE
@@ -56,6 +56,22 @@ async def floods(reply: Reply) -> None:
     reply.completed(reusable=True)
 
 
+class Tap:
+    """What a tap received of one answer."""
+
+    def __init__(self) -> None:
+        self.received: list[object] = []
+
+    def add(self, chunk: bytes) -> None:
+        self.received.append(chunk)
+
+    def finish(self, answered: Mapping[str, str]) -> None:
+        self.received.append("whole")
+
+    def close(self) -> None:
+        self.received.append("closed")
+
+
 class Rig:
     """A mirror whose copies answer as `answer` says; a clock moved by hand, and no sleep."""
 
@@ -99,9 +115,16 @@ class Rig:
         await self.answer(reply)
         return reply
 
-    def offer(self, num: int = 1, body: bytes = BODY, *, is_stream: bool = False) -> None:
+    def offer(
+        self,
+        num: int = 1,
+        body: bytes = BODY,
+        taps: Sequence[Tap] = (),
+        *,
+        is_stream: bool = False,
+    ) -> None:
         for _ in range(num):
-            self.mirror.offer(self.shadow, lambda: b"POST / \r\n", body, is_stream=is_stream)
+            self.mirror.offer(self.shadow, lambda: b"POST / \r\n", body, taps, is_stream=is_stream)
 
     async def _sleep(self, duration_s: float) -> None:
         self.slept_s += duration_s
@@ -152,6 +175,35 @@ def test_an_outcome_is_counted_for_the_shadow(
     assert {name: getattr(load, name) for name in counted} == counted
     assert rig.mirror.num_in_flight == 0
     assert all(len(line.released) == 1 for line in rig.lines[: answer is not refuses])
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_stream", "received"),
+    [
+        pytest.param(ok, False, [b"12345", "whole", "closed"], id="an answer"),
+        pytest.param(ok, True, [b"12345", "whole", "closed"], id="a stream"),
+        pytest.param(fails, False, ["closed"], id="nothing of an error"),
+        pytest.param(refuses, False, ["closed"], id="nothing without an answer"),
+        pytest.param(breaks, True, [b"1", "closed"], id="what came of a broken stream"),
+    ],
+)
+def test_taps_get_an_answer_as_it_is_read(
+    answer: Answer, is_stream: bool, received: list[object]
+) -> None:
+    rig, taps = Rig(answer), (Tap(), Tap())
+
+    async def scenario() -> None:
+        rig.offer(taps=taps, is_stream=is_stream)
+        await let_run()
+
+    asyncio.run(scenario())
+    assert [it.received for it in taps] == [received, received]
+
+
+def test_taps_receive_nothing_of_a_request_that_is_dropped() -> None:
+    rig, tap = Rig(ok, ()), Tap()
+    rig.offer(taps=(tap,))
+    assert (rig.load().dropped, tap.received) == (1, [])
 
 
 @pytest.mark.parametrize(

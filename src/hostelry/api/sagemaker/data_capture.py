@@ -48,11 +48,6 @@ def check_captured_config(capture: DataCapture | None, config: EndpointConfig) -
             f"{FIELD} of an endpoint for inference components",
             "Data is captured on endpoints whose variants name a model.",
         )
-    if config.async_inference is not None:
-        raise unsupported(
-            f"{FIELD} beside AsyncInferenceConfig",
-            "Inputs and answers of asynchronous requests are objects already.",
-        )
 
 
 def check_captured_model(model: Model) -> None:

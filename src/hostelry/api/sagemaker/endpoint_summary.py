@@ -17,7 +17,7 @@ from hostelry.domain.endpoint import (
     ShiftStage,
 )
 from hostelry.domain.endpoint_config import Variant
-from hostelry.domain.update_progress import ACTIVATING_S, progress_text, share_of
+from hostelry.domain.update_progress import ACTIVATING_S, progress_text, share_of, with_verdict
 
 # While an endpoint has one of these, each variant has it, too.
 VARIANT_STATUS: Mapping[EndpointStatus, str] = {
@@ -189,7 +189,8 @@ def pending_status(
         message = short_reason(under_way.failure)
         return {"Status": "Updating", "StatusMessage": message, "StartTime": since}
     shares = [share_of(endpoint, pending, variant)]
-    message = progress_text(endpoint, pending, shares, now, context.pace) or ""
+    progress = progress_text(endpoint, pending, shares, now, context.pace)
+    message = with_verdict(progress, context.verdict_of(endpoint)) or ""
     is_new = endpoint.shift is not None and now < since + ACTIVATING_S
     status = "ActivatingTraffic" if is_new else "Baking"
     if endpoint.shift is not None:

@@ -18,6 +18,7 @@ from hostelry.api.sagemaker.serverless import (
     check_quotas,
     check_serverless_update,
 )
+from hostelry.api.sagemaker.verdict_tag import with_allowance
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
@@ -44,6 +45,7 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
     pending = retained(deployment_of(context, config), endpoint.active, params)
     check_deployment_config(shown["DeploymentConfig"], pending)
     pending = replace(pending, guard=update_guard(context, shown["DeploymentConfig"]))
+    pending = replace(pending, guard=with_allowance(context, endpoint, pending))
     check_same_kind(context, endpoint, pending)
     check_same_requests(endpoint, pending)
     check_same_variants(endpoint, pending)

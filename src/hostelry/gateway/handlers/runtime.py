@@ -38,11 +38,9 @@ from hostelry.gateway.balancing.sessions import (
     pinned_copy,
 )
 from hostelry.gateway.balancing.traffic_split import TrafficSplit
-from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service
 from hostelry.gateway.handlers.invocation_head import invocation_head, noted
-from hostelry.gateway.handlers.mirrored import MirroredInvocation
 from hostelry.gateway.handlers.model_error import (
     TIMED_OUT,
     ModelError,
@@ -50,11 +48,11 @@ from hostelry.gateway.handlers.model_error import (
     gave_no_answer,
     refused_model,
 )
+from hostelry.gateway.handlers.tapped import RequestTaps, TappedInvocation
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.metering.meter import Measurement
-from hostelry.gateway.mirror import ShadowMirror
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
@@ -82,14 +80,6 @@ class InvocationLimits:
     def stream(self) -> Timeouts:
         """The timeouts of a streamed answer."""
         return Timeouts(total_s=self.stream_timeout_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTaps:
-    """What else gets requests, and never delays them: data capture, and shadow variants."""
-
-    capture: RequestCapture
-    mirror: ShadowMirror
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +122,7 @@ class RuntimeHandler:
         self._draw = draw
         self._traffic = TrafficSplit(draw)
         self._sessions = balancers.sessions
-        self._capture = taps.capture
-        self._mirror = taps.mirror
+        self._taps = taps
 
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who invokes; raises ServiceError where it cannot be valid."""
@@ -177,7 +166,8 @@ class RuntimeHandler:
         invocation: InvokeRequest,
         limits: CallLimits,
     ) -> None:
-        admitted = await self._admit(scope, invocation, exchange.request, request_id, limits)
+        tapped = TappedInvocation(self._taps, invocation, exchange.request, request_id)
+        admitted = await self._admit(scope, tapped, limits)
         destination, in_flight = admitted.destination, admitted.in_flight
         try:
             reply = in_flight.reply
@@ -185,9 +175,9 @@ class RuntimeHandler:
                 self._sessions.note(scope, invocation, in_flight.copy, reply.headers)
             headers = answer_headers(reply, destination, request_id, invocation)
             if invocation.stream:
-                await self._stream(exchange, admitted, headers, invocation)
+                await self._stream(exchange, admitted, headers, tapped)
             else:
-                await self._whole(exchange, admitted, headers, invocation, limits)
+                await self._whole(exchange, admitted, headers, tapped, limits)
         finally:
             in_flight.close()
             admitted.measured.end()
@@ -234,19 +224,12 @@ class RuntimeHandler:
                 refusal = error
         raise refusal
 
-    async def _admit(
-        self,
-        scope: Scope,
-        invocation: InvokeRequest,
-        request: HttpRequest,
-        request_id: str,
-        limits: CallLimits,
-    ) -> Admitted:
+    async def _admit(self, scope: Scope, tapped: TappedInvocation, limits: CallLimits) -> Admitted:
         """The invocation on a copy; one that needs a certain copy does not wait for another."""
+        invocation, request, request_id = tapped.invocation, tapped.request, tapped.request_id
         timeouts = limits.timeouts
         whole_below_bytes = None if invocation.stream else limits.max_answer_bytes
         has_session = invocation.session_id not in (None, NEW_SESSION)
-        mirrored = MirroredInvocation(self._mirror, invocation, request, request_id)
 
         async def send_to(
             fleet: Destination, chosen: Chosen, measured: Measurement
@@ -283,7 +266,7 @@ class RuntimeHandler:
             )
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
-            mirrored.offer(destination)
+            tapped.offer(destination)
             try:
                 if destination.fleets is None:
                     return await send_to(destination, measured.chosen, measured)
@@ -311,7 +294,7 @@ class RuntimeHandler:
         exchange: Exchange,
         admitted: Admitted,
         headers: dict[str, str],
-        invocation: InvokeRequest,
+        tapped: TappedInvocation,
         limits: CallLimits,
     ) -> None:
         reply, measured = admitted.in_flight.reply, admitted.measured
@@ -326,18 +309,18 @@ class RuntimeHandler:
             measured.refused_by_model(reply.status)
             raise container_error(admitted.destination, reply, body)
         exchange.respond(HttpResponse(200, headers, body))
-        captured = self._capture.begin(admitted.destination)
-        if captured is not None:
-            with closing(captured):
-                captured.add(body)
-                captured.finish(invocation, exchange.request.body, reply.headers)
+        tap = tapped.tap(admitted.destination)
+        if tap is not None:
+            with closing(tap):
+                tap.add(body)
+                tap.finish(reply.headers)
 
     async def _stream(
         self,
         exchange: Exchange,
         admitted: Admitted,
         headers: dict[str, str],
-        invocation: InvokeRequest,
+        tapped: TappedInvocation,
     ) -> None:
         """Stream the answer; it begins with the first chunk, so that a failure has its status."""
         reply, measured = admitted.in_flight.reply, admitted.measured
@@ -355,25 +338,25 @@ class RuntimeHandler:
         measured.first_chunk()
         measured.moved(len(exchange.request.body), 0)
         exchange.start(200, headers)
-        captured = self._capture.begin(admitted.destination)
+        tap = tapped.tap(admitted.destination)
         try:
             while chunk is not None:
                 measured.moved(0, len(chunk))
                 await exchange.send(payload_part(chunk))
-                if captured is not None:
-                    captured.add(chunk)
+                if tap is not None:
+                    tap.add(chunk)
                 chunk = await reply.next_chunk()
             measured.answered()
             exchange.finish()
-            if captured is not None:
-                captured.finish(invocation, exchange.request.body, reply.headers)
+            if tap is not None:
+                tap.finish(reply.headers)
         except UpstreamError as error:
             measured.stream_broke()
             await exchange.send(broken_stream(error))
             exchange.finish()
         finally:
-            if captured is not None:
-                captured.close()
+            if tap is not None:
+                tap.close()
 
 
 def container_error(destination: Destination, reply: Reply, body: bytes) -> ModelError:

@@ -19,6 +19,7 @@ from hostelry.gateway.metering.request_counters import (
     MODEL_ERRORS,
     NONE_YET,
     ModelCounters,
+    PairCounters,
     RequestCounters,
     answered,
 )
@@ -240,6 +241,13 @@ class Meter:
     def dropped(self, key: LoadKey) -> None:
         """Record that the shadow `key` got no copy of a request; no arrival."""
         self._tally(key, self.now_ns()).dropped += 1
+
+    def compared(self, key: LoadKey, *, exact: bool, close: bool, distance: float) -> None:
+        """Record that an answer of the shadow `key` was compared with production's; no arrival."""
+        tally = self._tally(key, self.now_ns())
+        if tally.pairs is None:
+            tally.pairs = PairCounters()
+        tally.pairs.compared(exact=exact, close=close, distance=distance)
 
     def spilled(self, key: LoadKey) -> None:
         """Record that a request for `key`, which arrives now, is beyond the provisioned ones."""

@@ -6,6 +6,7 @@ from typing import Any
 from hostelry.domain.config_load import NO_CONFIGS, ConfigLoad
 from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.distribution import Distribution
+from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import StatisticSet
 from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
@@ -42,6 +43,32 @@ class ModelCounters:
         """What was counted."""
         found = {f"{name}_us": _distribution(it) for name, it in self.times.items()}
         return ModelLoads(lookups=self.lookups, hits=self.hits, **found)
+
+
+class PairCounters:
+    """Counters of a shadow's answers that were compared with production's."""
+
+    __slots__ = ("close_pairs", "distances", "exact_pairs", "pairs")
+
+    def __init__(self) -> None:
+        self.pairs = self.exact_pairs = self.close_pairs = 0
+        self.distances: Buckets = {}
+
+    def compared(self, *, exact: bool, close: bool, distance: float) -> None:
+        """Count a pair whose answers are `distance` apart, from 0 to 1."""
+        self.pairs += 1
+        self.exact_pairs += exact
+        self.close_pairs += close
+        _count(self.distances, int(distance * 1e9))
+
+    def close(self) -> Divergence:
+        """What was counted."""
+        return Divergence(
+            pairs=self.pairs,
+            exact=self.exact_pairs,
+            close=self.close_pairs,
+            distance_millionths=_distribution(self.distances),  # a thousandth of what was counted
+        )
 
 
 class ConfigCounters:
@@ -135,6 +162,7 @@ class RequestCounters:
         "on_copies_first",
         "on_copies_high",
         "on_copies_low",
+        "pairs",
         "seen_on_copies",
         "service_ns",
         "spilled",
@@ -228,6 +256,7 @@ class RequestCounters:
             or self.on_copies_high
             or self.throttled
             or self.dropped
+            or self.pairs is not None
         )
 
     def close(self, second: int, at_ns: int, length_ns: int) -> SecondLoad:
@@ -280,6 +309,7 @@ class RequestCounters:
             if self.configs
             else NO_CONFIGS,
             model_loads=NO_MODEL_LOADS if self.models is None else self.models.close(),
+            divergence=NO_DIVERGENCE if self.pairs is None else self.pairs.close(),
             outcomes_by_copy={
                 it: _outcomes(copy) for it, copy in self.copies.items() if copy[FINISHED]
             },
@@ -305,6 +335,7 @@ class RequestCounters:
         self.no_capacity = self.broken_streams = self.throttled = self.spilled = 0
         self.dropped = 0
         self.models: ModelCounters | None = None
+        self.pairs: PairCounters | None = None
         self.configs: dict[str, ConfigCounters] = {}
         self._model: Buckets = {}
         self._overhead: Buckets = {}

@@ -23,6 +23,7 @@ from hostelry.gateway.http.streamed_body import BodyBrokenError
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.gateway.metering.meter import Measurement, Meter
 from hostelry.gateway.route_table import Destination
+from hostelry.jobs.dispatch.attempt_capture import AttemptCapture
 from hostelry.jobs.dispatch.measurements import (
     DOWNLOAD_FAILURES,
     DOWNLOAD_LATENCY,
@@ -75,13 +76,18 @@ class CopyAttempts:
         self._writing = asyncio.Semaphore(MAX_WRITING)
 
     async def run(
-        self, request: AsyncRequest, endpoint: EndpointRoute, chosen: ChosenCopy, may_publish: Agree
+        self,
+        request: AsyncRequest,
+        endpoint: EndpointRoute,
+        chosen: ChosenCopy,
+        captured: AttemptCapture,
+        may_publish: Agree,
     ) -> Response:
         """The output that was written. `chosen` is a slot, given back once its copy has answered.
 
         Raises AttemptFailedError, and StaleClaimError where `may_publish` did not agree.
         """
-        attempt = CopyAttempt(self._deps, self._writing, request, endpoint, chosen)
+        attempt = CopyAttempt(self._deps, self._writing, request, endpoint, chosen, captured)
         try:
             return await attempt.run(may_publish)
         finally:
@@ -98,12 +104,14 @@ class CopyAttempt:
         request: AsyncRequest,
         endpoint: EndpointRoute,
         chosen: ChosenCopy,
+        captured: AttemptCapture,
     ) -> None:
         self._deps = deps
         self._writing = writing
         self._is_writing = False
         self._request = request
         self._endpoint = endpoint
+        self._captured = captured
         self._chosen: ChosenCopy | None = chosen
         self._variant_name = chosen.variant_name
         self._measured: Measurement | None = None
@@ -177,6 +185,7 @@ class CopyAttempt:
         if self._measured is not None:
             self._measured.end()
         self._measured = self._deps.meter.begin(self._key)
+        self._captured.sent(self._destination, given)
         copy = chosen.copy
         self._measured.chosen(copy.id, self._deps.slots.on(copy.id), copy.config)
         head = self._head(given) + head_end(chosen.copy.key)
@@ -230,6 +239,7 @@ class CopyAttempt:
         except UpstreamError as error:
             raise self._no_answer(error) from error
         deps.measurements.took_us(self._place, UPLOAD_LATENCY, deps.now_s() - began_s)
+        self._captured.answered(self._destination, body, reply.headers)
         return Response(location=request.output_uri, content_type=content_type, body=body)
 
     async def _refused(self, trouble: Trouble, reply: Reply) -> AttemptFailedError:
@@ -262,7 +272,8 @@ class CopyAttempt:
 
     @property
     def _destination(self) -> Destination:
-        """The variant, for the words of its errors."""
+        """The variant, for the words of its errors and for data capture."""
+        variants = self._endpoint.variants
         return Destination(
             scope=self._endpoint.scope,
             endpoint_name=self._endpoint.name,
@@ -271,4 +282,5 @@ class CopyAttempt:
             routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
             copies=(),
             key=self._key,
+            capture=next((it.capture for it in variants if it.name == self._variant_name), None),
         )

@@ -54,6 +54,7 @@ def shadow_route(state: EndpointState, endpoint: Endpoint) -> ShadowRoute | None
         share=share,
         routing=shadow.variant.routing,
         copies=copy_routes(state.copies_on(hosts, None)),
+        capture=_capture(active),
     )
 
 
