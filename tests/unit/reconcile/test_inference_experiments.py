@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.reconcile.experiment_rig import (
@@ -191,7 +192,7 @@ def test_a_promotion_that_fails_leaves_production_as_it_was(place: ExperimentTow
     ],
 )
 def test_other_instances_or_another_model_for_production_replace_its_fleet(
-    place: ExperimentTown, change: dict[str, str]
+    place: ExperimentTown, change: dict[str, Any]
 ) -> None:
     place.serve()
     before = place.production_copies()
