@@ -25,17 +25,23 @@ def experiment_lines(
 
 
 def step_text(one: Mapping[str, Any], now: float) -> str:
-    """What the experiment waits for, and until when."""
-    status = one["status"]
+    """What the experiment waits for, until when, and when it ends."""
+    status, end = one["status"], f"ends in {time_left(one['end_at'], now)}"
     if status in ("Created", "Creating"):
-        return f"starts in {duration(max(0.0, one['start_at'] - now))}"
+        return f"starts in {time_left(one['start_at'], now)}, {end}"
     if status == "Running":
-        return f"ends in {duration(max(0.0, one['end_at'] - now))}"
+        return end
     if status == "Updating":
         step = "its endpoint takes the update"
     elif status == "Stopping":
         step = "the shadow is promoted" if one["promotes"] else "the shadow is removed"
     else:
         step = "the shadow comes up" if one["is_deployed"] else "its endpoint is changed"
-    left_s = None if one["deadline_at"] is None else one["deadline_at"] - now
-    return step if left_s is None else f"{step}; given up in {duration(max(0.0, left_s))}"
+    if one["deadline_at"] is not None:
+        step += f", given up in {time_left(one['deadline_at'], now)}"
+    return step if status == "Stopping" else f"{step}; {end}"
+
+
+def time_left(at: float, now: float) -> str:
+    """The time until an instant; none once it has passed."""
+    return duration(max(0.0, at - now))

@@ -194,10 +194,10 @@ def check_rollback_size(policy: TrafficPolicy, variant_name: str, instances: int
     Raises ValidationException.
     """
     size = policy.rollback_size
-    if size is None:
+    if size is None or not instances:
         return
     is_count = size.unit is FleetUnit.INSTANCE_COUNT
-    most = max(1, instances) if is_count else WHOLE_PERCENT
+    most = instances if is_count else WHOLE_PERCENT
     if size.value > most:
         of = f", the instances of variant {variant_name}" if is_count else " per cent"
         raise validation_error(

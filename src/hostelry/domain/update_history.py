@@ -16,7 +16,8 @@ from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
 from hostelry.domain.past_update import PastStep, PastUpdate, UpdateOutcome
 from hostelry.domain.update_progress import share_of, step_of, step_title
 
-RETURNING = "returning"  # rolled back, and served by the new fleet until the old one can
+# Rolled back, and served by the new fleet, or what is left of it, until the old one can.
+RETURNING = "returning"
 MAX_UPDATES = 5
 MAX_STEPS = 24  # of one update: the steps of the smallest batches, coming up and returning
 
@@ -82,13 +83,13 @@ def present_step(endpoint: Endpoint) -> PastStep | None:
         return PastStep(name="coming up", began_at=deployment.started_at)
     number, since = found
     shares = [share_of(endpoint, deployment, it) for it in deployment.production]
-    least, most = min(shares, default=1.0), max(shares, default=1.0)
-    if cause_of(endpoint) is not None:
-        # Batch by batch the traffic goes back; otherwise the new fleet has all until one instant.
-        least, most = (0.0, most) if deployment.is_rolling else (1.0, 1.0)
-        return PastStep(name=RETURNING, began_at=since, least_share=least, most_share=most)
-    name = step_title(deployment, number)
-    return PastStep(name=name, began_at=since, least_share=least, most_share=most)
+    is_returning = cause_of(endpoint) is not None
+    return PastStep(
+        name=RETURNING if is_returning else step_title(deployment, number),
+        began_at=since,
+        least_share=min(shares, default=1.0),
+        most_share=max(shares, default=1.0),
+    )
 
 
 def cause_of(endpoint: Endpoint) -> str | None:

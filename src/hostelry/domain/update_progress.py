@@ -30,11 +30,20 @@ def step_title(deployment: Deployment, number: int) -> str:
 
 
 def share_of(endpoint: Endpoint, deployment: Deployment, variant: EndpointVariant) -> float:
-    """The share of a variant's traffic that its new fleet, of `deployment`, has."""
-    if endpoint.shift is None or deployment.guard is None:
+    """The share of a variant's traffic that its new fleet, of `deployment`, has.
+
+    After a failure it has all of it; the batches of a rolling update that had baked have theirs,
+    less and less.
+    """
+    shift = endpoint.shift
+    if shift is None or deployment.guard is None:
         return 1.0
-    traffic = deployment.guard.traffic
-    return traffic.share(endpoint.shift.step, variant.desired_instance_count)
+    step = shift.step
+    if shift.failure is not None and not deployment.is_rolling:
+        return 1.0
+    if shift.failure is not None and shift.stage is ShiftStage.BAKING:
+        step -= 1
+    return deployment.guard.traffic.share(step, variant.desired_instance_count)
 
 
 def update_progress(

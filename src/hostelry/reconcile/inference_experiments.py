@@ -12,7 +12,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.endpoint_config import EndpointConfig
-from hostelry.domain.inference_experiment import InferenceExperiment
+from hostelry.domain.inference_experiment import ExperimentStatus, InferenceExperiment
 from hostelry.reconcile.plan.deployed import deployment_failure, up_instances
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.experiment import (
@@ -25,6 +25,8 @@ from hostelry.reconcile.record import load
 from hostelry.store.records import State, Versioned
 
 WATCH_S = 1.0
+# Only these look at copies, which are many.
+CHANGES_ENDPOINT = frozenset({ExperimentStatus.STARTING, ExperimentStatus.STOPPING})
 
 
 class InferenceExperiments:
@@ -64,16 +66,19 @@ class InferenceExperiments:
         state, experiment = self._state, stored.value
         key = GroupKey(experiment.scope, experiment.endpoint_name)
         with state.writing:
-            loaded = load(state, key, self._facts())
-            fleet = experiment_fleet(experiment, loaded.state, state.store.revision() + 1)
+            found = state.endpoints.get(key.scope, key.endpoint_name)
+            endpoint = None if found is None else found.value
+            on_it = EndpointState(endpoint=endpoint)
+            if experiment.status in CHANGES_ENDPOINT:
+                on_it = load(state, key, self._facts()).state
+            fleet = experiment_fleet(experiment, on_it, state.store.revision() + 1)
             step = next_experiment_step(experiment, fleet, self._clock.now())
             if step.experiment != experiment:
                 state.inference_experiments.put(
                     experiment.scope, experiment.name, step.experiment, expect=stored.version
                 )
             if step.endpoint is not None:
-                version = loaded.versions.get(("endpoint", key.endpoint_name))
-                self._write_endpoint(step, version)
+                self._write_endpoint(step, None if found is None else found.version)
 
     def _write_endpoint(self, step: ExperimentStep, version: int | None) -> None:
         """Write the endpoint, after its configuration."""

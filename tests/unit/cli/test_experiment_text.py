@@ -25,10 +25,12 @@ ONE: dict[str, Any] = {
     ("changes", "step"),
     [
         pytest.param({}, "ends in 2h", id="runs"),
-        pytest.param({"status": "Created", "start_at": NOW + 90}, "starts in 1m", id="waits"),
+        pytest.param(
+            {"status": "Created", "start_at": NOW + 90}, "starts in 1m30s, ends in 2h", id="waits"
+        ),
         pytest.param(
             {"status": "Starting", "deadline_at": NOW + 600},
-            "the shadow comes up; given up in 10m",
+            "the shadow comes up, given up in 10m00s; ends in 2h",
             id="starts",
         ),
         pytest.param(

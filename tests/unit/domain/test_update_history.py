@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
 
-from hostelry.domain.endpoint import Bake, Endpoint, EndpointStatus, Shift, UpdateGuard
+from hostelry.domain.endpoint import Bake, Endpoint, EndpointStatus, Shift, ShiftStage, UpdateGuard
 from hostelry.domain.past_update import PastStep, PastUpdate, UpdateOutcome
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.domain.update_history import MAX_STEPS, MAX_UPDATES, known_updates, with_history
@@ -21,6 +21,10 @@ COMING = replace(QUIET, status=UPDATING, pending=NEW)
 SHIFTING = replace(COMING, shift=Shift(step=1, since=NOW + 10.0))
 ON_TRIAL = replace(QUIET, status=UPDATING, active=NEW, bake=Bake(before=OLD, since=NOW + 20.0))
 RETURNING = replace(SHIFTING, shift=Shift(step=1, since=NOW + 10.0, failure="an alarm"))
+ROLLING = UpdateGuard(alarm_names=("errors",), traffic=replace(LINEAR, type=TrafficType.ROLLING))
+BATCH = Shift(step=2, since=NOW + 10.0)
+IN_BATCHES = replace(COMING, pending=replace(NEW, guard=ROLLING), shift=BATCH)
+LEAVING = replace(BATCH, step=1, stage=ShiftStage.LEAVING)
 TAKEN = replace(QUIET, active=NEW)
 BACK = replace(QUIET, failure_reason="an alarm")
 DELETING = replace(SHIFTING, status=EndpointStatus.DELETING)
@@ -82,6 +86,35 @@ def steps(update: PastUpdate) -> list[tuple[str, float | None, float | None, flo
             id="one that still waits",
         ),
         pytest.param(
+            (IN_BATCHES, replace(IN_BATCHES, shift=replace(BATCH, failure="an alarm")), BACK),
+            UpdateOutcome.ROLLED_BACK,
+            "an alarm",
+            [("batch 2 of 2", 10.0, 10.0, 1.0), ("returning", 10.0, 20.0, 0.5)],
+            id="a batch that is taken back: those before it go later",
+        ),
+        pytest.param(
+            (
+                replace(IN_BATCHES, shift=LEAVING),
+                replace(IN_BATCHES, shift=replace(LEAVING, failure="an alarm")),
+            ),
+            UpdateOutcome.UNDER_WAY,
+            "an alarm",
+            [("batch 1 of 2", 10.0, 10.0, 0.5), ("returning", 10.0, None, 0.5)],
+            id="a batch that has baked is on the way back",
+        ),
+        pytest.param(
+            (
+                replace(IN_BATCHES, shift=replace(LEAVING, stage=ShiftStage.BAKING)),
+                replace(IN_BATCHES, shift=LEAVING),
+                replace(IN_BATCHES, shift=replace(LEAVING, stage=ShiftStage.COMING)),
+                IN_BATCHES,
+            ),
+            UpdateOutcome.UNDER_WAY,
+            None,
+            [("batch 1 of 2", 10.0, 30.0, 0.5), ("batch 2 of 2", 10.0, None, 1.0)],
+            id="the stages of a batch are one step",
+        ),
+        pytest.param(
             (COMING, BACK),
             UpdateOutcome.ROLLED_BACK,
             "an alarm",
@@ -138,24 +171,6 @@ def test_the_update_under_way_is_known_from_its_begin() -> None:
     kept = replace(SHIFTING, updates=history(COMING, SHIFTING))
     assert known_updates(kept) == kept.updates
     assert known_updates(QUIET) == ()
-
-
-@pytest.mark.parametrize(
-    ("failure", "expected"),
-    [
-        pytest.param(None, ("batch 1 of 2", 0.5, 0.5), id="a batch"),
-        pytest.param("an alarm", ("returning", 0.0, 0.5), id="on its way back"),
-    ],
-)
-def test_a_rolling_update_has_batches(
-    failure: str | None, expected: tuple[str, float, float]
-) -> None:
-    rolling = replace(GUARD, traffic=replace(LINEAR, type=TrafficType.ROLLING), bake_s=0.0)
-    shift = replace(Shift(step=1, since=NOW), failure=failure)
-    updating = replace(SHIFTING, pending=replace(NEW, guard=rolling), shift=shift)
-    (found,) = known_updates(updating)
-    (step,) = found.steps
-    assert (step.name, step.least_share, step.most_share) == expected
 
 
 def test_a_new_endpoint_and_one_that_is_gone_have_no_history() -> None:

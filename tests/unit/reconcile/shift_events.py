@@ -28,6 +28,8 @@ def canary_endpoint(town: Town) -> None:
 
 
 def roll_endpoint(town: Town) -> None:
+    """One instance after the other of two, where there is room for three."""
+    town.switches.max_instances = 3
     size = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)
     policy = TrafficPolicy(type=TrafficType.ROLLING, size=size, wait_s=1.0, rollback_size=size)
     pending = deployment(variant(model="m3", count=2), generation=4)

@@ -1,6 +1,7 @@
 """Updates whose traffic moves in steps: shares, waits, alarms, failures, and a killed control."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -144,8 +145,12 @@ def test_traffic_moves_step_by_step_and_stays(
         assert {it.config for it in found.copies} <= {"config-1", "config-2"}
         assert town.status() is UPDATING
         (state,) = load_all(town.state)
-        counted = take_census([state], town.facts()).variants[KEY].config_names
-        assert counted == (("config-1", "config-2") if found.shift else ("config-2",))
+        counted = take_census([state], town.facts()).variants[KEY]
+        both = ("config-1", "config-2") if found.shift else ("config-2",)
+        assert counted.config_names == both
+        rooms = Counter(it.config_name for it in counted.instances)
+        assert rooms == Counter(dict.fromkeys(both, 4)), "turned on or not"
+        assert len(counted.copies) == 4 * len(both)
         assert guarding_alarms(state) == {"errors"}
         before = town.state.store.revision()
         town.turn(3)

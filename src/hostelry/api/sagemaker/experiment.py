@@ -184,19 +184,18 @@ def variant_status(experiment: InferenceExperiment, name: str, endpoint: Endpoin
     """ModelVariantStatus of a variant.
 
     experiment                    variant                              result
-    ---------------------------   ----------------------------------   ---------
-    over                          there; not there                     InService; Deleted
+    ---------------------------   ----------------------------------   ------------------
+    over                          stays; leaves; not there             InService; Deleting; Deleted
     Stopping                      to be removed; promoted              Deleting; Updating
     Updating, once started        the shadow                           Updating
     Starting                      the shadow, or of a new endpoint     Creating
     any                           of an endpoint being updated         Updating
     any other                     there; not there                     InService; Creating
     """
-    deployments = () if endpoint is None else endpoint.deployments
-    is_there = any(it.variant.name == name for one in deployments for it in one.variants)
+    is_there, stays = presence(name, endpoint)
     is_shadow = name == experiment.shadow_name
     if experiment.is_over:
-        return "InService" if is_there else "Deleted"
+        return "InService" if stays else ("Deleting" if is_there else "Deleted")
     if experiment.stop is not None:
         action = experiment.stop.shadow if is_shadow else experiment.stop.production
         if action is not VariantAction.RETAIN:
@@ -208,3 +207,13 @@ def variant_status(experiment: InferenceExperiment, name: str, endpoint: Endpoin
     if is_shadow and experiment.status is ExperimentStatus.UPDATING:
         return "Updating"
     return "Updating" if endpoint.pending is not None else "InService"
+
+
+def presence(name: str, endpoint: Endpoint | None) -> tuple[bool, bool]:
+    """Whether the endpoint has a variant of that name, and whether it is to stay."""
+    if endpoint is None or endpoint.status is EndpointStatus.FAILED:
+        return False, False
+    is_there = any(it.variant.name == name for one in endpoint.deployments for it in one.variants)
+    wanted = endpoint.pending or endpoint.active
+    stays = endpoint.status is not EndpointStatus.DELETING
+    return is_there, stays and any(it.variant.name == name for it in wanted.variants)

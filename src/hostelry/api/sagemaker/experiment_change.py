@@ -21,7 +21,7 @@ from hostelry.api.sagemaker.experiment_spec import (
     shadow_mode_of,
     variants_of,
 )
-from hostelry.base.errors import validation_error
+from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.deadline import EXPERIMENT_CHANGE_S
 from hostelry.domain.experiment_deployment import after_deployment
 from hostelry.domain.experiment_life import stopped, stopping
@@ -69,7 +69,7 @@ def while_created(
     if params.get("Schedule") is not None:
         given["Schedule"] = {**(experiment.given.get("Schedule") or {}), **params["Schedule"]}
     given["ModelVariants"] = merged_variants(experiment, given, params.get("ModelVariants") or ())
-    changed = experiment_of(context, given)
+    changed = experiment_of(context, given, is_new=False)
     return replace(changed, created_at=experiment.created_at)
 
 
@@ -123,7 +123,7 @@ def is_changed(experiment: InferenceExperiment, field: str, given: Any) -> bool:
     return any(known.get(it.name) != it for it in variants_of(given, field))
 
 
-def cannot_change(experiment: InferenceExperiment, field: str) -> Exception:
+def cannot_change(experiment: InferenceExperiment, field: str) -> ServiceError:
     """The error for a change that is too late."""
     return conflict(
         f'Inference experiment "{experiment.arn}" is {experiment.status.value}: {field} cannot be'

@@ -27,8 +27,10 @@ PAST_S = 300.0  # what a client's clock may be behind
 DAY_S = 86_400.0
 
 
-def experiment_of(context: CallContext, params: Params) -> InferenceExperiment:
-    """The experiment that a request describes."""
+def experiment_of(
+    context: CallContext, params: Params, *, is_new: bool = True
+) -> InferenceExperiment:
+    """The experiment that a request describes; a new one needs its endpoint in service."""
     scope, name, now = context.scope, params["Name"], context.now
     variants = variants_of(params["ModelVariants"], "ModelVariants")
     production_name, shadow_name, percent = shadow_mode_of(params["ShadowModeConfig"], variants)
@@ -54,7 +56,7 @@ def experiment_of(context: CallContext, params: Params) -> InferenceExperiment:
         deadline_at=now + EXPERIMENT_CHANGE_S,
         given={key: value for key, value in params.items() if key != "Tags"},
     )
-    check_endpoint(context, experiment)
+    check_endpoint(context, experiment, is_new=is_new)
     return experiment
 
 
@@ -155,7 +157,7 @@ def model_of(context: CallContext, variant: ExperimentVariant) -> Model:
     return model
 
 
-def check_endpoint(context: CallContext, experiment: InferenceExperiment) -> None:
+def check_endpoint(context: CallContext, experiment: InferenceExperiment, *, is_new: bool) -> None:
     """Refuse an endpoint that cannot have the experiment, or has another one."""
     name, endpoints = experiment.endpoint_name, context.state.endpoints
     for other in (it.value for it in context.state.inference_experiments.list(context.scope)):
@@ -168,7 +170,7 @@ def check_endpoint(context: CallContext, experiment: InferenceExperiment) -> Non
             )
     found = endpoints.get(context.scope, name)
     if found is not None:
-        check_fit(experiment, found.value)
+        check_fit(experiment, found.value, is_new=is_new)
     elif endpoints.has_name(context.scope, name):
         raise validation_error(f'An endpoint has the name "{name}" in another case of letters.')
     elif experiment.production is None:
@@ -178,9 +180,9 @@ def check_endpoint(context: CallContext, experiment: InferenceExperiment) -> Non
         )
 
 
-def check_fit(experiment: InferenceExperiment, endpoint: Endpoint) -> None:
+def check_fit(experiment: InferenceExperiment, endpoint: Endpoint, *, is_new: bool) -> None:
     """Refuse an endpoint that does not serve, or whose requests cannot be mirrored."""
-    if endpoint.status is not EndpointStatus.IN_SERVICE:
+    if is_new and endpoint.status is not EndpointStatus.IN_SERVICE:
         raise validation_error(
             f'Endpoint "{endpoint.arn}" is {endpoint.status.value}; an inference experiment needs'
             " one that is InService."

@@ -68,9 +68,9 @@ def dimensions_of(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
 
 
 def _whole_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
-    """The sets of dimensions of what is divided by all copies or instances.
+    """The sets of dimensions of requests in flight, divided by all copies or instances.
 
-    While two configurations serve, that of neither is known apart.
+    While two configurations serve, those of each are in `fleets`.
     """
     own, *configs = dimensions_of(key, census)
     return (own, *configs) if len(configs) <= 1 else (own,)
@@ -151,7 +151,7 @@ def invocations_per_copy(loads: Iterable[SecondLoad], census: Census) -> Iterato
     """InvocationsPerInstance and InvocationsPerCopy.
 
     An adapter's requests count for its base, too, whose copies answer them. A name without copies
-    or instances has no such metric.
+    or instances has no such metric. Those with EndpointConfigName are in `fleets`.
     """
     arrivals: dict[tuple[LoadKey, int], int] = {}
     for load in loads:
@@ -329,9 +329,9 @@ def _per_copy(key: LoadKey, second: int, count: int, census: Census) -> Iterator
     if not divisor:
         return
     values = (1.0 / divisor if count else 0.0,)
-    for dimensions in _whole_dimensions(key, census):
-        scoped = key.scope, _counted(name, dimensions, second, values, (count or 1,))
-        yield paced(scoped, metrics_of(key, census).request_period_s)
+    dimensions = dimensions_of(key, census)[0]
+    scoped = key.scope, _counted(name, dimensions, second, values, (count or 1,))
+    yield paced(scoped, metrics_of(key, census).request_period_s)
 
 
 def _bits(num_ones: int, num: int) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -340,3 +340,31 @@ def test_a_delete_forgets_the_experiment_alone(
     assert error(call, "DescribeInferenceExperiment", Name="trial")[0] == "ResourceNotFound"
     assert len(call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]) == 1
     assert "Could not find inference experiment" in error(call, "ListTags", ResourceArn=ARN)[1]
+
+
+@pytest.mark.parametrize(
+    ("operation", "more", "statuses"),
+    [
+        pytest.param("DeleteEndpoint", {}, ["Deleting", "Deleting"], id="deleted"),
+        pytest.param(
+            "UpdateEndpoint",
+            {"EndpointConfigName": "e-config"},
+            ["InService", "Deleting"],
+            id="updated",
+        ),
+    ],
+)
+def test_an_endpoint_that_a_client_changes_cancels_the_experiment(
+    running: None,
+    call: Call,
+    describe: Call,
+    look: Callable[..., None],
+    operation: str,
+    more: dict[str, Any],
+    statuses: list[str],
+) -> None:
+    call(operation, EndpointName="e", **more)
+    look()
+    shown = describe()
+    assert (shown["Status"], "The endpoint was" in shown["StatusReason"]) == ("Cancelled", True)
+    assert [it["Status"] for it in shown["ModelVariants"]] == statuses
