@@ -134,7 +134,7 @@ class RuntimeHandler:
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one invocation; raises ServiceError before the answer's first byte."""
         request = exchange.request
-        identity = await self._callers.identify(request)
+        identity = await self._callers.identify(request, invokes=True)
         check_service(identity.service, SERVICE)
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
