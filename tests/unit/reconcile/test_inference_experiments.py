@@ -280,6 +280,8 @@ def test_the_capture_lasts_as_long_as_the_experiment(place: ExperimentTown) -> N
     route = place.town.endpoint_route()
     assert route is not None
     assert route.variants[0].capture == capture
+    assert route.shadow is not None
+    assert route.shadow.capture == capture
     place.stop()
     place.turn(10)
     route = place.town.endpoint_route()
