@@ -23,6 +23,7 @@ from hostelry.scaling_policy.alarm_events import new_status
 WAIT_S = 600.0
 HALF = FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50)
 LINEAR = TrafficPolicy(type=TrafficType.LINEAR, size=HALF, wait_s=WAIT_S)
+ROLLING = replace(LINEAR, type=TrafficType.ROLLING)
 GUARD = UpdateGuard(bake_s=WAIT_S, traffic=LINEAR, allowance=Allowance())
 UPDATING, IN_SERVICE = EndpointStatus.UPDATING, EndpointStatus.IN_SERVICE
 WORSE, NO_WORSE, UNDECIDED = (
@@ -66,6 +67,7 @@ def step(town: Town) -> tuple[float, bool]:
     [
         pytest.param(GUARD, id="in a step"),
         pytest.param(UpdateGuard(bake_s=WAIT_S, allowance=Allowance()), id="on trial"),
+        pytest.param(UpdateGuard(traffic=ROLLING, allowance=Allowance()), id="in a batch"),
     ],
 )
 def test_a_worse_fleet_is_taken_back_at_once(town: Town, guard: UpdateGuard) -> None:
@@ -95,6 +97,9 @@ def test_a_fleet_that_is_no_worse_has_all_traffic_after_the_least_time_of_each_s
     )
     assert config(town) == "config-2"
     assert reason(town) == ""
+    assert town.endpoint is not None
+    (past,) = town.endpoint.updates
+    assert [it.verdict for it in past.steps] == [None, "no worse", "no worse"]
 
 
 @pytest.mark.parametrize(
