@@ -69,6 +69,7 @@ class GatewayConnection:
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
         self._head_bytes = 0
+        self._keeps_alive = True
         self.kept_at = 0.0
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -80,7 +81,7 @@ class GatewayConnection:
         """Whether it can carry another request."""
         return (
             self.is_complete
-            and bool(self._parser.should_keep_alive() if self.has_head else True)
+            and self._keeps_alive
             and not self._reader.at_eof()
             and not self._writer.is_closing()
         )
@@ -137,6 +138,7 @@ class GatewayConnection:
     def on_message_complete(self) -> None:
         """Called by the parser."""
         self.is_complete = self.has_head
+        self._keeps_alive = bool(self._parser.should_keep_alive())  # later it is not known
 
     def close(self) -> None:
         """Close it."""

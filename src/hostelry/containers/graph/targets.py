@@ -168,11 +168,10 @@ class GatewayTargets:
             return
         body = await answer.body(MAX_ERROR_BYTES)
         found = error_of(body)
-        status = FAILED_DEPENDENCY
-        if answer.status in BUSY:
+        original = found.get("OriginalStatusCode", answer.status)
+        status = LOOP if original == LOOP else FAILED_DEPENDENCY
+        if original in BUSY or answer.status in BUSY:
             status = UNAVAILABLE
-        elif found.get("OriginalStatusCode") == LOOP:
-            status = LOOP
         raise CallTargetError(f"{target.title} {refusal_text(answer.status, body)}", status)
 
 
