@@ -32,6 +32,7 @@ NAMES = (
     "serverless",
     "ray_data",
     "rollout",
+    "graphs",
 )
 
 

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from functools import partial
 
-from hostelry.aws.runtime import InvokeRequest
-from hostelry.base.http import HttpRequest
 from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest, uncounted
 from hostelry.gateway.balancing.model_balancer import Balancers, ModelRequest
 from hostelry.gateway.balancing.pipeline import PipelineLimits, PipelineStep, through_pipeline
 from hostelry.gateway.handlers.invocation_head import invocation_head, step_head
+from hostelry.gateway.handlers.tapped import TappedInvocation
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.metering.meter import Measurement
 from hostelry.gateway.route_table import Destination
@@ -16,16 +15,14 @@ from hostelry.gateway.route_table import Destination
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationCall:
-    """Sends `invocation`, which `request` is, to copies.
+    """Sends an invocation to copies.
 
     The time in `timeouts` is that of all its containers together; `max_answer_bytes` is the limit
     of each of their whole answers.
     """
 
     balancers: Balancers
-    invocation: InvokeRequest
-    request: HttpRequest
-    request_id: str
+    tapped: TappedInvocation
     timeouts: Timeouts
     max_answer_bytes: int
 
@@ -53,17 +50,17 @@ class InvocationCall:
         self, fleet: Destination, chosen: Chosen, measured: Measurement
     ) -> InFlightRequest:
         """It on a copy, the first one of a pipeline."""
-        invocation, request = self.invocation, self.request
+        invocation, request = self.tapped.invocation, self.tapped.request
         streams = invocation.stream and not fleet.is_pipeline
         whole_below_bytes = None if streams else self.max_answer_bytes
-        copies, head = self.balancers.copies, partial(invocation_head, invocation, fleet, request)
+        copies, request_id = self.balancers.copies, self.tapped.request_id
         if invocation.target_model is not None and fleet.begins_with_models:
             return await self.balancers.models.send(
                 fleet.copies,
                 ModelRequest(
                     key=fleet.key,
                     target=invocation.target_model,
-                    head=partial(head, self.request_id),
+                    head=partial(invocation_head, invocation, fleet, request, request_id),
                     body=request.body,
                     timeouts=self.timeouts,
                     whole_below_bytes=whole_below_bytes,
@@ -73,7 +70,7 @@ class InvocationCall:
                     ),
                 ),
             )
-        parts = (head(self.request_id), request.body)
+        parts = (self.tapped.head(fleet), request.body)
         if fleet.serverless is not None:
             return await copies.send_to_free(
                 fleet.copies, parts, self.timeouts, whole_below_bytes, chosen
@@ -92,10 +89,10 @@ class InvocationCall:
         self, fleet: Destination, first: InFlightRequest, step: PipelineStep, measured: Measurement
     ) -> InFlightRequest:
         """It on a further container of the pipeline, which may be the one of many models."""
-        invocation = self.invocation
+        invocation, request = self.tapped.invocation, self.tapped.request
         streams = invocation.stream and step.is_last
         whole_below_bytes = None if streams else self.max_answer_bytes
-        head = partial(step_head, invocation, step, self.request, self.request_id)
+        head = partial(step_head, invocation, step, request, self.tapped.request_id)
         if invocation.target_model is not None and step.copy.models_address is not None:
             return await self.balancers.models.send(
                 (step.copy,),

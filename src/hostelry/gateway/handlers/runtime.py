@@ -133,7 +133,7 @@ class RuntimeHandler:
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one invocation; raises ServiceError before the answer's first byte."""
         request = exchange.request
-        identity = await self._callers.identify(request)
+        identity = await self._callers.identify(request, invokes=True)
         check_service(identity.service, SERVICE)
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
@@ -229,9 +229,7 @@ class RuntimeHandler:
         has_session = invocation.session_id not in (None, NEW_SESSION)
         call = InvocationCall(
             balancers=self._balancers,
-            invocation=invocation,
-            request=request,
-            request_id=tapped.request_id,
+            tapped=tapped,
             timeouts=timeouts,
             max_answer_bytes=limits.max_answer_bytes,
         )
