@@ -31,6 +31,7 @@ NAMES = (
     "serverless",
     "ray_data",
     "rollout",
+    "graphs",
 )
 
 

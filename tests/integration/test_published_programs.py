@@ -6,6 +6,7 @@ Each test checks what one program printed; all run at once on one platform, as t
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.integration.virtual_environments import virtual_environment
 from hostelry.base.runtimes import VARIABLE, runtime_python
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
-RUNTIME = "xgboost:1.7"
+RUNTIME, SCIKIT_LEARN = "xgboost:1.7", "sklearn:1.2"
 UPDATES = ("CANARY", "LINEAR", "ROLLING")
 # Two models that differ, and what both predict for the rows.
 TRAIN = """
@@ -35,6 +36,25 @@ for name, depth in (("good", 3), ("other", 1)):
     predicted[name] = model.predict(xgboost.DMatrix(rows[:20])).tolist()
 print(json.dumps({"rows": rows[:20].tolist(), "predicted": predicted}))
 """
+# The same of scikit-learn, for the notebook that captures what both answer.
+TRAIN_SCIKIT_LEARN = """
+import json, os, sys, joblib, numpy
+from sklearn.linear_model import LinearRegression
+rows = numpy.arange(24.0).reshape(12, 2)
+predicted = {}
+for name, factor in (("good", 1.0), ("other", 10.0)):
+    model = LinearRegression().fit(rows, factor * (rows @ [2.0, 3.0] + 1.0))
+    os.mkdir(f"{sys.argv[1]}/{name}")
+    joblib.dump(model, f"{sys.argv[1]}/{name}/model.joblib")
+    predicted[name] = model.predict(rows).tolist()
+print(json.dumps({"rows": rows.tolist(), "predicted": predicted}))
+"""
+ENTRY_POINT = b"""
+import os, joblib
+def model_fn(model_dir):
+    return joblib.load(os.path.join(model_dir, "model.joblib"))
+"""
+REASON = "the shadow is better"
 BROKEN = b"def predict_fn(data, model):\n    raise RuntimeError('this version is broken')\n"
 
 
@@ -44,12 +64,29 @@ class Published:
 
     programs: Programs
     predicted: dict[str, list[float]]
+    by_scikit_learn: dict[str, list[float]]
+
+
+def scikit_learn_models(runtimes: Path, folder: Path) -> dict[str, list[float]]:
+    """Write what `sdk2_shadow_experiment.py` reads; what the models predict."""
+    interpreter = runtime_python(runtimes, SCIKIT_LEARN.replace(":", "-"))
+    found = json.loads(ran(interpreter, TRAIN_SCIKIT_LEARN, folder).splitlines()[-1])
+    (folder / "rows.json").write_text(json.dumps(found["rows"]))
+    (folder / "code").mkdir()
+    names = ("good", "other")
+    for name in names:
+        (folder / f"{name}.tar.gz").write_bytes(packed(**files_of(folder / name)))
+        (folder / "code" / f"{name}.py").write_bytes(ENTRY_POINT)
+    source = packed(**{f"{name}.py": ENTRY_POINT for name in names})
+    (folder / "sourcedir.tar.gz").write_bytes(source)
+    predicted: dict[str, list[float]] = found["predicted"]
+    return predicted
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
-    runtimes = runtimes_with(RUNTIME)
+    runtimes = runtimes_with(RUNTIME, SCIKIT_LEARN)
     folder = tmp_path_factory.mktemp("published")
     models = folder / "models"
     interpreter = runtime_python(runtimes, RUNTIME.replace(":", "-"))
@@ -63,6 +100,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
         (models / f"{name}.tar.gz").write_bytes(packed(**files))
     lines = (",".join(map(str, row)) for row in found["rows"])
     (models / "rows.csv").write_text("\n".join(lines))
+    by_scikit_learn = scikit_learn_models(runtimes, folder / "sklearn")
     environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
     with Platform(
         folder / "home", "--pace", "30", "--gateway-workers", "2", environment=environment
@@ -72,7 +110,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
                 started.start(kind, "sdk2_guardrails.py", kind, str(models))
             started.start("A/B", "sdk2_ab_testing.py", str(models))
             started.start("shadow", "sdk2_shadow_variant.py", str(models))
-            yield Published(started, found["predicted"])
+            started.start("experiment", "sdk2_shadow_experiment.py", str(folder / "sklearn"))
+            yield Published(started, found["predicted"], by_scikit_learn)
             started.finish()
         until(lambda: not what_is_left(platform), "all is deleted", 60)
 
@@ -127,3 +166,19 @@ def test_a_shadow_gets_half_of_the_requests_and_then_serves_alone(published: Pub
     assert output["metrics"]["shadow"]["latency"] > 0
     assert {it["errors"] for it in output["metrics"].values()} == {0}
     assert (output["variants"], output["has_shadow"]) == (["shadow"], False)
+
+
+def test_an_experiment_records_what_both_answer_and_promotes_the_shadow(
+    published: Published,
+) -> None:
+    output, predicted = published.programs.output("experiment"), published.by_scikit_learn
+    assert (output["running"], output["over"]) == (["Running", None], ["Completed", REASON])
+    assert output["first"] == pytest.approx(predicted["good"][0])
+    assert output["answers"] == pytest.approx(predicted["good"])
+    for variant, name in (("AllTraffic", "good"), ("Shadow-01", "other")):
+        recorded = output["recorded"][variant]
+        assert recorded == {
+            str(row): pytest.approx(value) for row, value in enumerate(predicted[name])
+        }
+    assert output["variants"] == ["Shadow-01"]
+    assert output["promoted"] == pytest.approx(predicted["other"][0])

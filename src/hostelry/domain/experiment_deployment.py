@@ -66,7 +66,7 @@ def why_unfit(experiment: InferenceExperiment, endpoint: Endpoint) -> str | None
 
     Source: "Shadow tests" in the SageMaker developer guide.
     """
-    active, asked = endpoint.active, experiment.production
+    active = endpoint.active
     name = f'endpoint "{endpoint.arn}"'
     if endpoint.takes_components:
         return f"{name} hosts inference components, whose requests cannot be mirrored"
@@ -85,11 +85,6 @@ def why_unfit(experiment: InferenceExperiment, endpoint: Endpoint) -> str | None
         return (
             f'{name} has the production variant "{live.variant.name}", not the'
             f' SourceModelVariantName "{experiment.production_name}"'
-        )
-    if asked is not None and live.model is not None and live.model.name != asked.model_name:
-        return (
-            f'variant "{asked.name}" of {name} runs model "{live.model.name}", not'
-            f' "{asked.model_name}"; an experiment does not replace the production model'
         )
     return None
 
@@ -320,11 +315,18 @@ def _new_production(experiment: InferenceExperiment) -> EndpointVariant:
 
 
 def _kept_production(experiment: InferenceExperiment, live: EndpointVariant) -> EndpointVariant:
-    """The production variant that serves, on the instances asked for; never fewer than it has."""
+    """The production variant that serves, on the instances asked for; never fewer than it has.
+
+    It gets the model asked for where that has another name: AWS's own programs register one.
+    """
     asked = experiment.production
     kept = replace(live, variant=replace(live.variant, weight=1.0), desired_weight=1.0)
     if asked is None:
         return kept
+    if asked.model_name != kept.variant.model_name:
+        variant = replace(kept.variant, model_name=asked.model_name)
+        model = experiment.models[asked.name]
+        kept = replace(kept, variant=variant, model=model, pool_models={})
     return _on_instances(kept, asked, max(live.desired_instance_count, asked.instance_count))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.reconcile.experiment_rig import (
@@ -11,7 +12,7 @@ from tests.unit.reconcile.experiment_rig import (
     ExperimentTown,
     experiment,
 )
-from tests.unit.reconcile.samples import NOW, SCOPE, model
+from tests.unit.reconcile.samples import IMAGE, NOW, SCOPE, model
 from tests.unit.reconcile.test_reconcile_faults import FaultyStore, Killed
 
 from hostelry.domain.copy import CopyPhase
@@ -183,21 +184,38 @@ def test_a_promotion_that_fails_leaves_production_as_it_was(place: ExperimentTow
     assert (place.production_copies(), place.mirrored()) == (copies, None)
 
 
-def test_other_instances_for_production_replace_its_fleet(place: ExperimentTown) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"instance_type": "ml.small"}, id="other instances"),
+        pytest.param({"model_name": "m2"}, id="another model"),
+    ],
+)
+def test_other_instances_or_another_model_for_production_replace_its_fleet(
+    place: ExperimentTown, change: dict[str, Any]
+) -> None:
     place.serve()
     before = place.production_copies()
-    place.add(experiment(variants=(replace(PRODUCTION, instance_type="ml.small"), SHADOW)))
+    production = replace(PRODUCTION, **change)
+    models = {"AllTraffic": model(production.model_name, IMAGE), "shadow": model("s", "good")}
+    place.add(experiment(variants=(production, SHADOW), models=models))
     for _ in range(30):
         place.turn()
         assert place.production_copies()
     assert (place.status(), place.mirrored()) == (RUNNING, ("shadow", 0.5, 1))
     assert not place.production_copies() & before
+    (serving,) = place.endpoint.active.production
+    assert serving.model is not None
+    assert serving.model.name == serving.variant.model_name == production.model_name
     place.stop()
     for _ in range(40):
         place.turn()
         assert place.production_copies()
     assert place.status() is CANCELLED
     assert [it.instance_type for it in place.town.instance_records()] == ["ml.big"]
+    (serving,) = place.endpoint.active.production
+    assert serving.model is not None
+    assert serving.model.name == "m"
 
 
 def test_a_stop_while_another_fleet_comes_up_drops_it(place: ExperimentTown) -> None:
@@ -262,6 +280,8 @@ def test_the_capture_lasts_as_long_as_the_experiment(place: ExperimentTown) -> N
     route = place.town.endpoint_route()
     assert route is not None
     assert route.variants[0].capture == capture
+    assert route.shadow is not None
+    assert route.shadow.capture == capture
     place.stop()
     place.turn(10)
     route = place.town.endpoint_route()

@@ -13,7 +13,7 @@ from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.comparison.verdict import VersionOutcome
 from hostelry.domain.alarm import AlarmActions, AlarmState, CompositeAlarm, alarm_arn
 from hostelry.domain.allowance import Allowance
-from hostelry.domain.endpoint import EndpointStatus, Shift, UpdateGuard
+from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.plan.guards import LEAST_STEP_S
 from hostelry.reconcile.plan.watched_update import watched_update
@@ -174,6 +174,26 @@ def test_the_slowest_alarm_counts(town: Town, names: list[str], view_s: float) -
     assert alarm_view_s(town.state, SCOPE, names) == view_s
 
 
+@pytest.mark.parametrize("outcome", [NO_WORSE, WORSE], ids=["no worse", "worse"])
+def test_batches_are_decided_by_a_verdict_each(town: Town, outcome: VersionOutcome) -> None:
+    serving(town)
+    rolling = replace(LINEAR, type=TrafficType.ROLLING)
+    town.verdict_of = saying(outcome)
+    update(town, UpdateGuard(traffic=rolling, allowance=Allowance()))
+    seen: list[tuple[float | None, bool]] = []
+    for _ in range(120):
+        watched = watched_update(town.endpoint)
+        if watched is not None and (watched.since, watched.is_trial) not in seen:
+            seen.append((watched.since, watched.is_trial))
+        town.turn(seconds=0.2)
+    assert town.endpoint is not None
+    name = "config-2" if outcome is NO_WORSE else "config-1"
+    assert (town.status(), town.endpoint.active.config.name) == (IN_SERVICE, name)
+    if outcome is NO_WORSE:
+        trials = [is_trial for since, is_trial in seen if since is not None]
+        assert trials == [False, True], "one verdict a batch; none of the old one's are the last's"
+
+
 def test_what_is_compared_are_the_variants_of_both() -> None:
     old = deployment(variant(model="a", name="A"), variant(model="b", name="B"))
     new = deployment(variant(model="a", name="A"), variant(model="c", name="C"), generation=2)
@@ -183,16 +203,3 @@ def test_what_is_compared_are_the_variants_of_both() -> None:
     assert watched is not None
     assert (watched.variants, watched.since, watched.is_trial) == (("A",), None, False)
     assert (watched.old_config, watched.new_config) == ("config-1", "config-2")
-
-
-@pytest.mark.parametrize(
-    ("step", "is_trial"), [pytest.param(1, False, id="of two"), pytest.param(2, True, id="last")]
-)
-def test_the_last_batch_has_no_old_traffic_beside_it(step: int, is_trial: bool) -> None:
-    old = deployment(variant(model="a", count=4))
-    guard = UpdateGuard(traffic=ROLLING, allowance=Allowance())
-    new = replace(deployment(variant(model="a", count=4), generation=2), guard=guard)
-    shift = Shift(step=step, since=9.0)
-    watched = watched_update(replace(endpoint(old, status=UPDATING), pending=new, shift=shift))
-    assert watched is not None
-    assert (watched.since, watched.is_trial, watched.num_steps) == (9.0, is_trial, 6)

@@ -163,7 +163,8 @@ def variant_status(endpoint: Endpoint, leaving: Collection[Instance]) -> Result:
         found.append({"Status": status, "StartTime": endpoint.modified_at})
     if leaving and endpoint.status is not EndpointStatus.DELETING:
         message = f"replaced instances that are being terminated: {len(leaving)}"
-        since = endpoint.modified_at if endpoint.shift is None else endpoint.shift.since
+        shift = endpoint.shift
+        since = endpoint.modified_at if shift is None else shift.stage_since or shift.since
         found.append({"Status": "Deleting", "StatusMessage": message, "StartTime": since})
     return {"VariantStatus": found} if found else {}
 
@@ -195,6 +196,7 @@ def pending_status(
     status = "ActivatingTraffic" if is_new else "Baking"
     if endpoint.shift is not None:
         status = STAGE_STATUS.get(endpoint.shift.stage, status)
+        since = endpoint.shift.stage_since or since
     return {"Status": status, "StatusMessage": short_reason(message), "StartTime": since}
 
 

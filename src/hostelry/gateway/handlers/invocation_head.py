@@ -12,13 +12,15 @@ ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
-# Headers that are forwarded on any route: tenant, deadline, and whether unknown fields are refused.
+# Headers that are forwarded on any route: tenant, deadline, whether unknown fields are refused, and
+# the calls of graphs above this one.
 TERMS = {
     name.lower(): name
     for name in (
         "X-Hostelry-Tenant",
         "X-Hostelry-First-Token-Deadline-S",
         "X-Hostelry-Strict-Fields",
+        "X-Hostelry-Graph-Path",
     )
 }
 # What a copy says of a request's unknown fields; in its answers to the client on any route.

@@ -134,7 +134,7 @@ class RuntimeHandler:
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one invocation; raises ServiceError before the answer's first byte."""
         request = exchange.request
-        identity = await self._callers.identify(request)
+        identity = await self._callers.identify(request, invokes=True)
         check_service(identity.service, SERVICE)
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
@@ -250,7 +250,7 @@ class RuntimeHandler:
                         ),
                     ),
                 )
-            parts = (invocation_head(invocation, fleet, request, request_id), request.body)
+            parts = (tapped.head(fleet), request.body)
             if fleet.serverless is not None:
                 return await self._copies.send_to_free(
                     fleet.copies, parts, timeouts, whole_below_bytes, chosen

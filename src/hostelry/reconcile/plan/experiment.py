@@ -58,6 +58,7 @@ from hostelry.domain.inference_experiment import (
 )
 from hostelry.domain.resize import deployment_deadline
 from hostelry.domain.status import Event, next_status
+from hostelry.domain.update_history import with_history
 
 TOO_LATE = "The experiment could not start before its EndTime: the platform was not running."
 BY_HAND = "The endpoint was changed while the experiment was {}: it has configuration {} now."
@@ -291,16 +292,16 @@ def _gives_up(experiment: InferenceExperiment, reason: str, now: float) -> Exper
     return ExperimentStep(experiment=stopping(experiment, stop, now))
 
 
-def _withdrawn(endpoint: Endpoint, now: float) -> Endpoint:
+def _withdrawn(endpoint: Endpoint, now: float) -> Endpoint | None:
     """The endpoint without the deployment that comes up beside the one that serves."""
-    return replace(
+    after = replace(
         endpoint,
         status=next_status(endpoint.status, Event.ROLLED_BACK),
         pending=None,
-        shift=None,
         modified_at=now,
         deadline_at=None,
     )
+    return with_history(endpoint, after, now)
 
 
 def _ended(experiment: InferenceExperiment, stop: ExperimentStop, now: float) -> ExperimentStep:

@@ -4,8 +4,6 @@ from hostelry.comparison.fleet_verdict import WatchedUpdate
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.update_progress import share_of
 
-STAGES = 3  # of a batch of a rolling update: each is compared for itself
-
 
 def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
     """The update under way that has a gate; None where there is none, or it goes back."""
@@ -18,9 +16,8 @@ def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
         return None
     if under_way is not None and under_way.failure is not None:
         return None
+    has_all = all(share_of(endpoint, new, it) >= 1.0 for it in new.production)
     names = {it.variant.name for it in old.production}
-    stages = STAGES if new.is_rolling else 1
-    has_all = all(share_of(endpoint, new, it) >= 1 for it in new.production)
     return WatchedUpdate(
         scope=endpoint.scope,
         endpoint_name=endpoint.name,
@@ -31,6 +28,6 @@ def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
         began_at=new.started_at,
         since=None if under_way is None else under_way.since,
         is_trial=under_way is not None and has_all,
-        num_steps=stages * new.num_steps,
+        num_steps=new.num_steps,
         allowance=new.guard.allowance,
     )

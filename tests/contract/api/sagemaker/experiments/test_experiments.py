@@ -207,9 +207,6 @@ def test_a_request_that_is_refused(
             'has the production variant "b", not the SourceModelVariantName "main"',
             id="another production variant",
         ),
-        pytest.param(
-            [{**PRODUCTION, "ModelName": "v3"}], {}, 'runs model "v3", not "v1"', id="another model"
-        ),
         pytest.param([{}], {}, "hosts inference components", id="for components"),
         pytest.param(
             [PRODUCTION],
