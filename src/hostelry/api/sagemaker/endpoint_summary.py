@@ -8,6 +8,7 @@ from typing import Any
 from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import short_reason
 from hostelry.api.sagemaker.serverless import shown
+from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import (
     Deployment,
@@ -51,7 +52,7 @@ class EndpointFleet:
         """The variant's serving instances in the `generation` of a deployment.
 
         On an endpoint for components those are the running ones; an instance of a model serves once
-        its model server is ready.
+        the model servers of all its containers are ready.
         """
         of_variant = [it for it in self.instances if it.variant_name == wanted.variant.name]
         if wanted.model is None:
@@ -60,15 +61,16 @@ class EndpointFleet:
                 for instance in of_variant
                 if instance.generation == generation and instance.state is InstanceState.RUNNING
             ]
-        ready = {
-            copy.instance_id
+        ready = [
+            copy
             for copy in self.copies
             if copy.variant_name == wanted.variant.name
             and copy.component_name is None
             and copy.generation == generation
             and copy.serves
-        }
-        return [it for it in of_variant if it.id in ready]
+        ]
+        whole = complete_sets(wanted, of_variant, ready)
+        return [it for it in of_variant if it.id in whole]
 
     def leaving(self, endpoint: Endpoint, variant_name: str) -> list[Instance]:
         """The variant's instances that an update terminates.
