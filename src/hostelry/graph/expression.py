@@ -5,6 +5,7 @@ gives null for a field of a text and fails on a wrong function only once it is r
 are faults of the document, as far as types are known.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,8 +73,11 @@ def read_expression(text: str, *, of_answer: bool = False) -> GraphExpression:
     if len(text) > MAX_CHARACTERS:
         raise GraphExpressionError(f"it has {len(text)} characters; at most {MAX_CHARACTERS}")
     try:
-        parsed = jmespath.compile(text)
-    except (JMESPathError, RecursionError, ValueError) as error:
+        with warnings.catch_warnings():
+            # A literal that is no JSON is a text by an old rule: `0.8x` would be one, unseen.
+            warnings.simplefilter("error", PendingDeprecationWarning)
+            parsed = jmespath.compile(text)
+    except (JMESPathError, RecursionError, ValueError, PendingDeprecationWarning) as error:
         reason = " ".join(str(error).split())[:300]
         raise GraphExpressionError(f"{text[:80]!r} is no JMESPath expression: {reason}") from None
     if of_answer:

@@ -82,6 +82,8 @@ def test_a_plan_has_each_step_behind_those_it_needs() -> None:
                      id="a function with too many arguments"),
         pytest.param(one("{map: 'size(input)'}"), "there is no function size()",
                      id="a function that is not there"),
+        pytest.param(one("{map: 'input > `0.8x`'}"), "deprecated string literal",
+                     id="a literal that is no JSON"),
         pytest.param(one("{map: '@'}"), "it stands for every step", id="the whole scope"),
         pytest.param(one("{map: 'input['}"), "is no JMESPath expression", id="half an expression"),
         pytest.param(one("{call: {endpoint: e}, input: png}",

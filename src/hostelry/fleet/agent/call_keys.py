@@ -5,28 +5,28 @@ them, since the server outlives agents and their ports; a server without keys an
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from hostelry.fleet.agent.deps import CopyDeps
+from hostelry.base.clock import Clock
 from hostelry.fleet.agent.model_server import ModelServer
-from hostelry.fleet.rules.images import ImageRule
 
 T = TypeVar("T")
+NewKeys = Callable[[], Mapping[str, str | float]]
 RENEW_S = 600.0  # the keys are good for an hour: the server outlasts the death of its agent
 FIRST_RETRY_S, MAX_RETRY_S = 0.03, 1.0
 TIMEOUT_S = 5.0
 
 
 async def with_call_keys(
-    serves: Coroutine[Any, Any, T], rule: ImageRule, server: ModelServer, deps: CopyDeps
+    serves: Coroutine[Any, Any, T], server: ModelServer, keys: NewKeys | None, clock: Clock
 ) -> T:
-    """What `serves` gives; meanwhile the copy has keys, if its server invokes models."""
-    if not rule.invokes or deps.call_keys is None:
+    """What `serves` gives; meanwhile the server has `keys`, unless they are None."""
+    if keys is None:
         return await serves
-    sending = asyncio.create_task(_send_keys(server, deps))
+    sending = asyncio.create_task(_send_keys(server, keys, clock))
     try:
         return await serves
     finally:
@@ -34,12 +34,11 @@ async def with_call_keys(
         await asyncio.gather(sending, return_exceptions=True)
 
 
-async def _send_keys(server: ModelServer, deps: CopyDeps) -> None:
+async def _send_keys(server: ModelServer, keys: NewKeys, clock: Clock) -> None:
     """Send keys once the server listens, and new ones before they expire."""
-    assert deps.call_keys is not None
     pause_s = FIRST_RETRY_S
     while True:
-        body = msgspec.json.encode(await asyncio.to_thread(deps.call_keys))
+        body = msgspec.json.encode(await asyncio.to_thread(keys))
         answer, _ = await server.call("PUT", "/credentials", timeout_s=TIMEOUT_S, body=body)
         pause_s = min(MAX_RETRY_S, 1.2 * pause_s)
-        await deps.clock.sleep(RENEW_S if answer.fault is None else pause_s)
+        await clock.sleep(RENEW_S if answer.fault is None else pause_s)

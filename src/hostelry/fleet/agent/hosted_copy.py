@@ -320,7 +320,8 @@ class HostedCopy:
         self._ready_at, self._process = None, process
         exited = asyncio.create_task(process.wait())
         server = ModelServer(self._address, self._deps.http, self._record.key)
-        serves = with_call_keys(self._serve(rule, server), rule, server, self._deps)
+        keys = self._deps.call_keys if rule.invokes else None
+        serves = with_call_keys(self._serve(rule, server), server, keys, self._deps.clock)
         serving = asyncio.create_task(serves)
         try:
             await asyncio.wait([exited, serving], return_when=asyncio.FIRST_COMPLETED)
