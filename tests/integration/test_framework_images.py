@@ -7,6 +7,7 @@ XGBoost's runtime is installed here. Those of some GB serve where they are in HO
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from hostelry.fleet.rules.images import ImageRules
 from hostelry.runtimes.recipes import folder_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.py"
 ALGORITHMS = "246618743249.dkr.ecr.us-west-2.amazonaws.com"
 DEEP_LEARNING = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
 ENCODED = """
@@ -295,6 +297,12 @@ def test_sdk_2_deploys_a_pipeline_of_two_frameworks_and_predicts(bench: Bench) -
     predicted = numbers(bench.known["pipeline"]["predicted"])
     answer = bench.programs.output("PipelineModel")["answer"]
     assert numbers(answer) == pytest.approx(predicted, abs=1e-5)
+
+
+def test_the_example_of_a_pipeline_runs(bench: Bench) -> None:
+    printed = bench.platform.exec([sys.executable, str(EXAMPLE)]).stdout
+    assert "the pipeline: ['0', '1', '2']" in printed
+    assert "both, called one after the other by name, say the same" in printed
 
 
 SERVED = {
