@@ -6,22 +6,37 @@ version's rate, latencies from a lognormal distribution, scaled for a slower ver
 alarm is the usual one of an update: of the new version's requests in a minute more than 5 % failed,
 or their p95 is over 1.5 times the old version's; the bake is five minutes.
 
+Updates: a canary of a tenth for five minutes, then all traffic on trial for five. With the verdict
+as the gate (`hostelry:verdict` = on, no alarm) each step is decided for itself; what was counted in
+a second is known two seconds later. Beside it the same update with the alarm and its full waits.
+
 ``python -m benchmarks.rollout_verdict [--setting short|full] [--smoke]``
 """
 
 import argparse
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.record import print_table, write_result
-from hostelry.comparison.verdict import Allowance, VersionEvidence, VersionOutcome, compared
+from hostelry.comparison.fleet_verdict import (
+    FleetEvidence,
+    WatchedUpdate,
+    step_verdict,
+    with_old,
+    with_second,
+)
+from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
+from hostelry.domain.allowance import Allowance
+from hostelry.domain.config_load import ConfigLoad
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
+from hostelry.reconcile.plan.guards import LEAST_STEP_S
 
 SEED = 20261125
 KEY = LoadKey(scope=Scope("123456789012", "us-west-2"), endpoint_name="e", variant_name="v")
@@ -29,7 +44,9 @@ MEAN_US, SPREAD = math.log(50_000), 0.4
 LATEST_S, BAKE_S, MINUTE_S = 600, 300, 60
 ALARM_ERRORS, ALARM_LATENCY = 0.05, 1.5
 NEW_SHARE = 0.1
+COMING_S, STEP_S, KNOWN_AFTER_S = 60, 300, 2  # of an update; the old fleet alone serves at first
 KEPT = 64  # buckets of an octave, as the gateway's meter has
+NOTHING = SecondLoad(key=KEY, second=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +101,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     setting = SETTINGS[name]
     rows = [row(truth, rate, setting.runs) for rate in setting.rates for truth in TRUTHS]
     print_table("Verdicts, and an alarm with a bake of 300 s", rows)
-    write_result("rollout_verdict", name, SEED, {"rows": rows})
+    rate = max(setting.rates)
+    updates = [
+        update_row(truth, rate, setting.runs, is_gated=is_gated)
+        for truth in TRUTHS
+        for is_gated in (True, False)
+    ]
+    print_table(f"Updates of {rate} requests/s: a canary of 300 s, a trial of 300 s", updates)
+    write_result("rollout_verdict", name, SEED, {"rows": rows, "updates": updates})
 
 
 def row(truth: Truth, rate: int, runs: int) -> dict[str, Any]:
@@ -122,12 +146,135 @@ def play(
     return verdict, decided_s, alarm.at_s
 
 
+@dataclass(slots=True, kw_only=True)
+class Ended:
+    """An update's end: seconds from its first step on, requests that the new version served."""
+
+    is_back: bool = False
+    full_s: int | None = None  # all traffic on the new version
+    over_s: int = 2 * STEP_S
+    served: int = 0
+    failed: int = 0
+
+
+def update_row(truth: Truth, rate: int, runs: int, *, is_gated: bool) -> dict[str, Any]:
+    """The ends of `runs` updates."""
+    ends = [
+        updated(truth, rate, np.random.default_rng((SEED, rate, run)), is_gated=is_gated)
+        for run in range(runs)
+    ]
+    full = sorted(it.full_s for it in ends if it.full_s is not None)
+
+    def median(values: Sequence[int]) -> int | None:
+        return sorted(values)[len(values) // 2] if values else None
+
+    return {
+        "truth": truth.name,
+        "by": "verdict" if is_gated else "alarm",
+        "taken back": sum(it.is_back for it in ends) / runs,
+        "all traffic after s": median(full),
+        "over after s": median([it.over_s for it in ends]),
+        "over, most": max(it.over_s for it in ends),
+        "new version served": median([it.served for it in ends]),
+        "of these failed": median([it.failed for it in ends]),
+    }
+
+
+def updated(truth: Truth, rate: int, random: np.random.Generator, *, is_gated: bool) -> Ended:
+    """One update, from its first step to its end."""
+    ended, guard = Ended(), UpdateVerdict() if is_gated else UpdateAlarm()
+    for second in range(-COMING_S, 0):
+        guard.see(second, load(second, rate, truth.old_errors, 1.0, random), NOTHING)
+    for step, share in enumerate((NEW_SHARE, 1.0)):
+        began_s = ended.full_s or 0
+        guard.step(began_s, is_trial=share == 1.0)
+        for second in range(began_s, began_s + STEP_S):
+            of_old = load(second, rate * (1 - share), truth.old_errors, 1.0, random)
+            of_new = load(second, rate * share, truth.new_errors, truth.slower, random)
+            ended.served += of_new.finished
+            ended.failed += of_new.errors_5xx
+            ended.over_s = second + 1
+            outcome = guard.see(second, of_old, of_new)
+            if outcome is VersionOutcome.WORSE:
+                ended.is_back = True
+                return ended
+            if outcome is VersionOutcome.NO_WORSE and second + 1 - began_s >= LEAST_STEP_S:
+                break
+        if not step:
+            ended.full_s = ended.over_s
+    return ended
+
+
+class UpdateVerdict:
+    """The verdict on an update, by what is known of its seconds."""
+
+    def __init__(self) -> None:
+        self._update = WatchedUpdate(
+            scope=KEY.scope,
+            endpoint_name="e",
+            generation=1,
+            variants=("v",),
+            old_config="old",
+            new_config="new",
+            began_at=-COMING_S,
+            since=None,
+            is_trial=False,
+            num_steps=2,
+            allowance=Allowance(),
+        )
+        self._evidence = FleetEvidence()
+        self._unknown: deque[tuple[int, dict[str, ConfigLoad]]] = deque()
+
+    def step(self, began_s: int, *, is_trial: bool) -> None:
+        """A step begins."""
+        self._update = replace(self._update, since=float(began_s), is_trial=is_trial)
+        self._evidence = FleetEvidence(old_of_update=self._evidence.old_of_update)
+
+    def see(self, second: int, of_old: SecondLoad, of_new: SecondLoad) -> VersionOutcome:
+        """The outcome at the end of a second."""
+        self._unknown.append((second, {"old": config_load(of_old), "new": config_load(of_new)}))
+        if len(self._unknown) > KNOWN_AFTER_S:
+            at, loads = self._unknown.popleft()
+            self._evidence = with_old(self._evidence, self._update, loads)
+            self._evidence = with_second(self._evidence, self._update, at, loads)
+        if second < 0:
+            return VersionOutcome.UNDECIDED
+        return step_verdict(self._update, {"v": self._evidence}).outcome
+
+
+class UpdateAlarm:
+    """The alarm on an update, which ends no step before its time."""
+
+    def __init__(self) -> None:
+        self._alarm, self._began_s = MinuteAlarm(), 0
+
+    def step(self, began_s: int, *, is_trial: bool) -> None:
+        """A step begins; on trial the old version's last minute stays."""
+        self._began_s = began_s
+
+    def see(self, second: int, of_old: SecondLoad, of_new: SecondLoad) -> VersionOutcome:
+        """The outcome at the end of a second."""
+        self._alarm.see(second + 1 - self._began_s, of_old, of_new)
+        goes_off = self._alarm.at_s is not None
+        return VersionOutcome.WORSE if goes_off else VersionOutcome.UNDECIDED
+
+
+def config_load(load: SecondLoad) -> ConfigLoad:
+    """The load as that of one configuration."""
+    return ConfigLoad(
+        finished=load.finished,
+        errors_5xx=load.errors_5xx,
+        model_latency_us=load.model_latency_us,
+    )
+
+
 class MinuteAlarm:
     """A CloudWatch alarm on the new version, one datapoint of a minute, until the bake ends."""
 
     def __init__(self) -> None:
         self.at_s: int | None = None
         self._old = self._new = VersionEvidence()
+        self._old_p95 = 0.0
 
     def see(self, second: int, of_old: SecondLoad, of_new: SecondLoad) -> None:
         """A second's requests of both."""
@@ -136,9 +283,9 @@ class MinuteAlarm:
         self._old, self._new = self._old.plus(of_old), self._new.plus(of_new)
         if second % MINUTE_S:
             return
-        new, old = self._new, self._old
+        new, self._old_p95 = self._new, p95(self._old.latency_us) or self._old_p95
         fails = new.errors > ALARM_ERRORS * max(new.finished, 1)
-        slow = p95(new.latency_us) > ALARM_LATENCY * p95(old.latency_us)
+        slow = p95(new.latency_us) > ALARM_LATENCY * self._old_p95
         self.at_s = second if fails or slow else None
         self._old = self._new = VersionEvidence()
 

@@ -19,6 +19,7 @@ from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
+from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import FixedRoutes
 from hostelry.jobs.dispatch.async_work import AsyncWork, WorkPlaces
@@ -223,9 +224,10 @@ class AsyncRig:
         places = WorkPlaces(
             s3_url=self.s3_url, s3_key=key, control_url=self.control.address, internal_key="key"
         )
-        return AsyncWork(
-            QueueCommits(queue), routes, places, Meter(SystemClock().now), SystemClock()
-        )
+        clock = SystemClock()
+        nothing_captured = RequestCapture(None, lambda: 0.5, clock)
+        meter = Meter(clock.now)
+        return AsyncWork(QueueCommits(queue), routes, places, meter, nothing_captured, clock)
 
     def run(
         self,

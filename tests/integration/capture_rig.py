@@ -26,7 +26,9 @@ command = ["{sys.executable}", "-c", "{RUN}"]
 content_type = "application/json"
 body = '{{"probe": true}}'
 """
-KEY = re.compile(r"/AllTraffic/\d{4}/\d\d/\d\d/\d\d/[0-5]\d-[0-5]\d-\d{3}-[0-9a-f-]{36}\.jsonl")
+KEY = re.compile(
+    r"/(AllTraffic|Shadow)/\d{4}/\d\d/\d\d/\d\d/[0-5]\d-[0-5]\d-\d{3}-[0-9a-f-]{36}\.jsonl"
+)
 TYPES = {"CsvContentTypes": ["text/csv"], "JsonContentTypes": ["application/json"]}
 
 
@@ -56,14 +58,25 @@ class CapturedEndpoints:
             ModelName="mirror", ExecutionRoleArn=ROLE, PrimaryContainer={"Image": "mirror:1"}
         )
 
-    def config(self, name: str, capture: Mapping[str, Any] | None, model: str = "mirror") -> None:
+    def config(
+        self,
+        name: str,
+        capture: Mapping[str, Any] | None,
+        model: str = "mirror",
+        *,
+        has_shadow: bool = False,
+        **more: Any,
+    ) -> None:
         variant = {
             "VariantName": "AllTraffic",
             "ModelName": model,
             "InstanceType": "ml.m5.large",
             "InitialInstanceCount": 1,
         }
-        more = {} if capture is None else {"DataCaptureConfig": capture}
+        if capture is not None:
+            more["DataCaptureConfig"] = capture
+        if has_shadow:
+            more["ShadowProductionVariants"] = [{**variant, "VariantName": "Shadow"}]
         self.sagemaker.create_endpoint_config(
             EndpointConfigName=name, ProductionVariants=[variant], **more
         )
@@ -96,9 +109,10 @@ class CapturedEndpoints:
         answer: bytes = found["Body"].read()
         return answer
 
-    def records(self, name: str, bucket: str = "seen") -> list[dict[str, Any]]:
+    def records(self, name: str, bucket: str = "seen", variant: str = "") -> list[dict[str, Any]]:
         """The records of an endpoint that are objects by now, by their keys."""
-        found = self.s3.list_objects_v2(Bucket=bucket, Prefix=f"here/{name}/").get("Contents", [])
+        prefix = f"here/{name}/{variant}"
+        found = self.s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
         records: list[dict[str, Any]] = []
         for key in sorted(it["Key"] for it in found):
             assert KEY.fullmatch(key.removeprefix(f"here/{name}")), key

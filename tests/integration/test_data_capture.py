@@ -138,10 +138,40 @@ def test_a_stream_is_one_record_and_failures_are_none(ends: CapturedEndpoints) -
     }
 
 
-def stream(ends: CapturedEndpoints, commands: str) -> list[dict[str, Any]]:
+def test_a_shadows_answers_are_objects_of_its_own(ends: CapturedEndpoints) -> None:
+    ends.config("pair", capture_of("InputAndOutput", percent=50), has_shadow=True)
+    ends.sagemaker.create_endpoint(EndpointName="pair", EndpointConfigName="pair")
+    ends.in_service("pair")
+    # One connection stays with one worker, which counts its hundreds by itself.
+    for number in range(90):
+        ends.invoke("pair", b"%d" % number, InferenceId=f"id-{number}")
+    for _ in range(10):
+        stream(ends, "chunks=3", "pair")
+    with pytest.raises(ClientError):
+        ends.invoke("pair", b"{}", CustomAttributes="status=500")
+    ends.all_of("pair", 100)
+    found = {it: ends.records("pair", variant=it) for it in ("AllTraffic", "Shadow")}
+    by_event = {
+        name: {it["eventMetadata"]["eventId"]: it for it in records}
+        for name, records in found.items()
+    }
+    assert by_event["AllTraffic"].keys() == by_event["Shadow"].keys()
+    assert len(by_event["Shadow"]) == 50
+    for event_id, record in by_event["Shadow"].items():
+        client_s = by_event["AllTraffic"][event_id]
+        inference_ids = [it["eventMetadata"].get("inferenceId") for it in (record, client_s)]
+        assert inference_ids[0] == inference_ids[1]
+        side = "endpointInput" if inference_ids[0] is None else "endpointOutput"
+        assert datas(record)[side] == datas(client_s)[side]
+    until(
+        lambda: ends.status("pair").count("50 captured, 0 dropped") == 2, "status counts both", 20
+    )
+
+
+def stream(ends: CapturedEndpoints, commands: str, name: str = "both") -> list[dict[str, Any]]:
     """The events of a streamed answer; a failure ends it as an event."""
     answer = ends.runtime.invoke_endpoint_with_response_stream(
-        EndpointName="both",
+        EndpointName=name,
         ContentType="application/json",
         Body=b'{"stream": true}',
         CustomAttributes=commands,
@@ -211,6 +241,45 @@ def test_a_disabled_key_keeps_records_until_it_is_enabled(ends: CapturedEndpoint
     head = ends.s3.head_object(Bucket="seen", Key=found["Key"])
     assert head["ServerSideEncryption"] == "aws:kms"
     assert head["SSEKMSKeyId"].endswith(key)
+
+
+def test_asynchronous_requests_are_captured_once_though_the_process_is_killed(
+    ends: CapturedEndpoints,
+) -> None:
+    outputs = {"OutputConfig": {"S3OutputPath": "s3://seen/out"}}
+    ends.config("queue", capture_of(), AsyncInferenceConfig=outputs)
+    ends.sagemaker.create_endpoint(EndpointName="queue", EndpointConfigName="queue")
+    ends.in_service("queue")
+    large = b"x" * (2 * 1024 * 1024)
+    ends.s3.put_object(Bucket="seen", Key="in/large", Body=large, ContentType="text/csv")
+
+    def num_answered() -> int:
+        return len(ends.s3.list_objects_v2(Bucket="seen", Prefix="out/").get("Contents", []))
+
+    def ask(number: int, commands: str = "") -> str:
+        answer = ends.runtime.invoke_endpoint_async(
+            EndpointName="queue",
+            InferenceId=f"id-{number}",
+            ContentType="application/json",
+            Body=b"%d" % number,
+            CustomAttributes=commands or "a=1",
+        )
+        return str(answer["InferenceId"])
+
+    ends.runtime.invoke_endpoint_async(
+        EndpointName="queue", InputLocation="s3://seen/in/large", InferenceId="large"
+    )
+    asked = {ask(number) for number in range(10)}
+    ask(10, "status=400")
+    until(lambda: num_answered() == 12, "all are answered, one with its failure", 20)
+    asked |= {ask(number, "sleep_ms=3000") for number in range(20, 24)}
+    time.sleep(1.5)  # they are on the copy, the others' records on disk
+    ends.platform.back("jobs", ends.platform.kill("jobs"))
+    records = {it["eventMetadata"]["inferenceId"]: it for it in ends.all_of("queue", 15)}
+    assert records.keys() == {"large", *asked}
+    assert datas(records["id-3"]) == dict.fromkeys(datas(records["id-3"]), ("JSON", "3"))
+    assert datas(records.pop("large"))["endpointInput"] == ("CSV", large.decode())
+    assert len({it["eventMetadata"]["eventId"] for it in records.values()}) == 14
 
 
 def test_metrics_count_what_was_captured_dropped_and_not_uploaded(ends: CapturedEndpoints) -> None:

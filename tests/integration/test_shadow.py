@@ -1,14 +1,16 @@
 """Shadow variants of a real platform: their share, their faults, what production sees of them."""
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, names, until
 from tests.integration.served_models import ROLE
@@ -18,6 +20,7 @@ from hostelry.base.clock import SystemClock
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 NUM_THREADS = 8
 MARK = "ECHO_ROLE"
+ON_THE_WAY = ("Creating", "Created", "Starting", "Running", "Updating", "Stopping")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def create_configs(platform: Platform, name: str, shadow_mode: str) -> None:
     """Configurations of a production variant with and without a shadow in `shadow_mode`."""
     sagemaker, variants = platform.boto3("sagemaker"), []
     for variant, mode in (("main", "ok"), ("shadow", shadow_mode)):
-        environment = {"ECHO_MODE": mode, MARK: f"{name}-{variant}"}
+        environment = {"ECHO_MODE": mode, "ECHO_VERSION": variant, MARK: f"{name}-{variant}"}
         sagemaker.create_model(
             ModelName=f"{name}-{variant}",
             ExecutionRoleArn=ROLE,
@@ -80,6 +83,24 @@ def in_service(platform: Platform, name: str) -> dict[str, Any]:
     found: dict[str, Any] = until(described, f"endpoint {name} is in service", 60)
     assert "FailureReason" not in found
     return found
+
+
+def compared(platform: Platform, outcome: str, body: bytes) -> list[str]:
+    """The table of `hostelry compare` once it is so, while both variants answer such requests."""
+    client = platform.boto3("sagemaker-runtime", max_pool_connections=NUM_THREADS)
+    options = ("--divergence", "0.1", "--errors", "0.5", "--latency", "50")
+
+    def ask(_: int) -> None:
+        client.invoke_endpoint(EndpointName="e", Body=body)["Body"].read()
+
+    def lines() -> list[str] | None:
+        with ThreadPoolExecutor(NUM_THREADS) as pool:
+            list(pool.map(ask, range(80)))
+        found = platform.cli("compare", "e", "main", "shadow", *options, code=None).stdout
+        return found.splitlines() if f": {outcome}\n" in found else None
+
+    shown: list[str] = until(lines, f"the shadow is {outcome}", 60)
+    return shown
 
 
 def answered(platform: Platform, count: int, endpoint: str = "e") -> int:
@@ -123,8 +144,8 @@ def total(
     return float(sum(it["Sum"] for it in found["Datapoints"]))
 
 
-def arrived(platform: Platform, variant: str) -> float:
-    return total(platform, "Arrivals", variant, space="Hostelry")
+def arrived(platform: Platform, variant: str, endpoint: str = "e") -> float:
+    return total(platform, "Arrivals", variant, endpoint, space="Hostelry")
 
 
 def pid_of(platform: Platform, role: str) -> int:
@@ -175,6 +196,15 @@ def test_errors_of_the_shadow_are_its_own(platform: Platform) -> None:
     until(lambda: counted("shadow") == [60, 60], "each error is the shadow's")
     assert counted("main") == [0, 0]
     assert in_service(platform, "broken")
+
+
+def test_a_shadow_whose_answers_differ_is_worse(platform: Platform) -> None:
+    lines = compared(platform, "no worse", b'{"same": 1}')
+    assert "0.00 % [0.00, " in lines[-2], lines
+    lines = compared(platform, "worse", b"version")
+    print("\n".join(lines))
+    assert lines[-2].startswith("answers differ  of ")
+    assert lines[-2].endswith("  worse")
 
 
 def test_a_shadow_that_hangs_or_dies_costs_production_nothing(platform: Platform) -> None:
@@ -229,3 +259,129 @@ def test_an_update_takes_the_shadow_away(platform: Platform) -> None:
         lambda: not any(names(it, mark) for it in platform.processes()),
         "the shadow's copy is ended",
     )
+
+
+def experiment_variant(name: str, model: str) -> dict[str, Any]:
+    return {
+        "ModelName": model,
+        "VariantName": name,
+        "InfrastructureConfig": {
+            "InfrastructureType": "RealTimeInference",
+            "RealTimeInferenceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+        },
+    }
+
+
+def experiment_reached(platform: Platform, name: str, status: str) -> dict[str, Any]:
+    """DescribeInferenceExperiment once it has that status."""
+
+    def described() -> dict[str, Any] | None:
+        found: dict[str, Any] = platform.looker().describe_inference_experiment(Name=name)
+        assert found["Status"] in (status, *ON_THE_WAY), found
+        return found if found["Status"] == status else None
+
+    def reached() -> dict[str, Any] | None:
+        with contextlib.suppress(ClientError, HTTPClientError):  # control is being killed
+            return described()
+        return None
+
+    found: dict[str, Any] = until(reached, f"experiment {name} is {status}", 60)
+    return found
+
+
+class SteadyClient:
+    """Requests for the version of the model that answers, one after another, none again."""
+
+    def __init__(self, platform: Platform, endpoint: str) -> None:
+        self.versions: list[str] = []
+        self.failures: list[str] = []
+        self._endpoint = endpoint
+        self._client = platform.boto3("sagemaker-runtime", retries={"total_max_attempts": 1})
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._is_over.wait(0.01):
+            try:
+                answer = self._client.invoke_endpoint(EndpointName=self._endpoint, Body=b"version")
+                self.versions.append(answer["Body"].read().decode())
+            except (BotoCoreError, ClientError) as error:
+                self.failures.append(f"{len(self.versions)}: {error}")
+
+    def __enter__(self) -> "SteadyClient":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+def test_an_experiment_makes_an_endpoint_and_promotes_its_shadow(platform: Platform) -> None:
+    sagemaker = platform.boto3("sagemaker")
+    for version in ("v1", "v2"):
+        sagemaker.create_model(
+            ModelName=version,
+            ExecutionRoleArn=ROLE,
+            PrimaryContainer={"Image": "echo:1", "Environment": {"ECHO_VERSION": version}},
+        )
+    mirrored = {"ShadowModelVariantName": "next", "SamplingPercentage": 50}
+    sagemaker.create_inference_experiment(
+        Name="trial",
+        Type="ShadowMode",
+        RoleArn=ROLE,
+        EndpointName="trial",
+        ModelVariants=[experiment_variant("now", "v1"), experiment_variant("next", "v2")],
+        ShadowModeConfig={"SourceModelVariantName": "now", "ShadowModelVariants": [mirrored]},
+    )
+    platform.back("control", platform.kill("control"))
+    shown = experiment_reached(platform, "trial", "Running")
+    assert [it["Status"] for it in shown["ModelVariants"]] == ["InService", "InService"]
+    assert "experiment trial  Running  endpoint trial  50 % of now to next" in (
+        platform.cli("status").stdout
+    )
+    with SteadyClient(platform, "trial") as client:
+        until(lambda: arrived(platform, "next", "trial") >= 20, "requests are mirrored")
+        shadows = [it for it in platform.processes() if names(it, b"ECHO_VERSION=v2\0")]
+        sagemaker.stop_inference_experiment(
+            Name="trial",
+            ModelVariantActions={"now": "Remove", "next": "Promote"},
+            DesiredState="Completed",
+            Reason="as fast",
+        )
+        platform.back("control", platform.kill("control"))
+        shown = experiment_reached(platform, "trial", "Completed")
+        until(lambda: client.versions[-1] == "v2", "the promoted model answers")
+        in_service(platform, "trial")
+    assert client.failures == []
+    assert set(client.versions) == {"v1", "v2"}
+    assert client.versions == sorted(client.versions), "no request goes back"
+    now = [it for it in platform.processes() if names(it, b"ECHO_VERSION=v2\0")]
+    assert (len(now), now) == (1, shadows), "the shadow's own copy answers"
+    assert shown["StatusReason"] == "as fast"
+    assert [it["Status"] for it in shown["ModelVariants"]] == ["Deleted", "InService"]
+
+
+def test_an_experiment_leaves_production_alone(platform: Platform) -> None:
+    sagemaker, pid = platform.boto3("sagemaker"), pid_of(platform, "e-main")
+    before = in_service(platform, "e")["EndpointConfigName"]
+    mirrored = {"ShadowModelVariantName": "next", "SamplingPercentage": 100}
+    with SteadyClient(platform, "e") as client:
+        sagemaker.create_inference_experiment(
+            Name="beside",
+            Type="ShadowMode",
+            RoleArn=ROLE,
+            EndpointName="e",
+            ModelVariants=[experiment_variant("next", "e-shadow")],
+            ShadowModeConfig={"SourceModelVariantName": "main", "ShadowModelVariants": [mirrored]},
+        )
+        experiment_reached(platform, "beside", "Running")
+        until(lambda: arrived(platform, "next") >= 20, "requests are mirrored")
+        sagemaker.update_inference_experiment(
+            Name="beside", Schedule={"EndTime": SystemClock().now() + 3}
+        )
+        shown = experiment_reached(platform, "beside", "Completed")
+    assert client.failures == []
+    assert pid_of(platform, "e-main") == pid
+    assert shown["EndpointMetadata"]["EndpointConfigName"] == before
+    assert [it["Status"] for it in shown["ModelVariants"]] == ["Deleted"]

@@ -7,6 +7,7 @@ from typing import Any
 from hostelry.aws.temporary_keys import Session, TemporaryKeys
 from hostelry.base.errors import HostelryError, ServiceError
 from hostelry.base.root_key import RootKey
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.instance_type import InstanceType
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
@@ -38,7 +39,8 @@ class CallContext:
     logs. With `checks_roles` models need a role that is there. `messaging` serves topics and
     queues; where `may_wait`, a long poll may raise NotYetError. `calls` keeps what events ask for;
     `chain_length` is that of the event that asks for this call. `foreign_s3` is the address of an
-    object store that is not the platform's own; empty for its own.
+    object store that is not the platform's own; empty for its own. `verdict_of` has the verdict on
+    an endpoint's update in words.
     """
 
     scope: Scope
@@ -60,6 +62,7 @@ class CallContext:
     calls: CallRows | None = None
     chain_length: int = 0
     foreign_s3: str = ""
+    verdict_of: Callable[[Endpoint], str | None] = lambda _: None
 
     @property
     def logs(self) -> LogStore:

@@ -21,6 +21,7 @@ KIND_WORDS: Mapping[str, str] = {
     "endpoint": "endpoint",
     "inference-component": "inference component",
     "transform-job": "transform job",
+    "inference-experiment": "inference experiment",
 }
 
 

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from hostelry.domain.copy import Copy
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import side_by_side
+from hostelry.domain.scope import Scope
+from hostelry.scaling_policy.guard import SHIFT_WINDOW_S
 from hostelry.scaling_policy.load_signals import GUARD_WINDOW_S
 
 
@@ -55,6 +58,26 @@ class Crashes:
         """How many copies of these names died, each counted once."""
         names = frozenset(keys)
         return sum(1 for name, _ in self._fell_at if name in names)
+
+
+class RecentShifts:
+    """Endpoints whose two fleets served in the last `SHIFT_WINDOW_S`; fed with their records.
+
+    `now` is of a clock that never jumps. One thread feeds, any may ask.
+    """
+
+    def __init__(self) -> None:
+        self._seen_at: dict[tuple[Scope, str], float] = {}
+
+    def see(self, endpoints: Iterable[Endpoint], now: float) -> None:
+        """Record which of the endpoints have two fleets now; all that there are."""
+        seen_at = {it: at for it, at in self._seen_at.items() if now - at <= SHIFT_WINDOW_S}
+        seen_at.update(((it.scope, it.name), now) for it in endpoints if it.shift is not None)
+        self._seen_at = seen_at
+
+    def among(self, keys: Iterable[LoadKey]) -> bool:
+        """Whether the endpoint of any of these names is one of them."""
+        return any((it.scope, it.endpoint_name) in self._seen_at for it in keys)
 
 
 def name_of(copy: Copy) -> LoadKey:

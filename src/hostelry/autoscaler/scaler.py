@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hostelry.autoscaler.activities import ActivityBook, place_of
 from hostelry.autoscaler.activity_tracker import ActivityTracker
 from hostelry.autoscaler.capacity import Capacities, RefuseFewer, component_id
-from hostelry.autoscaler.loads import Crashes, LoadReader, added_up
+from hostelry.autoscaler.loads import Crashes, LoadReader, RecentShifts, added_up
 from hostelry.autoscaler.recent_requests import RecentRequests
 from hostelry.autoscaler.scaling_executor import ScalingExecutor
 from hostelry.base.clock import Clock
@@ -94,6 +94,7 @@ class TargetScaler:
         self._tracker = ActivityTracker(self.book, self.capacities, deps.loads, self._executor)
         self._recent = RecentRequests(deps.state)
         self._crashes = Crashes()
+        self._shifts = RecentShifts()
         self._lock = threading.Lock()
         self._target_locks: dict[Place, threading.Lock] = {}
         self._retries: dict[tuple[Place, str], Retry] = {}
@@ -163,6 +164,7 @@ class TargetScaler:
         """Look at everything under way; to be called about once a second, by one thread."""
         now, steady_now = self._deps.clock.now(), self._deps.steady.now()
         self._crashes.see((it.value for it in self._state.copies.list()), steady_now)
+        self._shifts.see((it.value for it in self._state.endpoints.list()), steady_now)
         for activity in self.book.open_ones():
             with self._one_at_a_time(place_of(activity)):
                 # Activities are written under the target's lock: one that is pending here was left
@@ -220,6 +222,7 @@ class TargetScaler:
             acts=last_acts(activities, now),
             woken=last_wake(activities, now),
             num_crashed=0 if found is None else self._crashes.among(found.keys),
+            had_two_fleets=found is not None and self._shifts.among(found.keys),
             pace=self._deps.pace,
         )
         span_s = look_back_s(known, request, now)

@@ -37,6 +37,7 @@ from hostelry.chaos.process_drills import (
     objectstore_kill,
     supervisor_kill,
 )
+from hostelry.chaos.rollout.drill import rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ DRILLS = (
     Drill(name="objectstore-hang", does="SIGSTOP of the object store", run=objectstore_hang),
     Drill(name="supervisor-kill", does="kill -9 of up", run=supervisor_kill),
     Drill(name="disk-full", does="no byte left on the home's small filesystem", run=disk_full),
+    Drill(name="rollout", does="kills in each step of an endpoint's updates", run=rollout),
     Drill(name="jobs", does="kills of every process while requests and a batch run", run=jobs),
 )
 BY_NAME = {drill.name: drill for drill in DRILLS}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hostelry.chaos.call import OK, LoadCall
 from hostelry.chaos.jobs.jobs_ledger import JobsLedger
 from hostelry.chaos.neighbours import NeighbourReport
+from hostelry.chaos.rollout.rollout_ledger import RolloutLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +56,9 @@ class DrillOutcome:
     started. `back_s`: all processes and copies were as before. `lost`: records and acknowledged
     writes that are missing afterwards. `kept`: what kept running or was replaced, in words.
     `beside`: the neighbours' calls, where a tenant misbehaved. `jobs`: the counts of requests and
-    records that were to outlive the faults. `missed`: each target that was not
-    met, `late`: those met too late; the drill passed where there is neither. `not_run`: the reason
-    why the drill could not run here.
+    records that were to outlive the faults. `rollout`: what became of updates. `missed`:
+    each target that was not met, `late`: those met too late; the drill passed where there is
+    neither. `not_run`: the reason why the drill could not run here.
     """
 
     drill: str
@@ -65,6 +66,7 @@ class DrillOutcome:
     served: ServedCalls | None = None
     beside: NeighbourReport | None = None
     jobs: JobsLedger | None = None
+    rollout: RolloutLedger | None = None
     detected_s: float | None = None
     back_s: float | None = None
     lost: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from typing import Any
 
 from hostelry.cli.status_text import columns, duration
 from hostelry.cli.timeline_chart import clock_text
+from hostelry.cli.transform_text import bar
 
 HEAD = ["BATCH", "STATUS", "ANSWERED", "FAILED", "RATE", "LEFT", "CREATED", "REASON"]
 MAX_REASON_CHARS = 60
@@ -30,6 +31,28 @@ def batch_cells(batch: Row, now: float) -> list[str]:
         clock_text(batch["created_at"]),
         short,
     ]
+
+
+def status_line(batch: Row, now: float) -> str:
+    """One batch that has not ended, for `hostelry status`."""
+    return f"batch {batch['id']}  {batch['status']}  {progress_text(batch, now)}"
+
+
+def progress_text(batch: Row, now: float) -> str:
+    """How far a batch is, how fast, how long it still takes, and what holds it up."""
+    parts = [f"{batch['completed']:,} of {batch['total']:,} answered"]
+    parts += [f"{batch['failed']:,} failed"] if batch["failed"] else []
+    rate, left = rate_text(batch, now), left_text(batch, now)
+    parts += [] if rate == "-" else [rate]
+    parts += [] if left == "-" else [f"{left} left"]
+    return "; ".join([", ".join(parts), *reasons(batch)[:1]])
+
+
+def bar_text(batch: Row, now: float) -> str:
+    """One line with a bar, for a batch that is watched."""
+    ended, total = batch["completed"] + batch["failed"], batch["total"]
+    share = ended / total if total else None
+    return f"{batch['status']} {bar(share)}  {progress_text(batch, now)}"
 
 
 def batch_facts(batch: Row, now: float) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hostelry.chaos.neighbours import NeighbourReport
 from hostelry.chaos.outcome import DrillOutcome
 from hostelry.cli.chaos_jobs_text import jobs_lines
+from hostelry.cli.chaos_rollout_text import rollout_lines
 from hostelry.cli.status_text import columns
 
 HEADINGS = ("drill", "in flight", "errors", "seen", "served", "back", "lost", "p99", "")
@@ -17,6 +18,8 @@ def outcome_lines(outcome: DrillOutcome) -> list[str]:
         return [*lines, f"  not run   {outcome.not_run}"]
     if outcome.jobs is not None:
         lines += [f"  {line}" for line in jobs_lines(outcome.jobs)]
+    if outcome.rollout is not None:
+        lines += [f"  {line}" for line in rollout_lines(outcome.rollout)]
     if (calls := outcome.served) is not None:
         lines += [
             f"  load      {calls.num_calls} calls from the fault on, {calls.in_flight} of them in "

@@ -31,6 +31,10 @@ def compare(  # noqa: PLR0913 - a command's options
     alpha: Annotated[
         float, typer.Option(min=1e-9, max=0.5, help="The probability of a wrong verdict, at most.")
     ] = 0.01,
+    divergence: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="The share of a shadow's answers that may differ."),
+    ] = None,
     wait_s: Annotated[
         float, typer.Option("--wait", min=0.0, help="Look for so many seconds, until decided.")
     ] = 0.0,
@@ -42,6 +46,10 @@ def compare(  # noqa: PLR0913 - a command's options
     The verdict may be looked at any time: it counts requests from a minute before the first look
     on, and is wrong with probability alpha at most however often one looks. Errors are the model's
     5xx answers, none at all, and broken streams.
+
+    Answers of a shadow variant are compared with production's to the same requests. They differ
+    where anything but a number differs, or a number by more than a thousandth. It decides with
+    --divergence alone.
 
     Exit code 0: no worse. 1: worse. 2: undecided, as there were too few requests.
 
@@ -56,6 +64,8 @@ def compare(  # noqa: PLR0913 - a command's options
         "latency": f"{latency!r}",
         "alpha": f"{alpha!r}",
     }
+    if divergence is not None:
+        asked["divergence"] = f"{divergence!r}"
     until_s = monotonic_s() + wait_s
     while True:
         found = comparison(config, credentials, asked)
@@ -89,6 +99,7 @@ def comparison_lines(old: str, new: str, found: Mapping[str, Any]) -> list[str]:
         [measure["measure"], *(_side(measure, who) for who in ("old", "new")), measure["outcome"]]
         for measure in found["measures"]
     ]
+    rows += _divergence_rows(found.get("divergence"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -97,14 +108,30 @@ def comparison_lines(old: str, new: str, found: Mapping[str, Any]) -> list[str]:
     return [f"{new} against {old}: {found['outcome']}", *table]
 
 
+def _divergence_rows(found: Mapping[str, Any] | None) -> list[list[str]]:
+    """The rows of answers to the same requests; none where none were compared."""
+    if found is None:
+        return []
+    of = f"of {found['pairs']} pairs, {found['exact']} equal"
+    differing, median = (found[it] for it in ("differing", "distance_p50"))
+    return [
+        ["answers differ", of, _bounded(differing, "%", 100), found["outcome"] or ""],
+        ["distance p50", "", _bounded(median, "", 1), ""],
+    ]
+
+
 def _side(measure: Mapping[str, Any], who: str) -> str:
     """What was seen of a version, and between which bounds it is."""
-    is_share, side = measure["measure"] == "errors", measure[who]
+    if measure["measure"] == "errors":
+        return _bounded(measure[who], "%", 100)
+    return _bounded(measure[who], "ms", 1 / US_PER_MS)
 
+
+def _bounded(side: Mapping[str, float | None], unit: str, factor: float) -> str:
     def text(value: float | None) -> str:
         if value is None:
             return "?"
-        return f"{value * 100:.2f}" if is_share else f"{value / US_PER_MS:.3g}"
+        return f"{value * factor:.3g}" if unit == "ms" else f"{value * factor:.2f}"
 
-    unit = "%" if is_share else "ms"
-    return f"{text(side['seen'])} {unit} [{text(side['low'])}, {text(side['high'])}]"
+    seen = f"{text(side['seen'])} {unit}".rstrip()
+    return f"{seen} [{text(side['low'])}, {text(side['high'])}]"

@@ -15,6 +15,7 @@ from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
 from hostelry.cli.scaling_responsive import responsive
 from hostelry.cli.scaling_text import activity_lines, policy_lines, status_lines
 from hostelry.cli.timeline_chart import chart
+from hostelry.cli.timeline_updates import update_rows
 
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 PIPE_WIDTH = 100
@@ -94,18 +95,21 @@ def timeline(
     """Draw load, capacity and every act over time, with the duration and cost of each act.
 
     Of an act, t0 is when the load exceeded the capacity, t1 when it was decided, t2 when new
-    capacity first answered.
+    capacity first answered. Below are the endpoint's updates in this time with each step's
+    begin, length and share of the traffic, and why one was rolled back.
 
     Example: hostelry scaling timeline chat --since 1h --png scaling.png
     """
     query = {"endpoint": endpoint, "since_s": str(seconds_of(since))}
     query |= {"component": component} if component else {}
     found = ask(home, "/internal/scaling/timeline", query)
-    if not found["timelines"]:
+    if not found["timelines"] and (png or svg or not found["updates"]):
         what = endpoint if component is None else f"{endpoint} with component {component}"
         raise TerminalError(
-            f"endpoint {what} has no scalable target;"
-            " `hostelry scaling status` shows those that there are"
+            f"endpoint {what} has no scalable target"
+            + ("" if found["updates"] else f", and no update of the last {since}")
+            + ";"
+            " `hostelry scaling status` shows the targets that there are"
         )
     for path, suffix in ((png, ".png"), (svg, ".svg")):
         if path is not None:
@@ -119,6 +123,8 @@ def timeline(
         for row in chart(one, found["since"], found["now"], width):
             console.print(Text(row.text, style=row.style), soft_wrap=True)
         console.print()
+    for row in update_rows(endpoint, found["updates"]):
+        console.print(Text(row.text, style=row.style), soft_wrap=True)
 
 
 def draw(found: Mapping[str, Any], path: Path, suffix: str) -> None:

@@ -12,6 +12,7 @@ from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.run_file import live_run_file, platform_names
 
 TIMEOUT_S = 5.0
+MAX_BATCHES = 100  # the newest ones, among which those that have not ended are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,12 @@ def jobs_trouble(config: UpConfig, credentials: Credentials) -> str | None:
     """Why the jobs process cannot write its file; None where it can, or does not answer."""
     found = _document(f"{config.jobs_url}/internal/health", credentials) or {}
     return found.get("trouble")
+
+
+def unfinished_batches(config: UpConfig, credentials: Credentials) -> list[dict[str, Any]]:
+    """Batches of OpenAI's API that have not ended; none where the jobs process does not answer."""
+    found = _document(f"{config.jobs_url}/internal/jobs?limit={MAX_BATCHES}", credentials) or {}
+    return [it for it in found.get("batches", ()) if it["ended_at"] is None]
 
 
 def _document(url: str, credentials: Credentials) -> dict[str, Any] | None:

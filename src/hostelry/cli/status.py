@@ -8,10 +8,18 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.cli.batch_text import status_line
+from hostelry.cli.experiment_text import experiment_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
 from hostelry.cli.job_text import trouble_lines
 from hostelry.cli.reasons_once import reasons_once
-from hostelry.cli.state import PlatformProcess, control_state, jobs_trouble, platform_processes
+from hostelry.cli.state import (
+    PlatformProcess,
+    control_state,
+    jobs_trouble,
+    platform_processes,
+    unfinished_batches,
+)
 from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
 from hostelry.cli.transform_text import running_jobs, transform_lines
 
@@ -49,6 +57,7 @@ def status(
     processes = platform_processes(at, config)
     state = control_state(config, credentials) if processes_run(processes) else None
     trouble = jobs_trouble(config, credentials) if processes_run(processes) else None
+    batches = unfinished_batches(config, credentials) if processes_run(processes) else []
     if endpoint is not None and state is not None:
         state["endpoints"] = only_endpoint(state.get("endpoints", []), endpoint)
     if as_json:
@@ -58,6 +67,7 @@ def status(
             "processes": processes,
             "state": state,
             "jobs_trouble": trouble,
+            "batches": batches,
         }
         print_json(shown)
     else:
@@ -66,6 +76,8 @@ def status(
         running, alone = processes_run(processes), endpoint is not None
         lines += supervisor_lines(processes)
         lines += ["", *state_lines(state, running=running, alone=alone), *trouble_lines(trouble)]
+        now = SystemClock().now()
+        lines += [] if alone or not batches else ["", *(status_line(it, now) for it in batches)]
         typer.echo("\n".join(lines).rstrip())
     if state is None or any(it.pid is None for it in processes):
         raise typer.Exit(1)
@@ -108,4 +120,6 @@ def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> 
         else endpoint_lines(reasons_once(endpoints), now, most_alike=most_alike)
     )
     lines += transform_lines(jobs, now, most_alike=most_alike)
+    shown = [it["name"] for it in endpoints] if alone else None
+    lines += experiment_lines(state.get("inference_experiments", ()), now, shown)
     return [*lines, DECLARED_NOTE] if endpoints or jobs else lines

@@ -29,10 +29,9 @@ def transform_lines(jobs: Sequence[Mapping[str, Any]], now: float, *, most_alike
 
 def progress_text(job: Mapping[str, Any], now: float) -> str:
     """How far the job is, how fast, and how long it still takes."""
-    started_at = job.get("started_at")
+    started_at, progress = job.get("started_at"), job["progress"]
     if started_at is None:
         return f"its instances come up; age {duration(now - job['created_at'])}"
-    progress = job["progress"]
     total = progress["objects_total"]
     parts = [
         f"{progress['objects']:,}{'' if total is None else f' of {total:,}'} objects",
@@ -47,7 +46,8 @@ def progress_text(job: Mapping[str, Any], now: float) -> str:
     left_s = seconds_left(job, now)
     if left_s is not None:
         parts.append(f"{duration(left_s)} left")
-    return ", ".join(parts)
+    trouble = progress.get("trouble")
+    return "; ".join([", ".join(parts), *([f"waits: {trouble}"] if trouble else [])])
 
 
 def bytes_text(progress: Mapping[str, Any]) -> str:
@@ -77,8 +77,11 @@ def seconds_left(job: Mapping[str, Any], now: float) -> float | None:
 
 def bar_text(job: Mapping[str, Any], now: float) -> str:
     """One line with a bar, for a job that is watched."""
-    share = share_done(job["progress"])
+    return f"{job['status']} {bar(share_done(job['progress']))}  {progress_text(job, now)}"
+
+
+def bar(share: float | None) -> str:
+    """A bar that is filled to a share, and the share in per cent."""
     filled = round(BAR_CHARS * (share or 0.0))
-    bar = "#" * filled + "." * (BAR_CHARS - filled)
     percent = "  ? %" if share is None else f"{100 * share:3.0f} %"
-    return f"{job['status']} [{bar}] {percent}  {progress_text(job, now)}"
+    return f"[{'#' * filled}{'.' * (BAR_CHARS - filled)}] {percent}"

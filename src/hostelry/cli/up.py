@@ -22,6 +22,8 @@ from hostelry.cli.up_flags import (
     AtZeroOption,
     CacheOption,
     CopyUserOption,
+    DetachOption,
+    FilesOption,
     HoldEachOption,
     HoldLimitOption,
     HoldMbOption,
@@ -74,9 +76,8 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     logs_mb: Annotated[float, typer.Option(help="Disk for log events.")] = 1024.0,
     logs_days: LogsDaysOption = 14,
     copy_user: CopyUserOption = AUTO,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Return when ready; run in the background.")
-    ] = False,
+    files_gb: FilesOption = 20.0,
+    detach: DetachOption = False,
     print_unit: PrintUnitOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -122,6 +123,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         logs_mb=logs_mb,
         logs_days=logs_days,
         copy_user=copy_user,
+        files_gb=files_gb,
     )
     if detach:
         up_detached(options, as_json=as_json)

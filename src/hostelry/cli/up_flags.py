@@ -50,6 +50,12 @@ StreamTimeoutOption = Annotated[
     float, typer.Option(help="Time limit of a streamed answer or an OpenAI call, in seconds.")
 ]
 CacheOption = Annotated[float, typer.Option(help="Artifacts kept on disk, per instance.")]
+FilesOption = Annotated[
+    float, typer.Option(help="Disk for an account's files of OpenAI's API (/v1/files).")
+]
+DetachOption = Annotated[
+    bool, typer.Option("--detach", help="Return when ready; run in the background.")
+]
 LogsDaysOption = Annotated[
     int, typer.Option(help="Days that log events are kept where their group does not say.")
 ]

@@ -6,6 +6,9 @@ one measure is worse than the old one's by more than allowed   WORSE
 no measure can be worse than the old one's by that much        NO_WORSE
 anything else                                                  UNDECIDED
 
+Answers of a shadow that differ from production's to the same requests are a measure where
+`divergence` is allowed: then the share of them must be no larger.
+
 `alpha` bounds the probability that a version which is not worse by more than is allowed is ever
 called WORSE, and of one that is worse by more that it is ever called NO_WORSE, at any of all looks:
 it is shared out over the measures, and over the two versions of each.
@@ -16,7 +19,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hostelry.comparison.confidence import Bounds, proportion_bounds, quantile_bounds, quantile_of
+from hostelry.domain.allowance import Allowance
+from hostelry.domain.config_load import ConfigLoad
 from hostelry.domain.distribution import EMPTY, Distribution, joined
+from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
 from hostelry.domain.load import SecondLoad
 
 QUANTILES = (0.5, 0.95)
@@ -42,22 +48,17 @@ class VersionEvidence:
     errors: int = 0
     latency_us: Distribution = EMPTY
 
-    def plus(self, load: SecondLoad) -> "VersionEvidence":
-        """This, and a second more."""
+    def plus(self, load: SecondLoad | ConfigLoad, *, times: bool = True) -> "VersionEvidence":
+        """This, and a second more; without its latencies unless `times`."""
+        latency_us = joined(self.latency_us, load.model_latency_us) if times else self.latency_us
         return VersionEvidence(
             finished=self.finished + load.finished,
             errors=self.errors + min(load.finished, load.errors_5xx + load.broken_streams),
-            latency_us=joined(self.latency_us, load.model_latency_us),
+            latency_us=latency_us,
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
-    """How much worse a version may be: errors by a share of requests, latency by a share of it."""
-
-    errors: float = 0.01
-    latency: float = 0.25
-    alpha: float = 0.01
+NO_REQUESTS = VersionEvidence()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,19 +74,44 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DivergenceFinding:
+    """The share of answers that differ by more than the tolerance, and the median distance.
+
+    `outcome` is None where any share is allowed.
+    """
+
+    seen: Divergence
+    differing: float
+    bounds: Bounds
+    median_millionths: float
+    median_bounds: Bounds
+    outcome: VersionOutcome | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionVerdict:
-    """The outcome, and each measure's."""
+    """The outcome, and each measure's; `divergence` is None where no answers were compared."""
 
     outcome: VersionOutcome
     findings: tuple[Finding, ...]
+    divergence: DivergenceFinding | None = None
 
 
-def compared(old: VersionEvidence, new: VersionEvidence, allowance: Allowance) -> VersionVerdict:
-    """The verdict on the new version."""
-    alpha = allowance.alpha / (2 * len(MEASURES))
+def compared(
+    old: VersionEvidence,
+    new: VersionEvidence,
+    allowance: Allowance,
+    answers: Divergence = NO_DIVERGENCE,
+) -> VersionVerdict:
+    """The verdict on the new version; `answers` are pairs of both versions'."""
+    bounded = 2 * len(MEASURES) + (allowance.divergence is not None)
+    alpha = allowance.alpha / bounded
     findings = [_errors(old, new, allowance.errors, alpha)]
     findings += [_latency(old, new, it, allowance.latency, alpha) for it in QUANTILES]
     outcomes = {it.outcome for it in findings}
+    divergence = _divergence(answers, allowance.divergence, alpha)
+    if divergence is not None and divergence.outcome is not None:
+        outcomes.add(divergence.outcome)
     if VersionOutcome.WORSE in outcomes:
         outcome = VersionOutcome.WORSE
     else:
@@ -94,7 +120,27 @@ def compared(old: VersionEvidence, new: VersionEvidence, allowance: Allowance) -
             if outcomes == {VersionOutcome.NO_WORSE}
             else VersionOutcome.UNDECIDED
         )
-    return VersionVerdict(outcome=outcome, findings=tuple(findings))
+    return VersionVerdict(outcome=outcome, findings=tuple(findings), divergence=divergence)
+
+
+def _divergence(seen: Divergence, allowed: float | None, alpha: float) -> DivergenceFinding | None:
+    if not seen.pairs and allowed is None:
+        return None
+    differing = seen.pairs - seen.close
+    bounds = proportion_bounds(differing, seen.pairs, alpha)
+    outcome = None if allowed is None else VersionOutcome.UNDECIDED
+    if allowed is not None and bounds.low > allowed:
+        outcome = VersionOutcome.WORSE
+    elif allowed is not None and bounds.high <= allowed and seen.pairs:
+        outcome = VersionOutcome.NO_WORSE
+    return DivergenceFinding(
+        seen=seen,
+        differing=differing / max(1, seen.pairs),
+        bounds=bounds,
+        median_millionths=quantile_of(seen.distance_millionths, 0.5),
+        median_bounds=quantile_bounds(seen.distance_millionths, 0.5, alpha),
+        outcome=outcome,
+    )
 
 
 def _errors(old: VersionEvidence, new: VersionEvidence, allowed: float, alpha: float) -> Finding:

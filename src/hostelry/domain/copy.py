@@ -198,6 +198,11 @@ class Copy:
         return self.drain_deadline_at is not None
 
     @property
+    def has_served(self) -> bool:
+        """Whether the copy began to serve, also where it does not any more."""
+        return self.ready_at is not None or self.unready_since is not None
+
+    @property
     def serves(self) -> bool:
         """Whether the copy is READY and not draining."""
         return self.status.phase is CopyPhase.READY and not self.draining

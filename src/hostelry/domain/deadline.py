@@ -6,6 +6,8 @@ PROVISION_S = 600.0
 DELETE_S = 120.0
 TRANSFORM_S = 28 * 86_400.0  # the longest that a transform job may run
 STOP_S = 60.0  # for the requests of a stopped transform job to end
+EXPERIMENT_SLACK_S = 120.0  # beyond its endpoint's own deadline, which has the better reason
+EXPERIMENT_CHANGE_S = 600.0  # for an experiment's endpoint to take another weight, or an update
 RUNNER_S = 600.0  # for the process that runs transform jobs to ask for them
 
 

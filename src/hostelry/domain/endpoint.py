@@ -5,10 +5,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from hostelry.domain.allowance import Allowance
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
+from hostelry.domain.past_update import PastUpdate
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.traffic import ALL_AT_ONCE, TrafficPolicy
@@ -74,13 +76,16 @@ class UpdateGuard:
     """Guards that roll an update back: alarms, and a time limit.
 
     `bake_s` is TerminationWaitInSeconds: the trial time of the new deployment, during which the old
-    one is kept. `traffic` are the steps before, in which it takes the traffic over.
+    one is kept; none of a rolling update. `traffic` are the steps before, in which it takes the
+    traffic over. With an `allowance` the new fleet is compared with the old one, and each step ends
+    with the verdict.
     """
 
     alarm_names: tuple[str, ...] = ()
     bake_s: float = 0.0
     max_execution_s: float | None = None
     traffic: TrafficPolicy = ALL_AT_ONCE
+    allowance: Allowance | None = None
 
     @property
     def may_go_back(self) -> bool:
@@ -140,18 +145,36 @@ class Deployment:
         """The steps in which the deployment takes the traffic over."""
         return 1 if self.guard is None else self.guard.traffic.num_steps(self.fleets)
 
+    @property
+    def is_rolling(self) -> bool:
+        """Whether it replaces the one before batch by batch."""
+        return self.guard is not None and self.guard.traffic.is_rolling
+
+
+class ShiftStage(Enum):
+    """The stage of a step; those after BAKING are of a rolling update alone."""
+
+    BAKING = "baking"  # its new instances have their share of the traffic, the old ones are kept
+    LEAVING = "leaving"  # the old instances that the batch replaces are being terminated
+    COMING = "coming"  # the instances of the next batch come up
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
     """A step of the traffic's way to the pending deployment, since `since`; steps count from 1.
 
-    The active deployment has the rest. `failure` is set where the update failed while the active
-    deployment cannot serve: the pending one serves until it can.
+    The active deployment has the rest. `stage_since` is when a stage after BAKING began. `failure`
+    is set where the update failed while the active deployment cannot serve, or not all of it: the
+    pending one serves until it can. `left` is then the number of a rolling update's new instances
+    that were there when it last went back further.
     """
 
     step: int
     since: float
     failure: str | None = None
+    stage: ShiftStage = ShiftStage.BAKING
+    stage_since: float | None = None
+    left: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +198,7 @@ class Endpoint:
     and replaces it once it is ready. `shift` is set while both serve, as the traffic moves to it in
     steps; `bake` while the new one then serves on trial.
     `deadline_at` is when the present non-final status fails, in seconds since the epoch; None in
-    final states.
+    final states. `updates` are the newest ones, oldest first, as `update_history` keeps them.
     """
 
     scope: Scope
@@ -191,6 +214,7 @@ class Endpoint:
     deadline_at: float | None = None
     failure_reason: str | None = None
     at_zero: AtZero | None = None  # None: the default of the home
+    updates: tuple[PastUpdate, ...] = ()
     given: Mapping[str, Any]
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import replace
 from hostelry.domain.config_load import NO_CONFIGS, configs_of_both
 from hostelry.domain.copy_outcomes import OutcomesByCopy, outcomes_of_both
 from hostelry.domain.distribution import EMPTY, joined
+from hostelry.domain.divergence import NO_DIVERGENCE
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.model_loads import NO_MODEL_LOADS, loads_of_both
 
@@ -90,7 +91,9 @@ def without_details(load: SecondLoad) -> SecondLoad:
         first_answer_at_by_copy=NO_COPIES,
         outcomes_by_copy=NO_OUTCOMES,
         by_config=NO_CONFIGS,
+        by_container=NO_CONFIGS,
         model_loads=NO_MODEL_LOADS,
+        divergence=NO_DIVERGENCE,
     )
 
 
@@ -124,7 +127,9 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         arrivals_by_copy=_by_copy(one.arrivals_by_copy, other.arrivals_by_copy, sum),
         outcomes_by_copy=outcomes_of_both(one.outcomes_by_copy, other.outcomes_by_copy),
         by_config=configs_of_both(one.by_config, other.by_config),
+        by_container=configs_of_both(one.by_container, other.by_container),
         model_loads=loads_of_both(one.model_loads, other.model_loads),
+        divergence=one.divergence.plus(other.divergence),
         first_answer_at_by_copy=_earliest(
             one.first_answer_at_by_copy, other.first_answer_at_by_copy
         ),

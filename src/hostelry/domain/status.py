@@ -1,11 +1,12 @@
-"""State machines of endpoints, components and transform jobs, one table each.
+"""State machines of endpoints, components, transform jobs and experiments, one table each.
 
 A record begins in Creating, a job InProgress; every later status comes from `next_status`. One
-deliberate difference from AWS: DELETE is possible in every status, and cancels a create or an
-update under way.
+deliberate difference from AWS: DELETE of an endpoint or a component is possible in every status,
+and cancels a create or an update under way.
 
-Source: DescribeEndpoint, DescribeInferenceComponent and DescribeTransformJob (EndpointStatus,
-InferenceComponentStatus, TransformJobStatus) in the SageMaker API reference.
+Source: DescribeEndpoint, DescribeInferenceComponent, DescribeTransformJob and
+DescribeInferenceExperiment (EndpointStatus, InferenceComponentStatus, TransformJobStatus,
+InferenceExperimentStatus) in the SageMaker API reference.
 """
 
 from collections.abc import Mapping
@@ -15,13 +16,16 @@ from typing import Any, TypeVar
 from hostelry.base.errors import HostelryError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.inference_experiment import OVER, ExperimentStatus
 from hostelry.domain.transform_job import TransformJobStatus
 
-Status = TypeVar("Status", bound=EndpointStatus | ComponentStatus | TransformJobStatus)
+Status = TypeVar(
+    "Status", bound=EndpointStatus | ComponentStatus | TransformJobStatus | ExperimentStatus
+)
 
 
 class Event(Enum):
-    """Events of an endpoint, a component or a transform job."""
+    """Events of an endpoint, a component, a transform job or an experiment."""
 
     UPDATE = "update"  # a client asked for another configuration, specification or count
     READY = "ready"  # everything desired is proven ready
@@ -31,6 +35,8 @@ class Event(Enum):
     COMPLETE = "complete"  # a job has done everything
     STOP = "stop"  # a client asked
     STOPPED = "stopped"  # nothing is under way for a job any more
+    SCHEDULED = "scheduled"  # an experiment waits for its start
+    START = "start"  # a client asked, or it is time
 
 
 class IllegalTransition(HostelryError):  # noqa: N818 - named after the table
@@ -64,6 +70,28 @@ TRANSFORM_TRANSITIONS: Mapping[tuple[TransformJobStatus, Event], TransformJobSta
     (TransformJobStatus.STOPPING, Event.STOPPED): TransformJobStatus.STOPPED,
 }
 
+EXPERIMENT_TRANSITIONS: Mapping[tuple[ExperimentStatus, Event], ExperimentStatus] = {
+    (ExperimentStatus.CREATING, Event.SCHEDULED): ExperimentStatus.CREATED,
+    (ExperimentStatus.UPDATING, Event.SCHEDULED): ExperimentStatus.CREATED,
+    (ExperimentStatus.CREATED, Event.UPDATE): ExperimentStatus.UPDATING,
+    (ExperimentStatus.RUNNING, Event.UPDATE): ExperimentStatus.UPDATING,
+    (ExperimentStatus.CREATED, Event.START): ExperimentStatus.STARTING,
+    (ExperimentStatus.STARTING, Event.READY): ExperimentStatus.RUNNING,
+    (ExperimentStatus.UPDATING, Event.READY): ExperimentStatus.RUNNING,
+    (ExperimentStatus.STARTING, Event.STOP): ExperimentStatus.STOPPING,
+    (ExperimentStatus.RUNNING, Event.STOP): ExperimentStatus.STOPPING,
+    (ExperimentStatus.UPDATING, Event.STOP): ExperimentStatus.STOPPING,
+    (ExperimentStatus.STOPPING, Event.COMPLETE): ExperimentStatus.COMPLETED,
+    (ExperimentStatus.CREATED, Event.COMPLETE): ExperimentStatus.COMPLETED,
+    (ExperimentStatus.STOPPING, Event.STOPPED): ExperimentStatus.CANCELLED,
+    (ExperimentStatus.CREATED, Event.STOPPED): ExperimentStatus.CANCELLED,
+    **{
+        (status, Event.FAIL): ExperimentStatus.CANCELLED
+        for status in ExperimentStatus
+        if status not in OVER
+    },
+}
+
 # Events that only a client causes.
 ASKED = frozenset({Event.UPDATE, Event.DELETE, Event.STOP})
 
@@ -72,6 +100,7 @@ TRANSITIONS: Mapping[Any, Any] = {
     **ENDPOINT_TRANSITIONS,
     **COMPONENT_TRANSITIONS,
     **TRANSFORM_TRANSITIONS,
+    **EXPERIMENT_TRANSITIONS,
 }
 
 

@@ -1,17 +1,20 @@
-"""Traffic policy of a blue/green update: the steps in which traffic moves to a new fleet.
+"""Traffic policy of an endpoint's update: the steps in which traffic moves to a new fleet.
 
 policy        steps                      share of the new fleet after step k
 -----------   ------------------------   -----------------------------------
 ALL_AT_ONCE   1                          all
 CANARY        2                          CanarySize, then all
 LINEAR        fleet / LinearStepSize     k times LinearStepSize, at last all
+ROLLING       fleet / MaximumBatchSize   k times MaximumBatchSize, at last all
 
 A size is whole instances of the new fleet, at least one; the share of requests is the share of
 those instances. A fleet of one instance cannot be divided, but its traffic can: there a percentage
-is the share itself.
+is the share itself, and a batch is the whole fleet. With ROLLING alone each step's instances come
+up just before it, and those of the old fleet that they replace are removed after it.
 
-Source: TrafficRoutingConfig in the SageMaker API reference, and "Use canary traffic shifting" and
-"Use linear traffic shifting" in the developer guide.
+Source: TrafficRoutingConfig and RollingUpdatePolicy in the SageMaker API reference, and "Use canary
+traffic shifting", "Use linear traffic shifting" and "Use rolling deployments" in the developer
+guide.
 """
 
 import math
@@ -22,17 +25,19 @@ from enum import Enum
 from hostelry.base.errors import validation_error
 
 WHOLE_PERCENT = 100
-LEAST_STEP_PERCENT, MOST_PERCENT = 10, 50
+MOST_PERCENT = 50
 POLICY = "DeploymentConfig.BlueGreenUpdatePolicy"
 ROUTING = f"{POLICY}.TrafficRoutingConfiguration"
+ROLLING_POLICY = "DeploymentConfig.RollingUpdatePolicy"
 
 
 class TrafficType(Enum):
-    """TrafficRoutingConfig.Type."""
+    """TrafficRoutingConfig.Type, or ROLLING: that of a RollingUpdatePolicy."""
 
     ALL_AT_ONCE = "ALL_AT_ONCE"
     CANARY = "CANARY"
     LINEAR = "LINEAR"
+    ROLLING = "ROLLING"
 
 
 class FleetUnit(Enum):
@@ -42,8 +47,13 @@ class FleetUnit(Enum):
     CAPACITY_PERCENT = "CAPACITY_PERCENT"
 
 
-# The field that has the size, by type.
+# The field of TrafficRoutingConfiguration that has the size, by type.
 SIZE_FIELDS = {TrafficType.CANARY: "CanarySize", TrafficType.LINEAR: "LinearStepSize"}
+SIZE_PATHS = {
+    **{kind: f"{ROUTING}.{name}" for kind, name in SIZE_FIELDS.items()},
+    TrafficType.ROLLING: f"{ROLLING_POLICY}.MaximumBatchSize",
+}
+LEAST_PERCENT = {TrafficType.CANARY: 1, TrafficType.LINEAR: 10, TrafficType.ROLLING: 5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +75,38 @@ class FleetSize:
         whole = math.floor(instances * self.value / WHOLE_PERCENT + 0.5)
         return min(max(1, whole), instances // 2), instances
 
+    def batch(self, instances: int) -> int:
+        """The most instances of a batch, of so many; at least one.
+
+        A percentage is rounded down.
+        """
+        if self.unit is FleetUnit.INSTANCE_COUNT:
+            return min(self.value, max(1, instances))
+        return max(1, instances * self.value // WHOLE_PERCENT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPolicy:
-    """TrafficRoutingConfiguration: the size is None for ALL_AT_ONCE alone.
+    """TrafficRoutingConfiguration, or RollingUpdatePolicy: the size is None for ALL_AT_ONCE alone.
 
-    `wait_s` is WaitIntervalInSeconds, between two steps.
+    `wait_s` is WaitIntervalInSeconds: between two steps, and after each batch. `rollback_size` is
+    RollbackMaximumBatchSize; None: a rolling update goes back in one step.
     """
 
     type: TrafficType = TrafficType.ALL_AT_ONCE
     size: FleetSize | None = None
     wait_s: float = 0.0
+    rollback_size: FleetSize | None = None
 
     @property
     def is_gradual(self) -> bool:
         """Whether the traffic moves in several steps."""
         return self.size is not None
+
+    @property
+    def is_rolling(self) -> bool:
+        """Whether the new fleet comes up, and the old one goes, batch by batch."""
+        return self.type is TrafficType.ROLLING
 
     def num_steps(self, fleets: Collection[int]) -> int:
         """The number of steps; `fleets` has the instances of each variant."""
@@ -88,26 +114,44 @@ class TrafficPolicy:
             return 1
         if self.type is TrafficType.CANARY:
             return 2
-        parts = [self.size.part(it) for it in fleets]
+        parts = [self._part(self.size, it) for it in fleets]
         return max((-(-whole // part) for part, whole in parts), default=1)
 
     def share(self, step: int, instances: int) -> float:
         """The share of a variant's requests for its new fleet after that step, from 0 to 1."""
         if self.size is None or (self.type is TrafficType.CANARY and step > 1):
             return 1.0
-        part, whole = self.size.part(instances)
+        part, whole = self._part(self.size, instances)
         return min(1.0, step * part / whole)
 
     def turned_on(self, step: int, instances: int) -> int:
         """The instances of a variant's new fleet that have requests after that step."""
         if self.size is None or (self.type is TrafficType.CANARY and step > 1):
             return instances
-        part, whole = self.size.part(instances)
+        part, whole = self._part(self.size, instances)
         return min(instances, -(-step * part * instances // whole))
 
-    def waits_s(self, fleets: Collection[int]) -> float:
-        """The sum of the waits between the steps."""
-        return (self.num_steps(fleets) - 1) * self.wait_s
+    def replaced(self, step: int, old: int, instances: int) -> int:
+        """The instances of a variant's old fleet, of `old`, that so many batches replace.
+
+        The part of it that those batches are of the new fleet, of `instances`; rounded down.
+        """
+        assert self.size is not None, "only a policy with steps has batches"
+        part, whole = self._part(self.size, instances)
+        return old * min(step * part, whole) // whole
+
+    def rollback_batch(self, instances: int) -> int:
+        """The most instances of a variant's new fleet that a rollback removes at once."""
+        return instances if self.rollback_size is None else self.rollback_size.batch(instances)
+
+    def num_waits(self, fleets: Collection[int]) -> int:
+        """The number of waits: between the steps, and after each batch."""
+        return self.num_steps(fleets) - (0 if self.is_rolling else 1)
+
+    def _part(self, size: FleetSize, instances: int) -> tuple[int, int]:
+        if self.is_rolling:
+            return size.batch(instances), max(1, instances)
+        return size.part(instances)
 
 
 ALL_AT_ONCE = TrafficPolicy()
@@ -117,13 +161,12 @@ def check_size(policy: TrafficPolicy, variant_name: str, instances: int) -> None
     """Refuse a step that is too large, or too small, for a variant of so many instances.
 
     Raises ValidationException. A canary is at most half of the fleet, a linear step a tenth to half
-    of it.
+    of it, a batch a twentieth to half of it, or one instance.
     """
     if policy.size is None or not instances:
         return
-    value, is_canary = policy.size.value, policy.type is TrafficType.CANARY
-    path = f"{ROUTING}.{SIZE_FIELDS[policy.type]}.Value"
-    least_percent = 1 if is_canary else LEAST_STEP_PERCENT
+    value, least_percent = policy.size.value, LEAST_PERCENT[policy.type]
+    path = f"{SIZE_PATHS[policy.type]}.Value"
     if policy.size.unit is FleetUnit.CAPACITY_PERCENT:
         if not least_percent <= value <= MOST_PERCENT:
             raise validation_error(
@@ -133,12 +176,33 @@ def check_size(policy: TrafficPolicy, variant_name: str, instances: int) -> None
         return
     least = max(1, -(-instances * least_percent // WHOLE_PERCENT))
     most = instances * MOST_PERCENT // WHOLE_PERCENT
+    if policy.is_rolling:
+        most = max(1, most)
     if not least <= value <= most:
         plural = "" if instances == 1 else "s"
         bounds = f"it must be {least} to {most}" if most else "use CAPACITY_PERCENT"
         raise validation_error(
             f"{path} is {value}, and variant {variant_name} has {instances} instance{plural};"
-            f" {bounds}, as a step is {least_percent} to {MOST_PERCENT} per cent of them."
+            f" {bounds}, as a {'batch' if policy.is_rolling else 'step'} is {least_percent} to"
+            f" {MOST_PERCENT} per cent of them."
+        )
+
+
+def check_rollback_size(policy: TrafficPolicy, variant_name: str, instances: int) -> None:
+    """Refuse a RollbackMaximumBatchSize of more than a variant's whole fleet.
+
+    Raises ValidationException.
+    """
+    size = policy.rollback_size
+    if size is None or not instances:
+        return
+    is_count = size.unit is FleetUnit.INSTANCE_COUNT
+    most = instances if is_count else WHOLE_PERCENT
+    if size.value > most:
+        of = f", the instances of variant {variant_name}" if is_count else " per cent"
+        raise validation_error(
+            f"{ROLLING_POLICY}.RollbackMaximumBatchSize.Value is {size.value}; it must be 1 to"
+            f" {most}{of}."
         )
 
 
@@ -149,13 +213,14 @@ def check_waits(
 
     `bake_s` is TerminationWaitInSeconds, `limit_s` MaximumExecutionTimeoutInSeconds.
     """
-    waits_s = policy.waits_s(fleets)
+    num_waits = policy.num_waits(fleets)
+    waits_s = num_waits * policy.wait_s
     if limit_s is None or waits_s + bake_s < limit_s:
         return
-    bake = f"TerminationWaitInSeconds {bake_s:g}"
-    if waits_s:
-        num_waits = policy.num_steps(fleets) - 1
-        bake = f"{num_waits} times WaitIntervalInSeconds {policy.wait_s:g} and {bake}"
+    waits = f"{num_waits} times WaitIntervalInSeconds {policy.wait_s:g}" if waits_s else ""
+    bake = "" if policy.is_rolling else f"TerminationWaitInSeconds {bake_s:g}"
     raise validation_error(
-        f"{POLICY}: {bake} must be less than MaximumExecutionTimeoutInSeconds {limit_s:g}."
+        f"{ROLLING_POLICY if policy.is_rolling else POLICY}:"
+        f" {' and '.join(it for it in (waits, bake) if it)} must be less than"
+        f" MaximumExecutionTimeoutInSeconds {limit_s:g}."
     )

@@ -118,7 +118,8 @@ class TransformCapture:
 class TransformProgress:
     """What a job has done so far; `objects_total` and `bytes_total` are None until it is known.
 
-    `failed_objects` are counted in `objects` too. Bytes are those of input objects.
+    `failed_objects` are counted in `objects` too. Bytes are those of input objects. `trouble` is
+    what the job waits for, such as the object store; None where it works.
     """
 
     objects: int = 0
@@ -128,6 +129,7 @@ class TransformProgress:
     bytes: int = 0
     bytes_total: int | None = None
     at: float | None = None  # when the runner said so, in seconds since the epoch
+    trouble: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Mirror: sends copies of requests to shadow variants, and discards their answers.
+"""Mirror: sends copies of requests to shadow variants, whose answers no client gets.
 
 a request whose turn it is                            result
 ----------------------------------------------------  ------------------------------------------
@@ -9,13 +9,16 @@ bodies, as it may
 any other                                             sent once; its outcome is the shadow's own
 
 No answer to a client waits for anything here. Answers are read at a bounded rate, so that a shadow
-that floods is slowed down instead of this worker.
+that floods is slowed down instead of this worker. Taps get what they keep of an answer as it is
+read; the rest is discarded.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.even_positions import EvenPositions
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 256  # of a worker; each has a connection of its own
 LEAST_CHUNK_BYTES = 512  # what a smaller chunk counts as: it costs as much to read
 CLOSED = Circuit()
+BATCH_S = 0.001  # requests that are due within it are sent by one timer
 BURST_S = 0.5  # what may be read at once after a pause, in seconds of the rate
 
 
@@ -41,7 +45,8 @@ class MirrorLimits:
     """Limits of one worker: requests in flight on a shadow copy, on all; their bodies; reading.
 
     An answer of an invocation that is no stream may have `max_answer_bytes`. A request is sent
-    `delay_s` after production's, so that fast models have answered before this costs anything.
+    `delay_s` after production's, or up to 1 ms later, so that fast models have answered before this
+    costs anything.
     """
 
     delay_s: float = 0.002
@@ -52,6 +57,38 @@ class MirrorLimits:
     max_answer_bytes: int = 25 * 1024 * 1024
     whole: Timeouts
     stream: Timeouts
+
+
+class AnswerTap(Protocol):
+    """Takes one answer of a shadow as it is read; keeps what it has room for, and never waits.
+
+    Only an answer with 2xx is added; `close` without `finish` is a failure, of whatever kind.
+    """
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next part."""
+        ...
+
+    def finish(self, answered: Mapping[str, str]) -> None:
+        """The answer is whole; `answered` are its headers."""
+        ...
+
+    def close(self) -> None:
+        """No more will come."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class MirroredRequest:
+    """A request for a shadow's copy, from its offer to its end; `parts` are head and body."""
+
+    shadow: Shadow
+    copy: CopyRoute
+    parts: tuple[bytes, bytes]
+    taps: Sequence[AnswerTap]
+    is_stream: bool
+    due_at_s: float
+    give_back: Callable[[], None]
 
 
 class ShadowMirror:
@@ -86,14 +123,23 @@ class ShadowMirror:
         self._positions = EvenPositions(draw)
         self._bytes = 0
         self._read_until_s = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[MirroredRequest] = deque()  # in the order of their times
+        self._timer: asyncio.TimerHandle | None = None
+        self._running: dict[asyncio.Task[None], MirroredRequest] = {}
 
     def offer(
-        self, shadow: Shadow, head: Callable[[], bytes], body: bytes, *, is_stream: bool
+        self,
+        shadow: Shadow,
+        head: Callable[[], bytes],
+        body: bytes,
+        taps: Sequence[AnswerTap] = (),
+        *,
+        is_stream: bool,
     ) -> None:
         """Send a copy of a request to `shadow` where it is its turn, once the caller waits.
 
-        `head` makes the request's head, without the end that carries the copy's key.
+        `head` makes the request's head, without the end that carries the copy's key. `taps` get
+        the answer; of a request that is not sent they receive nothing.
         """
         if not self._is_due(shadow):
             return
@@ -103,32 +149,60 @@ class ShadowMirror:
             self._meter.dropped(shadow.key)
             return
         self._bytes += num_bytes
-        give_back = self._counts.reserve(copy.id)
-        parts = (head() + head_end(copy.key), body)
-        run = self._run(shadow, copy, parts, is_stream=is_stream)
-        task = asyncio.get_running_loop().create_task(run)
-
-        def over(task: asyncio.Task[None]) -> None:
-            self._bytes -= num_bytes
-            give_back()
-            self._tasks.discard(task)
-            if not task.cancelled() and task.exception() is not None:
-                log.error("a mirrored request failed", exc_info=task.exception())
-
-        self._tasks.add(task)
-        task.add_done_callback(over)
+        loop, delay_s = asyncio.get_running_loop(), self._limits.delay_s
+        request = MirroredRequest(
+            shadow=shadow,
+            copy=copy,
+            parts=(head() + head_end(copy.key), body),
+            taps=taps,
+            is_stream=is_stream,
+            due_at_s=loop.time() + delay_s,
+            give_back=self._counts.reserve(copy.id),
+        )
+        self._waiting.append(request)
+        if self._timer is None:
+            self._timer = loop.call_later(delay_s, self._send_due)
 
     @property
     def num_in_flight(self) -> int:
-        """Requests in flight on shadow copies."""
-        return len(self._tasks)
+        """Requests in flight on shadow copies, and those about to be."""
+        return len(self._waiting) + len(self._running)
 
     async def close(self) -> None:
-        """Cut what is in flight."""
-        tasks = tuple(self._tasks)
+        """Cut what is in flight, and drop what is not yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiting:
+            self._ended(self._waiting.popleft())
+        tasks = tuple(self._running)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _send_due(self) -> None:
+        """Send what is due, and look again at the next one's time."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        while self._waiting and self._waiting[0].due_at_s <= now_s:
+            request = self._waiting.popleft()
+            task = loop.create_task(self._run(request))
+            self._running[task] = request
+            task.add_done_callback(self._over)
+        self._timer = None
+        if self._waiting:
+            pause_s = max(self._waiting[0].due_at_s - now_s, BATCH_S)
+            self._timer = loop.call_later(pause_s, self._send_due)
+
+    def _over(self, task: "asyncio.Task[None]") -> None:
+        self._ended(self._running.pop(task))
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a mirrored request failed", exc_info=task.exception())
+
+    def _ended(self, request: MirroredRequest) -> None:
+        """Give back what the request took up."""
+        self._bytes -= len(request.parts[1])
+        request.give_back()
 
     def _has_room(self, num_bytes: int) -> bool:
         is_full = self.num_in_flight >= self._limits.max_in_flight_all
@@ -157,20 +231,16 @@ class ShadowMirror:
     def _circuit(self, copy: CopyRoute) -> Circuit:
         return self._circuits.get(copy.id, CLOSED)
 
-    async def _run(
-        self, shadow: Shadow, copy: CopyRoute, parts: tuple[bytes, bytes], *, is_stream: bool
-    ) -> None:
-        if self._limits.delay_s:
-            await self._sleep(self._limits.delay_s)
-        measured = self._meter.begin(shadow.key)
+    async def _run(self, request: MirroredRequest) -> None:
+        copy, is_stream = request.copy, request.is_stream
+        measured = self._meter.begin(request.shadow.key)
         measured.chosen(copy.id, self._counts.of(copy.id), copy.config)
-        measured.moved(len(parts[1]), 0)
+        measured.moved(len(request.parts[1]), 0)
         timeouts = self._limits.stream if is_stream else self._limits.whole
         reply = None
         try:
-            reply = await self._pool.send(copy.address, parts, timeouts)
-            del parts
-            await self._read(reply, measured, is_stream=is_stream)
+            reply = await self._pool.send(copy.address, request.parts, timeouts)
+            await self._read(reply, measured, request.taps, is_stream=is_stream)
             self._circuits.pop(copy.id, None)
         except UpstreamError as error:
             self._note(copy, error)
@@ -181,10 +251,14 @@ class ShadowMirror:
         finally:
             if reply is not None:
                 reply.close()
+            for tap in request.taps:
+                tap.close()
             measured.end()
 
-    async def _read(self, reply: Reply, measured: Measurement, *, is_stream: bool) -> None:
-        """Read the answer to its end, keeping nothing of it."""
+    async def _read(
+        self, reply: Reply, measured: Measurement, taps: Sequence[AnswerTap], *, is_stream: bool
+    ) -> None:
+        """Read the answer to its end; what is kept of it, `taps` keep."""
         is_ok = 200 <= reply.status < 300
         most = None if is_stream and is_ok else self._limits.max_answer_bytes
         num_read = 0
@@ -194,11 +268,17 @@ class ShadowMirror:
             num_read += len(chunk)
             if most is not None and num_read > most:
                 raise TooLargeError(f"The answer is larger than the limit of {most} bytes.")
+            if is_ok:
+                for tap in taps:
+                    tap.add(chunk)
             await self._paced(len(chunk))
         measured.answered()
         measured.moved(0, num_read)
         if not is_ok:
             measured.refused_by_model(reply.status)
+            return
+        for tap in taps:
+            tap.finish(reply.headers)
 
     async def _paced(self, num_bytes: int) -> None:
         """Wait until as much may be read."""

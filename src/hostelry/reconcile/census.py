@@ -1,10 +1,12 @@
 """Census of what is in service, from the records and the agents' last reports."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hostelry.domain.component import InferenceComponent
+from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
-from hostelry.domain.endpoint import Deployment, Endpoint
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.load import LoadKey
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.transform_job import is_hidden
@@ -67,32 +69,59 @@ def _statuses(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> Statu
 
 def _variants(
     state: EndpointState, endpoint: Endpoint, statuses: Statuses
-) -> Iterator[VariantCensus]:
-    active = endpoint.active
-    coming = None if endpoint.shift is None else endpoint.pending
-    for wanted in active.variants:
-        variant, name = wanted.variant, wanted.variant.name
-        hosts = state.hosts(active.generation, name)
-        pools = variant.instance_types if variant.pools else ()
-        running = [it for it in hosts if it.state is InstanceState.RUNNING]
-        copies = {it.id: [c for c in state.copies_at(it.id) if is_routable(c)] for it in running}
-        serving = running if endpoint.takes_components else [it for it in running if copies[it.id]]
-        yield VariantCensus(
-            key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=name),
-            config_name=active.config.name,
-            takes_components=endpoint.takes_components,
-            instances=tuple(_capacity(it, copies[it.id], wanted.serverless) for it in serving),
-            copies=tuple(_use(c, it, statuses) for it in serving for c in copies[it.id]),
-            metrics=active.config.metrics,
-            pools=pools,
-            is_async=active.config.async_inference is not None,
-            serverless=wanted.serverless,
-            new_config_name=coming.config.name if coming and _has(coming, name) else None,
-        )
+) -> Iterable[VariantCensus]:
+    """Each variant's fleet; while traffic shifts, the fleets of both deployments together."""
+    active, coming = endpoint.active, endpoint.pending
+    found = {it.variant.name: _fleet(state, active, it, statuses) for it in active.variants}
+    if coming is None or endpoint.shift is None:
+        return found.values()
+    for wanted in coming.production:
+        name, new = wanted.variant.name, _fleet(state, coming, wanted, statuses)
+        found[name] = _both(found[name], new) if name in found else new
+    return found.values()
 
 
-def _has(deployment: Deployment, variant_name: str) -> bool:
-    return any(it.variant.name == variant_name for it in deployment.variants)
+def _fleet(
+    state: EndpointState, deployment: Deployment, wanted: EndpointVariant, statuses: Statuses
+) -> VariantCensus:
+    """A variant as far as a deployment's instances serve it."""
+    endpoint, config, variant = state.endpoint, deployment.config, wanted.variant
+    assert endpoint is not None, "only an endpoint has variants"
+    hosts = state.hosts(deployment.generation, variant.name)
+    running = [it for it in hosts if it.state is InstanceState.RUNNING]
+    copies = {it.id: [c for c in state.copies_at(it.id) if is_routable(c)] for it in running}
+    serving = [it for it in running if _serves(wanted, it, copies[it.id])]
+    rooms = [_capacity(it, copies[it.id], wanted.serverless) for it in serving]
+    return VariantCensus(
+        key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
+        config_name=config.name,
+        takes_components=endpoint.takes_components,
+        instances=tuple(replace(it, config_name=config.name) for it in rooms),
+        copies=tuple(_use(c, it, statuses) for it in serving for c in copies[it.id]),
+        metrics=config.metrics,
+        pools=variant.instance_types if variant.pools else (),
+        is_async=config.async_inference is not None,
+        serverless=wanted.serverless,
+    )
+
+
+def _both(old: VariantCensus, new: VariantCensus) -> VariantCensus:
+    """A variant with both fleets, and the settings of the old one."""
+    return replace(
+        old,
+        instances=(*old.instances, *new.instances),
+        copies=(*old.copies, *new.copies),
+        pools=tuple(dict.fromkeys((*old.pools, *new.pools))),
+        new_config_name=new.config_name,
+    )
+
+
+def _serves(wanted: EndpointVariant, instance: Instance, ready: Sequence[Copy]) -> bool:
+    """Whether an instance takes requests: containers that requests name do so one by one."""
+    model = wanted.model_on(instance.instance_type)
+    if model is None:
+        return True
+    return bool(ready if model.is_direct else complete_sets(wanted, [instance], ready))
 
 
 def _capacity(

@@ -1,6 +1,6 @@
 """All endpoints and their state as plain JSON values, for status and explain."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ from hostelry.domain.copy import Copy, Instance, LastEnd
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Bake, Endpoint, EndpointVariant
 from hostelry.domain.shape import Requirements
+from hostelry.domain.update_history import known_updates
 from hostelry.domain.update_progress import update_progress
 from hostelry.placement.explain import HostUse, uses
 from hostelry.reconcile.plan.endpoint_state import (
@@ -27,17 +28,18 @@ def overview(
     facts: Mapping[str, InstanceFacts],
     now: float = 0.0,
     pace: float = 1.0,
+    verdict_of: Callable[[Endpoint], str | None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """One object per endpoint, with its components, instances and copies.
 
     What is not recorded (problems, memory in use) comes from `facts`, all else from the records.
-    An update's progress is that at `now`, with its waits divided by `pace`.
+    An update's progress is that at `now`, with its waits divided by `pace`, and the verdict on it.
     """
     return [
         {**_endpoint(state, state.endpoint, facts), "progress": progress}
         for state in states
         if state.endpoint is not None
-        for progress in [update_progress(state.endpoint, now, pace)]
+        for progress in [update_progress(state.endpoint, now, pace, verdict_of(state.endpoint))]
     ]
 
 
@@ -60,6 +62,7 @@ def _endpoint(
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
         "shift": None if endpoint.shift is None else msgspec.to_builtins(endpoint.shift),
         "bake": None if endpoint.bake is None else _bake(endpoint.bake),
+        "updates": msgspec.to_builtins(known_updates(endpoint)),
         "capture": None if endpoint.active.capture is None else _capture(endpoint.active.capture),
         "variants": [_variant(state, it) for it in endpoint.active.variants],
         "components": [_component(state, state.components[it]) for it in sorted(state.components)],
@@ -201,6 +204,7 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "id": copy.spec.id,
         "owner": copy.spec.owner,
         "component": copy.component_name,
+        "container": copy.spec.container.hostname,
         "instance": copy.instance_id,
         "generation": copy.generation,
         "reserved": None

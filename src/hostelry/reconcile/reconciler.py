@@ -4,6 +4,7 @@ trigger                                         endpoints that are planned
 ---------------------------------------------   ----------------------------------------------
 a record of an endpoint or anything on it       that endpoint
 the state of an alarm that guards an update     the endpoints whose updates it guards
+the verdict on an update, each second           its endpoint, where it is worse or no worse
 new facts about an instance                     its endpoint
 an instant that a plan asked for                that plan's endpoint
 every RESYNC_S, and after a gap in the watch    all: a lost notification only costs time
@@ -18,11 +19,14 @@ from dataclasses import dataclass, replace
 from hostelry.base.clock import Clock
 from hostelry.base.ids import new_copy_id, new_instance_id
 from hostelry.base.recurring import run_again, run_guarded, run_until_done
+from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
+from hostelry.domain.update_history import with_history
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect
+from hostelry.reconcile.inference_experiments import InferenceExperiments
 from hostelry.reconcile.instances import Instances
 from hostelry.reconcile.plan.endpoint_state import (
     MAX_DRAIN_S,
@@ -34,9 +38,11 @@ from hostelry.reconcile.plan.endpoint_state import (
 from hostelry.reconcile.plan.guards import guarding_alarms
 from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
 from hostelry.reconcile.plan.routes import WakeRules, plan_routes
+from hostelry.reconcile.plan.watched_update import watched_update
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
     ALARM_KINDS,
+    alarm_view_s,
     all_keys,
     guarded_keys,
     load,
@@ -70,20 +76,37 @@ class ReconcilerDeps:
     pace: float = 1.0
     max_drain_s: float = MAX_DRAIN_S
     at_zero: AtZero = AtZero.HOLD
+    verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None
 
 
 def one_pass(
-    state: State, key: GroupKey, facts: Mapping[str, InstanceFacts], context: PlanContext
+    state: State,
+    key: GroupKey,
+    facts: Mapping[str, InstanceFacts],
+    context: PlanContext,
+    verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None,
 ) -> EndpointState:
     """Load, plan and write one endpoint; return the state that is recorded then.
 
-    Raises Conflict where a record changed meanwhile: the caller retries from the new state.
+    `verdict_of` compares the fleets of an update under way. Raises Conflict where a record changed
+    meanwhile: the caller retries from the new state.
     """
     loaded = load(state, key, facts)
     names = guarding_alarms(loaded.state)
     if names:
-        context = replace(context, alarms=load_alarms(state, key.scope, names))
+        context = replace(
+            context,
+            alarms=load_alarms(state, key.scope, names),
+            alarm_view_s=alarm_view_s(state, key.scope, names),
+        )
+    update = watched_update(loaded.state.endpoint)
+    if update is not None:
+        context = replace(context, verdict=verdict_of(update))
     after = plan(loaded.state, context)
+    verdict = context.verdict
+    text = None if verdict is None or verdict.since is None else verdict.text
+    updated = with_history(loaded.state.endpoint, after.endpoint, context.now, text)
+    after = replace(after, endpoint=updated)
     write(state, loaded, writes(loaded.state, after))
     return after
 
@@ -98,6 +121,7 @@ class Reconciler:
         self.instances = Instances(
             deps.fleet, deps.connect, deps.clock, lambda key: self.queue.add(key)
         )
+        self.experiments = InferenceExperiments(state, deps.clock, lambda: self.instances.facts)
         self._state = state
         self._deps = deps
         self._started_at = deps.clock.now()
@@ -113,6 +137,7 @@ class Reconciler:
                 tasks.create_task(self._watch())
                 tasks.create_task(self._resync())
                 tasks.create_task(self.transforms.run())
+                tasks.create_task(self.experiments.run())
                 clock = self._deps.clock
                 tasks.create_task(run_again("ending orphans", self.end_orphans, RESYNC_S, clock))
         finally:
@@ -131,7 +156,8 @@ class Reconciler:
             watched_since=self._started_at,
         )
         facts = self.instances.facts
-        after = await asyncio.to_thread(one_pass, self._state, key, facts, context)
+        verdict_of = self._deps.verdict_of
+        after = await asyncio.to_thread(one_pass, self._state, key, facts, context, verdict_of)
         for instance_id, desired in desired_by_instance(after, now).items():
             self.instances.set_desired(after.instances[instance_id], desired)
         for instance_id in self.instances.known(key):

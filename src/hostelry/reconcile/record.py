@@ -15,10 +15,12 @@ from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import is_hidden
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
+from hostelry.scaling_policy.composite import children, parse
 from hostelry.store.records import Records, State
 
 T = TypeVar("T")
 ALARM_KINDS = ("metric_alarm", "composite_alarm")
+EVALUATION_S = 10.0  # from the end of a period until an alarm has been evaluated on it
 Address = tuple[str, str]  # kind, name
 
 RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_SETTLED, RANK_GONE = range(6)
@@ -84,6 +86,29 @@ def load_alarms(state: State, scope: Scope, names: Iterable[str]) -> dict[str, A
         elif composite is not None:
             found[name] = composite.value.status.state
     return found
+
+
+def alarm_view_s(state: State, scope: Scope, names: Iterable[str]) -> float:
+    """For how long the slowest of the alarms must have seen a version to judge it.
+
+    Its periods and one more, as they begin at whole ones, and its evaluation. A composite alarm is
+    as slow as those that it names.
+    """
+    left, known, longest_s = list(names), set[str](), 0.0
+    while left:
+        name = left.pop()
+        if name in known:
+            continue
+        known.add(name)
+        metric = state.metric_alarms.get(scope, name)
+        composite = None if metric else state.composite_alarms.get(scope, name)
+        if metric is not None:
+            rule = metric.value.rule
+            view_s = rule.period_s * (rule.evaluation_periods + 1) + EVALUATION_S
+            longest_s = max(longest_s, view_s)
+        elif composite is not None:
+            left.extend(children(parse(composite.value.expression)))
+    return longest_s
 
 
 def guarded_keys(state: State, scope: Scope, alarm_name: str) -> set[GroupKey]:

@@ -148,6 +148,8 @@ FRAMEWORKS: Mapping[str, Mapping[str, Devices]] = {
         "2.19": tensorflow("2.19.0", ("3.12", "3.11", "3.10", "3.9"), "keras<3.11"),
     },
     "xgboost": {
+        "0.90": xgboost("0.90", ("3.7", "3.8"), "scikit-learn==0.24.1", "pandas<1.3"),
+        "1.0": xgboost("1.0.2", ("3.7", "3.8"), "scikit-learn==0.24.1", "pandas<1.3"),
         "1.2": xgboost("1.2.1", ("3.7", "3.8"), "scikit-learn==0.24.1", "pandas<1.3"),
         "1.3": xgboost("1.3.3", ("3.7", "3.8"), "scikit-learn==0.24.1", "pandas<1.3"),
         "1.5": xgboost("1.5.2", ("3.8", "3.9", "3.7"), "scikit-learn==0.24.1", "pandas<1.3",

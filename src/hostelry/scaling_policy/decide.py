@@ -60,7 +60,8 @@ class TargetSnapshot:
     `resource` is None where it does not exist (any more). `standing` has, by policy ARN, the
     newest trigger of an alarm that is still in ALARM. `proposal` is one of the last `PROPOSAL_S`.
     `woken` is the last wake. `seconds` is the load of the last `look_back_s`, oldest first.
-    `num_crashed` copies died by themselves in the guard's window; `pace` divides cooldowns.
+    `num_crashed` copies died by themselves in the guard's window; `had_two_fleets` is whether an
+    update's traffic shifted a moment ago. `pace` divides cooldowns.
     """
 
     target: ScalableTarget
@@ -72,6 +73,7 @@ class TargetSnapshot:
     woken: LastAct | None = None
     seconds: Sequence[SecondLoad] = ()
     num_crashed: int = 0
+    had_two_fleets: bool = False
     pace: float = 1.0
 
     @property
@@ -229,7 +231,10 @@ def _guarded(
     capacity = resource.capacity(known.target)
     desired = found.decision.desired
     if desired < capacity.desired:
-        reason = veto(health_of(known.seconds, known.num_crashed)) or wake.keeps_awake(
+        # What is being updated is postponed, as AWS does, and comes here once it is settled.
+        had_two = known.had_two_fleets and resource.is_settled
+        health = health_of(known.seconds, known.num_crashed, had_two_fleets=had_two)
+        reason = veto(health) or wake.keeps_awake(
             desired, known.woken, _cooldown_s(known, request), known.pace, now
         )
         found = unless_vetoed(found, capacity, reason)

@@ -10,13 +10,19 @@ themselves.
 | a copy died | vetoed |
 | 2 failures or more, over 5 % of the requests that ended | vetoed |
 | the oldest request without a copy waits over 1 s | vetoed |
+| an update's two fleets served, up to 150 s ago | vetoed |
 | otherwise | allowed |
+
+While two fleets serve, a mean over the instances of both is low. By the end of 150 s a minute that
+began later has been published and looked at.
 """
 
 from dataclasses import dataclass, replace
 
 from hostelry.scaling_policy.combine import CombinedDecision
 from hostelry.scaling_policy.decision import Capacity, unchanged
+
+SHIFT_WINDOW_S = 150.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +32,7 @@ class TargetHealth:
     `num_errors` are answers of 5xx, broken streams and refusals for want of a copy, among the
     `num_requests` that ended. `num_crashed` copies died without being stopped.
     `oldest_waiting_s` is how long the first of the requests waits that no copy has yet.
+    `had_two_fleets` is whether an update's traffic shifted in the last `SHIFT_WINDOW_S`.
     """
 
     window_s: float = 60.0
@@ -33,6 +40,7 @@ class TargetHealth:
     num_errors: int = 0
     num_crashed: int = 0
     oldest_waiting_s: float = 0.0
+    had_two_fleets: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +79,8 @@ def veto(health: TargetHealth, limits: GuardLimits | None = None) -> str | None:
             f"a request waits {health.oldest_waiting_s:.1f} s for a copy"
             f" (at most {limits.max_waiting_s:.1f} s may pass)"
         )
+    if health.had_two_fleets:
+        return f"an update's two fleets served in the last {SHIFT_WINDOW_S:.0f} s"
     return None
 
 

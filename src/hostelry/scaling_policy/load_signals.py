@@ -21,7 +21,9 @@ class FirstAnswer:
     num_failed: int
 
 
-def health_of(seconds: Sequence[SecondLoad], num_crashed: int) -> TargetHealth:
+def health_of(
+    seconds: Sequence[SecondLoad], num_crashed: int, *, had_two_fleets: bool = False
+) -> TargetHealth:
     """The health of a target in the `GUARD_WINDOW_S` that `seconds` are of."""
     return TargetHealth(
         window_s=float(GUARD_WINDOW_S),
@@ -29,6 +31,7 @@ def health_of(seconds: Sequence[SecondLoad], num_crashed: int) -> TargetHealth:
         num_errors=sum(num_failed_in(it) for it in seconds),
         num_crashed=num_crashed,
         oldest_waiting_s=seconds[-1].oldest_held_s if seconds else 0.0,
+        had_two_fleets=had_two_fleets,
     )
 
 

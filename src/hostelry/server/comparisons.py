@@ -18,7 +18,15 @@ from starlette.routing import Route
 
 from hostelry.base.clock import Clock
 from hostelry.comparison.confidence import Bounds
-from hostelry.comparison.verdict import Allowance, Finding, VersionEvidence, compared
+from hostelry.comparison.verdict import (
+    NO_REQUESTS,
+    DivergenceFinding,
+    Finding,
+    VersionEvidence,
+    compared,
+)
+from hostelry.domain.allowance import MOST, Allowance, allowance_of
+from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.metrics.sagemaker.load_aggregator import DETAILS_S, LoadAggregator
@@ -27,7 +35,7 @@ from hostelry.store.records import State
 
 FORGET_S = 600.0
 MAX_PAIRS = 100
-NONE = VersionEvidence()
+MILLION = 1e6
 Pair = tuple[LoadKey, LoadKey]
 
 
@@ -38,8 +46,9 @@ class _Counted:
     since: int
     seeded: int
     asked_at: float
-    old: VersionEvidence = NONE
-    new: VersionEvidence = NONE
+    old: VersionEvidence = NO_REQUESTS
+    new: VersionEvidence = NO_REQUESTS
+    answers: Divergence = NO_DIVERGENCE
 
 
 class Comparisons:
@@ -68,9 +77,10 @@ class Comparisons:
     async def compare(self, request: Request) -> Response:
         """The verdict on `new` against `old`; 400 for wrong numbers, 404 for unknown names."""
         try:
-            allowance = allowance_of(request.query_params)
+            asked = request.query_params
+            allowance = allowance_of({it: asked[it] for it in MOST if it in asked})
         except ValueError as error:
-            return Response(str(error), 400)
+            return Response(f"{error}.", 400)
         return await asyncio.to_thread(self._answer, request.query_params, allowance)
 
     def _answer(self, asked: QueryParams, allowance: Allowance) -> Response:
@@ -80,14 +90,21 @@ class Comparisons:
         if unknown:
             there = ", ".join(sorted(known)) or "none: there is no such endpoint"
             return Response(f"{unknown[0]!r} is not of endpoint {endpoint!r}; it has {there}.", 404)
+        if allowance.divergence is not None and not self._is_mirrored(endpoint, names):
+            return Response(
+                f"Answers are compared where one of both is the shadow variant of endpoint"
+                f" {endpoint!r}; {names[0]!r} and {names[1]!r} answer different requests.",
+                400,
+            )
         counted = self._counted((known[names[0]], known[names[1]]))
-        verdict = compared(counted.old, counted.new, allowance)
+        verdict = compared(counted.old, counted.new, allowance, counted.answers)
         return JsonResponse(
             {
                 "outcome": verdict.outcome.value,
                 "since": counted.since,
                 "requests": {"old": counted.old.finished, "new": counted.new.finished},
                 "measures": [_shown(it) for it in verdict.findings],
+                "divergence": verdict.divergence and _shown_divergence(verdict.divergence),
             }
         )
 
@@ -114,6 +131,12 @@ class Comparisons:
             for stored in self._state.components.list(self._scope)
             if stored.value.endpoint_name == endpoint_name
         }
+
+    def _is_mirrored(self, endpoint_name: str, names: Sequence[str]) -> bool:
+        """Whether one of both names is the shadow of the other."""
+        found = self._state.endpoints.get(self._scope, endpoint_name)
+        shadow = None if found is None else found.value.active.shadow
+        return shadow is not None and names.count(shadow.variant.name) == 1
 
     def _counted(self, pair: Pair) -> _Counted:
         """What is known of a pair; from now on it is counted."""
@@ -145,24 +168,13 @@ class Comparisons:
                 _add(counted, pair, [by_key[it] for it in pair if it in by_key])
 
 
-def allowance_of(asked: QueryParams) -> Allowance:
-    """The allowance of a query; raises ValueError."""
-    given = {}
-    for name, most in (("errors", 1.0), ("latency", 100.0), ("alpha", 0.5)):
-        if (text := asked.get(name)) is not None:
-            value = float(text)
-            if not 0.0 <= value <= most or (name == "alpha" and value == 0.0):
-                raise ValueError(f"{name} is {text}; it must be from 0 to {most:g}.")
-            given[name] = value
-    return Allowance(**given)
-
-
 def _is_idle(counted: _Counted, now: float) -> bool:
     return now - counted.asked_at > FORGET_S
 
 
 def _add(counted: _Counted, pair: Pair, loads: Sequence[SecondLoad]) -> None:
     for load in loads:
+        counted.answers = counted.answers.plus(load.divergence)
         if load.key == pair[0]:
             counted.old = counted.old.plus(load)
         else:
@@ -175,6 +187,19 @@ def _shown(finding: Finding) -> dict[str, Any]:
         "outcome": finding.outcome.value,
         "old": _side(finding.old_seen, finding.old),
         "new": _side(finding.new_seen, finding.new),
+    }
+
+
+def _shown_divergence(finding: DivergenceFinding) -> dict[str, Any]:
+    """The share of answers that differ, and the median distance, from 0 to 1."""
+    bounds = finding.median_bounds
+    median = Bounds(low=bounds.low / MILLION, high=bounds.high / MILLION)
+    return {
+        "pairs": finding.seen.pairs,
+        "exact": finding.seen.exact,
+        "outcome": None if finding.outcome is None else finding.outcome.value,
+        "differing": _side(finding.differing, finding.bounds),
+        "distance_p50": _side(finding.median_millionths / MILLION, median),
     }
 
 

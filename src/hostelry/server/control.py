@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -41,6 +42,7 @@ from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.image_file import ImageFile
 from hostelry.server.log_collection import LogCollection, collecting
+from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
 from hostelry.server.usage_routes import UsageRoutes
 from hostelry.store.records import open_state
@@ -94,13 +96,14 @@ async def _serve(
         made_at = home.credentials.stat().st_mtime
         ensure_execution_role(state, owner, credentials.role_name, made_at)
         clock = SystemClock()
-        reconciler = Reconciler(state, _reconciler_deps(home, config, credentials, clock))
         census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
+        scaling = Scaling(home, config, credentials, state, clock, shape_of, census.take)
+        deps = _reconciler_deps(home, config, credentials, clock)
+        reconciler = Reconciler(state, replace(deps, verdict_of=scaling.verdicts.verdict_of))
         async with (
             collecting(LogCollection(home, config, clock)) as logs,
-            running(
-                Scaling(home, config, credentials, state, clock, shape_of, census.take)
-            ) as scaling,
+            running(scaling),
+            deciding(scaling.verdicts, reconciler.queue.add, clock),
         ):
             asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
             usage = UsageRoutes(owner, scaling.metrics, clock)
@@ -135,6 +138,7 @@ async def _serve(
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,
+                    verdict_of=scaling.verdicts.text_of,
                 )
             )
             await _run(_server(app), listener, reconciler)

@@ -34,6 +34,7 @@ from hostelry.base.ids import new_request_id
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.root_key import RootKey
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner
 from hostelry.domain.shape import Shape
@@ -44,6 +45,7 @@ from hostelry.logs.store import LogStore
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.reconcile.experiment_overview import experiment_overview
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.reconciler import Reconciler
@@ -69,8 +71,9 @@ class ControlDeps:
 
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
     aggregates the load that gateway workers report; `last_used` returns when each environment was
-    last used, `captured` the sums of an endpoint's data capture. Operations get `metrics`, `pace`,
-    `root_key`, `logs`, `messaging`, `calls` and `foreign_s3`.
+    last used, `captured` the sums of an endpoint's data capture, `verdict_of` the verdict on an
+    endpoint's update. Operations get `metrics`, `pace`, `root_key`, `logs`, `messaging`, `calls`
+    and `foreign_s3`.
     """
 
     state: State
@@ -93,6 +96,7 @@ class ControlDeps:
     more_routes: tuple[Route, ...] = ()
     last_used: Callable[[], Mapping[str, float]] = dict
     captured: Callable[[Owner, str], Sequence[Mapping[str, Any]]] = lambda *_: ()
+    verdict_of: Callable[[Endpoint], str | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,14 +165,15 @@ class InternalApi:
         return JsonResponse(snapshot)
 
     async def state(self, request: Request) -> Response:
-        """The data of `hostelry status`: `endpoints`, `transform_jobs`, the routes' version."""
+        """The data of `hostelry status`: endpoints, jobs, experiments, the routes' version."""
         states = await asyncio.to_thread(load_all, self._deps.state)
         stored = await asyncio.to_thread(self._deps.state.transform_jobs.list)
+        experiments = await asyncio.to_thread(self._deps.state.inference_experiments.list)
         reconciler = self._deps.reconciler
         snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
         progress_of = reconciler.transforms.progress_of
         now, pace = self._deps.clock.now(), self._deps.pace
-        endpoints = overview(visible(states), facts, now, pace)
+        endpoints = overview(visible(states), facts, now, pace, self._deps.verdict_of)
         used_at = self._deps.last_used()
         for copy in (copy for endpoint in endpoints for copy in endpoint["copies"]):
             copy["last_used_at"] = used_at.get(copy["id"])
@@ -180,6 +185,7 @@ class InternalApi:
             "transform_jobs": transform_overview(
                 (it.value for it in stored), states, facts, progress_of
             ),
+            "inference_experiments": experiment_overview(it.value for it in experiments),
             "routes_version": None if snapshot is None else snapshot.version,
         }
         return JsonResponse(shown)
@@ -256,6 +262,7 @@ class InternalApi:
             may_wait=may_wait,
             calls=deps.calls,
             foreign_s3=deps.foreign_s3,
+            verdict_of=deps.verdict_of,
         )
 
 

@@ -30,6 +30,7 @@ from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.domain.scope import Scope
+from hostelry.gateway.answer_pairs import AnswerPairs
 from hostelry.gateway.balancing.load_balancer import LoadBalancer
 from hostelry.gateway.balancing.model_balancer import Balancers, ModelBalancer
 from hostelry.gateway.balancing.model_homes import ModelHomes
@@ -46,7 +47,8 @@ from hostelry.gateway.handlers.control import ControlHandler
 from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.gateway.handlers.openai import OpenAiHandler
 from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
-from hostelry.gateway.handlers.runtime import InvocationLimits, RequestTaps, RuntimeHandler
+from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
+from hostelry.gateway.handlers.tapped import RequestTaps
 from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
@@ -85,6 +87,7 @@ class Gateway:
     meter: Meter
     capture: RequestCapture
     mirror: ShadowMirror
+    pairs: AnswerPairs
 
 
 def build_gateway(
@@ -122,7 +125,8 @@ def build_gateway(
         stream_timeout_s=config.stream_timeout_s,
     )
     mirror = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
-    taps = RequestTaps(capture=capture, mirror=mirror)
+    pairs = AnswerPairs(meter, monotonic_s)
+    taps = RequestTaps(capture=capture, mirror=mirror, pairs=pairs)
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
             callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), taps
@@ -156,6 +160,7 @@ def build_gateway(
         meter=meter,
         capture=capture,
         mirror=mirror,
+        pairs=pairs,
     )
 
 
@@ -245,7 +250,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         clock,
     )
     counts, peers = workers_of(home, config, worker)
-    spool = spool_of(home, config, worker)
+    spool = spool_of(home, config, f"gateway-{worker}")
     memory = replace(shared_memory(home, config, clock.now), spool=spool)
     control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
@@ -292,6 +297,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     log.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
     await gateway.mirror.close()
+    await gateway.pairs.close()
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
@@ -332,9 +338,9 @@ def load_sender(
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
 
 
-def spool_of(home: Home, config: UpConfig, worker: int) -> Spool:
-    """The worker's captured requests on disk, of which all workers together have 2 GiB."""
-    folder = home.capture / f"gateway-{worker}"
+def spool_of(home: Home, config: UpConfig, process: str) -> Spool:
+    """A process's captured requests on disk; all workers and the jobs process have 2 GiB."""
+    folder = home.capture / process
     remove_unfinished(folder)
     limits = SpoolLimits()
     return Spool(
@@ -342,7 +348,7 @@ def spool_of(home: Home, config: UpConfig, worker: int) -> Spool:
         replace(
             limits,
             roll_s=max(limits.roll_s / config.pace, LEAST_ROLL_S),
-            total_bytes=limits.total_bytes // config.gateway_workers,
+            total_bytes=limits.total_bytes // (config.gateway_workers + 1),
         ),
     )
 

@@ -77,6 +77,7 @@ class UpConfig:
     logs_bytes: int = 1024 * 1024 * 1024  # of log events on disk
     logs_days: int = 14  # that they are kept where their group has no retention
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
+    files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
     chosen_gateway_port: int | None = None  # where the default port was taken
     chosen_s3_port: int | None = None
 

@@ -19,6 +19,7 @@ from hostelry.jobs.batches.batch_run import BatchDeps
 from hostelry.jobs.batches.batch_work import BatchWork
 from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.batches.file_folder import FileFolder
+from hostelry.jobs.batches.file_room import FileRoom
 from hostelry.jobs.batches.line_calls import LineCalls
 from hostelry.jobs.batches.line_queue import SharedPools
 from hostelry.jobs.batches.openai_api import OpenAiFilesApi
@@ -82,5 +83,6 @@ def build_batches(
         )
     )
     work.tidy()
-    api = OpenAiFilesApi(rows=rows, folder=folder, work=work, clock=clock)
+    room = FileRoom(rows, config.files_bytes)
+    api = OpenAiFilesApi(rows=rows, folder=folder, room=room, work=work, clock=clock)
     return JobBatches(work=work, api=api, pending_queue=pending_queue)

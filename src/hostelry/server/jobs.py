@@ -24,7 +24,6 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
-from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
 from hostelry.gateway.handlers.openai_batches import UPLOADS
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
@@ -32,8 +31,6 @@ from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
 from hostelry.jobs.batches.overview import BatchOverview
-from hostelry.jobs.capture.spool_folder import SpoolFolder
-from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
 from hostelry.jobs.http import JobsApi
@@ -50,6 +47,7 @@ from hostelry.server.gateway import first_to_end, raise_file_limit
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.job_batches import ProcessParts, build_batches
+from hostelry.server.job_capture import build_capture
 from hostelry.server.ports import bind
 
 log = logging.getLogger("hostelry.server.jobs")  # it runs as __main__
@@ -75,7 +73,6 @@ async def serve(home: Home) -> None:
         clock,
     )
     places, meter = work_places(config, credentials), Meter(clock.now)
-    asynchronous = AsyncWork(commits, routes, places, meter, clock)
     parts = ProcessParts(
         file=queue.file,
         routes=routes,
@@ -84,6 +81,9 @@ async def serve(home: Home) -> None:
         meter=meter,
         clock=clock,
     )
+    store = object_store(places, parts)
+    capture = build_capture(home, config, places.internal_key, store, parts)
+    asynchronous = AsyncWork(commits, routes, places, meter, capture.requests, clock)
     transforms = build_transforms(config, places, parts, asynchronous.data_log)
     batches = build_batches(home, config, credentials, parts)
     submissions = Submissions(commits, asynchronous.submitted)
@@ -118,7 +118,7 @@ async def serve(home: Home) -> None:
         **asynchronous.tasks(),
         **transforms.tasks(),
         **batches.tasks(),
-        **capture_work(home, config, places, parts),
+        **capture.tasks(),
     }
     tasks = {name: loop.create_task(step) for name, step in work.items()}
     cause = await first_to_end(tasks, stopping)
@@ -127,6 +127,7 @@ async def serve(home: Home) -> None:
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     await asynchronous.drain(DRAIN_S)
+    await capture.finish()
     await commits.finish()
     for pool in (polls, parts.copies, parts.platform):
         pool.close()
@@ -153,21 +154,6 @@ def build_transforms(
             clock=clock,
         )
     )
-
-
-def capture_work(
-    home: Home, config: UpConfig, places: WorkPlaces, parts: ProcessParts
-) -> dict[str, Coroutine[Any, Any, None]]:
-    """The tasks that upload captured requests of the gateway, and report it."""
-    store, clock = object_store(places, parts), parts.clock
-    uploads = CaptureUploads(SpoolFolder(home.capture), store, clock)
-    address, key = config.control_url, places.internal_key
-    sender = CaptureReportSender("jobs", uploads.counts, parts.platform, address, key, clock)
-    uploading, reporting = "uploading captured requests", "reporting data capture"
-    return {
-        uploading: run_periodically(uploading, uploads.look, LOOK_S),
-        reporting: run_periodically(reporting, sender.send, REPORT_S),
-    }
 
 
 def object_store(places: WorkPlaces, parts: ProcessParts) -> ObjectStore:

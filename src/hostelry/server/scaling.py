@@ -39,6 +39,7 @@ from hostelry.server.exposition import Exposition
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.messages import MessageServer
 from hostelry.server.otel import OtelExport, is_wanted
+from hostelry.server.rollout_verdicts import RolloutVerdicts
 from hostelry.server.scaling_routes import ScalingRoutes
 from hostelry.server.schedules import schedule_runner
 from hostelry.store.records import State
@@ -86,7 +87,10 @@ class Scaling:
             empty_s=EMPTY_S / config.pace,
         )
         self.history = History(state, self.metrics, self.board, self.scaler.capacities)
-        self.routes = ScalingRoutes(state, self.scaler, self.history, clock, config.pace).routes()
+        self.verdicts = RolloutVerdicts(self.board, clock)
+        self.routes = ScalingRoutes(
+            state, self.scaler, self.history, clock, config.pace, self.verdicts.text_of
+        ).routes()
         self._poster = WebPoster()
         addresses = AddressFile(home.actions)
         self.messages = MessageServer(home, config, state, clock, self.metrics, addresses)
@@ -105,7 +109,6 @@ class Scaling:
             self._publisher.totals, self.board, census, state, clock, self.metrics
         )
         scrape = Route("/internal/metrics", self.exposition.serve, methods=["GET"])
-        self.routes = (*self.routes, scrape)
         self._responsive = ResponsiveWatch(
             ResponsiveWatchDeps(
                 state=state,
@@ -129,7 +132,7 @@ class Scaling:
             self.messages.file,
             self._context_of,
         )
-        self.routes = (*self.routes, *self.events.routes())
+        self.routes = (*self.routes, scrape, *self.events.routes())
 
     async def run(self) -> None:
         """Run every task until cancelled."""

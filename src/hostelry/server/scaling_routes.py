@@ -1,7 +1,7 @@
 """Routes of `hostelry scaling`: scalable targets, and their timelines."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from hostelry.autoscaler.history import NAMES, History
 from hostelry.autoscaler.responsive_targets import responsive_targets
 from hostelry.autoscaler.scaler import TargetScaler
 from hostelry.base.clock import Clock
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.scaling import (
     Dimension,
     ScalableTarget,
@@ -22,6 +23,7 @@ from hostelry.domain.scaling import (
     ScheduledAction,
 )
 from hostelry.domain.scope import Scope
+from hostelry.domain.update_history import known_updates
 from hostelry.domain.update_progress import update_progress
 from hostelry.scaling_policy.responsive.opt_in import tag_of_options
 from hostelry.scaling_policy.schedule import next_due
@@ -43,12 +45,14 @@ class ScalingRoutes:
         history: History,
         clock: Clock,
         pace: float = 1.0,
+        verdict_of: Callable[[Endpoint], str | None] = lambda _: None,
     ) -> None:
         self._state = state
         self._scaler = scaler
         self._history = history
         self._clock = clock
         self._pace = pace
+        self._verdict_of = verdict_of
 
     def routes(self) -> tuple[Route, ...]:
         """The routes."""
@@ -91,14 +95,26 @@ class ScalingRoutes:
         return {"now": self._clock.now(), "targets": targets, "not_responsive": refused}
 
     def timelines(self, endpoint: str, component: str | None, since_s: float) -> dict[str, Any]:
-        """The answer of `timeline`: one of each target of the endpoint, or of the component."""
+        """The answer of `timeline`: one of each target of the endpoint, or of the component.
+
+        Beside them the endpoint's own updates, as far as they reach into this time.
+        """
         now = self._clock.now()
         found = []
         for stored in self._state.scalable_targets.list():
             place = self._place(stored.value)
             if place["endpoint"] == endpoint and component in (None, place["component"]):
                 found.append(self._timeline(stored.value, place, now, now - since_s))
-        return {"now": now, "since": now - since_s, "timelines": found}
+        updates = [] if component is not None else self._updates(endpoint, now - since_s)
+        return {"now": now, "since": now - since_s, "timelines": found, "updates": updates}
+
+    def _updates(self, endpoint: str, since: float) -> list[dict[str, Any]]:
+        """The updates, of the endpoints of that name, that were under way after `since`."""
+        named = (it.value for it in self._state.endpoints.list() if it.value.name == endpoint)
+        every = (update for it in named for update in known_updates(it))
+        shown = [it for it in every if it.ended_at is None or it.ended_at >= since]
+        found: list[dict[str, Any]] = msgspec.to_builtins(shown)
+        return found
 
     def _timeline(
         self, target: ScalableTarget, place: Mapping[str, Any], now: float, since: float
@@ -121,7 +137,10 @@ class ScalingRoutes:
     def _update(self, scope: Scope, endpoint: str, now: float) -> str | None:
         """The progress of the endpoint's update whose new fleet serves; None without one."""
         stored = self._state.endpoints.get(scope, endpoint)
-        return None if stored is None else update_progress(stored.value, now, self._pace)
+        if stored is None:
+            return None
+        verdict = self._verdict_of(stored.value)
+        return update_progress(stored.value, now, self._pace, verdict)
 
     def _target(self, target: ScalableTarget) -> dict[str, Any]:
         found = self._scaler.capacities.find(target.scope, target.resource_id, target.dimension)

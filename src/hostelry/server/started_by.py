@@ -38,9 +38,10 @@ CONTROL_ONLY = frozenset(
         "copy_user",
     }
 )
+JOBS_ONLY = frozenset({"files_bytes"})
 NOT_READ: Mapping[str, frozenset[str]] = {
-    "control": GATEWAY_ONLY,
-    "gateway": CONTROL_ONLY - {"pace"},  # it paces the objects of data capture
+    "control": GATEWAY_ONLY | JOBS_ONLY,
+    "gateway": CONTROL_ONLY - {"pace"} | JOBS_ONLY,  # it paces the objects of data capture
     "jobs": GATEWAY_ONLY | CONTROL_ONLY,
 }
 

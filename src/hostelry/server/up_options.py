@@ -21,6 +21,7 @@ ACCOUNT_PATTERN = re.compile(r"[0-9]{12}")
 REGION_PATTERN = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 MAX_BODY_LIMIT_MB = 1024
 MIN_CACHE_GB = 0.1
+MIN_FILES_GB = 0.001
 MIN_PACE, MAX_PACE = 1.0, 3600.0
 MAX_DEFAULT_WORKERS = 4
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
@@ -60,6 +61,7 @@ class UpOptions:
     logs_mb: float = 1024.0
     logs_days: int = 14
     copy_user: str = AUTO
+    files_gb: float = 20.0
 
     @property
     def embedded_store(self) -> bool:
@@ -84,10 +86,6 @@ def check_options(options: UpOptions) -> None:
             f"--max-body-mb {options.max_body_mb:g}: expected more than 0 and "
             f"at most {MAX_BODY_LIMIT_MB}"
         )
-    if not MIN_CACHE_GB <= options.artifact_cache_gb < float("inf"):
-        raise TerminalError(
-            f"--artifact-cache-gb {options.artifact_cache_gb:g}: expected at least {MIN_CACHE_GB:g}"
-        )
     if options.gateway_workers is not None and not 1 <= options.gateway_workers <= MAX_WORKERS:
         raise TerminalError(
             f"--gateway-workers {options.gateway_workers}: expected 1 or more and at most "
@@ -97,8 +95,19 @@ def check_options(options: UpOptions) -> None:
     check_holding(options)
     check_metrics(options)
     check_logs(options)
+    check_disk(options)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
+
+
+def check_disk(options: UpOptions) -> None:
+    """Raise TerminalError where the disk for artifacts, or for files, is out of range."""
+    for flag, size_gb, least_gb in (
+        ("--artifact-cache-gb", options.artifact_cache_gb, MIN_CACHE_GB),
+        ("--files-gb", options.files_gb, MIN_FILES_GB),
+    ):
+        if not least_gb <= size_gb < float("inf"):
+            raise TerminalError(f"{flag} {size_gb:g}: expected at least {least_gb:g}")
 
 
 def check_metrics(options: UpOptions) -> None:
@@ -280,6 +289,7 @@ def decide_config(
         logs_bytes=int(options.logs_mb * 1024 * 1024),
         logs_days=options.logs_days,
         copy_user=copy_user,
+        files_bytes=int(options.files_gb * 1000**3),
         chosen_gateway_port=ports.chosen_gateway,
         chosen_s3_port=ports.chosen_s3,
     )

@@ -16,6 +16,7 @@ from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.event_rule import EventRule
 from hostelry.domain.event_schedule import EventSchedule, ScheduleGroup
+from hostelry.domain.inference_experiment import InferenceExperiment
 from hostelry.domain.instance_profile import InstanceProfile
 from hostelry.domain.kms import KmsAlias, KmsKey
 from hostelry.domain.managed_policy import ManagedPolicy
@@ -141,6 +142,7 @@ class State:
     schedule_groups: Records[ScheduleGroup]
     event_rules: Records[EventRule]
     transform_jobs: Records[TransformJob]
+    inference_experiments: Records[InferenceExperiment]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
 
@@ -178,4 +180,5 @@ def open_state(store: Store) -> State:
         schedule_groups=Records(store, "schedule_group", ScheduleGroup, mirror),
         event_rules=Records(store, "event_rule", EventRule, mirror),
         transform_jobs=Records(store, "transform_job", TransformJob, mirror),
+        inference_experiments=Records(store, "inference_experiment", InferenceExperiment, mirror),
     )

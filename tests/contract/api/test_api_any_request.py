@@ -16,6 +16,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.inference_experiment import ExperimentStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
@@ -45,10 +46,19 @@ OPERATIONS = (
     "UpdateInferenceComponentRuntimeConfig",
     "CreateTransformJob",
     "StopTransformJob",
+    "CreateInferenceExperiment",
+    "StartInferenceExperiment",
+    "StopInferenceExperiment",
+    "UpdateInferenceExperiment",
+    "DeleteInferenceExperiment",
     "AddTags",
     "DeleteModel",
     "DeleteEndpoint",
     "DeleteInferenceComponent",
+)
+CODES = (
+    *("", "ValidationException", "ResourceLimitExceeded", "ResourceInUse"),
+    *("ResourceNotFound", "ConflictException"),
 )
 READS: tuple[tuple[str, str, str, str], ...] = (
     ("ListModels", "Models", "DescribeModel", "ModelName"),
@@ -61,6 +71,7 @@ READS: tuple[tuple[str, str, str, str], ...] = (
         "InferenceComponentName",
     ),
     ("ListTransformJobs", "TransformJobSummaries", "DescribeTransformJob", "TransformJobName"),
+    ("ListInferenceExperiments", "InferenceExperiments", "DescribeInferenceExperiment", "Name"),
 )
 
 
@@ -110,8 +121,17 @@ def run(state: State, operation: str, **params: Any) -> dict[str, Any]:
     return perform(context, "sagemaker", operation, params)
 
 
+def experiment_variant(name: str) -> dict[str, Any]:
+    instances = {"InstanceType": "ml.g5.12xlarge", "InstanceCount": 1}
+    real_time = {
+        "InfrastructureType": "RealTimeInference",
+        "RealTimeInferenceConfig": instances,
+    }
+    return {"ModelName": "m", "VariantName": name, "InfrastructureConfig": real_time}
+
+
 def settled() -> State:
-    """An endpoint, its base component and an adapter, all in service."""
+    """An endpoint, its base component and an adapter, in service; an experiment that waits."""
     state = open_state(MemoryStore())
     run(state, "CreateModel", ModelName="m", PrimaryContainer={"Image": "i"})
     for name in ("c", "c2"):
@@ -127,6 +147,22 @@ def settled() -> State:
         assert component is not None
         ready = replace(component.value, status=ComponentStatus.IN_SERVICE)
         state.components.put(HERE, name, ready, expect=component.version)
+    variants = [experiment_variant(name) for name in ("main", "es")]
+    shadow = {"ShadowModelVariantName": "es", "SamplingPercentage": 50}
+    run(
+        state,
+        "CreateInferenceExperiment",
+        Name="base",
+        Type="ShadowMode",
+        RoleArn=ROLE,
+        EndpointName="new",
+        ModelVariants=variants,
+        ShadowModeConfig={"SourceModelVariantName": "main", "ShadowModelVariants": [shadow]},
+    )
+    experiment = state.inference_experiments.get(HERE, "base")
+    assert experiment is not None
+    waiting = replace(experiment.value, status=ExperimentStatus.CREATED)
+    state.inference_experiments.put(HERE, "base", waiting, expect=experiment.version)
     endpoint = state.endpoints.get(HERE, "e")
     assert endpoint is not None
     serving = replace(endpoint.value, status=EndpointStatus.IN_SERVICE)
@@ -157,7 +193,7 @@ def test_any_request_is_answered_or_refused(
     except ServiceError as error:
         code = error.code
     event(code or "answered")
-    assert code in ("", "ValidationException", "ResourceLimitExceeded", "ResourceInUse")
+    assert code in CODES
     for listing, member, describe, name in READS:
         for shown in run(state, listing, MaxResults=100)[member]:
             described = run(state, describe, **{name: shown[name]})

@@ -127,6 +127,13 @@ class ScalingTown:
         after = replace(found.value, **changes)
         self.state.components.put(SCOPE, "base", after, expect=found.version)
 
+    def change_host(self, **changes: Any) -> None:
+        """Change the endpoint's record."""
+        found = self.state.endpoints.get(SCOPE, "ep")
+        assert found is not None
+        after = replace(found.value, **changes)
+        self.state.endpoints.put(SCOPE, "ep", after, expect=found.version)
+
     def serve(self, count: int, **changes: Any) -> None:
         """As the reconciler would: `count` copies ready, the component in service."""
         for stored in self.state.copies.list(SCOPE):

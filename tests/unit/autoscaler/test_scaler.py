@@ -14,6 +14,7 @@ from tests.unit.autoscaler.scaling_town import (
 from tests.unit.reconcile.samples import NOW, SCOPE
 
 from hostelry.domain.component import ComponentStatus
+from hostelry.domain.endpoint import Shift
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import ActivityStatus
 from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name
@@ -140,6 +141,23 @@ def test_copies_that_die_veto_a_scale_in_for_a_minute() -> None:
     assert last is not None
     assert "1 copies died in the last 60 s" in last.text
     town.pass_time(61)
+    town.alarm(policy, 0.5, side=AlarmSide.LOW)
+    assert town.desired == 1
+
+
+def test_an_updates_two_fleets_veto_a_scale_in_until_later_metrics_are_there() -> None:
+    town = ScalingTown(copies=4)
+    policy = town.track()
+    town.change_host(shift=Shift(step=1, since=town.now))
+    town.pass_time(1)
+    town.change_host(shift=None)
+    town.pass_time(149)
+    town.alarm(policy, 0.5, side=AlarmSide.LOW)
+    assert town.desired == 4
+    last = town.scaler.last_decision(town.state.scalable_targets.list()[0].value)
+    assert last is not None
+    assert "an update's two fleets served" in last.text
+    town.pass_time(2)
     town.alarm(policy, 0.5, side=AlarmSide.LOW)
     assert town.desired == 1
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.batch_text import batch_facts, batch_lines
+from hostelry.cli.batch_text import bar_text, batch_facts, batch_lines, status_line
 
 NOW = 1_700_000_100.0
 BATCH: dict[str, Any] = {
@@ -65,3 +65,24 @@ def test_one_batch_is_shown_whole() -> None:
         "line 7: url must be another.",
         "The file has no request.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        pytest.param({}, "in_progress  1,000 of 4,000 answered, 20 failed, 10.2/s, 4m52s left",
+                     id="under way"),
+        pytest.param({"status": "validating", "begun_at": None, "total": 0, "completed": 0,
+                      "failed": 0}, "validating  0 of 0 answered", id="not begun"),
+        pytest.param({"trouble": "no copy serves model a", "completed": 0, "failed": 0},
+                     "in_progress  0 of 4,000 answered, 0.0/s; no copy serves model a",
+                     id="what holds it up"),
+    ],
+)  # fmt: skip
+def test_status_has_a_line_for_a_batch(changes: dict[str, Any], text: str) -> None:
+    assert status_line({**BATCH, **changes}, NOW) == f"batch batch_1  {text}"
+
+
+def test_a_watched_batch_has_a_bar() -> None:
+    assert "########......................]  26 %  1,000 of" in bar_text(BATCH, NOW)
+    assert "? %" in bar_text({**BATCH, "total": 0}, NOW)

@@ -13,7 +13,8 @@ from hostelry.cli.scaling_text import (
     policy_lines,
     status_lines,
 )
-from hostelry.cli.timeline_chart import chart, spread
+from hostelry.cli.timeline_chart import chart, clock_text, spread
+from hostelry.cli.timeline_updates import update_rows
 
 NOW = 1_700_000_900.0
 SINCE = NOW - 900.0
@@ -154,6 +155,60 @@ def test_the_chart_ends_with_the_step_of_an_update_under_way() -> None:
     assert chart(updating, SINCE, NOW, 60)[-1].text == (
         "update of ep: step 1 of 2: 10 % of traffic"
     )
+
+
+def step(name: str, began_at: float, length_s: float | None, *shares: float) -> dict[str, Any]:
+    ended_at = None if length_s is None else began_at + length_s
+    least, most = shares
+    return {
+        "name": name,
+        "began_at": began_at,
+        "ended_at": ended_at,
+        "least_share": least,
+        "most_share": most,
+    }
+
+
+def test_updates_are_listed_with_each_step_and_why_one_was_rolled_back() -> None:
+    rolled_back = {
+        "from_config": "v1",
+        "to_config": "v2",
+        "began_at": SINCE,
+        "ended_at": SINCE + 20.0,
+        "outcome": "rolled back",
+        "cause": "an alarm\nits log",
+        "alarm_names": ["errors", "slow"],
+        "steps": [
+            step("coming up", SINCE, 12.5, 0.0, 0.0),
+            {
+                **step("step 1 of 4", SINCE + 12.5, 7.5, 0.25, 0.5),
+                "verdict": "worse after 90 requests",
+            },
+        ],
+        "steps_left_out": 3,
+    }
+    under_way = {
+        **rolled_back,
+        "ended_at": None,
+        "outcome": "under way",
+        "cause": None,
+        "alarm_names": [],
+        "steps": [step("step 1 of 1", SINCE, None, 1.0, 1.0)],
+        "steps_left_out": 0,
+    }
+    begin, second = clock_text(SINCE), clock_text(SINCE + 12.5)
+    assert [it.text for it in update_rows("ep", [rolled_back, under_way])] == [
+        "updates of ep",
+        f"  {begin}  v1 -> v2  rolled back after 20.0 s",
+        "    3 older steps are not kept",
+        f"    {begin}  coming up   12.5 s  0 % of traffic",
+        f"    {second}  step 1 of 4 7.5 s  25 to 50 % of traffic, worse after 90 requests",
+        "    an alarm",
+        "    alarms: errors, slow",
+        f"  {begin}  v1 -> v2  under way",
+        f"    {begin}  step 1 of 1  now  100 % of traffic",
+    ]
+    assert update_rows("ep", []) == []
 
 
 def test_a_narrow_terminal_still_gets_a_chart() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli import transform_watch
+from hostelry.cli import job_watch
+from hostelry.cli.job_watch import BATCH, TRANSFORM_JOB, WatchedKind
 from hostelry.cli.transform_text import bar_text, progress_text, transform_lines
 
 NOW = 1_700_000_100.0
@@ -38,6 +39,12 @@ JOB: dict[str, Any] = {
             {},
             "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 50.0 records/s, 5m00s left",
             id="a quarter of the bytes in 100 s leaves 300 s",
+        ),
+        pytest.param(
+            {"progress": {**PROGRESS, "trouble": "the object store does not answer"}},
+            "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 50.0 records/s, 5m00s left;"
+            " waits: the object store does not answer",
+            id="what it waits for",
         ),
         pytest.param({"started_at": None}, "its instances come up; age 2m10s", id="no copy yet"),
         pytest.param(
@@ -87,17 +94,61 @@ def looks(*seen: Mapping[str, Any] | None) -> Callable[[], Mapping[str, Any] | N
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transform_watch, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(job_watch, "LOOK_EVERY_S", 0.0)
 
 
-def test_a_watch_ends_with_the_job(capsys: pytest.CaptureFixture[str]) -> None:
-    over = {**JOB, "status": "Completed", "ended_at": NOW}
-    found = transform_watch.followed("nightly", looks(JOB, JOB, None, over), on_terminal=False)
-    assert found["status"] == "Completed"
+BATCH_ROW: dict[str, Any] = {
+    "id": "batch_1",
+    "status": "in_progress",
+    "total": 40,
+    "completed": 10,
+    "failed": 0,
+    "begun_at": NOW - 100,
+    "ended_at": None,
+    "faults": [],
+    "trouble": None,
+}
+BATCH_END = {**BATCH_ROW, "status": "failed", "completed": 39, "failed": 1, "ended_at": NOW}
+
+
+@pytest.mark.parametrize(
+    ("kind", "job", "end", "statuses", "has_failed"),
+    [
+        pytest.param(
+            TRANSFORM_JOB,
+            JOB,
+            {**JOB, "status": "Completed", "ended_at": NOW},
+            ["InProgress", "Completed"],
+            False,
+            id="a transform job",
+        ),
+        pytest.param(BATCH, BATCH_ROW, BATCH_END, ["in_progress", "failed"], True, id="a batch"),
+    ],
+)
+def test_a_watch_ends_with_the_job(
+    capsys: pytest.CaptureFixture[str],
+    kind: WatchedKind,
+    job: dict[str, Any],
+    end: dict[str, Any],
+    statuses: list[str],
+    has_failed: bool,
+) -> None:
+    found = job_watch.followed("nightly", kind, looks(job, job, None, end), on_terminal=False)
+    assert kind.has_failed(found) is has_failed
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines] == ["InProgress", "Completed"]
+    assert [line.split()[1] for line in lines] == statuses
 
 
-def test_a_watch_does_not_wait_for_a_control_that_is_gone() -> None:
-    with pytest.raises(TerminalError, match="control does not answer"):
-        transform_watch.followed("nightly", looks(None), on_terminal=True)
+def test_a_watched_batch_shows_what_holds_it_up_and_why_it_failed() -> None:
+    held = {**BATCH_ROW, "trouble": "no copy serves model a"}
+    assert BATCH.line(held, NOW).endswith("25 %  10 of 40 answered, 0.1/s, 5m00s left; no copy"
+                                          " serves model a")  # fmt: skip
+    fault = {"line": 7, "message": "no body.model"}
+    assert BATCH.reason({**BATCH_END, "faults": [fault]}) == "line 7: no body.model"
+    assert BATCH.reason(BATCH_ROW) is None
+
+
+@pytest.mark.parametrize("kind", [TRANSFORM_JOB, BATCH], ids=["control", "jobs"])
+def test_a_watch_does_not_wait_for_a_process_that_is_gone(kind: WatchedKind) -> None:
+    with pytest.raises(TerminalError, match=f"{kind.process} does not answer"):
+        job_watch.followed("nightly", kind, looks(None), on_terminal=True)

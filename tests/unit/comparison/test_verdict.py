@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
-from hostelry.comparison.verdict import Allowance, VersionEvidence, VersionOutcome, compared
-from hostelry.domain.distribution import Distribution
+from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
+from hostelry.domain.allowance import Allowance
+from hostelry.domain.distribution import EMPTY, Distribution
+from hostelry.domain.divergence import Divergence
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 
@@ -99,3 +101,37 @@ def drawn(so_far: VersionEvidence, random: Random, errors: float) -> VersionEvid
         model_latency_us=latencies(values),
     )
     return so_far.plus(load)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "close", "allowed", "outcome", "verdict"),
+    [
+        pytest.param(0, 0, None, None, VersionOutcome.NO_WORSE, id="no answers, any allowed"),
+        pytest.param(500, 0, None, None, VersionOutcome.NO_WORSE, id="all differ, as they may"),
+        pytest.param(
+            0, 0, 0.1, VersionOutcome.UNDECIDED, VersionOutcome.UNDECIDED, id="no answers yet"
+        ),
+        pytest.param(
+            20, 20, 0.1, VersionOutcome.UNDECIDED, VersionOutcome.UNDECIDED, id="few answers"
+        ),
+        pytest.param(500, 495, 0.1, VersionOutcome.NO_WORSE, VersionOutcome.NO_WORSE, id="few"),
+        pytest.param(500, 350, 0.1, VersionOutcome.WORSE, VersionOutcome.WORSE, id="many differ"),
+        pytest.param(500, 0, 1.0, VersionOutcome.NO_WORSE, VersionOutcome.NO_WORSE, id="all may"),
+    ],
+)
+def test_answers_that_differ_count_where_a_share_is_allowed(
+    pairs: int,
+    close: int,
+    allowed: float | None,
+    outcome: VersionOutcome | None,
+    verdict: VersionOutcome,
+) -> None:
+    apart = Distribution(values=(0.0, 2e5), counts=(close, pairs - close)) if pairs else EMPTY
+    seen = Divergence(pairs=pairs, exact=close, close=close, distance_millionths=apart)
+    same = evidence(10_000)
+    found = compared(same, same, Allowance(divergence=allowed), seen)
+    assert found.outcome is verdict
+    assert (found.divergence is None) == (not pairs and allowed is None)
+    if found.divergence is not None:
+        assert found.divergence.outcome is outcome
+        assert found.divergence.median_millionths == (2e5 if close < pairs / 2 else 0.0)

@@ -20,7 +20,7 @@ def server(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "hostelry.containers.drill"],
-        env={**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port)},
+        env={**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port), "DRILL_ANSWER": "v2"},
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -47,17 +47,24 @@ def test_it_writes_as_many_bytes_as_asked(
     assert [it.stat().st_size for it in tmp_path.iterdir()] == [5_000_000]
 
 
-def test_it_answers_a_text_with_its_digest_and_refuses_for_the_reason_that_it_is_given(
+def test_it_answers_a_digest_refuses_for_a_given_reason_and_fails_as_a_given_version(
     server: tuple["subprocess.Popen[bytes]", str],
 ) -> None:
     url = server[1]
     answers = [
         httpx.post(url, json=instruction, trust_env=False, verify=False)
-        for instruction in ({"digest": "r7 abc"}, {"refuse": "r8 is refused"})
+        for instruction in (
+            {"digest": "r7 abc"},
+            {"refuse": "r8 is refused"},
+            {"fail_if": "v2"},
+            {"fail_if": "v1", "digest": "go"},
+        )
     ]
     assert [(it.status_code, it.text) for it in answers] == [
         (200, f"{hashlib.sha256(b'r7 abc').hexdigest()} r7 abc"),
         (400, "r8 is refused"),
+        (500, "this version is broken"),
+        (200, f"{hashlib.sha256(b'go').hexdigest()} go"),
     ]
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.inference_experiment import ExperimentStatus
 from hostelry.domain.status import (
     ASKED,
     COMPONENT_TRANSITIONS,
     ENDPOINT_TRANSITIONS,
+    EXPERIMENT_TRANSITIONS,
     TRANSFORM_TRANSITIONS,
     Event,
     IllegalTransition,
@@ -27,9 +29,10 @@ TABLES = [
     pytest.param(ENDPOINT_TRANSITIONS, EndpointStatus, "Endpoint", id="endpoints"),
     pytest.param(COMPONENT_TRANSITIONS, ComponentStatus, "Inference component", id="components"),
     pytest.param(TRANSFORM_TRANSITIONS, TransformJobStatus, "Transform job", id="transform jobs"),
+    pytest.param(EXPERIMENT_TRANSITIONS, ExperimentStatus, "Experiment", id="experiments"),
 ]
 Table = Mapping[Any, Any]
-STATUSES = ("EndpointStatus.", "ComponentStatus.", "TransformJobStatus.")
+STATUSES = ("EndpointStatus.", "ComponentStatus.", "TransformJobStatus.", "ExperimentStatus.")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +114,13 @@ def test_a_transform_job_ends_once(status: TransformJobStatus) -> None:
     assert is_final(status) is (status.value in ("Completed", "Failed", "Stopped"))
 
 
+@pytest.mark.parametrize("status", ExperimentStatus, ids=str)
+def test_an_experiment_ends_once_and_can_always_fail(status: ExperimentStatus) -> None:
+    is_over = status.value in ("Completed", "Cancelled")
+    assert is_final(status) is is_over
+    assert can(status, Event.FAIL) is not is_over
+
+
 @pytest.mark.parametrize("status", EVERY, ids=str)
 def test_delete_is_possible_from_everywhere(status: EndpointStatus | ComponentStatus) -> None:
     assert next_status(status, Event.DELETE).value == "Deleting"
@@ -181,6 +191,7 @@ def test_only_a_create_sets_a_status_without_the_tables() -> None:
     assert found == [
         ("component.py", "ComponentStatus.CREATING"),
         ("endpoint.py", "EndpointStatus.CREATING"),
+        ("experiment_spec.py", "ExperimentStatus.CREATING"),
         ("transform_spec.py", "TransformJobStatus.IN_PROGRESS"),
         ("transform.py", "EndpointStatus.CREATING"),
     ]

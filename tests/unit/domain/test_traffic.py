@@ -1,5 +1,6 @@
 """Traffic policies: the steps and shares of each, and what is refused."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -15,7 +16,7 @@ from hostelry.domain.traffic import (
 )
 
 COUNT, PERCENT = FleetUnit.INSTANCE_COUNT, FleetUnit.CAPACITY_PERCENT
-CANARY, LINEAR = TrafficType.CANARY, TrafficType.LINEAR
+CANARY, LINEAR, ROLLING = TrafficType.CANARY, TrafficType.LINEAR, TrafficType.ROLLING
 
 
 def policy(kind: TrafficType, unit: FleetUnit, value: int, wait_s: float = 300.0) -> TrafficPolicy:
@@ -40,6 +41,12 @@ def policy(kind: TrafficType, unit: FleetUnit, value: int, wait_s: float = 300.0
         ),
         pytest.param(policy(LINEAR, PERCENT, 10), 2, [0.5, 1.0], [1, 2], id="10 % of two"),
         pytest.param(policy(CANARY, COUNT, 1), 0, [1.0, 1.0], [0, 0], id="no instances"),
+        pytest.param(policy(ROLLING, COUNT, 2), 5, [0.4, 0.8, 1.0], [2, 4, 5], id="in batches"),
+        pytest.param(policy(ROLLING, PERCENT, 50), 1, [1.0], [1], id="a batch of one"),
+        pytest.param(
+            policy(ROLLING, PERCENT, 40), 4, [0.25, 0.5, 0.75, 1.0], [1, 2, 3, 4], id="at most 40 %"
+        ),
+        pytest.param(policy(ROLLING, PERCENT, 5), 2, [0.5, 1.0], [1, 2], id="5 % of two"),
     ],
 )
 def test_shares_are_those_of_the_instances_turned_on(
@@ -65,7 +72,36 @@ def test_variants_of_different_size_share_the_steps() -> None:
     traffic = policy(LINEAR, COUNT, 1)
     assert traffic.num_steps([2, 4]) == 4
     assert [traffic.share(it, 2) for it in (1, 2, 3, 4)] == [0.5, 1.0, 1.0, 1.0]
-    assert traffic.waits_s([2, 4]) == 900.0
+    assert traffic.num_waits([2, 4]) == 3
+    assert replace(traffic, type=ROLLING).num_waits([2, 4]) == 4, "after the last one, too"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "replaced"),
+    [
+        pytest.param(4, 4, [0, 1, 2, 3, 4], id="fleets of the same size"),
+        pytest.param(3, 4, [0, 0, 1, 2, 3], id="a smaller old one"),
+        pytest.param(9, 4, [0, 2, 4, 6, 9], id="a larger old one"),
+        pytest.param(4, 0, [0, 4], id="no new instances"),
+    ],
+)
+def test_batches_replace_the_same_part_of_the_old_fleet(
+    old: int, new: int, replaced: list[int]
+) -> None:
+    traffic = policy(ROLLING, COUNT, 1)
+    assert [traffic.replaced(it, old, new) for it in range(len(replaced))] == replaced
+
+
+@pytest.mark.parametrize("old", range(1, 12))
+@pytest.mark.parametrize("new", range(1, 12))
+@pytest.mark.parametrize("percent", [5, 20, 33, 50])
+def test_a_fleet_and_one_batch_are_enough(old: int, new: int, percent: int) -> None:
+    traffic = policy(ROLLING, PERCENT, percent)
+    size = traffic.turned_on(1, new)
+    for step in range(1, traffic.num_steps([new]) + 1):
+        there = old - traffic.replaced(step - 1, old, new) + traffic.turned_on(step, new)
+        assert min(old, new) <= there <= max(old, new) + size
+    assert traffic.replaced(step, old, new) == old
 
 
 @pytest.mark.parametrize(
@@ -106,6 +142,22 @@ def test_variants_of_different_size_share_the_steps() -> None:
         ),
         pytest.param(policy(LINEAR, COUNT, 2), 20, None, id="a tenth"),
         pytest.param(policy(CANARY, COUNT, 9), 0, None, id="no instances"),
+        pytest.param(policy(ROLLING, COUNT, 1), 1, None, id="a batch of the only instance"),
+        pytest.param(policy(ROLLING, PERCENT, 5), 100, None, id="a batch of a twentieth"),
+        pytest.param(
+            policy(ROLLING, PERCENT, 4),
+            4,
+            "RollingUpdatePolicy.MaximumBatchSize.Value is 4; it must be 5 to 50 per cent of the"
+            " instances.",
+            id="too small a batch",
+        ),
+        pytest.param(
+            policy(ROLLING, COUNT, 3),
+            5,
+            "RollingUpdatePolicy.MaximumBatchSize.Value is 3, and variant A has 5 instances; it"
+            " must be 1 to 2, as a batch is 5 to 50 per cent of them.",
+            id="a batch of more than half",
+        ),
     ],
 )
 def test_size(traffic: TrafficPolicy, instances: int, message: str | None) -> None:

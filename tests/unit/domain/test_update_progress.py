@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
 
-from hostelry.domain.endpoint import Bake, EndpointStatus, Shift, UpdateGuard
+from hostelry.domain.endpoint import Bake, EndpointStatus, Shift, ShiftStage, UpdateGuard
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.domain.update_progress import update_progress
 
@@ -20,6 +20,8 @@ GUARD = UpdateGuard(
 OLD = deployment(variant(model="a", count=2, name="A"), variant(model="b", count=4, name="B"))
 NEW = replace(OLD, generation=2, guard=GUARD)
 ALONE = replace(deployment(variant(model="a", count=5), generation=2), guard=GUARD)
+ROLLING = UpdateGuard(traffic=replace(GUARD.traffic, type=TrafficType.ROLLING))
+IN_BATCHES = replace(ALONE, guard=ROLLING)
 PLAIN = replace(deployment(variant(model="a"), generation=2), guard=UpdateGuard(bake_s=60.0))
 
 
@@ -38,6 +40,28 @@ PLAIN = replace(deployment(variant(model="a"), generation=2), guard=UpdateGuard(
             10.0,
             "step 1 of 4: 25 to 50 % of traffic; baking 3 s of 30 s; alarms watched: errors, slow",
             id="variants of different size, at another pace",
+        ),
+        pytest.param(
+            {"pending": IN_BATCHES, "shift": Shift(step=2, since=NOW - 40.0)},
+            1.0,
+            "batch 2 of 5: 40 % of traffic; baking 40 s of 300 s; no alarm is watched",
+            id="a batch",
+        ),
+        pytest.param(
+            {
+                "pending": IN_BATCHES,
+                "shift": Shift(step=2, since=NOW, stage=ShiftStage.LEAVING),
+            },
+            1.0,
+            "batch 2 of 5: 40 % of traffic; the old instances that it replaces are being"
+            " terminated; no alarm is watched",
+            id="its old instances leave",
+        ),
+        pytest.param(
+            {"pending": IN_BATCHES, "shift": Shift(step=2, since=NOW, stage=ShiftStage.COMING)},
+            1.0,
+            "batch 2 of 5: 40 % of traffic; batch 3 comes up; no alarm is watched",
+            id="the next batch comes up",
         ),
         pytest.param(
             {"active": NEW, "bake": Bake(before=OLD, since=NOW + 5.0)},

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 from tests.unit.gateway.routes_sample import COPIES, HERE
@@ -56,10 +56,32 @@ async def floods(reply: Reply) -> None:
     reply.completed(reusable=True)
 
 
+class Tap:
+    """What a tap received of one answer."""
+
+    def __init__(self) -> None:
+        self.received: list[object] = []
+
+    def add(self, chunk: bytes) -> None:
+        self.received.append(chunk)
+
+    def finish(self, answered: Mapping[str, str]) -> None:
+        self.received.append("whole")
+
+    def close(self) -> None:
+        self.received.append("closed")
+
+
 class Rig:
     """A mirror whose copies answer as `answer` says; a clock moved by hand, and no sleep."""
 
-    def __init__(self, answer: Answer, copies: Sequence[CopyRoute] = ONE, share: float = 1) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        copies: Sequence[CopyRoute] = ONE,
+        share: float = 1,
+        delay_s: float = 0.0,
+    ) -> None:
         self.answer = answer
         self.now_s = 50.0
         self.sent: list[tuple[str, tuple[bytes, bytes]]] = []
@@ -67,7 +89,7 @@ class Rig:
         self.slept_s = 0.0
         self.meter = Meter(lambda: self.now_s, lambda: int(self.now_s * 1e9))
         limits = MirrorLimits(
-            delay_s=0.0,
+            delay_s=delay_s,
             max_in_flight=2,
             max_in_flight_all=3,
             max_bytes=35,
@@ -99,9 +121,16 @@ class Rig:
         await self.answer(reply)
         return reply
 
-    def offer(self, num: int = 1, body: bytes = BODY, *, is_stream: bool = False) -> None:
+    def offer(
+        self,
+        num: int = 1,
+        body: bytes = BODY,
+        taps: Sequence[Tap] = (),
+        *,
+        is_stream: bool = False,
+    ) -> None:
         for _ in range(num):
-            self.mirror.offer(self.shadow, lambda: b"POST / \r\n", body, is_stream=is_stream)
+            self.mirror.offer(self.shadow, lambda: b"POST / \r\n", body, taps, is_stream=is_stream)
 
     async def _sleep(self, duration_s: float) -> None:
         self.slept_s += duration_s
@@ -155,6 +184,35 @@ def test_an_outcome_is_counted_for_the_shadow(
 
 
 @pytest.mark.parametrize(
+    ("answer", "is_stream", "received"),
+    [
+        pytest.param(ok, False, [b"12345", "whole", "closed"], id="an answer"),
+        pytest.param(ok, True, [b"12345", "whole", "closed"], id="a stream"),
+        pytest.param(fails, False, ["closed"], id="nothing of an error"),
+        pytest.param(refuses, False, ["closed"], id="nothing without an answer"),
+        pytest.param(breaks, True, [b"1", "closed"], id="what came of a broken stream"),
+    ],
+)
+def test_taps_get_an_answer_as_it_is_read(
+    answer: Answer, is_stream: bool, received: list[object]
+) -> None:
+    rig, taps = Rig(answer), (Tap(), Tap())
+
+    async def scenario() -> None:
+        rig.offer(taps=taps, is_stream=is_stream)
+        await let_run()
+
+    asyncio.run(scenario())
+    assert [it.received for it in taps] == [received, received]
+
+
+def test_taps_receive_nothing_of_a_request_that_is_dropped() -> None:
+    rig, tap = Rig(ok, ()), Tap()
+    rig.offer(taps=(tap,))
+    assert (rig.load().dropped, tap.received) == (1, [])
+
+
+@pytest.mark.parametrize(
     ("copies", "body", "num_sent"),
     [
         pytest.param((), BODY, 0, id="no copy"),
@@ -182,6 +240,23 @@ def test_what_a_hanging_shadow_cannot_take_is_dropped_and_counted(
 
     asyncio.run(scenario())
     assert rig.load().dropped == 10 - num_sent + (not copies)
+
+
+def test_what_is_not_sent_yet_takes_up_room_until_the_end() -> None:
+    rig = Rig(ok, delay_s=1000.0)
+
+    async def scenario() -> None:
+        rig.offer(3)
+        await let_run()
+        assert (rig.mirror.num_in_flight, len(rig.sent)) == (2, 0)
+        await rig.mirror.close()
+        assert rig.mirror.num_in_flight == 0
+        rig.offer(3)
+        assert rig.mirror.num_in_flight == 2, "there is room again"
+        await rig.mirror.close()
+
+    asyncio.run(scenario())
+    assert rig.load().dropped == 2
 
 
 def test_a_copy_that_refuses_is_left_alone_for_a_while() -> None:

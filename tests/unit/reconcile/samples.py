@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
+from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.domain.component import (
     AdapterSpec,
     ComponentSpec,
@@ -124,7 +125,10 @@ def model(name: str, image: str = IMAGE, count: int = 1) -> Model:
         name=name,
         arn=SCOPE.arn("model", name),
         created_at=NOW,
-        containers=(container(image),) * count,
+        containers=tuple(
+            replace(container(image), hostname=f"container-{number}" if count > 1 else None)
+            for number in range(1, count + 1)
+        ),
         given={},
     )
 
@@ -204,6 +208,7 @@ class Town:
         self.drivers: dict[str, InstanceDriver] = {}
         self.pace = 1.0
         self.watched_since = 0.0
+        self.verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None
         self._ids = itertools.count(1)
         self._runner = asyncio.Runner()
 
@@ -250,7 +255,7 @@ class Town:
         """One pass over every endpoint; instances get its result only if it succeeds."""
         context, known = self.context(), set[str]()
         for key in sorted(all_keys(self.state), key=str):
-            after = one_pass(self.state, key, self.facts(), context)
+            after = one_pass(self.state, key, self.facts(), context, self.verdict_of)
             for instance_id, desired in desired_by_instance(after, context.now).items():
                 if instance_id not in self.drivers:
                     self.drivers[instance_id] = InstanceDriver(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.unit.reconcile import shift_events as shifts
 from tests.unit.reconcile.samples import (
     Town,
     adapter,
@@ -16,7 +17,6 @@ from tests.unit.reconcile.samples import (
     needs,
     variant,
 )
-from tests.unit.reconcile.shift_events import bake_endpoint, canary_endpoint, linear_endpoint
 
 from hostelry.base.errors import Conflict, HostelryError
 from hostelry.domain.component import (
@@ -73,11 +73,6 @@ def create(town: Town) -> None:
 
 def create_model_endpoint(town: Town) -> None:
     town.add(endpoint(deployment(variant(model="m", count=2))))
-
-
-def update_endpoint(town: Town) -> None:
-    pending = deployment(variant(model="m2", count=1), generation=2)
-    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
 
 
 def update_component(town: Town) -> None:
@@ -189,8 +184,9 @@ LIVES = [
     pytest.param([create, roll_component, update_adapter], id="a rolling update"),
     pytest.param([create_wide, shrink, delete_components], id="down to one instance"),
     pytest.param([create_managed, thin_out, scale_to_zero], id="consolidated and scaled to zero"),
-    pytest.param([create_model_endpoint, update_endpoint, bake_endpoint], id="model endpoint"),
-    pytest.param([create_model_endpoint, canary_endpoint, linear_endpoint], id="traffic in steps"),
+    pytest.param([create_model_endpoint, *shifts.ON_TRIAL], id="model endpoint"),
+    pytest.param([create_model_endpoint, *shifts.IN_STEPS], id="traffic in steps"),
+    pytest.param([create_model_endpoint, *shifts.IN_BATCHES], id="a fleet in batches"),
 ]
 Life = Sequence[Callable[[Town], None]]
 
@@ -284,10 +280,11 @@ class WatchedStore(MemoryStore):
 @pytest.mark.parametrize(
     ("begin", "update", "least"),
     [
-        pytest.param(create_model_endpoint, update_endpoint, 1, id="another configuration"),
-        pytest.param(create_model_endpoint, bake_endpoint, 1, id="another one on trial"),
-        pytest.param(create_model_endpoint, canary_endpoint, 2, id="a canary"),
-        pytest.param(create_model_endpoint, linear_endpoint, 2, id="traffic in steps"),
+        pytest.param(create_model_endpoint, shifts.update_endpoint, 1, id="another configuration"),
+        pytest.param(create_model_endpoint, shifts.bake_endpoint, 1, id="another one on trial"),
+        pytest.param(create_model_endpoint, shifts.canary_endpoint, 2, id="a canary"),
+        pytest.param(create_model_endpoint, shifts.linear_endpoint, 2, id="traffic in steps"),
+        pytest.param(create_model_endpoint, shifts.roll_endpoint, 2, id="a fleet in batches"),
         pytest.param(create, keep, 4, id="an update that keeps the instances"),
         pytest.param(create, move, 4, id="an update that moves the copies"),
         pytest.param(create_wide, shrink, 6, id="an update to fewer instances"),

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.reconcile.samples import Town, deployment, endpoint, variant
 
 from hostelry.domain.copy import CopyPhase
+from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment, EndpointStatus, UpdateGuard
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
@@ -60,6 +61,16 @@ def test_a_shadow_has_a_route_of_its_own(town: Town) -> None:
     assert found.shadow is not None
     assert (found.shadow.name, found.shadow.share, len(found.shadow.copies)) == ("shadow", 0.5, 1)
     assert len(town.fleet.machines) == 3
+
+
+def test_a_shadow_is_captured_as_production_is(town: Town) -> None:
+    capture = DataCapture(percent=20, uri="s3://seen/here")
+    town.add(endpoint(replace(with_shadow(), capture=capture)))
+    town.settle()
+    found = route(town)
+    assert found.shadow is not None
+    assert [it.capture for it in found.variants] == [capture]
+    assert found.shadow.capture == capture
 
 
 def test_a_shadow_without_weight_has_no_route(town: Town) -> None:

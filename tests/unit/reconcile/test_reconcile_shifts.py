@@ -1,11 +1,13 @@
 """Updates whose traffic moves in steps: shares, waits, alarms, failures, and a killed control."""
 
 import random
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
-from tests.unit.reconcile.shift_events import canary_endpoint
+from tests.unit.reconcile.shift_events import canary_endpoint, go_on, roll_endpoint
 from tests.unit.reconcile.test_reconcile_faults import (
     FaultyStore,
     Killed,
@@ -27,6 +29,7 @@ from hostelry.domain.copy import CopyPhase, LastEnd
 from hostelry.domain.endpoint import Deployment, EndpointStatus, UpdateGuard
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.load import LoadKey
+from hostelry.domain.past_update import PastUpdate, UpdateOutcome
 from hostelry.domain.routes import VariantRoute
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.census import take_census
@@ -41,6 +44,7 @@ WAIT_S = 100.0
 ONE = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)
 LINEAR = TrafficPolicy(type=TrafficType.LINEAR, size=ONE, wait_s=WAIT_S)
 CANARY = replace(LINEAR, type=TrafficType.CANARY)
+ROLLING = replace(LINEAR, type=TrafficType.ROLLING)
 GUARD = UpdateGuard(alarm_names=("errors",), bake_s=60.0, traffic=LINEAR)
 
 
@@ -85,6 +89,11 @@ def ids(found: VariantRoute) -> set[str]:
 def config(town: Town) -> str:
     assert town.endpoint is not None
     return town.endpoint.active.config.name
+
+
+def updates(town: Town) -> tuple[PastUpdate, ...]:
+    assert town.endpoint is not None
+    return town.endpoint.updates
 
 
 def reason(town: Town) -> str:
@@ -136,8 +145,12 @@ def test_traffic_moves_step_by_step_and_stays(
         assert {it.config for it in found.copies} <= {"config-1", "config-2"}
         assert town.status() is UPDATING
         (state,) = load_all(town.state)
-        counted = take_census([state], town.facts()).variants[KEY].config_names
-        assert counted == (("config-1", "config-2") if found.shift else ("config-2",))
+        counted = take_census([state], town.facts()).variants[KEY]
+        both = ("config-1", "config-2") if found.shift else ("config-2",)
+        assert counted.config_names == both
+        rooms = Counter(it.config_name for it in counted.instances)
+        assert rooms == Counter(dict.fromkeys(both, 4)), "turned on or not"
+        assert len(counted.copies) == 4 * len(both)
         assert guarding_alarms(state) == {"errors"}
         before = town.state.store.revision()
         town.turn(3)
@@ -151,6 +164,12 @@ def test_traffic_moves_step_by_step_and_stays(
     town.settle()
     assert (town.status(), config(town), reason(town)) == (IN_SERVICE, "config-2", "")
     assert route(town).shift is None
+    (kept,) = updates(town)
+    assert kept.outcome is UpdateOutcome.COMPLETE
+    assert [it.most_share for it in kept.steps] == [0.0, *shares]
+    ends = [it.ended_at for it in kept.steps]
+    assert ends[:-1] == [it.began_at for it in kept.steps[1:]]
+    assert ends[-1] == kept.ended_at
     assert {it.config for it in route(town).copies} == {None}
     assert len(town.fleet.machines) == 4
 
@@ -168,6 +187,9 @@ def test_an_alarm_in_any_step_takes_all_traffic_back_at_once(
     assert share(town) == 0.0
     assert is_back(town)
     assert '"errors" went into ALARM' in reason(town)
+    (kept,) = updates(town)
+    assert (kept.outcome, kept.cause) == (UpdateOutcome.ROLLED_BACK, reason(town))
+    assert kept.steps[-1].name == f"step {step} of 4"
 
 
 @pytest.mark.parametrize("step", [1, 3, 4], ids=["in the first", "in the third", "on trial"])
@@ -208,14 +230,23 @@ def test_a_new_copy_that_died_and_serves_again_takes_the_traffic_back(
 
 
 @pytest.mark.parametrize("fault", [Conflict("moved"), Killed()], ids=["a conflict", "a kill"])
-def test_a_fault_at_each_write_of_steps_that_are_taken_back(fault: Exception) -> None:
+@pytest.mark.parametrize(
+    ("begin", "limit_s"),
+    [
+        pytest.param(canary_endpoint, 4.0, id="steps"),
+        pytest.param(roll_endpoint, 5.8, id="the second of two batches"),
+    ],
+)
+def test_a_fault_at_each_write_of_an_update_that_is_taken_back(
+    fault: Exception, begin: Callable[[Town], None], limit_s: float
+) -> None:
     def given_up(town: Town) -> None:
-        canary_endpoint(town)
+        begin(town)
         found = town.endpoint
         assert found is not None
         assert found.pending is not None
         assert found.pending.guard is not None
-        guard = replace(found.pending.guard, max_execution_s=4.0)
+        guard = replace(found.pending.guard, max_execution_s=limit_s)
         pending = replace(found.pending, started_at=town.clock.now(), guard=guard)
         town.change_endpoint(pending=pending)
 
@@ -224,7 +255,7 @@ def test_a_fault_at_each_write_of_steps_that_are_taken_back(fault: Exception) ->
         store.fails_at = fails_at
         town = Town(store=store)
         try:
-            end = live(town, [create_model_endpoint, given_up], store)
+            end = live(town, [create_model_endpoint, given_up, go_on], store)
             return end, store.num_writes, config(town)
         finally:
             town.close()
@@ -388,11 +419,14 @@ MISFORTUNES = (
 )
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(45))
 def test_random_misfortune_ends_on_one_configuration(town: Town, seed: int) -> None:
     dice = random.Random(seed)
     serving(town)
-    update(town, replace(GUARD, traffic=dice.choice([LINEAR, CANARY])))
+    traffic = dice.choice([LINEAR, CANARY])
+    if seed >= 30:
+        traffic = replace(ROLLING, rollback_size=dice.choice([None, ONE]))
+    update(town, replace(GUARD, traffic=traffic, bake_s=0.0 if traffic.is_rolling else 60.0))
     for _ in range(40):
         if dice.random() < 0.4:
             dice.choice(MISFORTUNES)(town, dice)
@@ -411,6 +445,7 @@ def test_random_misfortune_ends_on_one_configuration(town: Town, seed: int) -> N
     end = town.endpoint
     assert end is not None
     assert (end.status, end.pending, end.shift, end.bake) == (IN_SERVICE, None, None, None)
-    assert (end.failure_reason is None) == (config(town) == "config-2")
+    is_kept = "did not come up again" in reason(town)
+    assert (end.failure_reason is None or is_kept) == (config(town) == "config-2")
     assert len(town.fleet.machines) == len(route(town).copies) == 4
     assert share(town) == float(config(town) == "config-2")

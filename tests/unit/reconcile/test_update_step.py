@@ -11,12 +11,21 @@ from hostelry.reconcile.plan.update_step import UpdateStep as Step
 from hostelry.reconcile.plan.update_step import next_step
 
 COMING, BAKING, RETURNING = Phase.COMING, Phase.BAKING, Phase.RETURNING
-SHIFTING = Phase.SHIFTING
-FLAGS = ("is_ready", "has_failed", "is_late", "has_steps", "is_guarded", "is_baked")
+SHIFTING, REPLACING, JOINING = Phase.SHIFTING, Phase.REPLACING, Phase.JOINING
+FLAGS = (
+    "is_ready",
+    "has_failed",
+    "is_late",
+    "has_steps",
+    "in_batches",
+    "is_guarded",
+    "is_baked",
+    "is_mostly_new",
+)
 
 
-# Source: "Blue/Green Deployments" (provision, shift, bake, terminate) and "Auto-Rollback
-# Configuration and Monitoring" in the SageMaker developer guide.
+# Source: "Blue/Green Deployments" (provision, shift, bake, terminate), "Use rolling deployments"
+# and "Auto-Rollback Configuration and Monitoring" in the SageMaker developer guide.
 @pytest.mark.parametrize(
     ("phase", "flags", "expected"),
     [
@@ -56,6 +65,39 @@ FLAGS = ("is_ready", "has_failed", "is_late", "has_steps", "is_guarded", "is_bak
         pytest.param(
             SHIFTING, ("has_failed",), Step.RETURN, id="an alarm in a step: the old one cannot yet"
         ),
+        pytest.param(
+            COMING, ("is_ready", "in_batches", "has_steps"), Step.SHIFT, id="the first batch is up"
+        ),
+        pytest.param(
+            SHIFTING,
+            ("in_batches", "has_steps", "is_baked"),
+            Step.REPLACE,
+            id="a batch has baked: its old instances leave",
+        ),
+        pytest.param(
+            SHIFTING, ("in_batches", "is_baked"), Step.TAKE_OVER, id="the last batch has baked"
+        ),
+        pytest.param(
+            SHIFTING, ("in_batches", "has_steps"), Step.WAIT, id="a batch bakes before others"
+        ),
+        pytest.param(REPLACING, ("is_baked",), Step.WAIT, id="old instances have requests yet"),
+        pytest.param(REPLACING, ("is_ready",), Step.PROVISION, id="they are gone: the next batch"),
+        pytest.param(REPLACING, ("is_late",), Step.PROVISION, id="they cannot be terminated"),
+        pytest.param(REPLACING, ("has_failed",), Step.RETURN, id="an alarm as old instances leave"),
+        pytest.param(JOINING, ("is_baked",), Step.WAIT, id="a batch comes up"),
+        pytest.param(JOINING, ("is_ready",), Step.SHIFT, id="a batch is up: it gets its traffic"),
+        pytest.param(JOINING, ("is_late",), Step.RETURN, id="a batch does not come up in time"),
+        pytest.param(JOINING, ("has_failed", "is_late"), Step.RETURN, id="a batch cannot come up"),
+        pytest.param(
+            RETURNING,
+            ("is_late", "is_mostly_new"),
+            Step.KEEP,
+            id="the old one cannot come up: what serves most is kept",
+        ),
+        pytest.param(
+            RETURNING, ("is_ready", "is_late", "is_mostly_new"), Step.GO_BACK, id="up after all"
+        ),
+        pytest.param(RETURNING, ("is_mostly_new",), Step.WAIT, id="it may come up yet"),
         pytest.param(BAKING, (), Step.WAIT, id="the trial runs"),
         pytest.param(BAKING, ("is_baked",), Step.FINISH, id="the trial is over"),
         pytest.param(BAKING, ("is_late",), Step.WAIT, id="a trial ends by its own time alone"),
@@ -107,7 +149,7 @@ def test_what_is_not_ready_takes_no_requests_but_at_a_deadline() -> None:
     for progress in EVERYTHING:
         if progress.phase is SHIFTING and not progress.has_failed:
             continue  # one that is not ready any more has failed
-        if not progress.is_ready and next_step(progress) in serves:
+        if not progress.is_ready and next_step(progress) in (*serves, Step.KEEP):
             assert (progress.phase, progress.is_late) == (RETURNING, True)
 
 

@@ -83,6 +83,12 @@ FAILING = (SecondLoad(key=KEY, second=int(NOW) - 2, finished=10, errors_5xx=5),)
             id="no lower than what was proposed a short time ago"),
         pytest.param({"seconds": FAILING}, LOW, PlannedAction.NOTHING, 4, id="a load that fails"),
         pytest.param({"num_crashed": 1}, LOW, PlannedAction.NOTHING, 4, id="a copy that died"),
+        pytest.param({"had_two_fleets": True}, LOW, PlannedAction.NOTHING, 4,
+            id="an update whose traffic shifted a moment ago"),
+        pytest.param({"had_two_fleets": True}, HIGH, PlannedAction.SET, 8,
+            id="such an update, and an alarm that is high"),
+        pytest.param({"had_two_fleets": True, "resource": UPDATING}, LOW, PlannedAction.POSTPONE, 1,
+            id="an update whose traffic shifts"),
         pytest.param({"target": replace(TARGET, suspended=Suspended(scale_out=True))}, HIGH,
             PlannedAction.NOTHING, 4, id="suspended"),
         pytest.param(

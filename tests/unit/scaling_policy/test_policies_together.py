@@ -163,6 +163,8 @@ HEALTHY = TargetHealth(num_requests=1000)
         pytest.param(TargetHealth(num_errors=3), "(100%", id="errors of requests that never ended"),
         pytest.param(replace(HEALTHY, oldest_waiting_s=1.5), "waits 1.5 s", id="a queue"),
         pytest.param(replace(HEALTHY, oldest_waiting_s=1.0), None, id="a queue within the limit"),
+        pytest.param(replace(HEALTHY, had_two_fleets=True), "two fleets served in the last 150 s",
+            id="the mean of two fleets is low"),
         pytest.param(replace(HEALTHY, oldest_waiting_s=math.nan), "waits nan s",
             id="an age that is no number is no reason to scale in"),
     ],

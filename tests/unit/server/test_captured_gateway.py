@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.unit.gateway.capture.capture_sample import AT, CAPTURE, all_records, spool
+from tests.unit.gateway.capture.capture_sample import AT, CAPTURE, all_records, content, spool
 from tests.unit.gateway.routes_sample import HERE, variant
 from tests.unit.server.test_metered_gateway import (
     CREDENTIALS,
@@ -20,27 +22,34 @@ from tests.unit.server.test_metered_gateway import (
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.http import HttpRequest
-from hostelry.domain.routes import EndpointRoute, RouteSnapshot
+from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.divergence import Divergence
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, ShadowRoute
 from hostelry.gateway.capture.spool import SpoolLimits
+from hostelry.gateway.fake import FakeReplyConnection
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import Received
 from hostelry.gateway.http.reply import BrokenError, Reply
+from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.server.gateway import build_gateway
+from hostelry.server.gateway import Gateway, build_gateway
 from hostelry.server.gateway_memory import own_memory
 from hostelry.server.home import UpConfig
 
-ROUTES = RouteSnapshot(
-    version="v",
-    endpoints=(
-        EndpointRoute(
-            scope=HERE,
-            name="e",
-            takes_components=False,
-            variants=(replace(variant("v", 1.0), capture=CAPTURE),),
-        ),
-    ),
-)
+SHADOW_ADDRESS = "http://127.0.0.1:9"
+
+
+def routes_of(capture: DataCapture, shadow: ShadowRoute | None = None) -> FixedRoutes:
+    """The endpoint "e", captured, and its shadow."""
+    endpoint = EndpointRoute(
+        scope=HERE,
+        name="e",
+        takes_components=False,
+        variants=(replace(variant("v", 1.0), capture=capture),),
+        shadow=shadow,
+    )
+    return FixedRoutes(RouteSnapshot(version="v", endpoints=(endpoint,)))
 
 
 class GoneSink(Sink):
@@ -57,31 +66,140 @@ def streamed(reply: Reply) -> None:
     reply.completed(reusable=True)
 
 
+class Copies(LoadBalancer):
+    """Copies of which those of the shadow answer with what they are."""
+
+    def __init__(
+        self, answer: Callable[[Reply], None], shadow_answer: Callable[[Reply], None]
+    ) -> None:
+        super().__init__(answer)
+        self._shadow_answer = shadow_answer
+        self.heads: list[bytes] = []
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        self.heads.append(parts[0])
+        if address != SHADOW_ADDRESS:
+            return await super().send(address, parts, timeouts, whole_below_bytes)
+        reply = Reply(FakeReplyConnection())
+        self._shadow_answer(reply)
+        return reply
+
+
+def gateway_in(folder: Path, routes: FixedRoutes, upstream: LoadBalancer) -> Gateway:
+    limits = SpoolLimits(min_free_bytes=0)
+    memory = replace(own_memory(ManualClock(AT).now), spool=spool(folder, limits))
+    config = UpConfig(gateway_port=1, control_port=2, insecure_no_auth=True)
+    return build_gateway(
+        config,
+        CREDENTIALS,
+        routes,
+        upstream,  # type: ignore[arg-type]
+        memory=memory,
+    )
+
+
+async def ask(gateway: Gateway, action: str, sink: type[Sink], session: str = "") -> None:
+    headers = {"host": "localhost", "content-type": "application/json"}
+    if session:
+        headers["x-amzn-sagemaker-session-id"] = session
+    request = HttpRequest("POST", f"/endpoints/e/{action}", "", headers, b"[1]")
+    with contextlib.suppress(ConnectionResetError):
+        await gateway.dispatcher.handle(Exchange(sink(), Received(request, True, True), b""))
+
+
+def answers_apart(answer: Callable[[Reply], None], action: str) -> tuple[int, int, int]:
+    """Pairs, equal ones and near ones, of requests that production's copy answers with `answer`."""
+
+    async def main() -> tuple[int, int, int]:
+        route = ShadowRoute(
+            name="shadow",
+            share=1.0,
+            routing=RoutingStrategy.RANDOM,
+            copies=(CopyRoute(id="c-shadow", address=SHADOW_ADDRESS),),
+        )
+        config = UpConfig(gateway_port=1, control_port=2, insecure_no_auth=True)
+        routes = routes_of(CAPTURE, route)
+        upstream: Any = Copies(answer, streamed)
+        gateway = build_gateway(config, CREDENTIALS, routes, upstream)
+        await ask(gateway, action, Sink)
+        await mirrored(gateway)
+        found = Divergence()
+        for _ in range(20):
+            await asyncio.sleep(0.02)
+            loads = (load for span in gateway.meter.close_now() for load in span.loads)
+            found = reduce(Divergence.plus, (it.divergence for it in loads), found)
+            if found.pairs:
+                break
+        await gateway.pairs.close()
+        return found.counts
+
+    return asyncio.run(main())
+
+
+async def mirrored(gateway: Gateway) -> None:
+    """Return once nothing is under way on the shadow's copies."""
+    while True:
+        if not gateway.mirror.num_in_flight:
+            return
+        await asyncio.sleep(0)
+
+
 def captured(
     answer: Callable[[Reply], None], action: str, folder: Path, sink: type[Sink]
 ) -> list[tuple[bytes, bytes]]:
     """Input and output of each record that one request leaves on disk."""
 
     async def main() -> None:
-        limits = SpoolLimits(min_free_bytes=0)
-        memory = replace(own_memory(ManualClock(AT).now), spool=spool(folder, limits))
-        config = UpConfig(gateway_port=1, control_port=2, insecure_no_auth=True)
-        routes, upstream = FixedRoutes(ROUTES), LoadBalancer(answer)
-        gateway = build_gateway(
-            config,
-            CREDENTIALS,
-            routes,
-            upstream,  # type: ignore[arg-type]
-            memory=memory,
-        )
-        headers = {"host": "localhost", "content-type": "application/json"}
-        request = HttpRequest("POST", f"/endpoints/e/{action}", "", headers, b"[1]")
-        with contextlib.suppress(ConnectionResetError):
-            await gateway.dispatcher.handle(Exchange(sink(), Received(request, True, True), b""))
+        gateway = gateway_in(folder, routes_of(CAPTURE), LoadBalancer(answer))
+        await ask(gateway, action, sink)
         await gateway.capture.write()
 
     asyncio.run(main())
     return [(it.input, it.output) for it in all_records(folder)]
+
+
+def shadow_route(capture: DataCapture | None, share: float = 1.0) -> ShadowRoute:
+    return ShadowRoute(
+        name="shadow",
+        share=share,
+        routing=RoutingStrategy.RANDOM,
+        copies=(CopyRoute(id="c-shadow", address=SHADOW_ADDRESS),),
+        capture=capture,
+    )
+
+
+def captured_with_shadow(
+    shadow_answer: Callable[[Reply], None],
+    folder: Path,
+    percent: int = 100,
+    share: float = 1.0,
+    actions: Sequence[str] = ("invocations",),
+    answer: Callable[[Reply], None] = whole,
+) -> dict[str, list[tuple[str | None, bytes, bytes]]]:
+    """Event id, input and output of each record, by variant."""
+
+    async def main() -> None:
+        capture = replace(CAPTURE, percent=percent)
+        routes = routes_of(capture, shadow_route(capture, share))
+        gateway = gateway_in(folder, routes, Copies(answer, shadow_answer))
+        for action in actions:
+            await ask(gateway, action, Sink)
+            await mirrored(gateway)
+        await gateway.capture.write()
+
+    asyncio.run(main())
+    found: dict[str, list[tuple[str | None, bytes, bytes]]] = {"v": [], "shadow": []}
+    for path in folder.glob("*.records"):
+        head, records = content(path)
+        assert head.object_uri.startswith(f"s3://seen/here/e/{head.key.variant_name}/")
+        found[head.key.variant_name] += [(it.head.event_id, it.input, it.output) for it in records]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -116,3 +234,89 @@ def test_answers_are_captured_that_were_given_whole(
     records: list[tuple[bytes, bytes]],
 ) -> None:
     assert captured(answer, action, tmp_path, sink) == records
+
+
+@pytest.mark.parametrize(
+    ("shadow_answer", "action", "outputs"),
+    [
+        pytest.param(streamed, "invocations", [b'{"a": 1}'], id="an answer"),
+        pytest.param(
+            streamed, "invocations-response-stream", [b'{"a": 1}'], id="a stream, put together"
+        ),
+        pytest.param(lambda it: whole(it, 500), "invocations", [], id="not a failure"),
+        pytest.param(failing(BrokenError("gone")), "invocations", [], id="not a dead model"),
+        pytest.param(
+            broken_middle, "invocations-response-stream", [], id="not a stream that breaks"
+        ),
+    ],
+)
+def test_a_shadows_answer_is_captured_under_its_own_name(
+    tmp_path: Path,
+    shadow_answer: Callable[[Reply], None],
+    action: str,
+    outputs: list[bytes],
+) -> None:
+    found = captured_with_shadow(shadow_answer, tmp_path, actions=[action])
+    ((event_id, *sides),) = found["v"]
+    assert sides == [b"[1]", b"{}"]
+    assert found["shadow"] == [(event_id, b"[1]", output) for output in outputs]
+
+
+def test_both_answers_to_a_request_are_captured_or_none(tmp_path: Path) -> None:
+    found = captured_with_shadow(streamed, tmp_path, 40, actions=["invocations"] * 100)
+    ids = {name: [event_id for event_id, *_ in records] for name, records in found.items()}
+    assert ids["shadow"] == ids["v"]
+    assert len(set(ids["v"])) == 40
+
+
+def test_of_a_shadow_those_are_captured_that_are_mirrored(tmp_path: Path) -> None:
+    found = captured_with_shadow(streamed, tmp_path, share=0.5, actions=["invocations"] * 20)
+    ids = {name: {event_id for event_id, *_ in records} for name, records in found.items()}
+    assert len(ids["v"]) == 20
+    assert len(ids["shadow"]) == pytest.approx(10, abs=3), "the share is even within a few"
+    assert ids["shadow"] < ids["v"]
+
+
+def test_a_shadows_answer_is_captured_where_productions_fails(tmp_path: Path) -> None:
+    found = captured_with_shadow(streamed, tmp_path, answer=lambda it: whole(it, 500))
+    assert (found["v"], [output for *_, output in found["shadow"]]) == ([], [b'{"a": 1}'])
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "counts"),
+    [
+        pytest.param(streamed, "invocations", (1, 1, 1), id="equal answers"),
+        pytest.param(whole, "invocations", (1, 0, 0), id="other answers"),
+        pytest.param(streamed, "invocations-response-stream", (1, 1, 1), id="streams"),
+        pytest.param(lambda it: whole(it, 500), "invocations", (0, 0, 0), id="not a failure"),
+        pytest.param(broken_middle, "invocations-response-stream", (0, 0, 0), id="nor half of one"),
+    ],
+)
+def test_a_shadows_answers_are_compared_with_productions(
+    answer: Callable[[Reply], None], action: str, counts: tuple[int, int, int]
+) -> None:
+    assert answers_apart(answer, action) == counts
+
+
+@pytest.mark.parametrize(
+    ("session", "has_session"),
+    [
+        pytest.param("", [False, False], id="as it is"),
+        pytest.param("NEW_SESSION", [True, False], id="without its session"),
+    ],
+)
+def test_a_shadow_gets_productions_head(
+    tmp_path: Path, session: str, has_session: list[bool]
+) -> None:
+    copies = Copies(whole, whole)
+
+    async def main() -> None:
+        gateway = gateway_in(tmp_path, routes_of(CAPTURE, shadow_route(None)), copies)
+        await ask(gateway, "invocations", Sink, session)
+        await mirrored(gateway)
+
+    asyncio.run(main())
+    lines = [head.splitlines() for head in copies.heads]
+    assert [any(b"Session-Id" in it for it in head) for head in lines] == has_session
+    kept = [[it for it in head if b"Session-Id" not in it] for head in lines]
+    assert kept[0] == kept[1]

@@ -41,6 +41,10 @@ def test_the_command_line_gets_every_target_with_its_policies_and_acts() -> None
     town.state.endpoints.put(town.base.scope, "ep", shifting, expect=stored.version)
     (timeline,) = routes.timelines("ep", "base", 900.0)["timelines"]
     assert timeline["update"].startswith("step 1 of 1: 100 % of traffic; baking 3 s of 0 s;")
+    (update,) = json.loads(json.dumps(routes.timelines("ep", None, 900.0)))["updates"]
+    assert (update["outcome"], update["ended_at"]) == ("under way", None)
+    assert [it["name"] for it in update["steps"]] == ["step 1 of 1"]
+    assert routes.timelines("ep", "base", 900.0)["updates"] == []
     assert routes.timelines("ep", "other", 900.0)["timelines"] == []
     assert routes.timelines("none", None, 900.0)["timelines"] == []
 

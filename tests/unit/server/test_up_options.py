@@ -76,6 +76,8 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
         pytest.param({"pace": float("nan")}, "--pace nan", id="a pace of no number"),
         pytest.param({"artifact_cache_gb": 0}, "--artifact-cache-gb 0", id="no cache at all"),
         pytest.param({"artifact_cache_gb": float("nan")}, "gb nan", id="a cache of no number"),
+        pytest.param({"files_gb": 0}, "--files-gb 0: expected at least", id="no room for files"),
+        pytest.param({"files_gb": float("inf")}, "--files-gb inf", id="files without end"),
         pytest.param({"invoke_timeout_s": 0}, "--invoke-timeout-s 0: expected 1", id="no time"),
         pytest.param({"invoke_timeout_s": -60}, "--invoke-timeout-s -60", id="time backwards"),
         pytest.param({"stream_timeout_s": 86401}, "at most 86400", id="a stream beyond a day"),

@@ -18,6 +18,7 @@ from hostelry.api.sagemaker.component_spec import (
 from hostelry.api.sagemaker.component_summary import component_summary
 from hostelry.api.sagemaker.endpoint import find_endpoint
 from hostelry.api.sagemaker.specifications import Given, specifications_of
+from hostelry.api.sagemaker.verdict_tag import check_verdict_tag
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import (
@@ -47,6 +48,7 @@ def create_inference_component(context: CallContext, params: Params) -> Result:
     """CreateInferenceComponent: a base, or with BaseInferenceComponentName an adapter of one."""
     scope, name = context.scope, params["InferenceComponentName"]
     tags = tags_of(params.get("Tags"))
+    check_verdict_tag(tags, KIND)
     if context.state.components.has_name(scope, name):
         raise already_exists(scope, KIND, name)
     endpoint = find_endpoint(context, params["EndpointName"]).value

@@ -48,16 +48,11 @@ def check_captured_config(capture: DataCapture | None, config: EndpointConfig) -
             f"{FIELD} of an endpoint for inference components",
             "Data is captured on endpoints whose variants name a model.",
         )
-    if config.async_inference is not None:
-        raise unsupported(
-            f"{FIELD} beside AsyncInferenceConfig",
-            "Inputs and answers of asynchronous requests are objects already.",
-        )
 
 
 def check_captured_model(model: Model) -> None:
     """Refuse a capture of a model that has a multi-model container."""
-    if any(container.is_multi_model for container in model.containers):
+    if model.is_multi_model:
         raise unsupported(
             f'{FIELD} with the multi-model container (Mode MultiModel) of model "{model.name}"',
             "Create a model from one archive, or set EnableCapture to false.",

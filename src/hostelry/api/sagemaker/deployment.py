@@ -5,6 +5,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, new_generation
 from hostelry.api.refusals import unsupported
+from hostelry.api.sagemaker.containers import check_same_containers
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.serverless import check_serverless_model
 from hostelry.api.sagemaker.shadow import check_shadow_model
@@ -13,12 +14,14 @@ from hostelry.domain.endpoint import Deployment, EndpointVariant, UpdateGuard
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.traffic import (
     ALL_AT_ONCE,
+    ROLLING_POLICY,
     ROUTING,
     SIZE_FIELDS,
     FleetSize,
     FleetUnit,
     TrafficPolicy,
     TrafficType,
+    check_rollback_size,
     check_size,
     check_waits,
 )
@@ -47,7 +50,7 @@ def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVaria
     model = None if name is None else find_model(context, name).value
     if model is not None and serverless is not None:
         check_serverless_model(model)
-    return EndpointVariant(
+    wanted = EndpointVariant(
         variant=variant,
         model=model,
         desired_instance_count=variant.initial_instance_count,
@@ -61,35 +64,73 @@ def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVaria
         # One shows that the model starts, before anything is in service.
         environments=0 if serverless is None else max(1, serverless.provisioned_concurrency),
     )
+    check_same_containers(variant.name, wanted.models)
+    return wanted
 
 
 def check_deployment_config(given: Mapping[str, Any] | None, wanted: Deployment) -> None:
     """Refuse a DeploymentConfig by which `wanted` could not be brought into service.
 
-    Rolling updates are refused, and steps for endpoints of inference components.
+    Steps and batches are refused for endpoints of inference components.
     """
     if not given:
         return
-    if given.get("RollingUpdatePolicy"):
-        raise unsupported("DeploymentConfig.RollingUpdatePolicy")
     blue_green = given.get("BlueGreenUpdatePolicy") or {}
+    if given.get("RollingUpdatePolicy"):
+        check_rolling(given, wanted)
     traffic = blue_green.get("TrafficRoutingConfiguration") or {}
     kind = traffic.get("Type", "ALL_AT_ONCE")
     if kind != "ALL_AT_ONCE" and wanted.config.takes_components:
         reason = "It is for endpoints of models. Use ALL_AT_ONCE for inference components."
         raise unsupported(f"{ROUTING}.Type={kind}", reason)
-    policy = traffic_policy(traffic)
+    policy = traffic_policy(given)
     for variant in wanted.production:
-        check_size(policy, variant.variant.name, variant.desired_instance_count)
+        name, count = variant.variant.name, variant.desired_instance_count
+        check_size(policy, name, count)
+        check_rollback_size(policy, name, count)
     bake_s = float(blue_green.get("TerminationWaitInSeconds") or 0)
-    check_waits(policy, wanted.fleets, bake_s, time_limit_s(blue_green))
+    check_waits(policy, wanted.fleets, bake_s, time_limit_s(given))
 
 
-def traffic_policy(given: Mapping[str, Any]) -> TrafficPolicy:
-    """The policy of a TrafficRoutingConfiguration; raises ValidationException.
+def check_rolling(given: Mapping[str, Any], wanted: Deployment) -> None:
+    """Refuse a RollingUpdatePolicy of a deployment that has no instances of its own to replace.
+
+    Source: "Exclusions" of deployment guardrails in the SageMaker developer guide.
+    """
+    if given.get("BlueGreenUpdatePolicy"):
+        raise validation_error(
+            "DeploymentConfig has BlueGreenUpdatePolicy and RollingUpdatePolicy; give one of them."
+        )
+    if wanted.config.takes_components:
+        reason = (
+            "It is for endpoints of models. Use it in UpdateInferenceComponent, or"
+            " BlueGreenUpdatePolicy with ALL_AT_ONCE here."
+        )
+        raise unsupported(ROLLING_POLICY, reason)
+    for variant in wanted.variants:
+        kind = "serverless" if variant.serverless is not None else None
+        kind = "a shadow variant" if variant.variant.is_shadow else kind
+        if kind is not None:
+            reason = f'Variant "{variant.variant.name}" is {kind}. Use BlueGreenUpdatePolicy.'
+            raise unsupported(ROLLING_POLICY, reason)
+
+
+def traffic_policy(config: Mapping[str, Any]) -> TrafficPolicy:
+    """The policy of a DeploymentConfig; raises ValidationException.
 
     A size belongs to its own type, and must be there.
     """
+    rolling = config.get("RollingUpdatePolicy")
+    if rolling:
+        back = rolling.get("RollbackMaximumBatchSize")
+        return TrafficPolicy(
+            type=TrafficType.ROLLING,
+            size=fleet_size(rolling["MaximumBatchSize"]),
+            wait_s=float(rolling["WaitIntervalInSeconds"]),
+            rollback_size=None if back is None else fleet_size(back),
+        )
+    blue_green = config.get("BlueGreenUpdatePolicy") or {}
+    given = blue_green.get("TrafficRoutingConfiguration") or {}
     kind = TrafficType(given.get("Type", "ALL_AT_ONCE"))
     for of, name in SIZE_FIELDS.items():
         if of is not kind and given.get(name):
@@ -101,14 +142,20 @@ def traffic_policy(given: Mapping[str, Any]) -> TrafficPolicy:
         raise validation_error(f"{ROUTING}.{SIZE_FIELDS[kind]} is required for {kind.value}.")
     return TrafficPolicy(
         type=kind,
-        size=FleetSize(unit=FleetUnit(size["Type"]), value=size["Value"]),
+        size=fleet_size(size),
         wait_s=float(given.get("WaitIntervalInSeconds") or 0),
     )
 
 
-def time_limit_s(blue_green: Mapping[str, Any]) -> float | None:
-    """MaximumExecutionTimeoutInSeconds; None without one."""
-    limit_s = blue_green.get("MaximumExecutionTimeoutInSeconds")
+def fleet_size(given: Mapping[str, Any]) -> FleetSize:
+    """A CapacitySize."""
+    return FleetSize(unit=FleetUnit(given["Type"]), value=given["Value"])
+
+
+def time_limit_s(config: Mapping[str, Any]) -> float | None:
+    """MaximumExecutionTimeoutInSeconds of a DeploymentConfig; None without one."""
+    policy = config.get("RollingUpdatePolicy") or config.get("BlueGreenUpdatePolicy") or {}
+    limit_s = policy.get("MaximumExecutionTimeoutInSeconds")
     return None if limit_s is None else float(limit_s)
 
 
@@ -120,8 +167,8 @@ def update_guard(context: CallContext, given: Mapping[str, Any] | None) -> Updat
     return UpdateGuard(
         alarm_names=rollback_alarms(context, given),
         bake_s=float(blue_green.get("TerminationWaitInSeconds") or 0),
-        max_execution_s=time_limit_s(blue_green),
-        traffic=traffic_policy(blue_green.get("TrafficRoutingConfiguration") or {}),
+        max_execution_s=time_limit_s(given),
+        traffic=traffic_policy(given),
     )
 
 

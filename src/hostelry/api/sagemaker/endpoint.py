@@ -16,6 +16,7 @@ from hostelry.api.sagemaker.endpoint_summary import (
     variant_summaries,
 )
 from hostelry.api.sagemaker.serverless import check_quotas
+from hostelry.api.sagemaker.verdict_tag import check_verdict_tag
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentStatus
@@ -36,6 +37,7 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
     if context.state.endpoints.has_name(scope, name):
         raise already_exists(scope, KIND, name)
     config = find_endpoint_config(context, params["EndpointConfigName"]).value
+    check_verdict_tag(tags, KIND, takes_components=config.takes_components)
     active = deployment_of(context, config)
     check_deployment_config(params.get("DeploymentConfig"), active)
     check_captured_deployment(active)

@@ -20,6 +20,7 @@ from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.serverless import check_serverless_model, check_serverless_variants
 from hostelry.api.sagemaker.shadow import check_shadow_model, shadow_variants_of
 from hostelry.api.sagemaker.variant import variant_of
+from hostelry.api.sagemaker.verdict_tag import check_verdict_tag
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.metrics_config import metrics_config_of
@@ -48,6 +49,7 @@ def create_endpoint_config(context: CallContext, params: Params) -> Result:
     """CreateEndpointConfig."""
     scope, name = context.scope, params["EndpointConfigName"]
     tags = tags_of(params.get("Tags"))
+    check_verdict_tag(tags, KIND)
     config = config_of(context, params)
     for variant in config.variants:
         for model_name in (variant.model_name, *(pool.model_name for pool in variant.pools)):

@@ -1,17 +1,24 @@
 """The variants in the answer of DescribeEndpoint."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import short_reason
 from hostelry.api.sagemaker.serverless import shown
+from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, Instance, InstanceState
-from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.endpoint import (
+    Deployment,
+    Endpoint,
+    EndpointStatus,
+    EndpointVariant,
+    ShiftStage,
+)
 from hostelry.domain.endpoint_config import Variant
-from hostelry.domain.update_progress import ACTIVATING_S, progress_text, share_of
+from hostelry.domain.update_progress import ACTIVATING_S, progress_text, share_of, with_verdict
 
 # While an endpoint has one of these, each variant has it, too.
 VARIANT_STATUS: Mapping[EndpointStatus, str] = {
@@ -19,6 +26,8 @@ VARIANT_STATUS: Mapping[EndpointStatus, str] = {
     EndpointStatus.UPDATING: "Updating",
     EndpointStatus.DELETING: "Deleting",
 }
+# What the new configuration's variants have instead of Baking, by the stage of a batch.
+STAGE_STATUS = {ShiftStage.LEAVING: "Updating", ShiftStage.COMING: "Creating"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +52,7 @@ class EndpointFleet:
         """The variant's serving instances in the `generation` of a deployment.
 
         On an endpoint for components those are the running ones; an instance of a model serves once
-        its model server is ready.
+        the model servers of all its containers are ready.
         """
         of_variant = [it for it in self.instances if it.variant_name == wanted.variant.name]
         if wanted.model is None:
@@ -52,21 +61,42 @@ class EndpointFleet:
                 for instance in of_variant
                 if instance.generation == generation and instance.state is InstanceState.RUNNING
             ]
-        ready = {
-            copy.instance_id
+        ready = [
+            copy
             for copy in self.copies
             if copy.variant_name == wanted.variant.name
             and copy.component_name is None
             and copy.generation == generation
             and copy.serves
-        }
-        return [it for it in of_variant if it.id in ready]
+        ]
+        whole = complete_sets(wanted, of_variant, ready)
+        return [it for it in of_variant if it.id in whole]
+
+    def leaving(self, endpoint: Endpoint, variant_name: str) -> list[Instance]:
+        """The variant's instances that an update terminates.
+
+        Those of no deployment of the endpoint any more, and old ones that a batch has replaced.
+        """
+        staying = {it.generation for it in endpoint.deployments}
+        if endpoint.shift is not None and endpoint.shift.stage is ShiftStage.LEAVING:
+            staying.discard(endpoint.active.generation)
+        return [
+            instance
+            for instance in self.instances
+            if instance.variant_name == variant_name
+            and instance.state is InstanceState.TERMINATING
+            and instance.generation not in staying
+        ]
 
 
 def variant_summaries(endpoint: Endpoint, deployment: Deployment, fleet: EndpointFleet) -> Result:
     """The variants in DescribeEndpoint, of the deployment whose configuration it shows."""
-    status = variant_status(endpoint)
-    return by_kind(deployment, lambda it: variant_summary(it, deployment, fleet) | status)
+
+    def summary(wanted: EndpointVariant) -> Result:
+        leaving = fleet.leaving(endpoint, wanted.variant.name)
+        return variant_summary(wanted, deployment, fleet) | variant_status(endpoint, leaving)
+
+    return by_kind(deployment, summary)
 
 
 def by_kind(deployment: Deployment, summary: Callable[[EndpointVariant], Result]) -> Result:
@@ -124,12 +154,21 @@ def counts_of(wanted: EndpointVariant, num_serving: int) -> Result:
     return {"CurrentServerlessConfig": shown(before), "DesiredServerlessConfig": shown(config)}
 
 
-def variant_status(endpoint: Endpoint) -> Result:
-    """VariantStatus while a change is in progress."""
+def variant_status(endpoint: Endpoint, leaving: Collection[Instance]) -> Result:
+    """VariantStatus while a change is in progress, and while an update's instances are `leaving`.
+
+    Those may be there after the update has ended: their requests end first.
+    """
+    found: list[Result] = []
     status = VARIANT_STATUS.get(endpoint.status)
-    if status is None:
-        return {}
-    return {"VariantStatus": [{"Status": status, "StartTime": endpoint.modified_at}]}
+    if status is not None:
+        found.append({"Status": status, "StartTime": endpoint.modified_at})
+    if leaving and endpoint.status is not EndpointStatus.DELETING:
+        message = f"replaced instances that are being terminated: {len(leaving)}"
+        shift = endpoint.shift
+        since = endpoint.modified_at if shift is None else shift.stage_since or shift.since
+        found.append({"Status": "Deleting", "StatusMessage": message, "StartTime": since})
+    return {"VariantStatus": found} if found else {}
 
 
 def pending_status(
@@ -139,9 +178,10 @@ def pending_status(
 
     the new fleet                                     Status
     -----------------------------------------------   -----------------
-    comes up                                          Creating
+    comes up, or a further batch of it                Creating
     begins to get the traffic of a step               ActivatingTraffic
     serves in a step, or on trial                     Baking
+    serves while old instances leave after a batch    Updating
     serves until the old one can, after a failure     Updating
     """
     under_way = endpoint.shift or endpoint.bake
@@ -152,9 +192,13 @@ def pending_status(
         message = short_reason(under_way.failure)
         return {"Status": "Updating", "StatusMessage": message, "StartTime": since}
     shares = [share_of(endpoint, pending, variant)]
-    message = progress_text(endpoint, pending, shares, now, context.pace) or ""
+    progress = progress_text(endpoint, pending, shares, now, context.pace)
+    message = with_verdict(progress, context.verdict_of(endpoint)) or ""
     is_new = endpoint.shift is not None and now < since + ACTIVATING_S
     status = "ActivatingTraffic" if is_new else "Baking"
+    if endpoint.shift is not None:
+        status = STAGE_STATUS.get(endpoint.shift.stage, status)
+        since = endpoint.shift.stage_since or since
     return {"Status": status, "StatusMessage": short_reason(message), "StartTime": since}
 
 

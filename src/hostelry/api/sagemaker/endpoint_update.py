@@ -18,12 +18,14 @@ from hostelry.api.sagemaker.serverless import (
     check_quotas,
     check_serverless_update,
 )
+from hostelry.api.sagemaker.verdict_tag import with_allowance
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.resize import deployment_deadline, with_active, with_serverless
 from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.status import Event, can, is_final, next_status
+from hostelry.domain.traffic import ROLLING_POLICY
 from hostelry.domain.validation import check_instance_count, possible_instance_count
 
 
@@ -43,8 +45,10 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
     pending = retained(deployment_of(context, config), endpoint.active, params)
     check_deployment_config(shown["DeploymentConfig"], pending)
     pending = replace(pending, guard=update_guard(context, shown["DeploymentConfig"]))
+    pending = replace(pending, guard=with_allowance(context, endpoint, pending))
     check_same_kind(context, endpoint, pending)
     check_same_requests(endpoint, pending)
+    check_same_variants(endpoint, pending)
     check_serverless_update(endpoint, pending)
     check_captured_deployment(pending)
     check_quotas(context, endpoint.name, pending)
@@ -166,14 +170,38 @@ def check_same_requests(endpoint: Endpoint, pending: Deployment) -> None:
         )
 
 
+def check_same_variants(endpoint: Endpoint, pending: Deployment) -> None:
+    """Refuse a rolling update to variants of other names, or from serverless ones.
+
+    Source: "Exclusions" of deployment guardrails in the SageMaker developer guide.
+    """
+    if not pending.is_rolling:
+        return
+    old = {it.variant.name: it for it in endpoint.active.production}
+    new = {it.variant.name for it in pending.production}
+    if set(old) != new:
+        raise validation_error(
+            f'Endpoint "{endpoint.arn}" has the variants {", ".join(sorted(old))}, the new'
+            f" configuration has {', '.join(sorted(new))}: {ROLLING_POLICY} needs the same ones."
+            " Use BlueGreenUpdatePolicy."
+        )
+    serverless = [name for name, it in old.items() if it.serverless is not None]
+    if serverless:
+        raise validation_error(
+            f'Variant "{min(serverless)}" of endpoint "{endpoint.arn}" is serverless, without'
+            f" instances that {ROLLING_POLICY} could replace. Use BlueGreenUpdatePolicy."
+        )
+
+
 def kinds_of_requests(deployment: Deployment) -> Mapping[str, str]:
     """The kind of requests that each variant takes."""
     queued = "asynchronous " if deployment.config.async_inference is not None else ""
     kinds = {}
     for variant in deployment.variants:
-        containers = [it for model in variant.models for it in model.containers]
-        is_multi_model = any(it.is_multi_model for it in containers)
-        kinds[variant.variant.name] = queued + ("multi-model" if is_multi_model else "single-model")
+        kind = "multi-model" if any(it.is_multi_model for it in variant.models) else "single-model"
+        if any(it.is_direct for it in variant.models):
+            kind = "direct multi-container"
+        kinds[variant.variant.name] = queued + kind
     return kinds
 
 

@@ -7,6 +7,7 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.refusals import KIND_WORDS
 from hostelry.api.sagemaker.at_zero import at_zero_of, write_at_zero
 from hostelry.api.sagemaker.component_pin import is_pinned, write_pin
+from hostelry.api.sagemaker.verdict_tag import check_verdict_tag
 from hostelry.api.tags import read_tags, tag_list, tags_of, tags_without, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.transform_job import is_hidden
@@ -41,6 +42,9 @@ def retag(context: CallContext, arn: str, tags: Mapping[str, str]) -> None:
     hosts = kind in ("endpoint", "inference-component")
     pinned = kind == "inference-component" and is_pinned(tags)
     at_zero = at_zero_of(tags) if hosts else None
+    endpoint = context.state.endpoints.get(context.scope, arn.partition("/")[2])
+    takes_components = endpoint is not None and endpoint.value.takes_components
+    check_verdict_tag(tags, kind, takes_components=takes_components)
     write_tags(context, arn, tags)
     if kind == "inference-component":
         write_pin(context, arn, pinned=pinned)
@@ -56,6 +60,7 @@ def existing_arn(context: CallContext, arn: str) -> str:
         "endpoint": context.state.endpoints,
         "inference-component": context.state.components,
         "transform-job": context.state.transform_jobs,
+        "inference-experiment": context.state.inference_experiments,
     }
     kind = kind_of(arn)
     name = arn.partition("/")[2]

@@ -18,6 +18,7 @@ A request's JSON body:
     {"hang": true}                       stops itself (SIGSTOP) and answers no more
     {"digest": "text"}                   answers the text's SHA-256 in hex, a space, the text
     {"refuse": "reason"}                 answers 400 with the reason
+    {"fail_if": "text"}                  answers 500 where DRILL_ANSWER is that text
 """
 
 import hashlib
@@ -73,6 +74,9 @@ class DrillHandler(BaseHTTPRequestHandler):
             return
         if text := asked.get("digest"):
             self._answer(digest_line(text), "text/plain")
+            return
+        if (version := asked.get("fail_if")) and version == os.environ.get("DRILL_ANSWER"):
+            self._answer(b"this version is broken", "text/plain", 500)
             return
         time.sleep(asked.get("wait_s", 0.0))
         self._take(asked.get("take_bytes", 0))

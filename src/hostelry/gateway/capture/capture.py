@@ -1,4 +1,4 @@
-"""Data capture of a gateway worker: what clients asked and were answered, after the answer is sent.
+"""Data capture of a process that sends requests to copies: what was asked, and what was answered.
 
 A request only puts references to its bodies into a bounded buffer, which a task has written to disk
 once a second. Nothing here delays an answer or changes one.
@@ -7,8 +7,8 @@ once a second. Nothing here delays an answer or changes one.
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.clock import Clock
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.capture_report import CaptureCounts
@@ -17,25 +17,40 @@ from hostelry.domain.load import LoadKey
 from hostelry.gateway.capture.sampler import Sampler
 from hostelry.gateway.capture.spool import Spool, SpoolBatch, SpoolTarget
 from hostelry.gateway.capture.spool_file import RecordHead, record_prefix
-from hostelry.gateway.route_table import Destination
+from hostelry.gateway.route_table import Destination, Shadow
 
 MIB = 1024 * 1024
 MAX_BUFFER_BYTES = 64 * MIB
+MAX_WITH_SHADOWS_BYTES = MAX_BUFFER_BYTES // 2  # a shadow's answers leave the rest to clients'
 WRITE_FROM_BYTES = MIB  # are written at once: what waits for longer leaves the processor's cache
 KEPT_BYTES = 8 * MIB  # of freed memory
 WRITE_S = 1.0
 MAX_TARGETS = 4096
-NO_ROOM = f"the worker's buffer of {MAX_BUFFER_BYTES // MIB} MiB has no room for it"
+NO_ROOM = f"the buffer of {MAX_BUFFER_BYTES // MIB} MiB has no room for it"
 UNWRITTEN = "a defect: see the gateway's log"
+Captured = Destination | Shadow
+
+
+class CapturedRequest(NamedTuple):
+    """A request as its record has it; `event_id` is a UUID, the same for each answer to it.
+
+    `body` is empty where it comes in parts.
+    """
+
+    event_id: str
+    body: bytes
+    content_type: str | None
+    inference_id: str | None
+    custom_attributes: str | None
 
 
 class Buffered:
     """Records of one target that are not written yet."""
 
-    __slots__ = ("destination", "num_bytes", "num_records", "parts", "sampler", "target")
+    __slots__ = ("captured", "num_bytes", "num_records", "parts", "sampler", "target")
 
-    def __init__(self, destination: Destination, target: SpoolTarget, sampler: Sampler) -> None:
-        self.destination = destination  # the last one that led here
+    def __init__(self, captured: Captured, target: SpoolTarget, sampler: Sampler) -> None:
+        self.captured = captured  # the last one that led here
         self.target = target
         self.sampler = sampler
         self.clear()
@@ -50,62 +65,95 @@ class Buffered:
 class CapturedAnswer:
     """An answer that is captured as it comes; `close` must be called, `finish` once it is whole."""
 
-    __slots__ = ("_buffered", "_capture", "_chunks", "_held", "_is_dropped", "_settings")
+    __slots__ = (
+        "_asked",
+        "_buffered",
+        "_capture",
+        "_chunks",
+        "_drop_cause",
+        "_held",
+        "_most",
+        "_num_asked",
+        "_num_output",
+        "_request",
+        "_settings",
+    )
 
-    def __init__(self, capture: "RequestCapture", buffered: Buffered) -> None:
+    def __init__(
+        self, capture: "RequestCapture", buffered: Buffered, request: CapturedRequest
+    ) -> None:
         self._capture = capture
         self._buffered = buffered
+        self._request = request
+        is_shadow = isinstance(buffered.captured, Shadow)
+        self._most = MAX_WITH_SHADOWS_BYTES if is_shadow else MAX_BUFFER_BYTES
         self._settings = buffered.target.capture
+        self._asked: list[bytes] = []
         self._chunks: list[bytes] = []
+        self._num_asked = self._num_output = 0
         self._held = 0  # bytes of the buffer
-        self._is_dropped = False
+        self._drop_cause: str | None = None
+
+    def asked(self, chunk: bytes) -> None:
+        """Take the next part of a request that comes in parts."""
+        if self._settings.takes_input and self._hold(len(chunk)):
+            self._num_asked += len(chunk)
+            self._asked.append(chunk)
 
     def add(self, chunk: bytes) -> None:
         """Take the next part of the answer."""
-        if not self._is_dropped and self._settings.takes_output:
-            self._is_dropped = not self._hold(len(chunk))
+        if self._settings.takes_output and self._hold(len(chunk)):
+            self._num_output += len(chunk)
             self._chunks.append(chunk)
 
-    def finish(self, invocation: InvokeRequest, body: bytes, answered: Mapping[str, str]) -> None:
-        """Put the record into the buffer: the request's `body`, and the answer as it was added.
+    def drop(self, cause: str) -> None:
+        """Keep no record; the request is counted as dropped, for `cause`, once it is finished."""
+        self._drop_cause = self._drop_cause or cause
+
+    def finish(self, answered: Mapping[str, str]) -> None:
+        """Put the record into the buffer: the request, and the answer as it was added.
 
         `answered` are the headers of the copy's answer.
         """
-        body = body if self._settings.takes_input else b""
+        request = self._request
+        body = request.body if self._settings.takes_input else b""
         prefix = record_prefix(
             RecordHead(
                 at=self._capture.now(),
-                inference_id=invocation.inference_id,
-                custom_attributes=invocation.custom_attributes,
-                input_type=invocation.content_type,
+                event_id=request.event_id,
+                inference_id=request.inference_id,
+                custom_attributes=request.custom_attributes,
+                input_type=request.content_type,
                 output_type=answered.get("content-type"),
             ),
-            len(body),
-            self._held,
+            self._num_asked + len(body),
+            self._num_output,
         )
-        if self._is_dropped or not self._hold(len(prefix) + len(body)):
-            self._is_dropped = True
+        if not self._hold(len(prefix) + len(body)):
+            self._capture.dropped(self._buffered.target.key, self._drop_cause or NO_ROOM)
             return
-        self._capture.put(self._buffered, (prefix, body, *self._chunks), self._held)
+        parts = (prefix, body, *self._asked, *self._chunks)
+        self._capture.put(self._buffered, parts, self._held)
         self._held = 0  # the buffer's from now on
 
     def close(self) -> None:
         """Give back what is held of the buffer; idempotent."""
-        if self._is_dropped:
-            self._is_dropped = False
-            self._capture.dropped(self._buffered.target.key)
         self._capture.release(self._held)
         self._held = 0
+        self._asked.clear()
         self._chunks.clear()
 
     def _hold(self, num_bytes: int) -> bool:
-        is_held = self._capture.hold(num_bytes)
-        self._held += num_bytes if is_held else 0
-        return is_held
+        """Whether there is room for so much more of the record, which is dropped otherwise."""
+        if self._drop_cause is None and self._capture.hold(num_bytes, self._most):
+            self._held += num_bytes
+            return True
+        self.drop(NO_ROOM)
+        return False
 
 
 class RequestCapture:
-    """The captured requests of one worker.
+    """The captured requests of one process.
 
     Args:
         spool: writes them to disk; None: nothing is captured.
@@ -122,28 +170,29 @@ class RequestCapture:
         self._draw = draw
         self._clock = clock
         self._buffers: dict[SpoolTarget, Buffered] = {}
-        self._by_id: dict[int, Buffered] = {}  # by the identity of a destination
+        self._by_id: dict[int, Buffered] = {}  # by the identity of what is captured
         self._filled: list[Buffered] = []  # those with records
         self._held_bytes = 0
         self._many = asyncio.Event()
         self._counts: dict[LoadKey, CaptureCounts] = {}
 
-    def begin(self, destination: Destination) -> CapturedAnswer | None:
-        """The capture of a request that `destination` answers; None where it is not captured."""
-        if destination.capture is None or self._spool is None:
-            return None
-        buffered = self._by_id.get(id(destination))
-        if buffered is None or buffered.destination is not destination:
-            buffered = self._buffered(destination, destination.capture)
-        return CapturedAnswer(self, buffered) if buffered.sampler.takes(self._draw()) else None
+    def is_turn(self, destination: Destination) -> bool:
+        """Whether the next request of `destination` is one of those that are captured."""
+        buffered = self._buffered(destination)
+        return buffered is not None and buffered.sampler.takes(self._draw())
+
+    def begin(self, captured: Captured, request: CapturedRequest) -> CapturedAnswer | None:
+        """The capture of an answer to `request`, whose turn it is; None where there is none."""
+        buffered = self._buffered(captured)
+        return None if buffered is None else CapturedAnswer(self, buffered, request)
 
     def now(self) -> float:
         """Seconds since the epoch."""
         return self._clock.now()
 
-    def hold(self, num_bytes: int) -> bool:
-        """Reserve bytes of the buffer; False where it has no room."""
-        if self._held_bytes + num_bytes > MAX_BUFFER_BYTES:
+    def hold(self, num_bytes: int, most: int = MAX_BUFFER_BYTES) -> bool:
+        """Reserve bytes of the buffer; False where more than `most` would be held of it."""
+        if self._held_bytes + num_bytes > most:
             return False
         self._held_bytes += num_bytes
         return True
@@ -162,9 +211,9 @@ class RequestCapture:
         if self._held_bytes >= WRITE_FROM_BYTES:
             self._many.set()
 
-    def dropped(self, key: LoadKey) -> None:
-        """Count a request for which the buffer had no room."""
-        self._count(key, CaptureCounts(dropped=1, drop_cause=NO_ROOM))
+    def dropped(self, key: LoadKey, cause: str) -> None:
+        """Count a request of which no record is kept."""
+        self._count(key, CaptureCounts(dropped=1, drop_cause=cause))
 
     def counts(self) -> dict[LoadKey, CaptureCounts]:
         """What was counted since the last call."""
@@ -198,20 +247,29 @@ class RequestCapture:
         if self._spool is not None:
             await asyncio.to_thread(self._spool.close)
 
-    def _buffered(self, destination: Destination, capture: DataCapture) -> Buffered:
-        """The buffer of the destination's target, which the next routes share."""
+    def _buffered(self, captured: Captured) -> Buffered | None:
+        """The buffer for records of `captured`; None where it has no capture."""
+        if captured.capture is None or self._spool is None:
+            return None
+        buffered = self._by_id.get(id(captured))
+        if buffered is None or buffered.captured is not captured:
+            buffered = self._shared_buffer(captured, captured.capture)
+        return buffered
+
+    def _shared_buffer(self, captured: Captured, capture: DataCapture) -> Buffered:
+        """The buffer of the target of `captured`, which the next routes share."""
         if len(self._by_id) >= MAX_TARGETS:  # samplers begin again; records are kept
             self._by_id.clear()
             self._buffers.clear()
-        target = SpoolTarget(key=destination.key, capture=capture)
+        target = SpoolTarget(key=captured.key, capture=capture)
         buffered = self._buffers.get(target)
         if buffered is None:
-            buffered = Buffered(destination, target, Sampler(capture.percent))
+            buffered = Buffered(captured, target, Sampler(capture.percent))
             self._buffers[target] = buffered
         else:
-            self._by_id.pop(id(buffered.destination), None)
-            buffered.destination = destination
-        self._by_id[id(destination)] = buffered
+            self._by_id.pop(id(buffered.captured), None)
+            buffered.captured = captured
+        self._by_id[id(captured)] = buffered
         return buffered
 
     def _batches(self) -> list[SpoolBatch]:

@@ -40,9 +40,13 @@ class SpoolHead:
 
 
 class RecordHead(msgspec.Struct, frozen=True, kw_only=True):
-    """A captured request but for its bodies; types are Content-Type as it came."""
+    """A captured request but for its bodies; types are Content-Type as it came.
+
+    `event_id` is a UUID; files of earlier releases have none.
+    """
 
     at: float
+    event_id: str | None = None
     inference_id: str | None = None
     custom_attributes: str | None = None
     input_type: str | None = None

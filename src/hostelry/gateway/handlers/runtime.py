@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 
 from msgspec import structs
 
@@ -17,13 +16,13 @@ from hostelry.aws.runtime import (
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.domain.at_zero import AtZero
+from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
 from hostelry.gateway.balancing.destination import find_destination, unavailable
 from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest
 from hostelry.gateway.balancing.model_balancer import (
     Balancers,
-    ModelRequest,
     TargetModelRefusedError,
 )
 from hostelry.gateway.balancing.serverless import (
@@ -38,23 +37,22 @@ from hostelry.gateway.balancing.sessions import (
     pinned_copy,
 )
 from hostelry.gateway.balancing.traffic_split import TrafficSplit
-from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service
-from hostelry.gateway.handlers.invocation_head import invocation_head, noted
-from hostelry.gateway.handlers.mirrored import MirroredInvocation
+from hostelry.gateway.handlers.invocation_call import InvocationCall
+from hostelry.gateway.handlers.invocation_head import noted
 from hostelry.gateway.handlers.model_error import (
-    TIMED_OUT,
     ModelError,
     answered_with_error,
     gave_no_answer,
     refused_model,
+    timed_out,
 )
+from hostelry.gateway.handlers.tapped import RequestTaps, TappedInvocation
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.gateway.metering.meter import Measurement
-from hostelry.gateway.mirror import ShadowMirror
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
@@ -85,14 +83,6 @@ class InvocationLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTaps:
-    """What else gets requests, and never delays them: data capture, and shadow variants."""
-
-    capture: RequestCapture
-    mirror: ShadowMirror
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CallLimits:
     """The limits of one invocation: its container's time, and the bytes of a whole answer."""
 
@@ -115,9 +105,8 @@ class RuntimeHandler:
     ) -> None:
         self._callers = callers
         self._routes = routes
+        self._balancers = balancers
         self._counts = balancers.counts
-        self._copies = balancers.copies
-        self._models = balancers.models
         self._pending_queue = pending_queue
         self._whole_limits = CallLimits(
             timeouts=limits.whole, max_answer_bytes=limits.max_answer_bytes
@@ -132,8 +121,7 @@ class RuntimeHandler:
         self._draw = draw
         self._traffic = TrafficSplit(draw)
         self._sessions = balancers.sessions
-        self._capture = taps.capture
-        self._mirror = taps.mirror
+        self._taps = taps
 
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who invokes; raises ServiceError where it cannot be valid."""
@@ -177,7 +165,8 @@ class RuntimeHandler:
         invocation: InvokeRequest,
         limits: CallLimits,
     ) -> None:
-        admitted = await self._admit(scope, invocation, exchange.request, request_id, limits)
+        tapped = TappedInvocation(self._taps, invocation, exchange.request, request_id)
+        admitted = await self._admit(scope, tapped, limits)
         destination, in_flight = admitted.destination, admitted.in_flight
         try:
             reply = in_flight.reply
@@ -185,9 +174,9 @@ class RuntimeHandler:
                 self._sessions.note(scope, invocation, in_flight.copy, reply.headers)
             headers = answer_headers(reply, destination, request_id, invocation)
             if invocation.stream:
-                await self._stream(exchange, admitted, headers, invocation)
+                await self._stream(exchange, admitted, headers, tapped)
             else:
-                await self._whole(exchange, admitted, headers, invocation, limits)
+                await self._whole(exchange, admitted, headers, tapped, limits)
         finally:
             in_flight.close()
             admitted.measured.end()
@@ -234,60 +223,23 @@ class RuntimeHandler:
                 refusal = error
         raise refusal
 
-    async def _admit(
-        self,
-        scope: Scope,
-        invocation: InvokeRequest,
-        request: HttpRequest,
-        request_id: str,
-        limits: CallLimits,
-    ) -> Admitted:
+    async def _admit(self, scope: Scope, tapped: TappedInvocation, limits: CallLimits) -> Admitted:
         """The invocation on a copy; one that needs a certain copy does not wait for another."""
-        timeouts = limits.timeouts
-        whole_below_bytes = None if invocation.stream else limits.max_answer_bytes
+        invocation, request, timeouts = tapped.invocation, tapped.request, limits.timeouts
         has_session = invocation.session_id not in (None, NEW_SESSION)
-        mirrored = MirroredInvocation(self._mirror, invocation, request, request_id)
-
-        async def send_to(
-            fleet: Destination, chosen: Chosen, measured: Measurement
-        ) -> InFlightRequest:
-            if invocation.target_model is not None:
-                return await self._models.send(
-                    fleet.copies,
-                    ModelRequest(
-                        key=fleet.key,
-                        target=invocation.target_model,
-                        head=partial(invocation_head, invocation, fleet, request, request_id),
-                        body=request.body,
-                        timeouts=timeouts,
-                        whole_below_bytes=whole_below_bytes,
-                        chosen=chosen,
-                        leased=lambda it: measured.leased(
-                            hit=it.hit, waited_s=it.waited_s, times=it.times
-                        ),
-                    ),
-                )
-            parts = (invocation_head(invocation, fleet, request, request_id), request.body)
-            if fleet.serverless is not None:
-                return await self._copies.send_to_free(
-                    fleet.copies, parts, timeouts, whole_below_bytes, chosen
-                )
-            return await self._copies.send(
-                fleet.copies,
-                fleet.routing,
-                parts,
-                timeouts,
-                whole_below_bytes,
-                fleet.adapter_id,
-                chosen,
-            )
+        call = InvocationCall(
+            balancers=self._balancers,
+            tapped=tapped,
+            timeouts=timeouts,
+            max_answer_bytes=limits.max_answer_bytes,
+        )
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
-            mirrored.offer(destination)
+            tapped.offer(destination)
             try:
                 if destination.fleets is None:
-                    return await send_to(destination, measured.chosen, measured)
-                return await self._split(destination, measured, send_to)
+                    return await call.send(destination, measured.chosen, measured)
+                return await self._split(destination, measured, call.send)
             except ConnectError:
                 if has_session or destination.at_zero is AtZero.COMPAT:
                     measured.got_no_answer()
@@ -311,33 +263,34 @@ class RuntimeHandler:
         exchange: Exchange,
         admitted: Admitted,
         headers: dict[str, str],
-        invocation: InvokeRequest,
+        tapped: TappedInvocation,
         limits: CallLimits,
     ) -> None:
         reply, measured = admitted.in_flight.reply, admitted.measured
+        answered_by = admitted.in_flight.answered_by
         try:
             body = await reply.body(limits.max_answer_bytes)
         except UpstreamError as error:
             measured.got_no_answer()
-            raise gave_no_answer(admitted.destination, error) from error
+            raise gave_no_answer(admitted.destination, error, answered_by) from error
         measured.answered()
         measured.moved(len(exchange.request.body), len(body))
         if not 200 <= reply.status < 300:
             measured.refused_by_model(reply.status)
-            raise container_error(admitted.destination, reply, body)
+            raise container_error(admitted, body)
         exchange.respond(HttpResponse(200, headers, body))
-        captured = self._capture.begin(admitted.destination)
-        if captured is not None:
-            with closing(captured):
-                captured.add(body)
-                captured.finish(invocation, exchange.request.body, reply.headers)
+        tap = tapped.tap(admitted.destination)
+        if tap is not None:
+            with closing(tap):
+                tap.add(body)
+                tap.finish(reply.headers)
 
     async def _stream(
         self,
         exchange: Exchange,
         admitted: Admitted,
         headers: dict[str, str],
-        invocation: InvokeRequest,
+        tapped: TappedInvocation,
     ) -> None:
         """Stream the answer; it begins with the first chunk, so that a failure has its status."""
         reply, measured = admitted.in_flight.reply, admitted.measured
@@ -347,38 +300,41 @@ class RuntimeHandler:
                 measured.answered()
                 measured.moved(len(exchange.request.body), len(body))
                 measured.refused_by_model(reply.status)
-                raise container_error(admitted.destination, reply, body)
+                raise container_error(admitted, body)
             chunk = await reply.next_chunk()
         except UpstreamError as error:
             measured.got_no_answer()
-            raise gave_no_answer(admitted.destination, error) from error
+            answered_by = admitted.in_flight.answered_by
+            raise gave_no_answer(admitted.destination, error, answered_by) from error
         measured.first_chunk()
         measured.moved(len(exchange.request.body), 0)
         exchange.start(200, headers)
-        captured = self._capture.begin(admitted.destination)
+        tap = tapped.tap(admitted.destination)
         try:
             while chunk is not None:
                 measured.moved(0, len(chunk))
                 await exchange.send(payload_part(chunk))
-                if captured is not None:
-                    captured.add(chunk)
+                if tap is not None:
+                    tap.add(chunk)
                 chunk = await reply.next_chunk()
             measured.answered()
             exchange.finish()
-            if captured is not None:
-                captured.finish(invocation, exchange.request.body, reply.headers)
+            if tap is not None:
+                tap.finish(reply.headers)
         except UpstreamError as error:
             measured.stream_broke()
-            await exchange.send(broken_stream(error))
+            await exchange.send(broken_stream(error, admitted.in_flight.answered_by))
             exchange.finish()
         finally:
-            if captured is not None:
-                captured.close()
+            if tap is not None:
+                tap.close()
 
 
-def container_error(destination: Destination, reply: Reply, body: bytes) -> ModelError:
+def container_error(admitted: Admitted, body: bytes) -> ModelError:
     """The error for a container's error answer."""
-    return answered_with_error(destination, reply.status, body, reply.headers.get("retry-after"))
+    reply, answered_by = admitted.in_flight.reply, admitted.in_flight.answered_by
+    retry_after = reply.headers.get("retry-after")
+    return answered_with_error(admitted.destination, reply.status, body, retry_after, answered_by)
 
 
 def answer_headers(
@@ -397,9 +353,9 @@ def answer_headers(
     )
 
 
-def broken_stream(error: UpstreamError) -> bytes:
-    """The frame that ends a stream whose container failed."""
+def broken_stream(error: UpstreamError, copy: CopyRoute) -> bytes:
+    """The frame that ends a stream whose container, that of `copy`, failed."""
     if isinstance(error, DeadlineError):
-        return stream_exception("ModelStreamError", TIMED_OUT, "ModelInvocationTimeExceeded")
+        return stream_exception("ModelStreamError", timed_out(copy), "ModelInvocationTimeExceeded")
     message = "The model server closed the stream before its end."
     return stream_exception("ModelStreamError", message, "StreamBroken")

@@ -6,6 +6,7 @@ from typing import Any
 from hostelry.domain.config_load import NO_CONFIGS, ConfigLoad
 from hostelry.domain.copy_outcomes import CopyOutcomes
 from hostelry.domain.distribution import Distribution
+from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import StatisticSet
 from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
@@ -44,8 +45,34 @@ class ModelCounters:
         return ModelLoads(lookups=self.lookups, hits=self.hits, **found)
 
 
+class PairCounters:
+    """Counters of a shadow's answers that were compared with production's."""
+
+    __slots__ = ("close_pairs", "distances", "exact_pairs", "pairs")
+
+    def __init__(self) -> None:
+        self.pairs = self.exact_pairs = self.close_pairs = 0
+        self.distances: Buckets = {}
+
+    def compared(self, *, exact: bool, close: bool, distance: float) -> None:
+        """Count a pair whose answers are `distance` apart, from 0 to 1."""
+        self.pairs += 1
+        self.exact_pairs += exact
+        self.close_pairs += close
+        _count(self.distances, int(distance * 1e9))
+
+    def close(self) -> Divergence:
+        """What was counted."""
+        return Divergence(
+            pairs=self.pairs,
+            exact=self.exact_pairs,
+            close=self.close_pairs,
+            distance_millionths=_distribution(self.distances),  # a thousandth of what was counted
+        )
+
+
 class ConfigCounters:
-    """Counters of a name's requests on the copies of one endpoint configuration.
+    """Counters of a name's requests on the copies of one configuration, or of one container.
 
     `numbers` has the counts under the indexes of a copy's counters.
     """
@@ -97,7 +124,7 @@ class RequestCounters:
     has, for each copy: requests on it, most at a time, arrivals, first answer (0: none), how
     requests ended, how many had a whole answer, and of those the sum, the least and the most of the
     model's time and of the overhead. `configs` has the counters of each configuration that a copy
-    named, as during an update.
+    named, as during an update, `containers` those of each container of a model of several.
     """
 
     __slots__ = (
@@ -115,6 +142,7 @@ class RequestCounters:
         "bytes_in",
         "bytes_out",
         "configs",
+        "containers",
         "copies",
         "delayed",
         "dropped",
@@ -135,6 +163,7 @@ class RequestCounters:
         "on_copies_first",
         "on_copies_high",
         "on_copies_low",
+        "pairs",
         "seen_on_copies",
         "service_ns",
         "spilled",
@@ -195,6 +224,13 @@ class RequestCounters:
             found = self.configs[config] = ConfigCounters()
         return found
 
+    def of_container(self, name: str) -> ConfigCounters:
+        """The counters of one container."""
+        found = self.containers.get(name)
+        if found is None:
+            found = self.containers[name] = ConfigCounters()
+        return found
+
     def hold(self) -> None:
         """Count one more that waits for these copies."""
         self.held_on_copies += 1
@@ -228,6 +264,7 @@ class RequestCounters:
             or self.on_copies_high
             or self.throttled
             or self.dropped
+            or self.pairs is not None
         )
 
     def close(self, second: int, at_ns: int, length_ns: int) -> SecondLoad:
@@ -279,7 +316,11 @@ class RequestCounters:
             by_config={name: it.close() for name, it in self.configs.items()}
             if self.configs
             else NO_CONFIGS,
+            by_container={name: it.close() for name, it in self.containers.items()}
+            if self.containers
+            else NO_CONFIGS,
             model_loads=NO_MODEL_LOADS if self.models is None else self.models.close(),
+            divergence=NO_DIVERGENCE if self.pairs is None else self.pairs.close(),
             outcomes_by_copy={
                 it: _outcomes(copy) for it, copy in self.copies.items() if copy[FINISHED]
             },
@@ -305,7 +346,9 @@ class RequestCounters:
         self.no_capacity = self.broken_streams = self.throttled = self.spilled = 0
         self.dropped = 0
         self.models: ModelCounters | None = None
+        self.pairs: PairCounters | None = None
         self.configs: dict[str, ConfigCounters] = {}
+        self.containers: dict[str, ConfigCounters] = {}
         self._model: Buckets = {}
         self._overhead: Buckets = {}
         self._first_whole: Buckets = {}

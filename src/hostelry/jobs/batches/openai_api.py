@@ -30,6 +30,7 @@ from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.request_body import BodyLostError, RequestBody
 from hostelry.jobs.batches.batch_work import BatchWork
 from hostelry.jobs.batches.file_folder import FileFolder, NewFile
+from hostelry.jobs.batches.file_room import FileRoom, UploadedBytes
 from hostelry.jobs.batches.openai_objects import (
     UPLOAD_PURPOSE,
     WINDOW_S,
@@ -61,6 +62,7 @@ class OpenAiFilesApi:
 
     rows: BatchRows
     folder: FileFolder
+    room: FileRoom
     work: BatchWork
     clock: Clock
 
@@ -117,9 +119,10 @@ class OpenAiFilesApi:
         if exchange.body is None:
             raise refused("The body must be a form with a file.", "file")
         id = f"file-{secrets.token_hex(12)}"
+        uploaded = await asyncio.to_thread(self.room.opened, scope.account)
         new = await asyncio.to_thread(NewFile, self.folder, id)
         try:
-            await _receive(exchange.body, form, new)
+            await _receive(exchange.body, form, new, uploaded)
             check_purpose(form.fields)
             kept_s = upload_kept_s(form.fields)
             await asyncio.to_thread(new.complete)
@@ -133,11 +136,13 @@ class OpenAiFilesApi:
                 created_at=now,
                 expires_at=now + kept_s,
             )
-            await asyncio.to_thread(self.rows.add_file, stored)
+            await asyncio.to_thread(uploaded.keep, stored)
         except BaseException:
             new.drop()
             self.folder.delete(id)
             raise
+        finally:
+            uploaded.close()
         exchange.respond(_json(file_object(stored)))
 
     async def _files(self, scope: Scope, fields: Fields) -> dict[str, Any]:
@@ -227,7 +232,9 @@ class OpenAiFilesApi:
             ) from None
 
 
-async def _receive(body: RequestBody, form: UploadForm, new: NewFile) -> None:
+async def _receive(
+    body: RequestBody, form: UploadForm, new: NewFile, uploaded: UploadedBytes
+) -> None:
     """Read a form's body to its end; raises what is wrong with it."""
     async for chunk in body.chunks():
         for piece in form.feed(chunk):
@@ -237,6 +244,7 @@ async def _receive(body: RequestBody, form: UploadForm, new: NewFile) -> None:
                     "file",
                     status=413,
                 )
+            uploaded.add(len(piece))
             await asyncio.to_thread(new.write, piece)
     form.finish()
 

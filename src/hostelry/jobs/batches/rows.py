@@ -23,10 +23,23 @@ class BatchRows:
         with file.write() as connection:
             METADATA.create_all(connection)
 
-    def add_file(self, stored: StoredFile) -> None:
-        """Keep a file's row; durable once this returns."""
+    def add_file(self, stored: StoredFile, max_bytes: int | None = None) -> bool:
+        """Keep a file's row; durable once this returns.
+
+        False, and nothing is kept, where the account's files would have more than `max_bytes`.
+        """
         with self._file.write() as connection:
+            if max_bytes is not None:
+                held = _bytes_of(connection, stored.scope.account)
+                if held + stored.num_bytes > max_bytes:
+                    return False
             _insert_file(connection, stored)
+            return True
+
+    def bytes_of(self, account: str) -> int:
+        """The bytes of all files of an account."""
+        with self._file.read() as connection:
+            return _bytes_of(connection, account)
 
     def file(self, account: str, id: str) -> StoredFile | None:
         """The account's file of that id."""
@@ -142,6 +155,11 @@ class BatchRows:
         query = query.order_by(place.desc() if newest_first else place).limit(limit)
         with self._file.read() as connection:
             return [bytes(row.record) for row in connection.execute(query)]
+
+
+def _bytes_of(connection: Connection, account: str) -> int:
+    query = sa.select(FILES.c.record).where(FILES.c.account == account)
+    return sum(_FILE.decode(row.record).num_bytes for row in connection.execute(query))
 
 
 def _insert_file(connection: Connection, stored: StoredFile) -> None:

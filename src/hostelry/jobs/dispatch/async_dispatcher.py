@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import closing
 from dataclasses import dataclass
 
 from hostelry.base.clock import Clock
@@ -9,9 +10,11 @@ from hostelry.base.concurrently import for_each
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
+from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.dispatch.attempt import AttemptFailedError, CopyAttempts
+from hostelry.jobs.dispatch.attempt_capture import AttemptCapture
 from hostelry.jobs.dispatch.endings import RequestEnds
 from hostelry.jobs.dispatch.measurements import TIME_IN_BACKLOG, AsyncMeasurements
 from hostelry.jobs.dispatch.running_requests import LEASE_S, RunningRequests
@@ -43,6 +46,7 @@ class DispatchDeps:
     ends: RequestEnds
     measurements: AsyncMeasurements
     data_log: DataLog
+    capture: RequestCapture
     clock: Clock
     owner: str
 
@@ -127,16 +131,19 @@ class AsyncDispatcher:
             waited_s = deps.clock.now() - request.accepted_at
             place = (request.scope, request.endpoint_name, variant_name)
             deps.measurements.took_ms(place, TIME_IN_BACKLOG, waited_s)
-        try:
-            response = await deps.attempts.run(
-                request, endpoint, chosen, lambda: deps.running.is_held(claim)
-            )
-        except StaleClaimError:
-            log.warning("request %s is another owner's by now; its output is left", request.id)
-        except AttemptFailedError as failure:
-            await self._after(claim, chosen, failure)
-        else:
-            await deps.ends.completed(claim, variant_name, response)
+        with closing(AttemptCapture(deps.capture, request)) as captured:
+            try:
+                response = await deps.attempts.run(
+                    request, endpoint, chosen, captured, lambda: deps.running.is_held(claim)
+                )
+            except StaleClaimError:
+                log.warning("request %s is another owner's by now; its output is left", request.id)
+            except AttemptFailedError as failure:
+                captured.close()
+                await self._after(claim, chosen, failure)
+            else:
+                if await deps.ends.completed(claim, variant_name, response):
+                    captured.finish()
 
     async def _after(
         self, claim: Claim, chosen: ChosenCopy | None, failure: AttemptFailedError

@@ -12,6 +12,7 @@ from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.recurring import run_guarded, run_periodically, run_until_done
 from hostelry.domain.scope import Scope
+from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
@@ -57,6 +58,7 @@ class AsyncWork:
         routes: ready copies.
         places: of the object store and of control.
         meter: measures requests on copies.
+        capture: keeps records of requests that have ended.
         clock: the time.
     """
 
@@ -66,6 +68,7 @@ class AsyncWork:
         routes: RouteSource,
         places: WorkPlaces,
         meter: Meter,
+        capture: RequestCapture,
         clock: Clock,
     ) -> None:
         self._commits, self._clock = commits, clock
@@ -98,6 +101,7 @@ class AsyncWork:
                 ends=ends,
                 measurements=measurements,
                 data_log=self.data_log,
+                capture=capture,
                 clock=clock,
                 owner=f"{WORKER}-{os.getpid()}",
             )

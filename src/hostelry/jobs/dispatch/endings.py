@@ -65,13 +65,15 @@ class RequestEnds:
         self._clock = clock
         self._notified = notified
 
-    async def completed(self, claim: Claim, variant_name: str, response: Response) -> None:
-        """The output is written."""
+    async def completed(self, claim: Claim, variant_name: str, response: Response) -> bool:
+        """The output is written; False where another owner had ended the request."""
         request, now = claim.request, self._clock.now()
         message = success_message(request, response, now)
         letter = _notification(claim, request.success_topic_arn, message)
-        if await self._end(claim, RequestCompleted(), now, letter):
+        is_mine = await self._end(claim, RequestCompleted(), now, letter)
+        if is_mine:
             self._count(request, variant_name, (PROCESSED,), now)
+        return is_mine
 
     async def failed(self, claim: Claim, variant_name: str, reason: str) -> None:
         """The request failed for good."""

@@ -27,6 +27,7 @@ class OpenInput:
         self.content_type = content_type
         self._stored: StoredObject | None = None
         self._came: Callable[[], None] = lambda: None
+        self._seen: Callable[[bytes], None] = lambda _: None
 
     @classmethod
     def of_stored(cls, stored: StoredObject, came: Callable[[], None]) -> "OpenInput":
@@ -47,6 +48,10 @@ class OpenInput:
             return self._stored.size_bytes
         return len(self.body or b"")
 
+    def listen(self, seen: Callable[[bytes], None]) -> None:
+        """Have `seen` called with each piece of a large object, as it is sent."""
+        self._seen = seen
+
     def streamed(self) -> StreamedBody:
         """The large object as a body that comes in pieces; it can be taken once."""
         assert self._stored is not None
@@ -60,6 +65,7 @@ class OpenInput:
     async def _chunks(self, stored: StoredObject) -> AsyncGenerator[bytes, None]:
         async with aclosing(stored.chunks()) as chunks:
             async for chunk in chunks:
+                self._seen(chunk)
                 yield chunk
         self._came()
 

@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 def captured_line(record: CapturedRecord, capture: DataCapture, name: str) -> bytes:
     """One line of JSON, with its line break; it has the sides that are captured.
 
-    `name` is the record's own: the same one has the same event id.
+    `name` is the record's own: an event id follows from it where the record has none.
     """
     head = record.head
     data: dict[str, Any] = {}
@@ -47,7 +47,8 @@ def _side(mode: str, body: bytes, content_type: str | None, capture: DataCapture
 
 
 def _event(head: RecordHead, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"eventId": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
+    event_id = head.event_id or str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+    found: dict[str, Any] = {"eventId": event_id}
     if head.custom_attributes is not None:
         found["customAttributes"] = [head.custom_attributes]
     if head.inference_id is not None:

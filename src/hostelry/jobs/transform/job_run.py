@@ -91,6 +91,7 @@ class JobRun:
         self._breaks: Counter[int] = Counter()
         self._woken = asyncio.Event()
         self._totals: ObjectTotals | None = None
+        self._trouble: tuple[str, float] | None = None  # and until when it counts
 
     async def run(self) -> None:
         """Run the job to its end."""
@@ -129,7 +130,13 @@ class JobRun:
                 return await step()
             except (ObjectStoreDownError, StoreUnavailable) as error:
                 log.warning("transform job %s waits: %s", self._job.name, error)
-                await self._deps.clock.sleep(AGAIN_S)
+                await self._held_up(error)
+
+    async def _held_up(self, error: HostelryError) -> None:
+        """Wait before another attempt; progress has the error until it would have been repeated."""
+        clock = self._deps.clock
+        self._trouble = (str(error)[:MAX_REASON_CHARS], clock.now() + AGAIN_S + 2 * REPORT_S)
+        await clock.sleep(AGAIN_S)
 
     async def _share_out(self) -> None:
         deps = await self._object_deps()
@@ -223,7 +230,7 @@ class JobRun:
             self._waiting.appendleft(found)
         except ObjectStoreDownError as error:
             log.warning("%s waits: %s", found.uri, error)
-            await self._deps.clock.sleep(AGAIN_S)
+            await self._held_up(error)
             self._waiting.appendleft(found)
         except (ObjectError, RecordError) as error:
             self._breaks[found.number] += isinstance(error, CopyBrokeError)
@@ -254,16 +261,17 @@ class JobRun:
                 break
             except HostelryError as error:
                 log.warning("the end of %s cannot be kept: %s", found.uri, error)
-                await self._deps.clock.sleep(AGAIN_S)
+                await self._held_up(error)
 
     async def _report(self) -> None:
         """Say how far the job is, about once a second."""
         while True:
             await self._deps.clock.sleep(REPORT_S)
-            if self._totals is None:
+            if self._totals is None and self._trouble is None:
                 continue
             try:
-                self._totals = await asyncio.to_thread(self._deps.rows.totals, self._key)
+                if self._totals is not None:
+                    self._totals = await asyncio.to_thread(self._deps.rows.totals, self._key)
                 report = TransformProgressReport(
                     scope=self._job.scope, name=self._job.name, progress=self._progress()
                 )
@@ -272,9 +280,11 @@ class JobRun:
                 log.info("the progress of %s was not taken: %s", self._job.name, error)
 
     def _progress(self) -> TransformProgress:
-        totals = self._totals
+        totals, now = self._totals, self._deps.clock.now()
+        text, until = self._trouble or (None, now)
+        trouble = text if now < until else None
         if totals is None:
-            return TransformProgress()
+            return TransformProgress(trouble=trouble)
         return TransformProgress(
             objects=totals.ended,
             objects_total=totals.objects,
@@ -282,10 +292,12 @@ class JobRun:
             records=totals.records,
             bytes=totals.bytes,
             bytes_total=totals.bytes_total,
-            at=self._deps.clock.now(),
+            at=now,
+            trouble=trouble,
         )
 
     def _end(self, reason: str | None) -> TransformEnd:
+        self._trouble = None
         return TransformEnd(
             scope=self._job.scope,
             name=self._job.name,

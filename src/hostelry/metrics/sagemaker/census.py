@@ -46,10 +46,14 @@ class CopyUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceCapacity:
-    """A running instance, and the resources that copies reserve on it."""
+    """A running instance, and the resources that copies reserve on it.
+
+    `config_name` is the configuration that it is of.
+    """
 
     id: str
     shape: Resources
+    config_name: str = ""
     instance_type: str = ""
     reserved: Resources = Resources()
 
@@ -72,8 +76,8 @@ class ComponentCensus:
 class VariantCensus:
     """A variant in service; `copies` are all copies on its instances.
 
-    While its traffic shifts, `new_config_name` is the configuration that it moves to, whose
-    instances and copies are not among these.
+    While its traffic shifts these are of both fleets, and `new_config_name` is the configuration
+    that it moves to.
 
     `pools` are the instance types of its InstancePools; without pools there are none. `is_async`
     where its endpoint's requests are queued. A variant that is `serverless` may have no copy.

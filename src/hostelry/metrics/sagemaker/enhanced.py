@@ -31,20 +31,23 @@ ACCELERATOR_NAMES = ("AcceleratorId", "GpuId")
 class ServingLocation:
     """A place where requests are served: a component's container, or an instance.
 
-    With `instance_type` it is all instances of that type together; without a type, an instance and
-    a copy it is all that serve the name.
+    With `instance_type` it is all instances of that type together, with `config_name` the fleet of
+    that configuration; without these, an instance and a copy it is all that serve the name.
     """
 
     key: LoadKey
     instance_id: str | None = None
     copy_id: str | None = None
     instance_type: str | None = None
+    config_name: str | None = None
 
     @property
     def dimensions(self) -> Mapping[str, str]:
         """The dimensions of its metrics."""
         key = self.key
         names = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
+        if self.config_name is not None:
+            return {"EndpointConfigName": self.config_name, **names}
         if self.instance_id is None:
             if key.component_name is not None:
                 names = {"InferenceComponentName": key.component_name}

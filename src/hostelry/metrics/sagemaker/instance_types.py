@@ -27,7 +27,7 @@ from hostelry.metrics.sagemaker.load_metrics import (
     copy_owners,
 )
 
-Shares = Mapping[str, float]
+Shares = Mapping[ServingLocation, float]
 
 
 def shares_by_type(loads: Iterable[SecondLoad], census: Census) -> Mapping[LoadKey, Shares]:
@@ -51,7 +51,10 @@ def shares_by_type(loads: Iterable[SecondLoad], census: Census) -> Mapping[LoadK
     for key, weight in weights.items():
         weight.pop("", None)  # copies that have left the routes
         known = +weight or num_by_type(key, census.variants[hosts_of(key)], census)
-        found[key] = {kind: part / known.total() for kind, part in known.items()}
+        found[key] = {
+            ServingLocation(key, instance_type=kind): part / known.total()
+            for kind, part in known.items()
+        }
     return found
 
 

@@ -264,6 +264,7 @@ def check_report(report: LoadReport) -> None:
             *load.arrivals_by_copy.values(),
             *(number for it in load.outcomes_by_copy.values() for number in it.numbers),
             *(getattr(it, name) for it in load.by_config.values() for name in config_load.COUNTS),
+            *load.divergence.counts,
         )
         if not all(0 <= it < math.inf for it in numbers):
             raise ReportError(f"the load of {load.key} in second {load.second} has {min(numbers)}")
@@ -271,9 +272,10 @@ def check_report(report: LoadReport) -> None:
         for found in (
             *(getattr(load, it) for it in DISTRIBUTIONS),
             *(getattr(it, name) for it in by_config for name in CONFIG_DISTRIBUTIONS),
+            load.divergence.distance_millionths,
         ):
             if len(found.values) != len(found.counts):
                 raise ReportError(
                     f"the load of {load.key} in second {load.second} has {len(found.values)} "
-                    f"values of a latency and {len(found.counts)} counts"
+                    f"values of a latency or a distance, and {len(found.counts)} counts"
                 )

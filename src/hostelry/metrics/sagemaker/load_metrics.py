@@ -52,6 +52,10 @@ MODEL_TIMES = (
     MetricField("ModelLoadingTime", "loading_us"),
     MetricField("ModelUnloadingTime", "unloading_us"),
 )
+CONTAINER_LATENCIES = (
+    MetricField("ContainerLatency", "model_latency_us"),
+    MetricField("OverheadLatency", "overhead_latency_us"),
+)
 ONE_ZERO = ((0.0,), (1.0,))
 NO_CAPACITY = "NoCapacityInvocationFailures"
 
@@ -68,9 +72,9 @@ def dimensions_of(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
 
 
 def _whole_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
-    """The sets of dimensions of what is divided by all copies or instances.
+    """The sets of dimensions of requests in flight, divided by all copies or instances.
 
-    While two configurations serve, that of neither is known apart.
+    While two configurations serve, those of each are in `fleets`.
     """
     own, *configs = dimensions_of(key, census)
     return (own, *configs) if len(configs) <= 1 else (own,)
@@ -119,16 +123,25 @@ def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
             yield load.key.scope, sample
         for sample in _of_models(dimensions, load) if part is load else ():
             yield load.key.scope, sample
+    for name, part in load.by_container.items():
+        dimensions = (("ContainerName", name), *own)
+        for sample in _of_part(dimensions, load.second, part, CONTAINER_LATENCIES):
+            yield load.key.scope, sample
 
 
-def _of_part(dimensions: Dimensions, at: int, part: SecondLoad | ConfigLoad) -> Iterator[Sample]:
+def _of_part(
+    dimensions: Dimensions,
+    at: int,
+    part: SecondLoad | ConfigLoad,
+    latencies: Iterable[MetricField] = LATENCIES,
+) -> Iterator[Sample]:
     if part.arrivals:
         yield _counted("Invocations", dimensions, at, (1.0,), (part.arrivals,))
     if part.finished:
         for outcome in OUTCOMES:
             bits = _bits(getattr(part, outcome.field), part.finished)
             yield _counted(outcome.name, dimensions, at, *bits)
-    for latency in LATENCIES:
+    for latency in latencies:
         seen = getattr(part, latency.field)
         if seen.values:
             found = _counted(latency.name, dimensions, at, seen.values, seen.counts)
@@ -151,7 +164,7 @@ def invocations_per_copy(loads: Iterable[SecondLoad], census: Census) -> Iterato
     """InvocationsPerInstance and InvocationsPerCopy.
 
     An adapter's requests count for its base, too, whose copies answer them. A name without copies
-    or instances has no such metric.
+    or instances has no such metric. Those with EndpointConfigName are in `fleets`.
     """
     arrivals: dict[tuple[LoadKey, int], int] = {}
     for load in loads:
@@ -329,9 +342,9 @@ def _per_copy(key: LoadKey, second: int, count: int, census: Census) -> Iterator
     if not divisor:
         return
     values = (1.0 / divisor if count else 0.0,)
-    for dimensions in _whole_dimensions(key, census):
-        scoped = key.scope, _counted(name, dimensions, second, values, (count or 1,))
-        yield paced(scoped, metrics_of(key, census).request_period_s)
+    dimensions = dimensions_of(key, census)[0]
+    scoped = key.scope, _counted(name, dimensions, second, values, (count or 1,))
+    yield paced(scoped, metrics_of(key, census).request_period_s)
 
 
 def _bits(num_ones: int, num: int) -> tuple[tuple[float, ...], tuple[int, ...]]:

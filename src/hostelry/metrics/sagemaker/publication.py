@@ -9,8 +9,8 @@ zeros, for names in service without requests        at the end of the name's req
 counts that arrive after their second was closed    at once, for that second; no gauges
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
@@ -24,9 +24,14 @@ from hostelry.metrics.sagemaker.enhanced import (
     idle_locations,
     requests_by_location,
 )
+from hostelry.metrics.sagemaker.fleets import (
+    concurrency_by_fleet,
+    idle_fleets,
+    invocations_by_fleet,
+    shares_by_fleet,
+)
 from hostelry.metrics.sagemaker.high_resolution import ScopedSample
 from hostelry.metrics.sagemaker.instance_types import (
-    Shares,
     concurrency_by_type,
     idle_types,
     invocations_by_type,
@@ -111,7 +116,8 @@ class Publication:
         shares = shares_by_type(loads, census)
         for load in loads:
             self._note(load, census)
-            self._note_types(load, shares.get(load.key, {}), census)
+            self._note_parts(load, shares.get(load.key, {}), census)
+            self._note_parts(load, shares_by_fleet(load, census), census)
         if len(self._waiting) <= MAX_NAMES_AT_ONCE:
             yield from self._counted(census)
         if second % GAUGE_PERIOD_S == GAUGE_PERIOD_S - 1:
@@ -128,6 +134,7 @@ class Publication:
             yield from serverless.of_second(load, census)
             yield from invocations_per_copy((load,), census)
             yield from invocations_by_type((load,), census)
+            yield from invocations_by_fleet((load,), census)
             yield from requests_by_location(load, census)
 
     def _begin(self, second: int, census: Census) -> Iterator[ScopedSample]:
@@ -158,13 +165,15 @@ class Publication:
         if is_adapter:
             self._period.gauges.setdefault(on_copies[1], _Gauge()).mean_sum += load.in_flight_mean
 
-    def _note_types(self, load: SecondLoad, shares: Shares, census: Census) -> None:
-        """Note what each instance type of a variant with pools had of the load."""
+    def _note_parts(
+        self, load: SecondLoad, shares: Mapping[ServingLocation, float], census: Census
+    ) -> None:
+        """Note what each instance type of a variant with pools, or each fleet, had of the load."""
         assert self._period is not None
         on_copies = copy_owners(load.key, census)
         least, most = _extremes(load, len(on_copies) > 1)
-        for kind, share in shares.items():
-            own, *base = (ServingLocation(it, instance_type=kind) for it in on_copies)
+        for part, share in shares.items():
+            own, *base = (replace(part, key=it) for it in on_copies)
             gauge = self._period.gauges.setdefault(own, _Gauge())
             gauge.note(load.in_flight_mean * share, least * share, most * share)
             for place in base:
@@ -197,6 +206,7 @@ class Publication:
             yield from own_metrics(load, with_copies=True)
         yield from invocations_per_copy(loads, census)
         yield from invocations_by_type(loads, census)
+        yield from invocations_by_fleet(loads, census)
 
     def _end_period(self, census: Census) -> Iterator[ScopedSample]:
         period, self._period = self._period, None
@@ -215,6 +225,7 @@ class Publication:
                 period.start, period.num_seconds, seen(key), key, census
             )
             yield from concurrency_by_type(period.start, key, seen, census)
+            yield from concurrency_by_fleet(period.start, key, seen, census)
             most = {} if gauge is None else gauge.most_by_copy
             yield from concurrency_by_location(period.start, key, most, period.num_seconds, census)
         yield from capacity(period.start, census)
@@ -233,6 +244,7 @@ class Publication:
             )
             yield from zeros(counts.start, key, seen, census)
             yield from idle_types(counts.start, key, counts.busy_types, census)
+            yield from idle_fleets(counts.start, key, counts.arrived, census)
             yield from idle_locations(counts.start, key, counts.busy, counts.ended, census)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
+from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
@@ -71,7 +72,8 @@ class PlanContext:
     `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
     `max_drain_s` is how long a draining copy may take for its requests. `zone_letters` make the
     availability zones of a region. `alarms` has the states of alarms that guard an update;
-    `watched_since` is when this process began to evaluate alarms.
+    `watched_since` is when this process began to evaluate alarms, `alarm_view_s` for how long the
+    slowest of them must have seen a version. `verdict` is that on the endpoint's own update.
     """
 
     now: float
@@ -83,6 +85,8 @@ class PlanContext:
     zone_letters: str = ZONE_LETTERS
     alarms: Mapping[str, AlarmState] = field(default_factory=dict)
     watched_since: float = 0.0
+    alarm_view_s: float = 0.0
+    verdict: StepVerdict | None = None
 
     def after(self, since: float, wait_s: float) -> bool:
         """Whether one of AWS's waits, begun at `since`, is over."""

@@ -1,10 +1,13 @@
-"""Guards of an update, which roll it back while it runs or bakes: alarms, and a time limit.
+"""Guards of an update, which roll it back while it runs or bakes: alarms, a limit, a verdict.
 
     a guard of an update                                   result
     ----------------------------------------------------   --------------------------------------
     an alarm is in ALARM, since before the update too      rolled back
     an alarm is in INSUFFICIENT_DATA                       none
     MaximumExecutionTimeoutInSeconds passed                rolled back
+    the new fleet is worse than the old one                rolled back
+    it is no worse, LEAST_STEP_S after the step began,     the step's, or the bake's, time is over
+    and once the alarms have seen it
     the time of a step or of the bake is over, every       the next step; after the bake the update
     alarm evaluated since this control process started     is complete
 
@@ -13,12 +16,14 @@ Source: "Auto-Rollback Configuration and Monitoring" in the SageMaker developer 
 
 from collections.abc import Iterable, Iterator
 
+from hostelry.comparison.verdict import VersionOutcome
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, Shift, UpdateGuard
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 
 FIRST_EVALUATION_S = 90.0  # alarms are evaluated once a minute, some seconds after its end
+LEAST_STEP_S = 5.0  # of a step that a verdict ends
 
 
 def guarding_alarms(state: EndpointState) -> frozenset[str]:
@@ -61,7 +66,14 @@ def guard_failure(deployment: Deployment, context: PlanContext) -> str | None:
             f"The update did not end within MaximumExecutionTimeoutInSeconds, {limit_s:g}; it was"
             " rolled back."
         )
-    return alarm_failure(guard.alarm_names, context)
+    return alarm_failure(guard.alarm_names, context) or _verdict_failure(deployment, context)
+
+
+def _verdict_failure(deployment: Deployment, context: PlanContext) -> str | None:
+    verdict = context.verdict
+    if verdict is None or verdict.generation != deployment.generation:
+        return None
+    return verdict.failure
 
 
 def shift_ends_at(guard: UpdateGuard, shift: Shift, context: PlanContext) -> float:
@@ -79,7 +91,13 @@ def bake_ends_at(guard: UpdateGuard, bake: Bake, context: PlanContext) -> float:
 
 
 def _watched_until(guard: UpdateGuard, since: float, wait_s: float, context: PlanContext) -> float:
-    ends_at = context.end_of(since, wait_s)
+    ends_at, verdict = context.end_of(since, wait_s), context.verdict
+    if (
+        verdict is not None
+        and verdict.since == since
+        and verdict.outcome is VersionOutcome.NO_WORSE
+    ):
+        ends_at = min(ends_at, since + max(LEAST_STEP_S, context.alarm_view_s))
     if not guard.alarm_names:
         return ends_at
     return max(ends_at, context.watched_since + min(FIRST_EVALUATION_S, wait_s / context.pace))

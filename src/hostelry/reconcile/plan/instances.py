@@ -12,6 +12,8 @@ surplus, of a variant for components                          leaving: retired o
 elsewhere
 missing                                                       launched, of the first type that is
 not in backoff
+
+What a rolling update has of both deployments now: `batches`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,7 @@ from dataclasses import replace
 
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant, PassedOver
+from hostelry.reconcile.plan.batches import present_fleet
 from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,
     InstanceFacts,
@@ -49,8 +52,9 @@ def plan_instances(state: EndpointState, context: PlanContext) -> EndpointState:
     state = _without_undesired(state, context)
     for deployment, variant in state.variants():
         state = _without_capacity(state, deployment, variant, context)
-    for deployment, variant in state.variants():
-        state = _counted(state, deployment, variant, context)
+    for deployment in state.deployments():
+        for variant in present_fleet(state, deployment).variants:
+            state = _counted(state, deployment, variant, context)
     return state
 
 

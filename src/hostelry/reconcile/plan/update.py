@@ -5,8 +5,16 @@
 
 from dataclasses import replace
 
-from hostelry.domain.endpoint import Bake, Deployment, Endpoint, Shift, UpdateGuard
+from hostelry.domain.endpoint import Bake, Deployment, Endpoint, Shift, ShiftStage, UpdateGuard
 from hostelry.domain.resize import deployment_deadline
+from hostelry.reconcile.plan.batches import (
+    are_back,
+    is_mostly_new,
+    old_batch_is_gone,
+    present_fleet,
+    rolling_fleets,
+    serving_fleet,
+)
 from hostelry.reconcile.plan.deadlines import is_overdue
 from hostelry.reconcile.plan.deployed import (
     can_serve_again,
@@ -23,6 +31,11 @@ from hostelry.reconcile.plan.status_end import in_service
 from hostelry.reconcile.plan.update_step import UpdatePhase, UpdateProgress, UpdateStep, next_step
 
 BAKE_SLACK_S = 60.0  # for the pass that ends it
+PHASES = {
+    ShiftStage.BAKING: UpdatePhase.SHIFTING,
+    ShiftStage.LEAVING: UpdatePhase.REPLACING,
+    ShiftStage.COMING: UpdatePhase.JOINING,
+}
 
 
 def updated(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
@@ -55,20 +68,21 @@ def _brought_up(
     """The endpoint after the next step of bringing up its pending deployment."""
     failure = guard_failure(pending, context)
     failure = failure or deployment_failure(state, pending) or stranded(state, pending, context)
+    present = present_fleet(state, pending)
     step = next_step(
         UpdateProgress(
             phase=UpdatePhase.COMING,
             has_failed=failure is not None,
-            is_ready=failure is None and is_up(state, pending),
+            is_ready=failure is None and is_up(state, present),
             is_late=is_overdue(endpoint, context.now),
-            has_steps=pending.num_steps > 1,
+            has_steps=pending.is_rolling or pending.num_steps > 1,
             is_guarded=_has_bake(pending),
         )
     )
     if step is UpdateStep.WAIT:
         return endpoint
     if step is UpdateStep.DROP:
-        failure = failure or still_missing(state, pending)
+        failure = failure or still_missing(state, present)
         return in_service(replace(endpoint, pending=None), failure, context.now)
     return _with_more_traffic(endpoint, pending, step, context)
 
@@ -81,15 +95,22 @@ def _shifted(
     context: PlanContext,
 ) -> Endpoint:
     """The endpoint after the next step of its traffic's shift, or of the return from it."""
-    guard = pending.guard
-    failure = shift.failure or _gradual_failure(state, pending, shift.since, context)
+    if shift.failure is not None:
+        return _returned(state, endpoint, pending, shift, context)
+    guard, is_late = pending.guard, is_overdue(endpoint, context.now)
+    failure = _gradual_failure(state, serving_fleet(pending, shift), shift.since, context)
+    if failure is None and is_late and shift.stage is ShiftStage.COMING:
+        failure = _late(state, pending)
     step = next_step(
         UpdateProgress(
-            phase=UpdatePhase.SHIFTING if shift.failure is None else UpdatePhase.RETURNING,
+            phase=PHASES[shift.stage],
             has_failed=failure is not None,
-            is_ready=failure is not None and can_serve_again(state, endpoint.active),
-            is_late=is_overdue(endpoint, context.now),
-            has_steps=shift.step + 1 < pending.num_steps,
+            is_ready=_is_there(state, endpoint, pending, shift)
+            if failure is None
+            else _can_go_back(state, endpoint, pending),
+            is_late=is_late,
+            has_steps=shift.step + (0 if pending.is_rolling else 1) < pending.num_steps,
+            in_batches=pending.is_rolling,
             is_guarded=_has_bake(pending),
             is_baked=guard is None or context.now >= shift_ends_at(guard, shift, context),
         )
@@ -99,12 +120,88 @@ def _shifted(
     if step is UpdateStep.GO_BACK:
         return in_service(replace(endpoint, pending=None, shift=None), failure, context.now)
     if step is UpdateStep.RETURN:
-        return replace(
-            endpoint,
-            shift=replace(shift, failure=failure),
-            deadline_at=deployment_deadline(endpoint.active, context.now),
-        )
+        return _with_return(endpoint, replace(shift, failure=failure), context)
+    if step in (UpdateStep.REPLACE, UpdateStep.PROVISION):
+        return _with_next_batch(endpoint, pending, shift, step, context)
     return _with_more_traffic(endpoint, pending, step, context)
+
+
+def _is_there(state: EndpointState, endpoint: Endpoint, pending: Deployment, shift: Shift) -> bool:
+    """Whether what the stage of a step waits for is there: no old instance, or new ones."""
+    if shift.stage is ShiftStage.LEAVING:
+        return old_batch_is_gone(state, endpoint)
+    return shift.stage is ShiftStage.COMING and is_up(state, present_fleet(state, pending))
+
+
+def _late(state: EndpointState, pending: Deployment) -> str | None:
+    """What a batch lacks that did not come up in time; None where it is up."""
+    present = present_fleet(state, pending)
+    return None if is_up(state, present) else still_missing(state, present)
+
+
+def _can_go_back(state: EndpointState, endpoint: Endpoint, pending: Deployment) -> bool:
+    """Whether the old deployment can take all requests; in a rolling update, all of it is there."""
+    if not can_serve_again(state, endpoint.active):
+        return False
+    return not pending.is_rolling or are_back(rolling_fleets(state, endpoint))
+
+
+def _with_next_batch(
+    endpoint: Endpoint, pending: Deployment, shift: Shift, step: UpdateStep, context: PlanContext
+) -> Endpoint:
+    """The endpoint whose old instances of this batch leave, or whose next batch comes up."""
+    now = context.now
+    if step is UpdateStep.REPLACE:
+        stage, deadline_at = ShiftStage.LEAVING, now + context.max_drain_s + BAKE_SLACK_S
+    else:
+        stage, deadline_at = ShiftStage.COMING, deployment_deadline(pending, now)
+    return replace(
+        endpoint, shift=replace(shift, stage=stage, stage_since=now), deadline_at=deadline_at
+    )
+
+
+def _returned(
+    state: EndpointState,
+    endpoint: Endpoint,
+    pending: Deployment,
+    shift: Shift,
+    context: PlanContext,
+) -> Endpoint:
+    """The endpoint after the next step of the return from a shift that failed.
+
+    Each time that new instances leave a rolling update, the deadline begins again.
+    """
+    fleets = rolling_fleets(state, endpoint) if pending.is_rolling else []
+    step = next_step(
+        UpdateProgress(
+            phase=UpdatePhase.RETURNING,
+            is_ready=_can_go_back(state, endpoint, pending),
+            is_late=is_overdue(endpoint, context.now),
+            is_mostly_new=is_mostly_new(fleets),
+        )
+    )
+    if step is UpdateStep.GO_BACK:
+        return in_service(replace(endpoint, pending=None, shift=None), shift.failure, context.now)
+    if step is UpdateStep.KEEP:
+        lacks = still_missing(state, endpoint.active)
+        failure = (
+            f"{shift.failure} But the old instances did not come up again in time, so that"
+            f" {pending.config.name} serves: {lacks}"
+        )
+        kept = replace(endpoint, active=pending, pending=None, shift=None)
+        return in_service(kept, failure, context.now)
+    left = sum(len(it.new_hosts) for it in fleets)
+    if fleets and (shift.left is None or left < shift.left):
+        return _with_return(endpoint, replace(shift, left=left), context)
+    return endpoint
+
+
+def _with_return(endpoint: Endpoint, shift: Shift, context: PlanContext) -> Endpoint:
+    """The endpoint on the way back, with the deadline of the old instances that come up."""
+    deadline_at = deployment_deadline(endpoint.active, context.now)
+    if shift.left is not None:
+        deadline_at += context.max_drain_s
+    return replace(endpoint, shift=shift, deadline_at=deadline_at)
 
 
 def _with_more_traffic(

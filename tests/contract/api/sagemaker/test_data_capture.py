@@ -131,12 +131,6 @@ def test_a_destination_elsewhere_is_refused(refused: Refused, make: Any) -> None
             MAIN, {}, "DataCaptureConfig of an endpoint for inference components", id="components"
         ),
         pytest.param(
-            OF_MODEL,
-            {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/out"}}},
-            "DataCaptureConfig beside AsyncInferenceConfig",
-            id="asynchronous",
-        ),
-        pytest.param(
             {**MAIN, "ModelName": "many"},
             {},
             'DataCaptureConfig with the multi-model container (Mode MultiModel) of model "many"',
@@ -206,30 +200,24 @@ def test_an_update_retains_the_live_capture(
     assert (pending.capture and pending.capture.percent) == percent
 
 
-@pytest.mark.parametrize(
-    ("variant", "more", "message"),
-    [
-        pytest.param({"ModelName": "many"}, {}, "multi-model container", id="of many models"),
-        pytest.param(
-            {},
-            {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/out"}}},
-            "beside AsyncInferenceConfig",
-            id="that is asynchronous",
-        ),
-    ],
-)
-def test_a_capture_cannot_be_retained_for_an_endpoint(
-    call: Call,
-    make: Any,
-    refused: Refused,
-    change: Callable[..., None],
-    variant: dict[str, Any],
-    more: dict[str, Any],
-    message: str,
+def test_a_capture_cannot_be_retained_for_an_endpoint_of_many_models(
+    call: Call, make: Any, refused: Refused, change: Callable[..., None]
 ) -> None:
     served(call, make, change, CAPTURE)
     make.model("many", PrimaryContainer=MULTI_MODEL)
-    make.config("new", {**OF_MODEL, **variant}, **more)
+    make.config("new", {**OF_MODEL, "ModelName": "many"})
     asked = {"EndpointName": "e", "EndpointConfigName": "new"}
-    assert message in refused("UpdateEndpoint", **asked, **RETAIN)
+    assert "multi-model container" in refused("UpdateEndpoint", **asked, **RETAIN)
     call("UpdateEndpoint", **asked, **EXCLUDE)
+
+
+def test_an_asynchronous_endpoint_is_captured(
+    call: Call, make: Any, endpoint: Callable[[], Endpoint]
+) -> None:
+    make.model()
+    queued = {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/out"}}}
+    make.config("c", OF_MODEL, DataCaptureConfig=CAPTURE, **queued)
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    capture = endpoint().active.capture
+    assert capture is not None
+    assert capture.takes_any

@@ -120,7 +120,7 @@ def test_a_model_that_went_before_the_endpoint_came_is_missed(
                 }
             },
             "DeploymentConfig.RollingUpdatePolicy is not supported",
-            id="a rolling update",
+            id="a rolling update of inference components",
         ),
         pytest.param(
             {

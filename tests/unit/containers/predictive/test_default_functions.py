@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from hostelry.containers.predictive.worker import recordio, tensorflow_rest, xgboost_output
-from hostelry.containers.predictive.worker.default_xgboost import Boosters
+from hostelry.containers.predictive.worker.default_xgboost import (
+    MODEL_PARAMETERS,
+    NAME_LENGTH,
+    Boosters,
+    older_settings,
+)
 from hostelry.containers.predictive.worker.recordio import counted, encoded, framed
 
 F32, F64, I32 = 2, 3, 7
@@ -152,3 +157,27 @@ class OldBooster:
 def test_xgboosts_settings_are_read_without_methods_of_later_versions() -> None:
     found = Boosters([OldBooster()])
     assert (found.objective, found.num_class, found.num_features) == ("binary:logistic", 0, 4)
+
+
+class OldestBooster:
+    """What XGBoost before 1.0 has of a booster: its binary form."""
+
+    def __init__(self, start: bytes = b"") -> None:
+        name = b"multi:softprob"
+        self.raw = start + MODEL_PARAMETERS.pack(0.5, 4, 3) + NAME_LENGTH.pack(len(name)) + name
+
+    def save_raw(self) -> bytearray:
+        """Its binary form, with the trees."""
+        return bytearray(self.raw + NAME_LENGTH.pack(6) + b"gbtree" + bytes(100))
+
+
+@pytest.mark.parametrize("start", [b"", b"binf"], ids=["of a pickle", "of a file"])
+def test_the_oldest_xgboosts_settings_are_in_the_binary_form(start: bytes) -> None:
+    found = Boosters([OldestBooster(start)])
+    assert (found.objective, found.num_class, found.num_features) == ("multi:softprob", 3, 4)
+
+
+@pytest.mark.parametrize("length", [0, 4, 100, 143])
+def test_a_binary_form_that_is_cut_off_is_refused(length: int) -> None:
+    with pytest.raises(ValueError, match=f"has {length} bytes only"):
+        older_settings(OldestBooster().raw[:length])

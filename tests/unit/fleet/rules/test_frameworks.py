@@ -71,7 +71,7 @@ def test_code_runs(operator: dict[str, str], has_own_user: bool, runs: bool) -> 
         pytest.param("sklearn-1.2", None, id="a known one"),
         pytest.param("sklearn-9.9", "for sklearn:9.9; of sklearn there are 0.23, 1.0, 1.2, 1.4",
                      id="another version"),
-        pytest.param("xgboost-0.90", "of xgboost there are 1.2", id="an old one"),
+        pytest.param("xgboost-0.72", "of xgboost there are 0.90, 1.0", id="an old one"),
     ],
 )  # fmt: skip
 def test_runtimes_that_cannot_be_made(runtime: str, words: str | None) -> None:

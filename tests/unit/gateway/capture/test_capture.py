@@ -9,16 +9,22 @@ import pytest
 from tests.unit.gateway.capture.capture_sample import AT, CAPTURE, KEY, all_records, spool
 from tests.unit.gateway.routes_sample import COPIES
 
-from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.clock import ManualClock
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.gateway.capture.capture import MAX_BUFFER_BYTES, MIB, RequestCapture
+from hostelry.gateway.capture.capture import (
+    MAX_BUFFER_BYTES,
+    MIB,
+    Captured,
+    CapturedRequest,
+    RequestCapture,
+)
 from hostelry.gateway.capture.spool import SpoolLimits
-from hostelry.gateway.route_table import Destination
+from hostelry.gateway.route_table import Destination, Shadow
 
 LIMITS = SpoolLimits(total_bytes=1024 * MIB, min_free_bytes=0)
-ASKED = InvokeRequest(endpoint_name="e", stream=False, content_type="text/csv", inference_id="i")
+EVENT = "0b7f3c52-8d54-4c0e-9d7b-3f0f4f6b1a11"
+SHADOW_KEY = replace(KEY, variant_name="shadow")
 ANSWERED = {"content-type": "application/json"}
 
 
@@ -35,21 +41,35 @@ def destination(capture: DataCapture | None = CAPTURE) -> Destination:
     )
 
 
+def shadow() -> Shadow:
+    return Shadow(
+        key=SHADOW_KEY, share=1.0, routing=RoutingStrategy.RANDOM, copies=COPIES, capture=CAPTURE
+    )
+
+
+def asked(body: bytes = b"") -> CapturedRequest:
+    return CapturedRequest(EVENT, body, "text/csv", "i", None)
+
+
 def capture_in(folder: Path) -> RequestCapture:
     return RequestCapture(spool(folder, LIMITS), lambda: 0.5, ManualClock(AT))
 
 
 def take(capture: RequestCapture, body: bytes, *chunks: bytes, **settings: Any) -> None:
-    found = capture.begin(destination(replace(CAPTURE, **settings)))
+    take_of(capture, destination(replace(CAPTURE, **settings)), body, *chunks)
+
+
+def take_of(capture: RequestCapture, captured: Captured, body: bytes, *chunks: bytes) -> None:
+    found = capture.begin(captured, asked(body))
     assert found is not None
     for chunk in chunks:
         found.add(chunk)
-    found.finish(ASKED, body, ANSWERED)
+    found.finish(ANSWERED)
     found.close()
 
 
 @pytest.mark.parametrize(
-    ("capture", "begins"),
+    ("settings", "is_turn"),
     [
         pytest.param(None, False, id="none"),
         pytest.param(CAPTURE, True, id="all"),
@@ -57,13 +77,17 @@ def take(capture: RequestCapture, body: bytes, *chunks: bytes, **settings: Any) 
     ],
 )
 def test_what_is_not_captured_costs_nothing(
-    tmp_path: Path, capture: DataCapture | None, begins: bool
+    tmp_path: Path, settings: DataCapture | None, is_turn: bool
 ) -> None:
-    assert (capture_in(tmp_path).begin(destination(capture)) is not None) is begins
+    capture = capture_in(tmp_path)
+    assert capture.is_turn(destination(settings)) is is_turn
+    assert (capture.begin(destination(settings), asked()) is None) is (settings is None)
 
 
 def test_without_a_spool_nothing_is_captured() -> None:
-    assert RequestCapture(None, lambda: 0.5, ManualClock(AT)).begin(destination()) is None
+    capture = RequestCapture(None, lambda: 0.5, ManualClock(AT))
+    assert not capture.is_turn(destination())
+    assert capture.begin(destination(), asked()) is None
 
 
 @pytest.mark.parametrize(
@@ -85,6 +109,7 @@ def test_a_request_is_on_disk_after_the_next_write(
     assert (record.input, record.output) == sides
     assert (record.head.input_type, record.head.output_type) == ("text/csv", "application/json")
     assert (record.head.inference_id, record.head.at) == ("i", AT)
+    assert record.head.event_id == EVENT
     counted = capture.counts()[KEY]
     assert (counted.captured, counted.dropped) == (1, 0)
     assert capture.counts() == {}
@@ -103,9 +128,20 @@ def test_requests_beyond_the_buffer_are_dropped_until_it_is_written(tmp_path: Pa
     assert capture.hold(MAX_BUFFER_BYTES), "everything was given back"
 
 
+def test_a_shadow_leaves_half_of_the_buffer_to_answers_of_clients(tmp_path: Path) -> None:
+    capture, large = capture_in(tmp_path), b"x" * (15 * MIB)
+    for _ in range(4):
+        take_of(capture, shadow(), b"asked", large)
+    take(capture, b"asked", large)
+    asyncio.run(capture.write())
+    counted = capture.counts()
+    assert (counted[SHADOW_KEY].captured, counted[SHADOW_KEY].dropped) == (2, 2)
+    assert (counted[KEY].captured, counted[KEY].dropped) == (1, 0)
+
+
 def test_an_answer_that_does_not_end_gives_its_room_back(tmp_path: Path) -> None:
     capture = capture_in(tmp_path)
-    found = capture.begin(destination())
+    found = capture.begin(destination(), asked())
     assert found is not None
     found.add(b"x" * MIB)
     found.close()

@@ -10,9 +10,11 @@ from hostelry.base.clock import ManualClock
 from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
+from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.metering.meter import Meter
 from hostelry.jobs.dispatch import attempt
 from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts
+from hostelry.jobs.dispatch.attempt_capture import AttemptCapture
 from hostelry.jobs.dispatch.measurements import AsyncMeasurements
 from hostelry.jobs.dispatch.slots import CopySlots
 from hostelry.jobs.objects.answer_object import AnswerWriter, StaleClaimError
@@ -91,6 +93,7 @@ class AttemptRig:
                 now_s=lambda: 0.0,
             )
         )
+        self.capture = RequestCapture(None, lambda: 0.5, ManualClock())
         (claim,) = claimed(MemoryQueue(), ManualClock(), 1)
         self.request = claim.request
 
@@ -104,7 +107,9 @@ class AttemptRig:
         async def agree() -> bool:
             return may_publish
 
-        return asyncio.create_task(self.attempts.run(self.request, ENDPOINT, chosen, agree))
+        captured = AttemptCapture(self.capture, self.request)
+        run = self.attempts.run(self.request, ENDPOINT, chosen, captured, agree)
+        return asyncio.create_task(run)
 
 
 async def settled() -> None:

@@ -51,6 +51,12 @@ def test_a_line_has_awss_form() -> None:
     }
 
 
+def test_a_line_has_the_event_id_of_its_record() -> None:
+    event_id = "0b7f3c52-8d54-4c0e-9d7b-3f0f4f6b1a11"
+    found = line_of(CapturedRecord(head=record_head(event_id=event_id), input=b"", output=b""))
+    assert found["eventMetadata"]["eventId"] == event_id
+
+
 @pytest.mark.parametrize(
     ("content_type", "body", "encoding", "data"),
     [

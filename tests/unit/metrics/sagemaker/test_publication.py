@@ -11,7 +11,7 @@ from hostelry.domain.config_load import ConfigLoad
 from hostelry.domain.distribution import Distribution
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Sample
-from hostelry.metrics.sagemaker.census import Census
+from hostelry.metrics.sagemaker.census import Census, CopyUsage
 from hostelry.metrics.sagemaker.publication import MAX_NAMES_AT_ONCE, Publication
 
 M0 = T0 - T0 % 60
@@ -73,7 +73,15 @@ def by_config(samples: list[Sample], name: str) -> dict[str, list[Sample]]:
 def shifting() -> Census:
     """The place while MODEL's traffic moves to configuration config-3."""
     place = census()
-    moving = replace(place.variants[MODEL], new_config_name="config-3")
+    before = place.variants[MODEL]
+    old = [replace(it, config_name="config-2") for it in before.instances]
+    new = [replace(it, id=f"n-{it.id}", config_name="config-3") for it in old[:2]]
+    moving = replace(
+        before,
+        instances=(*old, *new),
+        copies=tuple(CopyUsage(copy_id=f"c-{it.id}", instance_id=it.id) for it in (*old, *new)),
+        new_config_name="config-3",
+    )
     return replace(place, variants={**place.variants, MODEL: moving})
 
 
@@ -94,8 +102,47 @@ def test_each_configuration_has_the_requests_that_its_copies_served() -> None:
     assert rates == {"": (1, 10), "config-2": (0, 9), "config-3": (1, 1)}
     latencies = by_config(found, "ModelLatency")
     assert latencies["config-3"][0].values == (900.0,)
-    assert set(by_config(found, "InvocationsPerInstance")) == {""}, "of no fleet alone"
-    assert set(by_config(found, "ConcurrentRequestsPerModel")) == {""}
+    each = by_config(found, "InvocationsPerInstance")
+    assert {name: total(it) for name, it in each.items()} == {
+        "": pytest.approx(10 / 6), "config-2": 9 / 4, "config-3": 1 / 2
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("most_by_copy", "means"),
+    [
+        pytest.param(
+            {"c-m-0": 3, "c-m-1": 3, "c-n-m-0": 6, "gone": 9},
+            {"": 2.0, "config-2": 1.5, "config-3": 3.0},
+            id="by the most on the copies of each",
+        ),
+        pytest.param(
+            {}, {"": 2.0, "config-2": 3.0, "config-3": 0.0}, id="what waits is the one's in service"
+        ),
+    ],
+)
+def test_requests_in_flight_are_divided_by_the_instances_of_each_fleet(
+    most_by_copy: dict[str, int], means: dict[str, float]
+) -> None:
+    counts = {"in_flight_mean": 12.0, "on_copies_min": 12, "on_copies_max": 12}
+    loads = [
+        load(second, MODEL, in_flight_max_by_copy=most_by_copy, **counts)
+        for second in range(M0, M0 + 10)
+    ]
+    found = by_config(
+        published(loads, range(M0, M0 + 10), shifting()), "ConcurrentRequestsPerModel"
+    )
+    for name, (sample,) in found.items():
+        assert sample.statistics is not None
+        assert sample.statistics.sum / sample.statistics.sample_count == pytest.approx(means[name])
+    assert found.keys() == means.keys()
+
+
+def test_requests_that_another_fleet_served_before_it_was_gone_are_not_the_new_ones() -> None:
+    parts = {"config-1": ConfigLoad(arrivals=9), "config-2": ConfigLoad(arrivals=1)}
+    found = published([load(M0, MODEL, arrivals=10, by_config=parts)], [M0])
+    each = by_config(found, "InvocationsPerInstance")
+    assert {name: total(it) for name, it in each.items()} == {"": 10 / 4, "config-2": 1 / 4}
 
 
 def test_requests_that_no_configuration_has_count_for_the_one_in_service() -> None:
@@ -113,8 +160,9 @@ def test_requests_that_no_configuration_has_count_for_the_one_in_service() -> No
     }  # fmt: skip
 
 
-def test_a_minute_without_requests_has_zeros_of_both_configurations() -> None:
-    found = by_config(published([], range(M0, M0 + 60), shifting()), "Invocation5XXErrors")
+@pytest.mark.parametrize("metric", ["Invocation5XXErrors", "InvocationsPerInstance"])
+def test_a_minute_without_requests_has_zeros_of_both_configurations(metric: str) -> None:
+    found = by_config(published([], range(M0, M0 + 60), shifting()), metric)
     assert {name: total(it) for name, it in found.items()} == {
         "": 0, "config-2": 0, "config-3": 0
     }  # fmt: skip

@@ -42,6 +42,22 @@ def test_cpus_are_what_was_spent_between_two_looks(
     assert cpus_used(census(), later(copy)) == used
 
 
+def test_the_instances_of_both_fleets_count_while_traffic_shifts() -> None:
+    before = census()
+    rooms = before.variants[MODEL].instances[:2]
+    copies = tuple(CopyUsage(copy_id=f"c-{it.id}", instance_id=it.id) for it in rooms)
+    both = replace(
+        before.variants[MODEL], instances=rooms, copies=copies, new_config_name="config-3"
+    )
+    used = {"c-m-0": 0.5, "c-m-1": 0.1}
+    (found,) = [
+        sample.values
+        for _, sample in utilization(T0, Census(variants={MODEL: both}), used)
+        if sample.metric.name == "CPUUtilization"
+    ]
+    assert found == (50.0, 10.0)
+
+
 def test_the_host_of_a_transform_job() -> None:
     key = LoadKey(scope=MODEL.scope, endpoint_name="transform-job/nightly", variant_name="v")
     before = census()

@@ -13,6 +13,7 @@ import inspect
 import json
 import os
 import pickle
+import struct
 from typing import Any
 
 from hostelry.containers.predictive.worker import recordio, xgboost_output
@@ -35,6 +36,10 @@ NAMES = {
 }  # fmt: skip
 VOTED = ("multi:softmax", "binary:hinge")
 PICKLE_START = b"\x80"
+# The start of XGBoost's binary form: base score, features, classes, and what is not read here.
+BINARY_START = b"binf"
+MODEL_PARAMETERS = struct.Struct("<fIi124x")
+NAME_LENGTH = struct.Struct("<Q")
 
 
 class Boosters:
@@ -42,11 +47,7 @@ class Boosters:
 
     def __init__(self, boosters: list[Any]) -> None:
         self.boosters = boosters
-        learner = json.loads(boosters[0].save_config())["learner"]
-        self.objective = str(learner["objective"]["name"])
-        parameters = learner["learner_model_param"]
-        self.num_class = int(parameters.get("num_class", "0"))
-        self.num_features = int(parameters["num_feature"])  # no method of XGBoost before 1.4
+        self.objective, self.num_class, self.num_features = settings_of(boosters[0])
 
     def predict(self, matrix: Any) -> Any:
         """The models' joint prediction."""
@@ -117,6 +118,30 @@ class XGBoostHandler:
             return encoder.encode(prediction, kind), kind
         kind = first_accepted(accept, ACCEPTED)
         return xgboost_output.encoded(prediction, kind), kind
+
+
+def settings_of(booster: Any) -> tuple[str, int, int]:
+    """A booster's objective, its classes and its features, for which 1.4 has the first method."""
+    if not hasattr(booster, "save_config"):
+        return older_settings(bytes(booster.save_raw()))
+    learner = json.loads(booster.save_config())["learner"]
+    parameters = learner["learner_model_param"]
+    classes, features = parameters.get("num_class", "0"), parameters["num_feature"]
+    return str(learner["objective"]["name"]), int(classes), int(features)
+
+
+def older_settings(raw: bytes) -> tuple[str, int, int]:
+    """The same from the binary form of XGBoost before 1.0, in which nothing else has them.
+
+    Raises ValueError for anything else. Source: LearnerModelParam in its src/learner.cc.
+    """
+    start = len(BINARY_START) if raw.startswith(BINARY_START) else 0
+    name_at = start + MODEL_PARAMETERS.size + NAME_LENGTH.size
+    if len(raw) < name_at:
+        raise ValueError(f"the binary form of the model has {len(raw)} bytes only")
+    _, num_features, num_class = MODEL_PARAMETERS.unpack_from(raw, start)
+    (length,) = NAME_LENGTH.unpack_from(raw, name_at - NAME_LENGTH.size)
+    return raw[name_at : name_at + length].decode("ascii"), num_class, num_features
 
 
 def loaded(path: str) -> Any:

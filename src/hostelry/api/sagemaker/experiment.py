@@ -1,0 +1,219 @@
+"""CreateInferenceExperiment, StartInferenceExperiment, Describe, List and Delete.
+
+Only the experiment is written: a reconciler changes its endpoint.
+"""
+
+from typing import Any
+
+from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.page import ListedResource, list_page
+from hostelry.api.refusals import echoed, not_found, short_reason
+from hostelry.api.sagemaker.experiment_spec import KIND, experiment_of
+from hostelry.api.tags import tags_of, write_tags
+from hostelry.base.errors import ServiceError
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.experiment_life import begun
+from hostelry.domain.inference_experiment import (
+    ExperimentStatus,
+    ExperimentVariant,
+    InferenceExperiment,
+    VariantAction,
+)
+from hostelry.domain.status import Event, can
+from hostelry.store.records import Versioned
+
+TYPE = "ShadowMode"
+ECHOED = ("Description", "RoleArn", "DataStorageConfig", "ShadowModeConfig", "KmsKey")
+
+
+def create_inference_experiment(context: CallContext, params: Params) -> Result:
+    """CreateInferenceExperiment: the experiment takes its own copies of the models."""
+    scope, name, records = context.scope, params["Name"], context.state.inference_experiments
+    tags = tags_of(params.get("Tags"))
+    if records.has_name(scope, name):
+        raise ServiceError(
+            "ResourceInUse",
+            f'Cannot create already existing inference experiment "{scope.arn(KIND, name)}".',
+        )
+    experiment = experiment_of(context, params)
+    records.put(scope, name, experiment, expect=None)
+    write_tags(context, experiment.arn, tags)
+    return arn_of(experiment)
+
+
+def start_inference_experiment(context: CallContext, params: Params) -> Result:
+    """StartInferenceExperiment: before its StartTime."""
+    found = find_experiment(context, params["Name"])
+    check_event(found.value, Event.START, "started")
+    write_experiment(context, begun(found.value, context.now), found.version)
+    return arn_of(found.value)
+
+
+def describe_inference_experiment(context: CallContext, params: Params) -> Result:
+    """DescribeInferenceExperiment."""
+    experiment = find_experiment(context, params["Name"]).value
+    found = context.state.endpoints.get(context.scope, experiment.endpoint_name)
+    endpoint = None if found is None else found.value
+    return {
+        "Arn": experiment.arn,
+        **summary_of(experiment),
+        **echoed(experiment.given, ECHOED),
+        "EndpointMetadata": endpoint_metadata(experiment, endpoint),
+        "ModelVariants": [
+            {**shown_variant(one), "Status": variant_status(experiment, one.name, endpoint)}
+            for one in experiment.variants
+        ],
+    }
+
+
+def list_inference_experiments(context: CallContext, params: Params) -> Result:
+    """ListInferenceExperiments; all are of the one Type."""
+    stored = context.state.inference_experiments.list(context.scope)
+    rows = [
+        ListedResource(
+            name=experiment.name,
+            created_at=experiment.created_at,
+            modified_at=experiment.modified_at,
+            status=experiment.status.value,
+            summary=summary_of(experiment),
+        )
+        for experiment in (found.value for found in stored)
+    ]
+    shown, following = list_page(context, "ListInferenceExperiments", params, rows)
+    return {"InferenceExperiments": shown, **following}
+
+
+def delete_inference_experiment(context: CallContext, params: Params) -> Result:
+    """DeleteInferenceExperiment: once it is over; its endpoint and configurations stay."""
+    found = find_experiment(context, params["Name"])
+    experiment = found.value
+    if not experiment.is_over:
+        raise wrong_status(experiment, "deleted")
+    context.state.inference_experiments.delete(context.scope, experiment.name, expect=found.version)
+    write_tags(context, experiment.arn, {})
+    return arn_of(experiment)
+
+
+def find_experiment(context: CallContext, name: str) -> Versioned[InferenceExperiment]:
+    """The experiment; raises ResourceNotFound where there is none of that name."""
+    found = context.state.inference_experiments.get(context.scope, name)
+    if found is None:
+        raise ServiceError("ResourceNotFound", not_found(context.scope, KIND, name).message)
+    return found
+
+
+def write_experiment(context: CallContext, experiment: InferenceExperiment, version: int) -> None:
+    """Replace the record of that version."""
+    records = context.state.inference_experiments
+    records.put(context.scope, experiment.name, experiment, expect=version)
+
+
+def arn_of(experiment: InferenceExperiment) -> Result:
+    """The answer of every operation that changes an experiment."""
+    return {"InferenceExperimentArn": experiment.arn}
+
+
+def check_event(experiment: InferenceExperiment, event: Event, done: str) -> None:
+    """Refuse what a client asks for in the wrong status."""
+    if not can(experiment.status, event):
+        raise wrong_status(experiment, done)
+
+
+def wrong_status(experiment: InferenceExperiment, done: str) -> ServiceError:
+    """The error for a call that the experiment's status does not allow."""
+    return conflict(
+        f'Inference experiment "{experiment.arn}" is {experiment.status.value}, and cannot be'
+        f" {done} now."
+    )
+
+
+def conflict(message: str) -> ServiceError:
+    """The error for a call in the wrong status. Source: the operations' errors in the model."""
+    return ServiceError("ConflictException", message)
+
+
+def summary_of(experiment: InferenceExperiment) -> Result:
+    """The experiment's entry in a list."""
+    result: Result = {
+        "Name": experiment.name,
+        "Type": TYPE,
+        "Schedule": {
+            "StartTime": experiment.start_at,
+            "EndTime": experiment.completed_at or experiment.end_at,
+        },
+        "Status": experiment.status.value,
+        "CreationTime": experiment.created_at,
+        "LastModifiedTime": experiment.modified_at,
+        **echoed(experiment.given, ("Description", "RoleArn")),
+    }
+    if experiment.status_reason:
+        result["StatusReason"] = short_reason(experiment.status_reason)
+    if experiment.completed_at is not None:
+        result["CompletionTime"] = experiment.completed_at
+    return result
+
+
+def endpoint_metadata(experiment: InferenceExperiment, endpoint: Endpoint | None) -> Result:
+    """The endpoint as it is now; its name alone where it is not there."""
+    result: Result = {"EndpointName": experiment.endpoint_name}
+    if endpoint is None:
+        return result
+    result["EndpointConfigName"] = endpoint.active.config.name
+    result["EndpointStatus"] = endpoint.status.value
+    if endpoint.failure_reason:
+        result["FailureReason"] = short_reason(endpoint.failure_reason)
+    return result
+
+
+def shown_variant(variant: ExperimentVariant) -> dict[str, Any]:
+    """A variant as a ModelVariantConfig."""
+    return {
+        "ModelName": variant.model_name,
+        "VariantName": variant.name,
+        "InfrastructureConfig": {
+            "InfrastructureType": "RealTimeInference",
+            "RealTimeInferenceConfig": {
+                "InstanceType": variant.instance_type,
+                "InstanceCount": variant.instance_count,
+            },
+        },
+    }
+
+
+def variant_status(experiment: InferenceExperiment, name: str, endpoint: Endpoint | None) -> str:
+    """ModelVariantStatus of a variant.
+
+    experiment                    variant                              result
+    ---------------------------   ----------------------------------   ------------------
+    over                          stays; leaves; not there             InService; Deleting; Deleted
+    Stopping                      to be removed; promoted              Deleting; Updating
+    Updating, once started        the shadow                           Updating
+    Starting                      the shadow, or of a new endpoint     Creating
+    any                           of an endpoint being updated         Updating
+    any other                     there; not there                     InService; Creating
+    """
+    is_there, stays = presence(name, endpoint)
+    is_shadow = name == experiment.shadow_name
+    if experiment.is_over:
+        return "InService" if stays else ("Deleting" if is_there else "Deleted")
+    if experiment.stop is not None:
+        action = experiment.stop.shadow if is_shadow else experiment.stop.production
+        if action is not VariantAction.RETAIN:
+            return "Deleting" if action is VariantAction.REMOVE else "Updating"
+    if endpoint is None or not is_there or endpoint.status is EndpointStatus.CREATING:
+        return "Creating"
+    if is_shadow and experiment.status is ExperimentStatus.STARTING:
+        return "Creating"
+    if is_shadow and experiment.status is ExperimentStatus.UPDATING:
+        return "Updating"
+    return "Updating" if endpoint.pending is not None else "InService"
+
+
+def presence(name: str, endpoint: Endpoint | None) -> tuple[bool, bool]:
+    """Whether the endpoint has a variant of that name, and whether it is to stay."""
+    if endpoint is None or endpoint.status is EndpointStatus.FAILED:
+        return False, False
+    is_there = any(it.variant.name == name for one in endpoint.deployments for it in one.variants)
+    wanted = endpoint.pending or endpoint.active
+    stays = endpoint.status is not EndpointStatus.DELETING
+    return is_there, stays and any(it.variant.name == name for it in wanted.variants)

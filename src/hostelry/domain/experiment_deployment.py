@@ -1,0 +1,438 @@
+"""The deployments of an inference experiment: while it runs, and after its end. Pure.
+
+the endpoint                                  while the experiment runs    after its end
+-------------------------------------------   --------------------------   -----------------------
+was not there                                 a new endpoint               production alone
+was there                                     its production variant and   as it was before
+                                              the shadow
+any; the shadow is promoted                   as above                     the shadow as production
+
+Where the production variant stays as it is, so do its copies: only the shadow comes and goes. A
+shadow that serves is promoted with its copies, unless more or other instances are asked for. Any
+other deployment comes up beside the one that serves, and replaces it.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.endpoint_config import EndpointConfig, Variant
+from hostelry.domain.inference_experiment import (
+    ExperimentVariant,
+    InferenceExperiment,
+    VariantAction,
+)
+from hostelry.domain.model import Model
+from hostelry.domain.resize import deployment_deadline, with_active
+from hostelry.domain.status import Event, next_status
+
+MAX_PREFIX_CHARS = 40
+ConfigKey = tuple[str, float]
+"""A configuration's ARN and the instant of its creation; names may be used again."""
+
+
+def config_key(config: EndpointConfig) -> ConfigKey:
+    """The identity of a configuration."""
+    return config.arn, config.created_at
+
+
+def run_config_name(experiment: InferenceExperiment) -> str:
+    """The name of the configuration that the endpoint has while the experiment runs."""
+    return _config_name(experiment, "run")
+
+
+def run_key(experiment: InferenceExperiment) -> ConfigKey:
+    """The identity of the configuration while the experiment runs."""
+    arn = experiment.scope.arn("endpoint-config", run_config_name(experiment))
+    return arn, experiment.started_at or 0.0
+
+
+def after_key(experiment: InferenceExperiment) -> ConfigKey | None:
+    """The identity of the configuration after the end; None where the endpoint stays as it is."""
+    stop, before = experiment.stop, experiment.before
+    assert stop is not None, "only a stopped experiment has an end"
+    if _changes_nothing(experiment):
+        return None
+    if before is not None and _goes_back(experiment):
+        return config_key(before.config)
+    arn = experiment.scope.arn("endpoint-config", _config_name(experiment, "after"))
+    return arn, stop.at
+
+
+def why_unfit(experiment: InferenceExperiment, endpoint: Endpoint) -> str | None:
+    """Why the experiment cannot run on the endpoint, which serves; None where it can.
+
+    Source: "Shadow tests" in the SageMaker developer guide.
+    """
+    active = endpoint.active
+    name = f'endpoint "{endpoint.arn}"'
+    if endpoint.takes_components:
+        return f"{name} hosts inference components, whose requests cannot be mirrored"
+    if active.config.async_inference is not None:
+        return f"{name} is asynchronous: its requests cannot be mirrored"
+    if active.shadow is not None:
+        return f'{name} has the shadow variant "{active.shadow.variant.name}" already'
+    if len(active.production) != 1:
+        return f"{name} has {len(active.production)} production variants; exactly one is needed"
+    (live,) = active.production
+    if live.serverless is not None:
+        return f"{name} is serverless: its requests cannot be mirrored"
+    if any(container.is_multi_model for model in live.models for container in model.containers):
+        return f"{name} has a multi-model container, whose requests cannot be mirrored"
+    if live.variant.name != experiment.production_name:
+        return (
+            f'{name} has the production variant "{live.variant.name}", not the'
+            f' SourceModelVariantName "{experiment.production_name}"'
+        )
+    return None
+
+
+def run_deployment(
+    experiment: InferenceExperiment, endpoint: Endpoint | None, generation: int, now: float
+) -> Deployment:
+    """The deployment with the shadow, for a new endpoint or for one that serves."""
+    live = None if endpoint is None else endpoint.active
+    if live is None:
+        production = _new_production(experiment)
+    else:
+        production = _kept_production(experiment, live.production[0])
+    shadow = _shadow(experiment, production.variant)
+    variants = (production, shadow)
+    given = {} if live is None else live.config.given
+    config = _config(experiment, run_config_name(experiment), run_key(experiment)[1], variants)
+    return Deployment(
+        generation=generation,
+        config=replace(
+            config,
+            given=_given(experiment, config, given, captures=True),
+            capture=experiment.capture or (None if live is None else live.capture),
+        ),
+        variants=variants,
+        started_at=now,
+        capture=experiment.capture or (None if live is None else live.capture),
+    )
+
+
+def after_deployment(
+    experiment: InferenceExperiment, endpoint: Endpoint, generation: int, now: float
+) -> Deployment | None:
+    """The deployment after the end, of an endpoint with the experiment's deployment.
+
+    None where it stays as it is.
+    """
+    stop, before = experiment.stop, experiment.before
+    assert stop is not None, "only a stopped experiment has an end"
+    key = after_key(experiment)
+    if key is None:
+        return None
+    capture = None if before is None else before.capture
+    variants = _variants_after(experiment, endpoint.active)
+    if before is not None and _goes_back(experiment):
+        config = before.config
+    else:
+        name = _config_name(experiment, "after")
+        config = _config(experiment, name, key[1], variants)
+        given = {} if before is None else before.config.given
+        given = _given(experiment, config, given, captures=False)
+        config = replace(config, given=given, capture=capture)
+    return Deployment(
+        generation=generation,
+        config=config,
+        variants=variants,
+        started_at=now,
+        capture=capture,
+    )
+
+
+def given_capture(storage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A DataStorageConfig as a DataCaptureConfig: of every request, and both sides."""
+    found: dict[str, Any] = {
+        "EnableCapture": True,
+        "InitialSamplingPercentage": 100,
+        "DestinationS3Uri": storage["Destination"],
+        "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
+    }
+    if storage.get("KmsKey"):
+        found["KmsKeyId"] = storage["KmsKey"]
+    if storage.get("ContentType"):
+        found["CaptureContentTypeHeader"] = storage["ContentType"]
+    return found
+
+
+def with_share(endpoint: Endpoint, share: float, now: float) -> Endpoint:
+    """The endpoint, which serves, mirroring another share of its requests."""
+    active = endpoint.active
+    variants = tuple(
+        replace(one, desired_weight=share if one.variant.is_shadow else 1.0)
+        for one in active.variants
+    )
+    return with_active(endpoint, replace(active, variants=variants), now)
+
+
+def deployed(
+    endpoint: Endpoint, wanted: Deployment, now: float, *, shadow_serves: bool = False
+) -> Endpoint:
+    """The endpoint on its way to `wanted`; `shadow_serves` on all its instances, or not.
+
+    In place where its variants stay what they are, but for their number, weights and counts. An
+    endpoint that is still Creating can be changed in place only.
+    """
+    if _is_in_place(endpoint.active, wanted, shadow_serves=shadow_serves):
+        active = replace(
+            endpoint.active,
+            config=wanted.config,
+            variants=wanted.variants,
+            capture=wanted.capture,
+        )
+        if endpoint.status is EndpointStatus.CREATING:
+            return replace(endpoint, active=active, modified_at=now)
+        return with_active(endpoint, active, now)
+    return replace(
+        endpoint,
+        status=next_status(endpoint.status, Event.UPDATE),
+        pending=wanted,
+        modified_at=now,
+        deadline_at=deployment_deadline(wanted, now),
+        failure_reason=None,
+    )
+
+
+def can_deploy(endpoint: Endpoint, wanted: Deployment, *, shadow_serves: bool = False) -> bool:
+    """Whether the endpoint's status lets it take `wanted`, as `deployed` does."""
+    if endpoint.pending is not None or endpoint.bake is not None:
+        return False
+    if endpoint.status is EndpointStatus.IN_SERVICE:
+        return True
+    may_wait = (EndpointStatus.CREATING, EndpointStatus.UPDATING)
+    is_in_place = _is_in_place(endpoint.active, wanted, shadow_serves=shadow_serves)
+    return endpoint.status in may_wait and is_in_place
+
+
+def new_endpoint(experiment: InferenceExperiment, active: Deployment, now: float) -> Endpoint:
+    """The endpoint that the experiment makes."""
+    name = experiment.endpoint_name
+    return Endpoint(
+        scope=experiment.scope,
+        name=name,
+        arn=experiment.scope.arn("endpoint", name),
+        created_at=now,
+        modified_at=now,
+        status=EndpointStatus.CREATING,
+        active=active,
+        deadline_at=deployment_deadline(active, now),
+        given={"EndpointName": name, "EndpointConfigName": active.config.name},
+    )
+
+
+def _changes_nothing(experiment: InferenceExperiment) -> bool:
+    stop = experiment.stop
+    assert stop is not None, "asked of a stopped experiment"
+    is_kept = stop.shadow is VariantAction.RETAIN and not stop.desired
+    return is_kept and experiment.capture is None
+
+
+def _goes_back(experiment: InferenceExperiment) -> bool:
+    """Whether the endpoint becomes what it was, rather than something new."""
+    stop = experiment.stop
+    return stop is not None and stop.shadow is VariantAction.REMOVE and not stop.desired
+
+
+def _config_name(experiment: InferenceExperiment, part: str) -> str:
+    """A name that no client chooses: the experiment's, and a digest of the whole."""
+    digest = zlib.crc32(f"{experiment.name} {experiment.created_at}".encode())
+    return f"{experiment.name[:MAX_PREFIX_CHARS]}-{part}-{digest:08x}"
+
+
+def _config(
+    experiment: InferenceExperiment,
+    name: str,
+    created_at: float,
+    variants: Iterable[EndpointVariant],
+) -> EndpointConfig:
+    return EndpointConfig(
+        scope=experiment.scope,
+        name=name,
+        arn=experiment.scope.arn("endpoint-config", name),
+        created_at=created_at,
+        variants=tuple(
+            replace(one.variant, initial_instance_count=one.desired_instance_count)
+            for one in variants
+        ),
+        given={},
+    )
+
+
+def _given(
+    experiment: InferenceExperiment,
+    config: EndpointConfig,
+    before: Mapping[str, Any],
+    *,
+    captures: bool,
+) -> Mapping[str, Any]:
+    """The request that would make `config`, which Describe shows; `before` had the other fields."""
+    of_variants: Sequence[Mapping[str, Any]] = before.get("ProductionVariants") or ({},)
+    production = [it for it in config.variants if not it.is_shadow]
+    shadows = [it for it in config.variants if it.is_shadow]
+    given = {name: it for name, it in before.items() if name != "Tags"}
+    given["EndpointConfigName"] = config.name
+    given["ProductionVariants"] = [_given_variant(it, of_variants[0]) for it in production]
+    if shadows:
+        given["ShadowProductionVariants"] = [_given_variant(it, of_variants[0]) for it in shadows]
+    if experiment.given.get("KmsKey"):
+        given["KmsKeyId"] = experiment.given["KmsKey"]
+    storage = experiment.given.get("DataStorageConfig")
+    if captures and storage:
+        given["DataCaptureConfig"] = given_capture(storage)
+    return given
+
+
+def _given_variant(variant: Variant, like: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = {**like}
+    if not variant.pools:
+        found.pop("InstancePools", None)
+        found["InstanceType"] = variant.instance_type
+    return {
+        **found,
+        "VariantName": variant.name,
+        "ModelName": variant.model_name,
+        "InitialInstanceCount": variant.initial_instance_count,
+        "InitialVariantWeight": variant.weight,
+    }
+
+
+def _new_production(experiment: InferenceExperiment) -> EndpointVariant:
+    asked = experiment.production
+    assert asked is not None, "a new endpoint's production variant is among those given"
+    variant = Variant(
+        name=asked.name,
+        model_name=asked.model_name,
+        instance_type=asked.instance_type,
+        initial_instance_count=asked.instance_count,
+    )
+    return _of_model(variant, experiment.models[asked.name])
+
+
+def _kept_production(experiment: InferenceExperiment, live: EndpointVariant) -> EndpointVariant:
+    """The production variant that serves, on the instances asked for; never fewer than it has.
+
+    It gets the model asked for where that has another name: AWS's own programs register one.
+    """
+    asked = experiment.production
+    kept = replace(live, variant=replace(live.variant, weight=1.0), desired_weight=1.0)
+    if asked is None:
+        return kept
+    if asked.model_name != kept.variant.model_name:
+        variant = replace(kept.variant, model_name=asked.model_name)
+        model = experiment.models[asked.name]
+        kept = replace(kept, variant=variant, model=model, pool_models={})
+    return _on_instances(kept, asked, max(live.desired_instance_count, asked.instance_count))
+
+
+def _shadow(experiment: InferenceExperiment, production: Variant) -> EndpointVariant:
+    """The shadow, with production's time limits and routing: only model and instances differ."""
+    asked = experiment.shadow
+    variant = replace(
+        production,
+        name=asked.name,
+        model_name=asked.model_name,
+        instance_type=asked.instance_type,
+        initial_instance_count=asked.instance_count,
+        weight=experiment.share,
+        pools=(),
+        is_shadow=True,
+    )
+    return _of_model(variant, experiment.models[asked.name])
+
+
+def _of_model(variant: Variant, model: Model) -> EndpointVariant:
+    return EndpointVariant(
+        variant=variant,
+        model=model,
+        desired_instance_count=variant.initial_instance_count,
+        desired_weight=variant.weight,
+    )
+
+
+def _on_instances(
+    variant: EndpointVariant, asked: ExperimentVariant, count: int
+) -> EndpointVariant:
+    """The variant with that many instances of the type asked for; its pools stay with theirs."""
+    changed = replace(variant, desired_instance_count=count)
+    if variant.variant.instance_type == asked.instance_type:
+        return changed
+    one_type = replace(variant.variant, instance_type=asked.instance_type, pools=())
+    return replace(changed, variant=one_type, pool_models={}, passed_over=())
+
+
+def _variants_after(
+    experiment: InferenceExperiment, active: Deployment
+) -> tuple[EndpointVariant, ...]:
+    stop = experiment.stop
+    assert stop is not None, "asked of a stopped experiment"
+    shadow = active.shadow or _shadow(experiment, active.production[0].variant)
+    if stop.promotes:
+        promoted = replace(shadow.variant, is_shadow=False, weight=1.0)
+        left = [replace(shadow, variant=promoted, desired_weight=1.0)]
+    elif stop.shadow is VariantAction.RETAIN:
+        left = [active.production[0], shadow]
+    else:
+        left = [_production_after(experiment, active.production[0])]
+    asked = {it.name: it for it in stop.desired}
+    return tuple(
+        _on_instances(one, asked[one.variant.name], asked[one.variant.name].instance_count)
+        if one.variant.name in asked
+        else one
+        for one in left
+    )
+
+
+def _production_after(experiment: InferenceExperiment, live: EndpointVariant) -> EndpointVariant:
+    """The production variant as it was before; with the instances that scaling gave it since."""
+    if experiment.before is None:
+        return live
+    (before,) = experiment.before.production
+    if not _is_same_fleet(live, before):
+        return before
+    asked, count = experiment.production, live.desired_instance_count
+    if asked is not None and count == asked.instance_count:
+        count = before.desired_instance_count
+    return replace(
+        live,
+        variant=before.variant,
+        desired_weight=before.desired_weight,
+        desired_instance_count=count,
+    )
+
+
+def _is_in_place(active: Deployment, wanted: Deployment, *, shadow_serves: bool) -> bool:
+    """Whether the copies that are to answer requests run already.
+
+    Those of the production variant, or those of the shadow where all of them serve.
+    """
+    live = {it.variant.name: it for it in active.variants}
+    answering = {it.variant.name for it in wanted.production}
+    known = [it for it in wanted.variants if it.variant.name in live]
+    if not all(_is_same_fleet(it, live[it.variant.name]) for it in known):
+        return False
+    if answering == {it.variant.name for it in active.production}:
+        return True
+    shadow, (promoted, *others) = active.shadow, wanted.production
+    if shadow is None or others or not shadow_serves:
+        return False
+    is_enough = promoted.desired_instance_count <= shadow.desired_instance_count
+    return promoted.variant.name == shadow.variant.name and is_enough
+
+
+def _is_same_fleet(one: EndpointVariant, other: EndpointVariant) -> bool:
+    return (one.model, one.pool_models, _bare(one.variant)) == (
+        other.model,
+        other.pool_models,
+        _bare(other.variant),
+    )
+
+
+def _bare(variant: Variant) -> Variant:
+    """The variant without its weight, its count, and whether it answers."""
+    return replace(variant, weight=1.0, initial_instance_count=1, is_shadow=False)

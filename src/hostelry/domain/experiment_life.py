@@ -1,0 +1,60 @@
+"""Starts, stops and ends of inference experiments, by clients and by the reconciler. Pure."""
+
+from dataclasses import replace
+
+from hostelry.domain.deadline import EXPERIMENT_CHANGE_S
+from hostelry.domain.inference_experiment import ExperimentStop, InferenceExperiment
+from hostelry.domain.status import Event, next_status
+
+DEFAULT_DURATION_S = 7 * 86_400.0
+MAX_DURATION_S = 30 * 86_400.0
+MAX_REASON_CHARS = 1024
+
+
+def begun(experiment: InferenceExperiment, now: float) -> InferenceExperiment:
+    """The experiment Starting; it may then last as long as any other."""
+    return replace(
+        experiment,
+        status=next_status(experiment.status, Event.START),
+        start_at=min(experiment.start_at, now),
+        end_at=min(experiment.end_at, now + MAX_DURATION_S),
+        started_at=now,
+        modified_at=now,
+        deadline_at=now + EXPERIMENT_CHANGE_S,
+    )
+
+
+def stopping(
+    experiment: InferenceExperiment, stop: ExperimentStop, now: float
+) -> InferenceExperiment:
+    """The experiment Stopping as `stop` says."""
+    return replace(
+        experiment,
+        status=next_status(experiment.status, Event.STOP),
+        stop=stop,
+        modified_at=now,
+        deadline_at=now + EXPERIMENT_CHANGE_S,
+    )
+
+
+def stopped(
+    experiment: InferenceExperiment, stop: ExperimentStop, now: float
+) -> InferenceExperiment:
+    """The experiment over, as `stop` says."""
+    event = Event.COMPLETE if stop.is_completed else Event.STOPPED
+    return over(replace(experiment, stop=stop), event, stop.reason, now)
+
+
+def over(
+    experiment: InferenceExperiment, event: Event, reason: str | None, now: float
+) -> InferenceExperiment:
+    """The experiment over by `event`; the reason is on one line, as AWS's shape demands."""
+    reason = None if reason is None else " ".join(reason.split())[:MAX_REASON_CHARS]
+    return replace(
+        experiment,
+        status=next_status(experiment.status, event),
+        status_reason=reason,
+        modified_at=now,
+        completed_at=now,
+        deadline_at=None,
+    )

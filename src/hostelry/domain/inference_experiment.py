@@ -1,0 +1,135 @@
+"""Inference experiment: a shadow variant on an endpoint for a time, and what becomes of it then.
+
+Source: CreateInferenceExperiment, StopInferenceExperiment and UpdateInferenceExperiment in the
+SageMaker API reference; "Shadow tests" in the developer guide.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.endpoint import Deployment
+from hostelry.domain.model import Model
+from hostelry.domain.scope import Scope
+
+
+class ExperimentStatus(Enum):
+    """InferenceExperimentStatus as DescribeInferenceExperiment shows it."""
+
+    CREATING = "Creating"
+    CREATED = "Created"  # waits for its start
+    UPDATING = "Updating"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    COMPLETED = "Completed"
+    CANCELLED = "Cancelled"
+
+
+OVER = frozenset({ExperimentStatus.COMPLETED, ExperimentStatus.CANCELLED})
+
+
+class VariantAction(Enum):
+    """What becomes of a variant when its experiment stops."""
+
+    RETAIN = "Retain"
+    REMOVE = "Remove"
+    PROMOTE = "Promote"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentVariant:
+    """A variant as an experiment asks for it: a model, and instances."""
+
+    name: str
+    model_name: str
+    instance_type: str
+    instance_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentStop:
+    """How an experiment stops: what becomes of both variants, and its status and reason then.
+
+    `desired` are the variants left, where a client gave their instances. `at` is when it was asked
+    for. `is_applied` is set once the endpoint has been seen on its way to it.
+    """
+
+    production: VariantAction = VariantAction.RETAIN
+    shadow: VariantAction = VariantAction.REMOVE
+    desired: tuple[ExperimentVariant, ...] = ()
+    is_completed: bool = False
+    reason: str | None = None
+    at: float
+    is_applied: bool = False
+
+    @property
+    def promotes(self) -> bool:
+        """Whether the shadow takes the place of the production variant."""
+        return self.shadow is VariantAction.PROMOTE
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the endpoint stays as the experiment has it."""
+        return self.shadow is VariantAction.RETAIN and not self.desired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceExperiment:
+    """An inference experiment; instants are in seconds since the epoch.
+
+    `models` are its own copies of the models of `variants`, by variant name. Without the production
+    variant among `variants` it runs on that of the endpoint. `percent` of the requests are
+    mirrored. `expects_endpoint` is set where the endpoint was there when the experiment was made.
+    `before` is the endpoint's deployment just before the experiment changed it. `is_deployed` is
+    set once the endpoint has been seen with the experiment's configuration, or on its way to it.
+    `deadline_at` is when the present status fails whatever happens; None where it ends by the
+    schedule, or is final.
+    """
+
+    scope: Scope
+    name: str
+    arn: str
+    created_at: float
+    modified_at: float
+    status: ExperimentStatus
+    endpoint_name: str
+    variants: tuple[ExperimentVariant, ...]
+    models: Mapping[str, Model]
+    production_name: str
+    shadow_name: str
+    percent: int
+    start_at: float
+    end_at: float
+    capture: DataCapture | None = None
+    expects_endpoint: bool = False
+    before: Deployment | None = None
+    is_deployed: bool = False
+    stop: ExperimentStop | None = None
+    started_at: float | None = None
+    completed_at: float | None = None
+    deadline_at: float | None = None
+    status_reason: str | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is done for it."""
+        return self.status in OVER
+
+    @property
+    def production(self) -> ExperimentVariant | None:
+        """The production variant, where the experiment names its model and instances."""
+        return next((it for it in self.variants if it.name == self.production_name), None)
+
+    @property
+    def shadow(self) -> ExperimentVariant:
+        """The shadow variant."""
+        return next(it for it in self.variants if it.name == self.shadow_name)
+
+    @property
+    def share(self) -> float:
+        """The share of requests that are mirrored, from 0 to 1."""
+        return self.percent / 100

@@ -1,0 +1,108 @@
+"""The history of an endpoint's updates, from the endpoint before and after each change. Pure.
+
+the update before   the update after      what is recorded
+-----------------   -------------------   --------------------------------------------------
+in a step           in the same step      nothing
+in a step           in another step       the end of the one, the begin of the other
+in a step           over                  the end of the step and of the update, its outcome
+
+A step of a rolling update is one batch: it bakes, old instances leave, and the next one comes up.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
+from hostelry.domain.past_update import PastStep, PastUpdate, UpdateOutcome
+from hostelry.domain.update_progress import share_of, step_of, step_title
+
+# Rolled back, and served by the new fleet, or what is left of it, until the old one can.
+RETURNING = "returning"
+MAX_UPDATES = 5
+MAX_STEPS = 24  # of one update: the steps of the smallest batches, coming up and returning
+
+
+def with_history(
+    old: Endpoint | None, new: Endpoint | None, now: float, verdict: str | None = None
+) -> Endpoint | None:
+    """`new` with the history that `old` has, and what has changed between them at `now`.
+
+    `verdict` is that on the step of `old`, if any. The newest `MAX_UPDATES` are kept. A step that
+    did not change is not written again.
+    """
+    if old is None or new is None or (before := present_step(old)) is None:
+        return new
+    after = present_step(new)
+    if after is not None and after.name == before.name:
+        return new
+    *earlier, update = known_updates(old)
+    steps = [*update.steps[:-1], replace(update.steps[-1], ended_at=now, verdict=verdict)]
+    if after is not None:
+        steps.append(replace(after, began_at=now) if after.name == RETURNING else after)
+    update = replace(
+        update,
+        steps=tuple(steps[-MAX_STEPS:]),
+        steps_left_out=update.steps_left_out + max(0, len(steps) - MAX_STEPS),
+        cause=cause_of(new),
+    )
+    if after is None:
+        update = replace(update, ended_at=now, outcome=outcome_of(old, new))
+    return replace(new, updates=(*earlier, update)[-MAX_UPDATES:])
+
+
+def known_updates(endpoint: Endpoint) -> Sequence[PastUpdate]:
+    """Every update that is kept, oldest first; the last one may be under way."""
+    step, deployment = present_step(endpoint), update_to(endpoint)
+    if step is None or deployment is None:
+        return endpoint.updates
+    last = endpoint.updates[-1] if endpoint.updates else None
+    if last is not None and last.outcome is UpdateOutcome.UNDER_WAY:
+        return endpoint.updates
+    before = endpoint.active if endpoint.bake is None else endpoint.bake.before
+    begun = PastUpdate(
+        from_config=before.config.name,
+        to_config=deployment.config.name,
+        began_at=deployment.started_at,
+        alarm_names=() if deployment.guard is None else deployment.guard.alarm_names,
+        steps=(step,),
+    )
+    return (*endpoint.updates, begun)
+
+
+def update_to(endpoint: Endpoint) -> Deployment | None:
+    """The deployment of an update under way; None without one."""
+    if endpoint.status is not EndpointStatus.UPDATING:
+        return None
+    return endpoint.pending if endpoint.bake is None else endpoint.active
+
+
+def present_step(endpoint: Endpoint) -> PastStep | None:
+    """The step that an update under way is in; None without one."""
+    deployment = update_to(endpoint)
+    if deployment is None:
+        return None
+    found = step_of(endpoint)
+    if found is None:
+        return PastStep(name="coming up", began_at=deployment.started_at)
+    number, since = found
+    shares = [share_of(endpoint, deployment, it) for it in deployment.production]
+    is_returning = cause_of(endpoint) is not None
+    return PastStep(
+        name=RETURNING if is_returning else step_title(deployment, number),
+        began_at=since,
+        least_share=min(shares, default=1.0),
+        most_share=max(shares, default=1.0),
+    )
+
+
+def cause_of(endpoint: Endpoint) -> str | None:
+    """Why the endpoint's update was, or is, rolled back; None where it was not."""
+    under_way = endpoint.shift or endpoint.bake
+    return endpoint.failure_reason if under_way is None else under_way.failure
+
+
+def outcome_of(old: Endpoint, new: Endpoint) -> UpdateOutcome:
+    """What became of the update of `old`, which is over in `new`."""
+    wanted = update_to(old)
+    is_there = wanted is not None and new.active.config == wanted.config
+    return UpdateOutcome.COMPLETE if is_there else UpdateOutcome.ROLLED_BACK

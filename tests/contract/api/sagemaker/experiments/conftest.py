@@ -1,0 +1,95 @@
+"""Fixtures of inference experiments."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.contract.api.conftest import Maker
+from tests.contract.api.sagemaker.experiments.requests import PRODUCTION, TRIAL
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.inference_experiment import ExperimentStatus, InferenceExperiment
+from hostelry.domain.scope import Scope
+from hostelry.reconcile.inference_experiments import InferenceExperiments
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def models(make: Maker) -> None:
+    for name in ("v1", "v2", "v3"):
+        make.model(name)
+
+
+@pytest.fixture
+def serving(models: None, make: Maker, change: Callable[..., None]) -> None:
+    """The endpoint "e" with the variant "main", in service."""
+    make.endpoint("e", PRODUCTION)
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+
+
+@pytest.fixture
+def create(call: Call) -> Callable[..., dict[str, Any]]:
+    return lambda **more: call(
+        "CreateInferenceExperiment",
+        **{key: value for key, value in {**TRIAL, **more}.items() if value is not None},
+    )
+
+
+@pytest.fixture
+def describe(call: Call) -> Callable[..., dict[str, Any]]:
+    return lambda name="trial": call("DescribeInferenceExperiment", Name=name)
+
+
+@pytest.fixture
+def look(state: State, clock: ManualClock) -> Callable[..., None]:
+    """`look(times)`: control's reconciler of experiments looks at them."""
+    reconciler = InferenceExperiments(state, clock, dict)
+
+    def look(times: int = 1) -> None:
+        for _ in range(times):
+            reconciler.one_pass()
+
+    return look
+
+
+@pytest.fixture
+def turn(state: State, scope: Scope) -> Callable[..., None]:
+    """`turn(**fields)`: what a reconciler does to the experiment "trial"."""
+
+    def turn(**fields: Any) -> None:
+        found = state.inference_experiments.get(scope, "trial")
+        assert found is not None
+        state.inference_experiments.put(
+            scope, "trial", replace(found.value, **fields), expect=found.version
+        )
+
+    return turn
+
+
+@pytest.fixture
+def stored(state: State, scope: Scope) -> Callable[[], InferenceExperiment]:
+    def stored() -> InferenceExperiment:
+        found = state.inference_experiments.get(scope, "trial")
+        assert found is not None
+        return found.value
+
+    return stored
+
+
+@pytest.fixture
+def running(
+    serving: None,
+    create: Call,
+    look: Callable[..., None],
+    turn: Callable[..., None],
+    change: Callable[..., None],
+) -> None:
+    """The experiment runs: nothing here brings up copies, so that this is written."""
+    create()
+    look(5)
+    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    turn(status=ExperimentStatus.RUNNING, deadline_at=None)

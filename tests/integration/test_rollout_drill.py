@@ -1,0 +1,30 @@
+"""The drill of updates whose processes are killed in each step, on a whole platform."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.integration.platform import Platform
+
+from hostelry.chaos.rollout.rollout_ledger import BROKEN, SOCKETS
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def test_updates_end_as_they_must_though_processes_are_killed_in_each_step(tmp_path: Path) -> None:
+    with Platform(tmp_path / "home", "--gateway-workers", "2") as platform:
+        platform.may_log_tracebacks = True
+        ran = platform.chaos("rollout", "--json", code=None)
+        (outcome,) = json.loads(ran.stdout)
+        assert (outcome["verdict"], ran.returncode) == ("PASS", 0), outcome["missed"]
+        good, broken = outcome["rollout"]["parts"]
+        assert [it["name"] for it in good["steps"]] == ["coming up", "step 1 of 2", "step 2 of 2"]
+        assert {it["step"] for it in good["kills"]} == {it["name"] for it in good["steps"]}
+        for part in (good, broken):
+            assert {it["kind"] for it in part["kills"]} == {"control", "gateway", "agent"}
+        assert good["failures"].keys() <= {SOCKETS}
+        assert good["answers"].keys() == {"first", "good"}
+        assert broken["failures"].keys() <= {SOCKETS, BROKEN}
+        assert broken["failures"][BROKEN] > 0
+        assert broken["answers"].keys() == {"good"}
+        assert platform.boto3("sagemaker").list_endpoints()["Endpoints"] == []

@@ -1,0 +1,171 @@
+"""Data capture of attempts: kept once the request has ended, within a bound of each side."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.gateway.capture.capture_sample import AT, CAPTURE, KEY, all_records, spool
+
+from hostelry.base.clock import ManualClock
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.gateway.capture.capture import MAX_BUFFER_BYTES, MIB, RequestCapture
+from hostelry.gateway.capture.spool import SpoolLimits
+from hostelry.gateway.route_table import Destination
+from hostelry.jobs.dispatch.attempt_capture import TOO_LARGE, AttemptCapture
+from hostelry.jobs.dispatch.request_input import OpenInput
+
+ANSWERED = {"content-type": "application/json"}
+LARGE = 8 * MIB + 1
+REQUEST = AsyncRequest(
+    id="0b7f3c528d544c0e9d7b3f0f4f6b1a11",
+    inference_id="mine",
+    scope=KEY.scope,
+    endpoint_name="e",
+    body=b"in",
+    output_uri="s3://o/mine.out",
+    failure_uri="s3://o/mine-error.out",
+    accepted_at=AT,
+    expires_at=AT + 60,
+    timeout_s=30.0,
+)
+
+
+class Stored:
+    """A large input object, of three pieces."""
+
+    content_type = "text/csv"
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        for piece in (b"a,", b"b,", b"c"):
+            yield piece
+
+
+def destination(capture: DataCapture = CAPTURE) -> Destination:
+    return Destination(
+        scope=KEY.scope,
+        endpoint_name="e",
+        variant_name="v",
+        component_name=None,
+        routing=RoutingStrategy.RANDOM,
+        copies=(),
+        key=KEY,
+        capture=capture,
+    )
+
+
+def streamed(size_bytes: int) -> OpenInput:
+    stored: Any = Stored(size_bytes)
+    return OpenInput.of_stored(stored, lambda: None)
+
+
+async def read(given: OpenInput) -> None:
+    """Read a large input to its end."""
+    async for _ in given.streamed().chunks:
+        pass
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> RequestCapture:
+    return RequestCapture(
+        spool(tmp_path, SpoolLimits(min_free_bytes=0)), lambda: 0.5, ManualClock(AT)
+    )
+
+
+def kept(capture: RequestCapture, folder: Path) -> list[tuple[bytes, bytes]]:
+    """Input and output of each record; nothing is held of the buffer any more."""
+    asyncio.run(capture.write())
+    assert capture.hold(MAX_BUFFER_BYTES)
+    return [(it.input, it.output) for it in all_records(folder)]
+
+
+def test_a_record_has_the_requests_ids_and_types(capture: RequestCapture, tmp_path: Path) -> None:
+    attempt = AttemptCapture(capture, REQUEST)
+    attempt.sent(destination(), OpenInput(b"in", "text/csv"))
+    attempt.answered(destination(), b"out", ANSWERED)
+    attempt.finish()
+    attempt.close()
+    assert kept(capture, tmp_path) == [(b"in", b"out")]
+    (head,) = [it.head for it in all_records(tmp_path)]
+    assert (head.event_id, head.inference_id) == ("0b7f3c52-8d54-4c0e-9d7b-3f0f4f6b1a11", "mine")
+    assert (head.input_type, head.output_type) == ("text/csv", "application/json")
+
+
+@pytest.mark.parametrize(
+    ("is_answered", "is_ended"),
+    [
+        pytest.param(False, True, id="an attempt without an answer"),
+        pytest.param(True, False, id="one that another owner ended, or a kill cut off"),
+    ],
+)
+def test_what_did_not_end_the_request_leaves_nothing(
+    capture: RequestCapture, tmp_path: Path, is_answered: bool, is_ended: bool
+) -> None:
+    attempt = AttemptCapture(capture, REQUEST)
+    attempt.sent(destination(), OpenInput(b"in"))
+    if is_answered:
+        attempt.answered(destination(), b"out", ANSWERED)
+    if is_ended:
+        attempt.finish()
+    attempt.close()
+    assert kept(capture, tmp_path) == []
+    assert capture.counts() == {}
+
+
+def test_an_input_that_is_streamed_is_put_together(capture: RequestCapture, tmp_path: Path) -> None:
+    attempt, given = AttemptCapture(capture, REQUEST), streamed(5)
+    attempt.sent(destination(), given)
+    asyncio.run(read(given))
+    attempt.answered(destination(), b"out", ANSWERED)
+    attempt.finish()
+    attempt.close()
+    assert kept(capture, tmp_path) == [(b"a,b,c", b"out")]
+
+
+def test_a_copy_that_refused_the_connection_leaves_nothing(
+    capture: RequestCapture, tmp_path: Path
+) -> None:
+    attempt = AttemptCapture(capture, REQUEST)
+    attempt.sent(destination(), OpenInput(b"refused"))
+    attempt.sent(destination(), OpenInput(b"in"))
+    attempt.answered(destination(), b"out", ANSWERED)
+    attempt.finish()
+    attempt.close()
+    assert kept(capture, tmp_path) == [(b"in", b"out")]
+
+
+@pytest.mark.parametrize(
+    ("takes", "size_bytes", "body", "is_kept"),
+    [
+        pytest.param((True, True), LARGE, b"out", False, id="a large input"),
+        pytest.param((True, True), 5, None, False, id="a large answer"),
+        pytest.param((False, True), LARGE, b"out", True, id="a large input that is not captured"),
+        pytest.param((True, False), 5, None, True, id="a large answer that is not captured"),
+    ],
+)
+def test_a_large_object_is_counted_as_dropped(
+    capture: RequestCapture,
+    tmp_path: Path,
+    takes: tuple[bool, bool],
+    size_bytes: int,
+    body: bytes | None,
+    is_kept: bool,
+) -> None:
+    found = destination(replace(CAPTURE, takes_input=takes[0], takes_output=takes[1]))
+    attempt, given = AttemptCapture(capture, REQUEST), streamed(size_bytes)
+    attempt.sent(found, given)
+    asyncio.run(read(given))
+    attempt.answered(found, body, ANSWERED)
+    attempt.finish()
+    attempt.close()
+    assert len(kept(capture, tmp_path)) == is_kept
+    counted = capture.counts()[KEY]
+    assert (counted.captured, counted.dropped) == (is_kept, not is_kept)
+    assert counted.drop_cause == (None if is_kept else TOO_LARGE)

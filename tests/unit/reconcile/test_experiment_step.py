@@ -1,0 +1,305 @@
+"""The next step of an inference experiment, from its endpoint and the time."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.reconcile.experiment_rig import (
+    HOUR_S,
+    experiment,
+)
+from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
+
+from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.experiment_deployment import after_deployment, deployed, run_deployment
+from hostelry.domain.experiment_life import begun, stopping
+from hostelry.domain.inference_experiment import (
+    ExperimentStatus,
+    ExperimentStop,
+    InferenceExperiment,
+    VariantAction,
+)
+from hostelry.reconcile.plan.experiment import ExperimentFleet, next_experiment_step
+
+CREATED, STARTING = ExperimentStatus.CREATED, ExperimentStatus.STARTING
+RUNNING, UPDATING = ExperimentStatus.RUNNING, ExperimentStatus.UPDATING
+STOPPING = ExperimentStatus.STOPPING
+COMPLETED, CANCELLED = ExperimentStatus.COMPLETED, ExperimentStatus.CANCELLED
+IN_SERVICE = EndpointStatus.IN_SERVICE
+FIRST = experiment()
+WAITS = replace(FIRST, status=CREATED, deadline_at=None, start_at=NOW + 60)
+BEGUN = begun(replace(WAITS, start_at=NOW), NOW)
+SERVES = endpoint(deployment(variant(model="m")), IN_SERVICE)
+KNOWN = replace(BEGUN, before=SERVES.active, expects_endpoint=True)
+RUN = deployed(SERVES, run_deployment(KNOWN, SERVES, 2, NOW), NOW)
+SEEN = replace(KNOWN, is_deployed=True, deadline_at=NOW + 4000)
+RUNS = replace(SEEN, status=RUNNING, deadline_at=None)
+UP = ExperimentFleet(
+    endpoint=replace(RUN, status=IN_SERVICE, deadline_at=None), shadow_serves=True, generation=3
+)
+COMES = replace(UP, shadow_serves=False)
+OTHER = replace(SERVES, active=deployment(variant(model="m"), generation=9))
+LATE = NOW + 5000
+
+
+def stop_of(one: InferenceExperiment, now: float = NOW, **more: Any) -> InferenceExperiment:
+    return stopping(one, ExperimentStop(at=now, **more), now)
+
+
+@pytest.mark.parametrize(
+    ("before", "fleet", "now", "status", "reason"),
+    [
+        pytest.param(FIRST, ExperimentFleet(), NOW, CREATED, None, id="made"),
+        pytest.param(WAITS, UP, NOW + 59, CREATED, None, id="waits for its start"),
+        pytest.param(WAITS, UP, NOW + 60, STARTING, None, id="its start has come"),
+        pytest.param(
+            WAITS, UP, NOW + HOUR_S, CANCELLED, "before its EndTime", id="its time went by"
+        ),
+        pytest.param(
+            KNOWN, ExperimentFleet(), NOW, CANCELLED, "deleted", id="the endpoint is gone"
+        ),
+        pytest.param(
+            KNOWN,
+            ExperimentFleet(endpoint=replace(SERVES, status=EndpointStatus.UPDATING)),
+            NOW,
+            STARTING,
+            None,
+            id="the endpoint is being updated",
+        ),
+        pytest.param(
+            KNOWN,
+            ExperimentFleet(endpoint=replace(SERVES, status=EndpointStatus.UPDATING)),
+            LATE,
+            CANCELLED,
+            "Updating for too long",
+            id="the endpoint is being updated for too long",
+        ),
+        pytest.param(
+            KNOWN,
+            ExperimentFleet(
+                endpoint=replace(SERVES, status=EndpointStatus.FAILED, failure_reason="no disk")
+            ),
+            NOW,
+            CANCELLED,
+            "failed: no disk",
+            id="the endpoint failed",
+        ),
+        pytest.param(
+            KNOWN,
+            ExperimentFleet(
+                endpoint=replace(SERVES, active=deployment(variant(model="x", name="other")))
+            ),
+            NOW,
+            CANCELLED,
+            'has the production variant "other", not',
+            id="the endpoint was changed before the start",
+        ),
+        pytest.param(SEEN, COMES, NOW, STARTING, None, id="the shadow comes up"),
+        pytest.param(
+            SEEN,
+            replace(COMES, shadow_failure="no such file"),
+            NOW,
+            STOPPING,
+            "no such file",
+            id="the shadow cannot come up",
+        ),
+        pytest.param(
+            SEEN, COMES, LATE, STOPPING, "not come up in time", id="the shadow takes too long"
+        ),
+        pytest.param(SEEN, UP, NOW, RUNNING, None, id="the shadow serves"),
+        pytest.param(SEEN, UP, LATE, RUNNING, None, id="the shadow served while control was away"),
+        pytest.param(
+            BEGUN,
+            ExperimentFleet(is_name_taken=True),
+            NOW,
+            CANCELLED,
+            "another case of letters",
+            id="the endpoint's name is taken",
+        ),
+        pytest.param(
+            BEGUN, ExperimentFleet(), NOW + HOUR_S, CANCELLED, "before its EndTime", id="too late"
+        ),
+        pytest.param(
+            SEEN,
+            ExperimentFleet(endpoint=replace(SERVES, failure_reason="CapacityError: none")),
+            NOW,
+            CANCELLED,
+            "CapacityError: none",
+            id="the endpoint was rolled back",
+        ),
+        pytest.param(RUNS, UP, NOW + HOUR_S - 1, RUNNING, None, id="runs"),
+        pytest.param(RUNS, COMES, NOW, RUNNING, None, id="a shadow that dies ends nothing"),
+        pytest.param(RUNS, UP, NOW - 9e9, RUNNING, None, id="a clock set back ends nothing"),
+        pytest.param(RUNS, UP, NOW + HOUR_S, STOPPING, None, id="its end has come"),
+        pytest.param(
+            RUNS, ExperimentFleet(), NOW, CANCELLED, "was deleted", id="the endpoint was deleted"
+        ),
+        pytest.param(
+            RUNS,
+            ExperimentFleet(endpoint=replace(SERVES, status=EndpointStatus.DELETING)),
+            NOW,
+            CANCELLED,
+            "was deleted",
+            id="the endpoint is being deleted",
+        ),
+        pytest.param(
+            RUNS,
+            ExperimentFleet(endpoint=OTHER),
+            NOW,
+            CANCELLED,
+            "changed while the experiment was Running: it has configuration config-9",
+            id="the endpoint was updated by a client",
+        ),
+        pytest.param(
+            RUNS,
+            replace(UP, endpoint=replace(UP.endpoint or RUN, pending=OTHER.active)),
+            NOW,
+            CANCELLED,
+            "configuration config-9",
+            id="the endpoint is being updated by a client",
+        ),
+        pytest.param(
+            replace(RUNS, percent=25),
+            UP,
+            NOW,
+            CANCELLED,
+            "it is 50 % now, not 25 %",
+            id="a client changed the share",
+        ),
+        pytest.param(
+            replace(WAITS, status=UPDATING), UP, NOW, CREATED, None, id="updated before its start"
+        ),
+        pytest.param(replace(RUNS, status=UPDATING), UP, NOW, RUNNING, None, id="updated"),
+        pytest.param(
+            replace(RUNS, status=UPDATING),
+            ExperimentFleet(),
+            NOW,
+            CANCELLED,
+            "was deleted",
+            id="the endpoint was deleted during an update",
+        ),
+        pytest.param(
+            replace(RUNS, status=UPDATING, percent=1, deadline_at=LATE),
+            replace(UP, endpoint=RUN),
+            LATE,
+            STOPPING,
+            "did not take the update",
+            id="an update takes too long",
+        ),
+        pytest.param(
+            stop_of(BEGUN, reason="no need"),
+            ExperimentFleet(endpoint=SERVES),
+            NOW,
+            CANCELLED,
+            "no need",
+            id="stopped before anything was changed",
+        ),
+        pytest.param(
+            stop_of(BEGUN, is_completed=True),
+            ExperimentFleet(),
+            NOW,
+            COMPLETED,
+            None,
+            id="stopped before the endpoint was made",
+        ),
+        pytest.param(
+            stop_of(RUNS), ExperimentFleet(), NOW, CANCELLED, "was deleted", id="gone when stopped"
+        ),
+        pytest.param(
+            stop_of(RUNS),
+            ExperimentFleet(endpoint=OTHER),
+            NOW,
+            CANCELLED,
+            "while the experiment was Stopping",
+            id="updated by a client when stopped",
+        ),
+        pytest.param(
+            stop_of(RUNS, shadow=VariantAction.RETAIN, is_completed=True),
+            UP,
+            NOW,
+            COMPLETED,
+            None,
+            id="stopped, and everything stays",
+        ),
+        pytest.param(
+            stop_of(RUNS, is_completed=True),
+            ExperimentFleet(endpoint=SERVES),
+            NOW,
+            COMPLETED,
+            None,
+            id="stopped, and as it was before",
+        ),
+        pytest.param(
+            stop_of(RUNS), UP, LATE, CANCELLED, "still has its shadow", id="a stop takes too long"
+        ),
+    ],
+)
+def test_the_next_status(
+    before: InferenceExperiment,
+    fleet: ExperimentFleet,
+    now: float,
+    status: ExperimentStatus,
+    reason: str | None,
+) -> None:
+    step = next_experiment_step(before, fleet, now)
+    after = step.experiment
+    assert after.status is status
+    shown = after.status_reason or (after.stop.reason if after.stop else None)
+    assert (shown is None) == (reason is None), shown
+    assert (reason or "") in (shown or "")
+    assert (after.completed_at is not None) == after.is_over
+    waits_for_time = (CREATED, RUNNING, COMPLETED, CANCELLED)
+    assert (after.deadline_at is None) == (status in waits_for_time)
+    assert step.endpoint is None or step.experiment == before, "one write a step"
+
+
+@pytest.mark.parametrize(
+    ("before", "fleet", "config"),
+    [
+        pytest.param(BEGUN, ExperimentFleet(), "trial-run", id="makes an endpoint"),
+        pytest.param(KNOWN, ExperimentFleet(endpoint=SERVES), "trial-run", id="adds the shadow"),
+        pytest.param(
+            KNOWN,
+            ExperimentFleet(endpoint=SERVES, has_leftovers=True),
+            None,
+            id="waits until an earlier shadow is gone",
+        ),
+        pytest.param(stop_of(RUNS), UP, "config-1", id="goes back"),
+        pytest.param(
+            stop_of(RUNS, production=VariantAction.REMOVE, shadow=VariantAction.PROMOTE),
+            UP,
+            "trial-after",
+            id="promotes",
+        ),
+        pytest.param(
+            replace(RUNS, status=UPDATING, percent=7), UP, "trial-run", id="mirrors another share"
+        ),
+    ],
+)
+def test_the_next_change_of_the_endpoint(
+    before: InferenceExperiment, fleet: ExperimentFleet, config: str | None
+) -> None:
+    step = next_experiment_step(before, fleet, NOW)
+    assert step.experiment == before
+    if config is None or step.endpoint is None:
+        assert (step.endpoint, config) == (None, None)
+        return
+    coming = step.endpoint.pending or step.endpoint.active
+    assert coming.config.name.startswith(config)
+    assert coming.shadow_share == (before.share if "run" in config else 0)
+
+
+def test_an_endpoint_keeps_what_scaling_gave_it() -> None:
+    live = after_scaling(UP.endpoint or RUN, 4)
+    stop = stop_of(RUNS)
+    after = after_deployment(stop, live, 5, NOW)
+    assert after is not None
+    assert after.production[0].desired_instance_count == 4
+
+
+def after_scaling(found: Endpoint, count: int) -> Endpoint:
+    variants = tuple(
+        one if one.variant.is_shadow else replace(one, desired_instance_count=count)
+        for one in found.active.variants
+    )
+    return replace(found, active=replace(found.active, variants=variants))
