@@ -48,6 +48,7 @@ class FakeTargets:
     bodies: dict[str, bytes] = field(default_factory=dict)
     streams: list[FakeStream] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    has_streamed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def call(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetAnswer:
         self.called.append(target.endpoint)
@@ -69,6 +70,7 @@ class FakeTargets:
     async def stream(self, target: CallTarget, body: bytes, context: GraphContext) -> FakeStream:
         self.called.append(f"{target.endpoint} as a stream")
         self.streams.append(FakeStream())
+        self.has_streamed.set()
         return self.streams[-1]
 
 
@@ -252,6 +254,19 @@ def test_the_last_step_is_streamed_through(
         assert targets.called == called
         assert (result.stream is not None) is is_streamed
         assert result.outcome.is_streamed is is_streamed
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_that_no_client_waits_for_is_closed() -> None:
+    async def scenario() -> None:
+        targets = FakeTargets({})
+        running = asyncio.ensure_future(Graph(ONE.format("", ""), targets).call({}, is_stream=True))
+        await targets.has_streamed.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert running.cancelled()
+        assert [it.closed for it in targets.streams] == [True]
 
     asyncio.run(scenario())
 
