@@ -8,6 +8,7 @@ import sys
 NAMES = (
     "gateway_overhead",
     "shadow",
+    "pipelines",
     "keys_and_objects",
     "kernels",
     "forward",
@@ -31,6 +32,7 @@ NAMES = (
     "serverless",
     "ray_data",
     "rollout",
+    "graphs",
 )
 
 

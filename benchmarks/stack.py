@@ -150,9 +150,12 @@ def stopped_after(
 
 
 def routes_of(
-    credentials: Credentials, copies: tuple[CopyRoute, ...], shadows: Mapping[str, str]
+    credentials: Credentials,
+    copies: tuple[CopyRoute, ...],
+    shadows: Mapping[str, str],
+    name: str = ENDPOINT_NAME,
 ) -> RouteSnapshot:
-    """Routes with the model endpoint ``echo`` on `copies`, and one more for each of `shadows`."""
+    """Routes with the model endpoint `name` on `copies`, and one more for each of `shadows`."""
     variant = VariantRoute(
         name="AllTraffic",
         weight=1.0,
@@ -161,7 +164,7 @@ def routes_of(
     )
     endpoint = EndpointRoute(
         scope=Scope(credentials.account_id, credentials.region),
-        name=ENDPOINT_NAME,
+        name=name,
         takes_components=False,
         variants=(variant,),
     )

@@ -78,6 +78,29 @@ predictor.fit(table, hyperparameters={"RF": {"n_estimators": 5}}, num_cpus=1)
 asked = table[["a", "b", "c"]][:3]
 print(json.dumps({"rows": asked.values.tolist(), "predicted": predictor.predict(asked).tolist()}))
 """
+# A step of scikit-learn, and trees of XGBoost for what that gives, in two folders of one.
+SCALED = """
+import json, os, sys, joblib, numpy
+from sklearn.preprocessing import StandardScaler
+folder = sys.argv[1]
+os.makedirs(folder + "/prepare")
+rows = numpy.random.default_rng(0).normal(size=(200, 4)) * [1, 10, 100, 1000]
+scaler = StandardScaler().fit(rows)
+joblib.dump(scaler, folder + "/prepare/model.joblib")
+numpy.save(folder + "/scaled.npy", scaler.transform(rows))
+print(json.dumps(rows[:3].tolist()))
+"""
+TREES = """
+import json, os, sys, numpy, xgboost
+folder = sys.argv[1]
+os.makedirs(folder + "/trees")
+scaled = numpy.load(folder + "/scaled.npy")
+labels = (scaled[:, 0] + scaled[:, 1] > 0).astype(int)
+settings = {"objective": "binary:logistic", "max_depth": 3}
+model = xgboost.train(settings, xgboost.DMatrix(scaled, labels), 8)
+model.save_model(folder + "/trees/xgboost-model.json")
+print(json.dumps(model.predict(xgboost.DMatrix(scaled[:3])).tolist()))
+"""
 TRAINED = {
     "autogluon": AUTOGLUON,
     "huggingface": HUGGING_FACE,
@@ -103,3 +126,9 @@ def trained(python: Path, framework: str, folder: Path) -> dict[str, Any]:
     """Write a trained model to the folder; `rows`, and what is `predicted` for them."""
     found: dict[str, Any] = json.loads(ran(python, TRAINED[framework], folder).splitlines()[-1])
     return found
+
+
+def trained_pipeline(prepares: Path, predicts: Path, folder: Path) -> dict[str, Any]:
+    """Write both steps below the folder; `rows`, and what is `predicted` for them."""
+    rows = json.loads(ran(prepares, SCALED, folder).splitlines()[-1])
+    return {"rows": rows, "predicted": json.loads(ran(predicts, TREES, folder).splitlines()[-1])}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.framework_models import ran, trained
+from tests.integration.framework_models import ran, trained, trained_pipeline
 from tests.integration.framework_rig import (
     Deployer,
     files_of,
@@ -139,6 +139,8 @@ def model_fn(model_dir):
     "pytorch": "import torch\ndef model_fn(folder): return torch.jit.load(folder + '/net.pth')\n",
 }
 
+SCALES = "def predict_fn(data, model): return model.transform(data)\n"
+
 
 def is_here(name: str) -> bool:
     """Whether the runtime is installed by these tests, or was."""
@@ -171,6 +173,24 @@ class Bench(Deployer):
                 rows = json.dumps(self.known[framework]["rows"])
                 given = (kind, str(archive), entry_point, rows)
                 self.programs.start(kind, "sdk2_framework_model.py", *given)
+        self.start_pipeline()
+
+    def start_pipeline(self) -> None:
+        """Start the program of a pipeline of two frameworks, trained here."""
+        folders = map(folder_name, INSTALLED)
+        prepares, predicts = (runtime_python(runtimes_of_tests(), it) for it in folders)
+        folder = self.folder / "pipeline"
+        known = self.known["pipeline"] = trained_pipeline(prepares, predicts, folder)
+        given = []
+        for step in ("prepare", "trees"):
+            (folder / f"{step}.tar.gz").write_bytes(packed(**files_of(folder / step)))
+            given.append(str(folder / f"{step}.tar.gz"))
+        for step, framework in (("prepare", "sklearn"), ("trees", "xgboost")):
+            code = folder / f"{step}_code" / "inference.py"
+            code.parent.mkdir()
+            code.write_text(ENTRY_POINTS[framework] + (SCALES if step == "prepare" else ""))
+            given.append(str(code))
+        self.programs.start("PipelineModel", "sdk2_pipeline.py", *given, json.dumps(known["rows"]))
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +289,12 @@ def test_sdk_2_deploys_by_the_frameworks_class_and_predicts(bench: Bench, kind: 
     assert rule.argv[-1] == folder_name(RUNTIMES[framework])
     predicted = numbers(bench.known[framework]["predicted"])
     assert numbers(output["answer"]) == pytest.approx(predicted, abs=1e-5)
+
+
+def test_sdk_2_deploys_a_pipeline_of_two_frameworks_and_predicts(bench: Bench) -> None:
+    predicted = numbers(bench.known["pipeline"]["predicted"])
+    answer = bench.programs.output("PipelineModel")["answer"]
+    assert numbers(answer) == pytest.approx(predicted, abs=1e-5)
 
 
 SERVED = {

@@ -26,7 +26,10 @@ _SECRET_CHARACTERS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Claims of temporary keys; those of a role are empty where the account itself asked."""
+    """Claims of temporary keys; those of a role are empty where the account itself asked.
+
+    A copy's keys have a session name, the copy's instance, and no role.
+    """
 
     access_key_id: str
     account_id: str
@@ -34,6 +37,11 @@ class Session:
     role_name: str = ""
     role_id: str = ""
     session_name: str = ""
+
+    @property
+    def invokes_only(self) -> bool:
+        """Whether they are a copy's, which may invoke models and nothing else."""
+        return bool(self.session_name) and not self.role_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

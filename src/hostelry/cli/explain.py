@@ -1,6 +1,7 @@
 """`hostelry explain`: reasons of copies' places, of missing copies, and of their number."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -8,6 +9,7 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.control_requests import control_answer
+from hostelry.cli.explain_graph import explain_graph
 from hostelry.cli.explain_models import model_lines, models_by_copy
 from hostelry.cli.explain_text import explanation_document, explanation_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
@@ -23,6 +25,10 @@ def explain(
         typer.Argument(help="Only this inference component.", show_default=False),
     ] = None,
     endpoint: Annotated[str | None, typer.Option(help="Only this endpoint.")] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="Draw the graph that this endpoint serves.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="With --graph: also to this file.")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -32,11 +38,15 @@ def explain(
 
     For each scalable target also the last decision with its reason, and how long the last act took.
 
+    With --graph the steps of a graph, with their times of the last minute.
+
     Exit code 1 when control does not answer, or there is no such endpoint or component.
 
     Example: hostelry explain
 
     Example: hostelry explain --endpoint shared chat
+
+    Example: hostelry explain --graph ensemble --svg ensemble.svg
 
     Example: hostelry explain --json
     """
@@ -44,6 +54,12 @@ def explain(
     state = control_answer(
         config, credentials, "/internal/placement", knows="where copies are and why"
     )
+    if svg is not None and graph is None:
+        raise TerminalError("--svg goes with --graph")
+    if graph is not None:
+        (found,) = only_endpoint(state["endpoints"], graph)
+        explain_graph(found, credentials, component=component, svg=svg, as_json=as_json)
+        return
     selected = select(state["endpoints"], endpoint, component)
     names = [it["name"] for it in selected]
     targets = [it for it in scaling_targets(home, None, component) if it["endpoint"] in names]

@@ -10,6 +10,7 @@ from hostelry.cli.status_text import (
     columns,
     environments_text,
     memory_text,
+    owner_text,
     phase_text,
     trouble_lines,
 )
@@ -154,7 +155,7 @@ def _copies_on(
             ]
     for account in accounts.values():
         if account["reserved"] is None and account["instance"] == instance["id"]:
-            lines += [f"    {account['id']}  {account['owner']}  {phase_text(account)}"]
+            lines += [f"    {account['id']}  {owner_text(account)}  {phase_text(account)}"]
             lines += [f"      {why[account['id']]}", *trouble_lines(account, now, "      ")]
     return lines
 

@@ -14,6 +14,7 @@ from hostelry.cli.demo import demo
 from hostelry.cli.demo_model import demo_model_command
 from hostelry.cli.environment import env, exec_
 from hostelry.cli.explain import explain
+from hostelry.cli.graph import graph
 from hostelry.cli.jobs import jobs
 from hostelry.cli.kernel import kernel
 from hostelry.cli.logs import logs
@@ -51,6 +52,7 @@ app.command(short_help="Run a program or notebook; say what is not served.")(che
 app.command(short_help="Start a platform, serve three adapters of one base, stop.")(demo)
 app.command("demo-model", short_help="Write the demo's base model as a folder.")(demo_model_command)
 app.add_typer(chaos, name="chaos", short_help="Break the platform and measure how it recovers.")
+app.add_typer(graph, name="graph", short_help="Graphs of models: check a graph.yaml.")
 app.add_typer(jobs, name="jobs", short_help="Asynchronous requests, batches and transform jobs.")
 app.add_typer(kernel, name="kernel", short_help="Jupyter kernels that use this hostelry.")
 app.add_typer(

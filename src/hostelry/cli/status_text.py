@@ -200,7 +200,7 @@ def copy_lines(copy: dict[str, Any], now: float, most_alike: int) -> list[str]:
 
     For one that is ready again, how it ended last.
     """
-    text = f"    copy {copy['id']}  {copy.get('owner', '-')}  {phase_text(copy)}"
+    text = f"    copy {copy['id']}  {owner_text(copy)}  {phase_text(copy)}"
     if copy.get("pid"):
         text += f"  pid {copy['pid']}  {memory_text(copy.get('memory_bytes') or 0)}"
     if copy.get("start_s") is not None:
@@ -217,6 +217,12 @@ def copy_lines(copy: dict[str, Any], now: float, most_alike: int) -> list[str]:
         lines.append(f"      {named}  {first.get('phase', '-')}")
         lines += reason_lines(first.get("reason"), "        ")
     return lines
+
+
+def owner_text(copy: Mapping[str, Any]) -> str:
+    """What a copy is of, and which container of its model."""
+    name = copy.get("container")
+    return str(copy.get("owner", "-")) + ("" if name is None else f"  container {name}")
 
 
 def phase_text(copy: Mapping[str, Any]) -> str:

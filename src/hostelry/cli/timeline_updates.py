@@ -27,6 +27,7 @@ def update_lines(update: Mapping[str, Any]) -> list[str]:
     for step in update["steps"]:
         length = length_text(step) or "  now"
         share = f"{share_text(step)} of traffic"
+        share += f", {step['verdict']}" if step.get("verdict") else ""
         lines.append(f"    {clock_text(step['began_at'])}  {step['name']:{width}}{length}  {share}")
     if update["cause"]:
         lines.append(f"    {update['cause'].partition(chr(10))[0]}")

@@ -114,7 +114,8 @@ def _of_answers(one: str, other: str) -> AnswerDistance:
     if joined[0] is not None and joined[1] is not None:
         return _of_pairs([joined])
     cells = _cells(one), _cells(other)
-    if len(cells[0]) == len(cells[1]) and any(isinstance(it, float) for it in cells[0]):
+    numbers = [any(isinstance(it, float) for it in side) for side in cells]
+    if len(cells[0]) == len(cells[1]) and all(numbers):
         return _of_pairs(zip(*cells, strict=True))
     return _of_pairs([(one, other)])
 

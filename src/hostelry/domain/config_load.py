@@ -10,7 +10,7 @@ from hostelry.domain.distribution import EMPTY, Distribution, joined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigLoad:
-    """The part of a second's load that copies of one configuration served.
+    """The part of a second's load that copies of one configuration, or one container, served.
 
     Fields are as those of SecondLoad; a request that was retried arrived at both copies.
     """

@@ -163,15 +163,17 @@ class ShiftStage(Enum):
 class Shift:
     """A step of the traffic's way to the pending deployment, since `since`; steps count from 1.
 
-    The active deployment has the rest. `failure` is set where the update failed while the active
-    deployment cannot serve, or not all of it: the pending one serves until it can. `left` is then
-    the number of a rolling update's new instances that were there when it last went back further.
+    The active deployment has the rest. `stage_since` is when a stage after BAKING began. `failure`
+    is set where the update failed while the active deployment cannot serve, or not all of it: the
+    pending one serves until it can. `left` is then the number of a rolling update's new instances
+    that were there when it last went back further.
     """
 
     step: int
     since: float
     failure: str | None = None
     stage: ShiftStage = ShiftStage.BAKING
+    stage_since: float | None = None
     left: int | None = None
 
 

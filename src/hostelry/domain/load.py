@@ -34,7 +34,8 @@ class SecondLoad:
     own and, for a base, those of its adapters. `on_copies_first` is their number at the start of
     the second, `held_max` the most of them that waited, `seen_on_copies` the most on the copies, of
     all workers, when this worker sent a request there. `by_config` has the requests on the
-    copies of each configuration, while the endpoint is updated.
+    copies of each configuration, while the endpoint is updated, `by_container` those that went to
+    each container of a model of several.
     """
 
     key: LoadKey
@@ -76,6 +77,7 @@ class SecondLoad:
     outcomes_by_copy: Mapping[str, CopyOutcomes] = field(default_factory=dict)
     model_loads: ModelLoads = NO_MODEL_LOADS  # of a multi-model endpoint
     by_config: Mapping[str, ConfigLoad] = field(default_factory=dict)
+    by_container: Mapping[str, ConfigLoad] = field(default_factory=dict)
     divergence: Divergence = NO_DIVERGENCE  # of a shadow variant
 
     @property

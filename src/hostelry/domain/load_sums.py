@@ -91,6 +91,7 @@ def without_details(load: SecondLoad) -> SecondLoad:
         first_answer_at_by_copy=NO_COPIES,
         outcomes_by_copy=NO_OUTCOMES,
         by_config=NO_CONFIGS,
+        by_container=NO_CONFIGS,
         model_loads=NO_MODEL_LOADS,
         divergence=NO_DIVERGENCE,
     )
@@ -126,6 +127,7 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         arrivals_by_copy=_by_copy(one.arrivals_by_copy, other.arrivals_by_copy, sum),
         outcomes_by_copy=outcomes_of_both(one.outcomes_by_copy, other.outcomes_by_copy),
         by_config=configs_of_both(one.by_config, other.by_config),
+        by_container=configs_of_both(one.by_container, other.by_container),
         model_loads=loads_of_both(one.model_loads, other.model_loads),
         divergence=one.divergence.plus(other.divergence),
         first_answer_at_by_copy=_earliest(

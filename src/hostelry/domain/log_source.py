@@ -20,6 +20,7 @@ class LogSource:
     """A copy, as the source of log events. `component_name` is None on a model endpoint.
 
     `instance_made_at` is in seconds since the epoch; only the streams of transform jobs name it.
+    `container` is the name of the copy's container where its model has several.
     """
 
     scope: Scope
@@ -29,6 +30,7 @@ class LogSource:
     instance_id: str
     copy_id: str
     instance_made_at: float = 0.0
+    container: str | None = None
 
     @property
     def group(self) -> str:
@@ -39,12 +41,14 @@ class LogSource:
 
     @property
     def stream(self) -> str:
-        """The log stream: that of the instance, or of the copy of a component."""
+        """The log stream: that of the instance, of a container there, or of a component's copy."""
         if is_hidden(self.endpoint_name):
             job_name = job_name_of(self.endpoint_name)
-            return f"{job_name}/{self.instance_id}-{self.instance_made_at:.0f}"
-        of_instance = f"{self.variant_name}/{self.instance_id}"
-        return of_instance if self.component_name is None else f"{of_instance}/{self.copy_id}"
+            of_instance = f"{job_name}/{self.instance_id}-{self.instance_made_at:.0f}"
+        else:
+            of_instance = f"{self.variant_name}/{self.instance_id}"
+        part = self.container if self.component_name is None else self.copy_id
+        return of_instance if part is None else f"{of_instance}/{part}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,7 @@ def source_of(instance: Instance, spec: CopySpec) -> LogSource:
         instance_id=instance.id,
         copy_id=spec.id,
         instance_made_at=instance.created_at,
+        container=spec.container.hostname,
     )
 
 
@@ -81,6 +86,7 @@ def source_of_copy(copy: Copy) -> LogSource:
         instance_id=copy.instance_id,
         copy_id=copy.spec.id,
         instance_made_at=copy.instance_made_at,
+        container=copy.spec.container.hostname,
     )
 
 

@@ -26,6 +26,13 @@ class ModelCacheSetting(Enum):
     DISABLED = "Disabled"
 
 
+class ExecutionMode(Enum):
+    """InferenceExecutionConfig.Mode: how requests use the containers of a model of several."""
+
+    SERIAL = "Serial"  # a pipeline: each container gets the answer of the one before
+    DIRECT = "Direct"  # requests name the container
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactSource:
     """The source of a model's or an adapter's files; `uri` is ``s3://bucket/key``."""
@@ -38,6 +45,7 @@ class ArtifactSource:
 class Container:
     """The container of one model server, of one model or (a source of MODELS) of many.
 
+    `hostname` is its name among the containers of its model; None where it is the only one.
     `model_cache` is read for many models only.
     """
 
@@ -68,7 +76,18 @@ class Model:
     arn: str
     created_at: float
     containers: tuple[Container, ...]
+    execution: ExecutionMode = ExecutionMode.SERIAL
     given: Mapping[str, Any]
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether requests name the container, by TargetContainerHostname."""
+        return self.execution is ExecutionMode.DIRECT
+
+    @property
+    def is_multi_model(self) -> bool:
+        """Whether requests name the model of one of its containers, by TargetModel."""
+        return any(it.is_multi_model for it in self.containers)
 
 
 def is_target(target: str) -> bool:

@@ -17,7 +17,8 @@ class PastStep:
     """One step of an update; `ended_at` is None for the present one.
 
     `least_share` and `most_share` are the shares of traffic, from 0 to 1, that the new fleets of
-    the variants had: the smallest and the largest one.
+    the variants had: the smallest and the largest one. `verdict` is the last one on the new fleet,
+    where one decides.
     """
 
     name: str
@@ -25,6 +26,7 @@ class PastStep:
     ended_at: float | None = None
     least_share: float = 0.0
     most_share: float = 0.0
+    verdict: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

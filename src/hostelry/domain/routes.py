@@ -19,7 +19,9 @@ class CopyRoute:
     """A ready copy; `address` is ``http://host:port``, `key` the secret that requests carry.
 
     `models_address`, of a multi-model copy, is where its models are leased. `config` is its
-    endpoint configuration, while an update to another one is under way.
+    endpoint configuration, while an update to another one is under way. Where its model has several
+    containers `container` is the name of this one, and `log_stream` where its output goes;
+    `further` are the copies of a pipeline's other containers on its instance, in their order.
     """
 
     id: str
@@ -27,6 +29,17 @@ class CopyRoute:
     key: str | None = field(default=None, repr=False)
     models_address: str | None = None
     config: str | None = None
+    container: str | None = None
+    log_stream: str | None = None
+    further: tuple["CopyRoute", ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRoute:
+    """A container that requests name by TargetContainerHostname, and its ready copies."""
+
+    hostname: str
+    copies: tuple[CopyRoute, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +60,8 @@ class VariantRoute:
     `waiting_for` is why it has no copy, where that is known. With `is_multi_model` requests name
     the model. Where `serverless` is set, each copy is an environment: it takes one request at a
     time, and more are started as requests come. `copies` are those of both fleets while `shift` is
-    set. `capture` is set where its requests are captured.
+    set. `capture` is set where its requests are captured. Where requests name the container,
+    `containers` has all of them, and `copies` none.
     """
 
     name: str
@@ -59,6 +73,12 @@ class VariantRoute:
     serverless: ServerlessConfig | None = None
     shift: FleetShift | None = None
     capture: DataCapture | None = None
+    containers: tuple[ContainerRoute, ...] = ()
+
+    @property
+    def all_copies(self) -> tuple[CopyRoute, ...]:
+        """The copies that requests are sent to, whether these name the container or not."""
+        return (*self.copies, *(copy for it in self.containers for copy in it.copies))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

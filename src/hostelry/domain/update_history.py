@@ -22,10 +22,13 @@ MAX_UPDATES = 5
 MAX_STEPS = 24  # of one update: the steps of the smallest batches, coming up and returning
 
 
-def with_history(old: Endpoint | None, new: Endpoint | None, now: float) -> Endpoint | None:
+def with_history(
+    old: Endpoint | None, new: Endpoint | None, now: float, verdict: str | None = None
+) -> Endpoint | None:
     """`new` with the history that `old` has, and what has changed between them at `now`.
 
-    The newest `MAX_UPDATES` are kept. A step that did not change is not written again.
+    `verdict` is that on the step of `old`, if any. The newest `MAX_UPDATES` are kept. A step that
+    did not change is not written again.
     """
     if old is None or new is None or (before := present_step(old)) is None:
         return new
@@ -33,7 +36,7 @@ def with_history(old: Endpoint | None, new: Endpoint | None, now: float) -> Endp
     if after is not None and after.name == before.name:
         return new
     *earlier, update = known_updates(old)
-    steps = [*update.steps[:-1], replace(update.steps[-1], ended_at=now)]
+    steps = [*update.steps[:-1], replace(update.steps[-1], ended_at=now, verdict=verdict)]
     if after is not None:
         steps.append(replace(after, began_at=now) if after.name == RETURNING else after)
     update = replace(

@@ -15,6 +15,7 @@ read; the rest is discarded.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 256  # of a worker; each has a connection of its own
 LEAST_CHUNK_BYTES = 512  # what a smaller chunk counts as: it costs as much to read
 CLOSED = Circuit()
+BATCH_S = 0.001  # requests that are due within it are sent by one timer
 BURST_S = 0.5  # what may be read at once after a pause, in seconds of the rate
 
 
@@ -43,7 +45,8 @@ class MirrorLimits:
     """Limits of one worker: requests in flight on a shadow copy, on all; their bodies; reading.
 
     An answer of an invocation that is no stream may have `max_answer_bytes`. A request is sent
-    `delay_s` after production's, so that fast models have answered before this costs anything.
+    `delay_s` after production's, or up to 1 ms later, so that fast models have answered before this
+    costs anything.
     """
 
     delay_s: float = 0.002
@@ -73,6 +76,19 @@ class AnswerTap(Protocol):
     def close(self) -> None:
         """No more will come."""
         ...
+
+
+@dataclass(slots=True, kw_only=True)
+class MirroredRequest:
+    """A request for a shadow's copy, from its offer to its end; `parts` are head and body."""
+
+    shadow: Shadow
+    copy: CopyRoute
+    parts: tuple[bytes, bytes]
+    taps: Sequence[AnswerTap]
+    is_stream: bool
+    due_at_s: float
+    give_back: Callable[[], None]
 
 
 class ShadowMirror:
@@ -107,7 +123,9 @@ class ShadowMirror:
         self._positions = EvenPositions(draw)
         self._bytes = 0
         self._read_until_s = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[MirroredRequest] = deque()  # in the order of their times
+        self._timer: asyncio.TimerHandle | None = None
+        self._running: dict[asyncio.Task[None], MirroredRequest] = {}
 
     def offer(
         self,
@@ -131,32 +149,60 @@ class ShadowMirror:
             self._meter.dropped(shadow.key)
             return
         self._bytes += num_bytes
-        give_back = self._counts.reserve(copy.id)
-        parts = (head() + head_end(copy.key), body)
-        run = self._run(shadow, copy, parts, taps, is_stream=is_stream)
-        task = asyncio.get_running_loop().create_task(run)
-
-        def over(task: asyncio.Task[None]) -> None:
-            self._bytes -= num_bytes
-            give_back()
-            self._tasks.discard(task)
-            if not task.cancelled() and task.exception() is not None:
-                log.error("a mirrored request failed", exc_info=task.exception())
-
-        self._tasks.add(task)
-        task.add_done_callback(over)
+        loop, delay_s = asyncio.get_running_loop(), self._limits.delay_s
+        request = MirroredRequest(
+            shadow=shadow,
+            copy=copy,
+            parts=(head() + head_end(copy.key), body),
+            taps=taps,
+            is_stream=is_stream,
+            due_at_s=loop.time() + delay_s,
+            give_back=self._counts.reserve(copy.id),
+        )
+        self._waiting.append(request)
+        if self._timer is None:
+            self._timer = loop.call_later(delay_s, self._send_due)
 
     @property
     def num_in_flight(self) -> int:
-        """Requests in flight on shadow copies."""
-        return len(self._tasks)
+        """Requests in flight on shadow copies, and those about to be."""
+        return len(self._waiting) + len(self._running)
 
     async def close(self) -> None:
-        """Cut what is in flight."""
-        tasks = tuple(self._tasks)
+        """Cut what is in flight, and drop what is not yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiting:
+            self._ended(self._waiting.popleft())
+        tasks = tuple(self._running)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _send_due(self) -> None:
+        """Send what is due, and look again at the next one's time."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        while self._waiting and self._waiting[0].due_at_s <= now_s:
+            request = self._waiting.popleft()
+            task = loop.create_task(self._run(request))
+            self._running[task] = request
+            task.add_done_callback(self._over)
+        self._timer = None
+        if self._waiting:
+            pause_s = max(self._waiting[0].due_at_s - now_s, BATCH_S)
+            self._timer = loop.call_later(pause_s, self._send_due)
+
+    def _over(self, task: "asyncio.Task[None]") -> None:
+        self._ended(self._running.pop(task))
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a mirrored request failed", exc_info=task.exception())
+
+    def _ended(self, request: MirroredRequest) -> None:
+        """Give back what the request took up."""
+        self._bytes -= len(request.parts[1])
+        request.give_back()
 
     def _has_room(self, num_bytes: int) -> bool:
         is_full = self.num_in_flight >= self._limits.max_in_flight_all
@@ -185,26 +231,16 @@ class ShadowMirror:
     def _circuit(self, copy: CopyRoute) -> Circuit:
         return self._circuits.get(copy.id, CLOSED)
 
-    async def _run(
-        self,
-        shadow: Shadow,
-        copy: CopyRoute,
-        parts: tuple[bytes, bytes],
-        taps: Sequence[AnswerTap],
-        *,
-        is_stream: bool,
-    ) -> None:
-        if self._limits.delay_s:
-            await self._sleep(self._limits.delay_s)
-        measured = self._meter.begin(shadow.key)
+    async def _run(self, request: MirroredRequest) -> None:
+        copy, is_stream = request.copy, request.is_stream
+        measured = self._meter.begin(request.shadow.key)
         measured.chosen(copy.id, self._counts.of(copy.id), copy.config)
-        measured.moved(len(parts[1]), 0)
+        measured.moved(len(request.parts[1]), 0)
         timeouts = self._limits.stream if is_stream else self._limits.whole
         reply = None
         try:
-            reply = await self._pool.send(copy.address, parts, timeouts)
-            del parts
-            await self._read(reply, measured, taps, is_stream=is_stream)
+            reply = await self._pool.send(copy.address, request.parts, timeouts)
+            await self._read(reply, measured, request.taps, is_stream=is_stream)
             self._circuits.pop(copy.id, None)
         except UpstreamError as error:
             self._note(copy, error)
@@ -215,7 +251,7 @@ class ShadowMirror:
         finally:
             if reply is not None:
                 reply.close()
-            for tap in taps:
+            for tap in request.taps:
                 tap.close()
             measured.end()
 

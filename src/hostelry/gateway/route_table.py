@@ -53,7 +53,8 @@ class Destination:
     `base_key`, for an adapter, is the base that has the copies. On a serverless variant a copy is
     an environment, which takes one request at a time; `concurrency_id` counts those of all. While
     traffic shifts, `fleets` divides the copies. `capture` is set where requests are captured;
-    `shadow` is where they are mirrored to.
+    `shadow` is where they are mirrored to. `container` is the one that the request names by
+    TargetContainerHostname, whose copies these are.
     """
 
     scope: Scope
@@ -75,6 +76,17 @@ class Destination:
     fleets: Fleets | None = None
     capture: DataCapture | None = None
     shadow: Shadow | None = None
+    container: str | None = None
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether its copies are the first of several containers; all of a deployment are alike."""
+        return bool(self.copies) and bool(self.copies[0].further)
+
+    @property
+    def begins_with_models(self) -> bool:
+        """Whether a request's TargetModel is for the first container, not for one that follows."""
+        return not self.is_pipeline or self.copies[0].models_address is not None
 
     @property
     def concurrency_id(self) -> str:
@@ -91,6 +103,7 @@ class RouteTable:
         self._endpoints: dict[tuple[str, str, str], EndpointRoute] = {}
         self._components: dict[tuple[str, str, str], Destination] = {}
         self._variants: dict[tuple[str, str, str, str], Destination] = {}
+        self._containers: dict[tuple[str, str, str, str, str], Destination] = {}
         self._llms: dict[tuple[str, str], list[Destination]] = {}
         self._serverless: dict[tuple[str, str, str], Destination] = {}
         self._failed: dict[tuple[str, str, str], FailedComponent] = {}
@@ -113,10 +126,12 @@ class RouteTable:
         """The component of that name where it is Failed, else None."""
         return self._failed.get((scope.account, scope.region, name))
 
-    def variant(self, endpoint: EndpointRoute, variant: VariantRoute) -> Destination:
-        """The destination of that variant of a model endpoint."""
-        scope = endpoint.scope
-        return self._variants[scope.account, scope.region, endpoint.name, variant.name]
+    def variant(
+        self, endpoint: EndpointRoute, variant: VariantRoute, container: str | None = None
+    ) -> Destination:
+        """The destination of that variant of a model endpoint, or of one of its containers."""
+        key = (endpoint.scope.account, endpoint.scope.region, endpoint.name, variant.name)
+        return self._variants[key] if container is None else self._containers[*key, container]
 
     def serverless(self, scope: Scope, endpoint_name: str) -> Destination | None:
         """The serverless variant of that endpoint, which is its only one; None on others."""
@@ -142,8 +157,17 @@ class RouteTable:
 
     def counted_ids(self) -> set[str]:
         """What requests are counted on: every copy, and all of a serverless variant together."""
-        destinations = [*self._components.values(), *self._variants.values()]
-        copies = {copy.id for destination in destinations for copy in destination.copies}
+        destinations = [
+            *self._components.values(),
+            *self._variants.values(),
+            *self._containers.values(),
+        ]
+        copies = {
+            counted.id
+            for destination in destinations
+            for copy in destination.copies
+            for counted in (copy, *copy.further)
+        }
         return copies | {it.concurrency_id for it in self._serverless.values()}
 
     def _add(self, endpoint: EndpointRoute) -> None:
@@ -153,6 +177,13 @@ class RouteTable:
         for variant in endpoint.variants:
             key = (scope.account, scope.region, endpoint.name, variant.name)
             destination = self._variants[key] = _variant_destination(endpoint, variant, shadow)
+            for container in variant.containers:
+                self._containers[*key, container.hostname] = replace(
+                    destination,
+                    copies=container.copies,
+                    container=container.hostname,
+                    fleets=_fleets(replace(variant, copies=container.copies)),
+                )
             if variant.serverless is not None:
                 self._serverless[scope.account, scope.region, endpoint.name] = destination
         for failed in endpoint.failed:

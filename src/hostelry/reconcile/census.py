@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hostelry.domain.component import InferenceComponent
+from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.load import LoadKey
@@ -89,7 +90,7 @@ def _fleet(
     hosts = state.hosts(deployment.generation, variant.name)
     running = [it for it in hosts if it.state is InstanceState.RUNNING]
     copies = {it.id: [c for c in state.copies_at(it.id) if is_routable(c)] for it in running}
-    serving = running if endpoint.takes_components else [it for it in running if copies[it.id]]
+    serving = [it for it in running if _serves(wanted, it, copies[it.id])]
     rooms = [_capacity(it, copies[it.id], wanted.serverless) for it in serving]
     return VariantCensus(
         key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
@@ -113,6 +114,14 @@ def _both(old: VariantCensus, new: VariantCensus) -> VariantCensus:
         pools=tuple(dict.fromkeys((*old.pools, *new.pools))),
         new_config_name=new.config_name,
     )
+
+
+def _serves(wanted: EndpointVariant, instance: Instance, ready: Sequence[Copy]) -> bool:
+    """Whether an instance takes requests: containers that requests name do so one by one."""
+    model = wanted.model_on(instance.instance_type)
+    if model is None:
+        return True
+    return bool(ready if model.is_direct else complete_sets(wanted, [instance], ready))
 
 
 def _capacity(

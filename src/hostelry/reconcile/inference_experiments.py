@@ -7,6 +7,7 @@ kill between two writes loses nothing: the next pass plans from the records agai
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict
@@ -72,6 +73,9 @@ class InferenceExperiments:
             if experiment.status in CHANGES_ENDPOINT:
                 on_it = load(state, key, self._facts()).state
             fleet = experiment_fleet(experiment, on_it, state.store.revision() + 1)
+            if endpoint is None:
+                is_taken = state.endpoints.has_name(key.scope, key.endpoint_name)
+                fleet = replace(fleet, is_name_taken=is_taken)
             step = next_experiment_step(experiment, fleet, self._clock.now())
             if step.experiment != experiment:
                 state.inference_experiments.put(
@@ -84,8 +88,6 @@ class InferenceExperiments:
         """Write the endpoint, after its configuration."""
         endpoint, state = step.endpoint, self._state
         assert endpoint is not None, "only called with an endpoint"
-        if version is None and state.endpoints.has_name(endpoint.scope, endpoint.name):
-            return  # a name that differs in case only: the experiment's deadline ends it
         if step.config is not None:
             self._write_config(step.config)
         state.endpoints.put(endpoint.scope, endpoint.name, endpoint, expect=version)

@@ -204,6 +204,7 @@ def _copy(copy: Copy, facts: InstanceFacts) -> dict[str, Any]:
         "id": copy.spec.id,
         "owner": copy.spec.owner,
         "component": copy.component_name,
+        "container": copy.spec.container.hostname,
         "instance": copy.instance_id,
         "generation": copy.generation,
         "reserved": None

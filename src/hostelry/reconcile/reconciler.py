@@ -103,7 +103,9 @@ def one_pass(
     if update is not None:
         context = replace(context, verdict=verdict_of(update))
     after = plan(loaded.state, context)
-    updated = with_history(loaded.state.endpoint, after.endpoint, context.now)
+    verdict = context.verdict
+    text = None if verdict is None or verdict.since is None else verdict.text
+    updated = with_history(loaded.state.endpoint, after.endpoint, context.now, text)
     after = replace(after, endpoint=updated)
     write(state, loaded, writes(loaded.state, after))
     return after

@@ -8,6 +8,7 @@ is killed in between leaves a job that the next pass takes up.
 import asyncio
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -100,7 +101,7 @@ class TransformJobs:
             copies = self._copies_of(job)
             fleet = TransformFleet(
                 endpoint=endpoint,
-                serves=any(is_routable(it) for it in copies),
+                serves=any_serves(job, copies),
                 problem=problem_of(copies),
                 asked_at=self._asked_at,
             )
@@ -149,6 +150,12 @@ class TransformJobs:
             if after != job:
                 self._state.transform_jobs.put(scope, name, after, expect=found.version)
         return True
+
+
+def any_serves(job: TransformJob, copies: Iterable[Copy]) -> bool:
+    """Whether every container of the job's model serves on one of its instances."""
+    ready = Counter(it.instance_id for it in copies if is_routable(it))
+    return any(count >= len(job.model.containers) for count in ready.values())
 
 
 def problem_of(copies: Iterable[Copy]) -> str | None:

@@ -17,8 +17,10 @@ from pathlib import Path
 import msgspec
 import uvicorn
 
+from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.base.ids import new_temporary_key_id
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
@@ -48,6 +50,7 @@ from hostelry.server.home import Home, load_config, load_credentials
 log = logging.getLogger(__name__)
 
 ADOPTION_TIMEOUT_S = 5.0
+CALL_KEYS_S = 3600
 SERVERLESS_IDLE_S = 3600.0  # warm interpreters last as long as an instance without environments
 
 
@@ -105,11 +108,32 @@ async def serve(home: Home, instance_id: str) -> None:
                 address=f"http://127.0.0.1:{listener.getsockname()[1]}",
                 warm=(warm, runtimes),
                 packages=CodePackages(folder, operator),
+                call_keys=lambda: call_keys(home, instance),
             ),
         )
         await agent.start()
         await agent.adopted(ADOPTION_TIMEOUT_S)
         await answer(agent, listener, folder, load_credentials(home).internal_key)
+
+
+def call_keys(home: Home, instance: Instance) -> dict[str, str | float]:
+    """New keys for a copy that invokes models, with the gateway's address now."""
+    config, credentials = load_config(home), load_credentials(home)
+    session = Session(
+        access_key_id=new_temporary_key_id(),
+        account_id=instance.scope.account,
+        expires_at=int(SystemClock().now()) + CALL_KEYS_S,
+        session_name=instance.id,
+    )
+    keys = TokenSeal(credentials.internal_key).issue(session)
+    return {
+        "gateway_url": config.gateway_url,
+        "region": instance.scope.region,
+        "access_key_id": keys.access_key_id,
+        "secret_access_key": keys.secret_access_key,
+        "session_token": keys.session_token,
+        "expires_at": float(keys.expires_at),
+    }
 
 
 def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:

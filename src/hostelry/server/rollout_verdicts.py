@@ -64,8 +64,8 @@ class RolloutVerdicts:
         """The verdict on the update's present step; from now on its requests are counted."""
         with self._lock:
             self._forget()
-            watched = self._counted(update)
-            return step_verdict(update, watched.evidence)
+            evidence = dict(self._counted(update).evidence)
+        return step_verdict(update, evidence)
 
     def text_of(self, endpoint: Endpoint) -> str | None:
         """The verdict on the endpoint's update in words; None where none is asked for."""
@@ -76,16 +76,18 @@ class RolloutVerdicts:
             watched = self._watched.get(_key(update))
             if watched is None or watched.update != update:
                 return None
-            return step_verdict(update, watched.evidence).text
+            evidence = dict(watched.evidence)
+        return step_verdict(update, evidence).text
 
     def decided(self) -> list[GroupKey]:
         """The endpoints whose update is known to be worse, or no worse, in its present step."""
         with self._lock:
-            return [
-                key
-                for key, it in self._watched.items()
-                if step_verdict(it.update, it.evidence).outcome is not VersionOutcome.UNDECIDED
-            ]
+            known = [(key, it.update, dict(it.evidence)) for key, it in self._watched.items()]
+        return [
+            key
+            for key, update, evidence in known
+            if step_verdict(update, evidence).outcome is not VersionOutcome.UNDECIDED
+        ]
 
     async def look(self, decided: Callable[[GroupKey], None]) -> None:
         """Call `decided` with each endpoint of `decided`."""

@@ -180,7 +180,10 @@ def test_updates_are_listed_with_each_step_and_why_one_was_rolled_back() -> None
         "alarm_names": ["errors", "slow"],
         "steps": [
             step("coming up", SINCE, 12.5, 0.0, 0.0),
-            step("step 1 of 4", SINCE + 12.5, 7.5, 0.25, 0.5),
+            {
+                **step("step 1 of 4", SINCE + 12.5, 7.5, 0.25, 0.5),
+                "verdict": "worse after 90 requests",
+            },
         ],
         "steps_left_out": 3,
     }
@@ -199,7 +202,7 @@ def test_updates_are_listed_with_each_step_and_why_one_was_rolled_back() -> None
         f"  {begin}  v1 -> v2  rolled back after 20.0 s",
         "    3 older steps are not kept",
         f"    {begin}  coming up   12.5 s  0 % of traffic",
-        f"    {second}  step 1 of 4 7.5 s  25 to 50 % of traffic",
+        f"    {second}  step 1 of 4 7.5 s  25 to 50 % of traffic, worse after 90 requests",
         "    an alarm",
         "    alarms: errors, slow",
         f"  {begin}  v1 -> v2  under way",

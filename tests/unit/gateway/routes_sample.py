@@ -5,6 +5,7 @@ from dataclasses import replace
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import (
     ComponentRoute,
+    ContainerRoute,
     CopyRoute,
     EndpointRoute,
     FailedComponent,
@@ -80,6 +81,21 @@ SNAPSHOT = RouteSnapshot(
             name="many",
             takes_components=False,
             variants=(replace(variant("many", 1.0), is_multi_model=True),),
+        ),
+        EndpointRoute(
+            scope=HERE,
+            name="direct",
+            takes_components=False,
+            variants=(
+                replace(
+                    variant("named", 1.0, ()),
+                    containers=(
+                        ContainerRoute(hostname="a", copies=COPIES[:1]),
+                        ContainerRoute(hostname="b", copies=COPIES[1:]),
+                        ContainerRoute(hostname="dark", copies=()),
+                    ),
+                ),
+            ),
         ),
         EndpointRoute(
             scope=HERE,

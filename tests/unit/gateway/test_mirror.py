@@ -75,7 +75,13 @@ class Tap:
 class Rig:
     """A mirror whose copies answer as `answer` says; a clock moved by hand, and no sleep."""
 
-    def __init__(self, answer: Answer, copies: Sequence[CopyRoute] = ONE, share: float = 1) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        copies: Sequence[CopyRoute] = ONE,
+        share: float = 1,
+        delay_s: float = 0.0,
+    ) -> None:
         self.answer = answer
         self.now_s = 50.0
         self.sent: list[tuple[str, tuple[bytes, bytes]]] = []
@@ -83,7 +89,7 @@ class Rig:
         self.slept_s = 0.0
         self.meter = Meter(lambda: self.now_s, lambda: int(self.now_s * 1e9))
         limits = MirrorLimits(
-            delay_s=0.0,
+            delay_s=delay_s,
             max_in_flight=2,
             max_in_flight_all=3,
             max_bytes=35,
@@ -234,6 +240,23 @@ def test_what_a_hanging_shadow_cannot_take_is_dropped_and_counted(
 
     asyncio.run(scenario())
     assert rig.load().dropped == 10 - num_sent + (not copies)
+
+
+def test_what_is_not_sent_yet_takes_up_room_until_the_end() -> None:
+    rig = Rig(ok, delay_s=1000.0)
+
+    async def scenario() -> None:
+        rig.offer(3)
+        await let_run()
+        assert (rig.mirror.num_in_flight, len(rig.sent)) == (2, 0)
+        await rig.mirror.close()
+        assert rig.mirror.num_in_flight == 0
+        rig.offer(3)
+        assert rig.mirror.num_in_flight == 2, "there is room again"
+        await rig.mirror.close()
+
+    asyncio.run(scenario())
+    assert rig.load().dropped == 2
 
 
 def test_a_copy_that_refuses_is_left_alone_for_a_while() -> None:

@@ -125,7 +125,10 @@ def model(name: str, image: str = IMAGE, count: int = 1) -> Model:
         name=name,
         arn=SCOPE.arn("model", name),
         created_at=NOW,
-        containers=(container(image),) * count,
+        containers=tuple(
+            replace(container(image), hostname=f"container-{number}" if count > 1 else None)
+            for number in range(1, count + 1)
+        ),
         given={},
     )
 

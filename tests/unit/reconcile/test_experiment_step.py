@@ -107,6 +107,18 @@ def stop_of(one: InferenceExperiment, now: float = NOW, **more: Any) -> Inferenc
             SEEN, COMES, LATE, STOPPING, "not come up in time", id="the shadow takes too long"
         ),
         pytest.param(SEEN, UP, NOW, RUNNING, None, id="the shadow serves"),
+        pytest.param(SEEN, UP, LATE, RUNNING, None, id="the shadow served while control was away"),
+        pytest.param(
+            BEGUN,
+            ExperimentFleet(is_name_taken=True),
+            NOW,
+            CANCELLED,
+            "another case of letters",
+            id="the endpoint's name is taken",
+        ),
+        pytest.param(
+            BEGUN, ExperimentFleet(), NOW + HOUR_S, CANCELLED, "before its EndTime", id="too late"
+        ),
         pytest.param(
             SEEN,
             ExperimentFleet(endpoint=replace(SERVES, failure_reason="CapacityError: none")),

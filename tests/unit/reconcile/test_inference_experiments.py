@@ -1,5 +1,6 @@
 """Inference experiments start, run and end with their endpoints, whatever is killed when."""
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from tests.unit.reconcile.experiment_rig import (
     ExperimentTown,
     experiment,
 )
-from tests.unit.reconcile.samples import IMAGE, NOW, SCOPE, model
+from tests.unit.reconcile.samples import IMAGE, NOW, SCOPE, deployment, model, variant
 from tests.unit.reconcile.test_reconcile_faults import FaultyStore, Killed
 
 from hostelry.domain.copy import CopyPhase
@@ -23,6 +24,7 @@ from hostelry.domain.inference_experiment import (
     ExperimentVariant,
     VariantAction,
 )
+from hostelry.domain.resize import with_active, with_instances
 from hostelry.reconcile.experiment_overview import experiment_overview
 
 CREATED, STARTING = ExperimentStatus.CREATED, ExperimentStatus.STARTING
@@ -280,6 +282,8 @@ def test_the_capture_lasts_as_long_as_the_experiment(place: ExperimentTown) -> N
     route = place.town.endpoint_route()
     assert route is not None
     assert route.variants[0].capture == capture
+    assert route.shadow is not None
+    assert route.shadow.capture == capture
     place.stop()
     place.turn(10)
     route = place.town.endpoint_route()
@@ -375,3 +379,90 @@ def test_the_copies_of_a_shadow_that_is_down_do_not_serve(place: ExperimentTown)
             machine.copies[copy_id] = replace(found, phase=CopyPhase.UNHEALTHY, reason="it hangs")
     place.turn(5)
     assert place.status() is RUNNING, "only its own metrics suffer"
+
+
+def stop_somehow(place: ExperimentTown, dice: random.Random) -> None:
+    if place.status() not in (CREATED, STARTING, RUNNING):
+        return
+    if place.status() is RUNNING and dice.random() < 0.5:
+        count = dice.randint(1, 2)
+        desired = (replace(SHADOW, instance_count=count),) if dice.random() < 0.5 else ()
+        place.promote(desired=desired)
+    else:
+        place.stop(shadow=dice.choice([VariantAction.REMOVE, VariantAction.RETAIN]))
+
+
+def change_share(place: ExperimentTown, dice: random.Random) -> None:
+    if place.status() is RUNNING:
+        deadline_at = place.town.clock.now() + 600
+        place.change(percent=dice.randint(0, 100), status=UPDATING, deadline_at=deadline_at)
+
+
+def update_by_hand(place: ExperimentTown, dice: random.Random) -> None:
+    found = place.town.endpoint
+    if found is not None and found.status is IN_SERVICE:
+        pending = deployment(variant(model="m"), generation=place.state.store.revision() + 1)
+        place.town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
+
+
+def scale(place: ExperimentTown, dice: random.Random) -> None:
+    found = place.town.endpoint
+    if found is not None and found.status is IN_SERVICE:
+        name = found.active.production[0].variant.name
+        active = with_instances(found.active, name, dice.randint(1, 3))
+        changed = with_active(found, active, place.town.clock.now())
+        place.town.change_endpoint(active=changed.active, status=changed.status)
+
+
+def delete_by_hand(place: ExperimentTown, dice: random.Random) -> None:
+    if place.town.endpoint is not None and dice.random() < 0.3:
+        place.town.change_endpoint(status=EndpointStatus.DELETING, deadline_at=None)
+
+
+def crash_copy(place: ExperimentTown, dice: random.Random) -> None:
+    running = sorted(place.town.running_copies())
+    if running:
+        place.town.fleet.crash_copy(dice.choice(running), "crashed")
+
+
+def move_clock(place: ExperimentTown, dice: random.Random) -> None:
+    place.town.clock.advance(dice.choice([1.0, 60.0, 700.0, HOUR_S / 2]))
+
+
+def restart(place: ExperimentTown, dice: random.Random) -> None:
+    place.restart_control()
+
+
+def break_image(place: ExperimentTown, dice: random.Random) -> None:
+    broken = place.town.switches.broken_images
+    if broken:
+        broken.clear()
+    else:
+        broken["good"] = "it does not start"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_misfortune_ends_every_experiment(place: ExperimentTown, seed: int) -> None:
+    dice = random.Random(seed)
+    if dice.random() < 0.7:
+        place.serve(count=dice.randint(1, 2))
+    production = replace(PRODUCTION, instance_type=dice.choice(["ml.big", "ml.small"]))
+    place.add(experiment(variants=(production, SHADOW)))
+    acts = (
+        *(stop_somehow, change_share, update_by_hand, scale, delete_by_hand),
+        *(crash_copy, move_clock, restart, break_image),
+    )
+    for _ in range(12):
+        place.turn(dice.randint(0, 6))
+        dice.choice(acts)(place, dice)
+        place.town.check_integrity()
+    place.town.switches.broken_images.clear()
+    for _ in range(60):
+        place.town.fleet.tick()
+        place.turn(seconds=2 * HOUR_S / 60)
+    assert place.experiment().is_over
+    left = place.town.endpoint
+    if left is not None and left.status is IN_SERVICE:
+        wanted = sum(it.desired_instance_count for it in left.active.variants)
+        assert len(place.town.instance_records()) == wanted
+        assert place.production_copies()

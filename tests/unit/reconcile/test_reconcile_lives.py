@@ -1,7 +1,5 @@
 """Whole lives of endpoints on the fake fleet."""
 
-from dataclasses import replace
-
 import pytest
 from tests.unit.reconcile.samples import (
     NOW,
@@ -10,7 +8,6 @@ from tests.unit.reconcile.samples import (
     component,
     deployment,
     endpoint,
-    model,
     variant,
 )
 
@@ -125,16 +122,6 @@ def test_a_launch_that_hangs_ends_with_the_delete(town: Town) -> None:
     town.settle()
     assert town.endpoint is None
     assert town.instances() == []
-
-
-def test_a_model_of_several_containers_is_refused_with_a_reason(town: Town) -> None:
-    active = deployment(variant(model="m"))
-    pipeline = replace(active.variants[0], model=model("m", count=2))
-    town.add(endpoint(replace(active, variants=(pipeline,))))
-    town.turn(2)
-    assert town.endpoint is not None
-    assert town.status() is EndpointStatus.FAILED
-    assert "2 containers" in (town.endpoint.failure_reason or "")
 
 
 def test_a_copy_that_restarts_leaves_the_routes_meanwhile(town: Town) -> None:

@@ -23,6 +23,7 @@ from hostelry.scaling_policy.alarm_events import new_status
 WAIT_S = 600.0
 HALF = FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50)
 LINEAR = TrafficPolicy(type=TrafficType.LINEAR, size=HALF, wait_s=WAIT_S)
+ROLLING = replace(LINEAR, type=TrafficType.ROLLING)
 GUARD = UpdateGuard(bake_s=WAIT_S, traffic=LINEAR, allowance=Allowance())
 UPDATING, IN_SERVICE = EndpointStatus.UPDATING, EndpointStatus.IN_SERVICE
 WORSE, NO_WORSE, UNDECIDED = (
@@ -66,6 +67,7 @@ def step(town: Town) -> tuple[float, bool]:
     [
         pytest.param(GUARD, id="in a step"),
         pytest.param(UpdateGuard(bake_s=WAIT_S, allowance=Allowance()), id="on trial"),
+        pytest.param(UpdateGuard(traffic=ROLLING, allowance=Allowance()), id="in a batch"),
     ],
 )
 def test_a_worse_fleet_is_taken_back_at_once(town: Town, guard: UpdateGuard) -> None:
@@ -95,6 +97,9 @@ def test_a_fleet_that_is_no_worse_has_all_traffic_after_the_least_time_of_each_s
     )
     assert config(town) == "config-2"
     assert reason(town) == ""
+    assert town.endpoint is not None
+    (past,) = town.endpoint.updates
+    assert [it.verdict for it in past.steps] == [None, "no worse", "no worse"]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +172,26 @@ def test_the_slowest_alarm_counts(town: Town, names: list[str], view_s: float) -
     )
     town.state.composite_alarms.put(SCOPE, "any", composite, expect=None)
     assert alarm_view_s(town.state, SCOPE, names) == view_s
+
+
+@pytest.mark.parametrize("outcome", [NO_WORSE, WORSE], ids=["no worse", "worse"])
+def test_batches_are_decided_by_a_verdict_each(town: Town, outcome: VersionOutcome) -> None:
+    serving(town)
+    rolling = replace(LINEAR, type=TrafficType.ROLLING)
+    town.verdict_of = saying(outcome)
+    update(town, UpdateGuard(traffic=rolling, allowance=Allowance()))
+    seen: list[tuple[float | None, bool]] = []
+    for _ in range(120):
+        watched = watched_update(town.endpoint)
+        if watched is not None and (watched.since, watched.is_trial) not in seen:
+            seen.append((watched.since, watched.is_trial))
+        town.turn(seconds=0.2)
+    assert town.endpoint is not None
+    name = "config-2" if outcome is NO_WORSE else "config-1"
+    assert (town.status(), town.endpoint.active.config.name) == (IN_SERVICE, name)
+    if outcome is NO_WORSE:
+        trials = [is_trial for since, is_trial in seen if since is not None]
+        assert trials == [False, True], "one verdict a batch; none of the old one's are the last's"
 
 
 def test_what_is_compared_are_the_variants_of_both() -> None:

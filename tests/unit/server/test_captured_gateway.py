@@ -74,6 +74,7 @@ class Copies(LoadBalancer):
     ) -> None:
         super().__init__(answer)
         self._shadow_answer = shadow_answer
+        self.heads: list[bytes] = []
 
     async def send(
         self,
@@ -82,6 +83,7 @@ class Copies(LoadBalancer):
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
     ) -> Reply:
+        self.heads.append(parts[0])
         if address != SHADOW_ADDRESS:
             return await super().send(address, parts, timeouts, whole_below_bytes)
         reply = Reply(FakeReplyConnection())
@@ -102,8 +104,10 @@ def gateway_in(folder: Path, routes: FixedRoutes, upstream: LoadBalancer) -> Gat
     )
 
 
-async def ask(gateway: Gateway, action: str, sink: type[Sink]) -> None:
+async def ask(gateway: Gateway, action: str, sink: type[Sink], session: str = "") -> None:
     headers = {"host": "localhost", "content-type": "application/json"}
+    if session:
+        headers["x-amzn-sagemaker-session-id"] = session
     request = HttpRequest("POST", f"/endpoints/e/{action}", "", headers, b"[1]")
     with contextlib.suppress(ConnectionResetError):
         await gateway.dispatcher.handle(Exchange(sink(), Received(request, True, True), b""))
@@ -160,6 +164,16 @@ def captured(
     return [(it.input, it.output) for it in all_records(folder)]
 
 
+def shadow_route(capture: DataCapture | None, share: float = 1.0) -> ShadowRoute:
+    return ShadowRoute(
+        name="shadow",
+        share=share,
+        routing=RoutingStrategy.RANDOM,
+        copies=(CopyRoute(id="c-shadow", address=SHADOW_ADDRESS),),
+        capture=capture,
+    )
+
+
 def captured_with_shadow(
     shadow_answer: Callable[[Reply], None],
     folder: Path,
@@ -172,14 +186,8 @@ def captured_with_shadow(
 
     async def main() -> None:
         capture = replace(CAPTURE, percent=percent)
-        shadow = ShadowRoute(
-            name="shadow",
-            share=share,
-            routing=RoutingStrategy.RANDOM,
-            copies=(CopyRoute(id="c-shadow", address=SHADOW_ADDRESS),),
-            capture=capture,
-        )
-        gateway = gateway_in(folder, routes_of(capture, shadow), Copies(answer, shadow_answer))
+        routes = routes_of(capture, shadow_route(capture, share))
+        gateway = gateway_in(folder, routes, Copies(answer, shadow_answer))
         for action in actions:
             await ask(gateway, action, Sink)
             await mirrored(gateway)
@@ -288,3 +296,27 @@ def test_a_shadows_answers_are_compared_with_productions(
     answer: Callable[[Reply], None], action: str, counts: tuple[int, int, int]
 ) -> None:
     assert answers_apart(answer, action) == counts
+
+
+@pytest.mark.parametrize(
+    ("session", "has_session"),
+    [
+        pytest.param("", [False, False], id="as it is"),
+        pytest.param("NEW_SESSION", [True, False], id="without its session"),
+    ],
+)
+def test_a_shadow_gets_productions_head(
+    tmp_path: Path, session: str, has_session: list[bool]
+) -> None:
+    copies = Copies(whole, whole)
+
+    async def main() -> None:
+        gateway = gateway_in(tmp_path, routes_of(CAPTURE, shadow_route(None)), copies)
+        await ask(gateway, "invocations", Sink, session)
+        await mirrored(gateway)
+
+    asyncio.run(main())
+    lines = [head.splitlines() for head in copies.heads]
+    assert [any(b"Session-Id" in it for it in head) for head in lines] == has_session
+    kept = [[it for it in head if b"Session-Id" not in it] for head in lines]
+    assert kept[0] == kept[1]

@@ -80,8 +80,14 @@ def check_async_variants(variants: Sequence[Variant]) -> None:
 
 
 def check_async_model(model: Model) -> None:
-    """Refuse a multi-model container: InvokeEndpointAsync has no header that names its model."""
-    if any(container.is_multi_model for container in model.containers):
+    """Refuse models whose requests name one of many: InvokeEndpointAsync has no header for that."""
+    if model.is_direct:
+        raise unsupported(
+            f'{FIELD} with InferenceExecutionConfig.Mode Direct of model "{model.name}"',
+            "InvokeEndpointAsync has no TargetContainerHostname; create a model of one container,"
+            " or a pipeline (Mode Serial).",
+        )
+    if model.is_multi_model:
         raise unsupported(
             f'{FIELD} with the multi-model container (Mode MultiModel) of model "{model.name}"',
             "InvokeEndpointAsync has no TargetModel; create a model from the one archive.",

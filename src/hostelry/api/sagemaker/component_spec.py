@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from hostelry.api.context import CallContext
 from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.api.sagemaker.container import archive_at
+from hostelry.api.sagemaker.containers import check_one_container
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.specifications import Given
 from hostelry.base.errors import validation_error
@@ -119,7 +120,11 @@ def resolved_container(context: CallContext, given: Given) -> Container:
         raise validation_error("Specification.ModelName or Specification.Container is required.")
     container = None
     if model_name is not None:
-        container = find_model(context, model_name).value.containers[0]
+        model = find_model(context, model_name).value
+        check_one_container(
+            model, "An inference component", "Name it in a production variant (ModelName)."
+        )
+        container = model.containers[0]
         if container.is_multi_model:
             raise unsupported(
                 f"Model {model_name} with Mode MultiModel in an inference component",

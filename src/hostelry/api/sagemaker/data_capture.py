@@ -52,7 +52,7 @@ def check_captured_config(capture: DataCapture | None, config: EndpointConfig) -
 
 def check_captured_model(model: Model) -> None:
     """Refuse a capture of a model that has a multi-model container."""
-    if any(container.is_multi_model for container in model.containers):
+    if model.is_multi_model:
         raise unsupported(
             f'{FIELD} with the multi-model container (Mode MultiModel) of model "{model.name}"',
             "Create a model from one archive, or set EnableCapture to false.",

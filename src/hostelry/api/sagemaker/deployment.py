@@ -5,6 +5,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, new_generation
 from hostelry.api.refusals import unsupported
+from hostelry.api.sagemaker.containers import check_same_containers
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.serverless import check_serverless_model
 from hostelry.api.sagemaker.shadow import check_shadow_model
@@ -49,7 +50,7 @@ def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVaria
     model = None if name is None else find_model(context, name).value
     if model is not None and serverless is not None:
         check_serverless_model(model)
-    return EndpointVariant(
+    wanted = EndpointVariant(
         variant=variant,
         model=model,
         desired_instance_count=variant.initial_instance_count,
@@ -63,6 +64,8 @@ def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVaria
         # One shows that the model starts, before anything is in service.
         environments=0 if serverless is None else max(1, serverless.provisioned_concurrency),
     )
+    check_same_containers(variant.name, wanted.models)
+    return wanted
 
 
 def check_deployment_config(given: Mapping[str, Any] | None, wanted: Deployment) -> None:

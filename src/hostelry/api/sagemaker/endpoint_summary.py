@@ -8,6 +8,7 @@ from typing import Any
 from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import short_reason
 from hostelry.api.sagemaker.serverless import shown
+from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import (
     Deployment,
@@ -51,7 +52,7 @@ class EndpointFleet:
         """The variant's serving instances in the `generation` of a deployment.
 
         On an endpoint for components those are the running ones; an instance of a model serves once
-        its model server is ready.
+        the model servers of all its containers are ready.
         """
         of_variant = [it for it in self.instances if it.variant_name == wanted.variant.name]
         if wanted.model is None:
@@ -60,15 +61,16 @@ class EndpointFleet:
                 for instance in of_variant
                 if instance.generation == generation and instance.state is InstanceState.RUNNING
             ]
-        ready = {
-            copy.instance_id
+        ready = [
+            copy
             for copy in self.copies
             if copy.variant_name == wanted.variant.name
             and copy.component_name is None
             and copy.generation == generation
             and copy.serves
-        }
-        return [it for it in of_variant if it.id in ready]
+        ]
+        whole = complete_sets(wanted, of_variant, ready)
+        return [it for it in of_variant if it.id in whole]
 
     def leaving(self, endpoint: Endpoint, variant_name: str) -> list[Instance]:
         """The variant's instances that an update terminates.
@@ -163,7 +165,8 @@ def variant_status(endpoint: Endpoint, leaving: Collection[Instance]) -> Result:
         found.append({"Status": status, "StartTime": endpoint.modified_at})
     if leaving and endpoint.status is not EndpointStatus.DELETING:
         message = f"replaced instances that are being terminated: {len(leaving)}"
-        since = endpoint.modified_at if endpoint.shift is None else endpoint.shift.since
+        shift = endpoint.shift
+        since = endpoint.modified_at if shift is None else shift.stage_since or shift.since
         found.append({"Status": "Deleting", "StatusMessage": message, "StartTime": since})
     return {"VariantStatus": found} if found else {}
 
@@ -195,6 +198,7 @@ def pending_status(
     status = "ActivatingTraffic" if is_new else "Baking"
     if endpoint.shift is not None:
         status = STAGE_STATUS.get(endpoint.shift.stage, status)
+        since = endpoint.shift.stage_since or since
     return {"Status": status, "StatusMessage": short_reason(message), "StartTime": since}
 
 

@@ -198,9 +198,10 @@ def kinds_of_requests(deployment: Deployment) -> Mapping[str, str]:
     queued = "asynchronous " if deployment.config.async_inference is not None else ""
     kinds = {}
     for variant in deployment.variants:
-        containers = [it for model in variant.models for it in model.containers]
-        is_multi_model = any(it.is_multi_model for it in containers)
-        kinds[variant.variant.name] = queued + ("multi-model" if is_multi_model else "single-model")
+        kind = "multi-model" if any(it.is_multi_model for it in variant.models) else "single-model"
+        if any(it.is_direct for it in variant.models):
+            kind = "direct multi-container"
+        kinds[variant.variant.name] = queued + kind
     return kinds
 
 

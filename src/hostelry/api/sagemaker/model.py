@@ -3,11 +3,10 @@
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.passed_role import check_execution_role
 from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import already_exists, echoed, found_in, refuse_isolation, unsupported
-from hostelry.api.sagemaker.container import container_of
+from hostelry.api.refusals import already_exists, echoed, found_in, refuse_isolation
+from hostelry.api.sagemaker.containers import containers_of, execution_of
 from hostelry.api.tags import tags_of, write_tags
-from hostelry.base.errors import validation_error
-from hostelry.domain.model import Container, Model
+from hostelry.domain.model import Model
 from hostelry.domain.validation import check_environment
 from hostelry.store.records import Versioned
 
@@ -39,6 +38,7 @@ def create_model(context: CallContext, params: Params) -> Result:
         arn=arn,
         created_at=context.now,
         containers=containers,
+        execution=execution_of(params),
         given=dict(params),
     )
     context.state.models.put(scope, name, model, expect=None)
@@ -87,22 +87,3 @@ def delete_model(context: CallContext, params: Params) -> Result:
 def find_model(context: CallContext, name: str) -> Versioned[Model]:
     """The model; raises ValidationException where there is none of that name."""
     return found_in(context.state.models, context.scope, KIND, name)
-
-
-def containers_of(params: Params) -> tuple[Container, ...]:
-    """The model's one container."""
-    primary, several = params.get("PrimaryContainer"), params.get("Containers")
-    if (primary is None) == (several is None):
-        given = "both were" if primary is not None else "none was"
-        raise validation_error(
-            f"Exactly one of PrimaryContainer and Containers is required; {given} given."
-        )
-    if (params.get("InferenceExecutionConfig") or {}).get("Mode") == "Direct":
-        raise unsupported("InferenceExecutionConfig.Mode=Direct")
-    if primary is not None:
-        return (container_of(primary, "PrimaryContainer"),)
-    if not several:
-        raise validation_error("Containers is empty; a model needs a container.")
-    if len(several) > 1:
-        raise unsupported(f"Containers with {len(several)} entries", "Give one container.")
-    return (container_of(several[0], "Containers.1"),)

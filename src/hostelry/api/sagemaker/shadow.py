@@ -10,6 +10,7 @@ from typing import Any
 
 from hostelry.api.context import Params
 from hostelry.api.refusals import unsupported
+from hostelry.api.sagemaker.containers import check_one_container
 from hostelry.api.sagemaker.variant import variant_of
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint_config import Variant
@@ -47,8 +48,9 @@ def shadow_variants_of(params: Params, production: Sequence[Variant]) -> tuple[V
 
 
 def check_shadow_model(model: Model) -> None:
-    """Refuse a multi-model container, on either variant."""
-    if any(container.is_multi_model for container in model.containers):
+    """Refuse several containers and a multi-model one, on either variant."""
+    check_one_container(model, FIELD, "Mirrored requests go to one container.")
+    if model.is_multi_model:
         raise unsupported(
             f'{FIELD} with the multi-model container (Mode MultiModel) of model "{model.name}"',
             "Create a model from the one archive.",

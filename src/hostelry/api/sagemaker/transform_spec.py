@@ -69,9 +69,11 @@ def transform_job_of(scope: Scope, model: Model, params: Params, now: float) -> 
 
 def check_model(model: Model) -> None:
     """Refuse models whose servers a job cannot use."""
-    if len(model.containers) != 1:
+    if model.is_direct:
         raise unsupported(
-            f"A transform job with model {model.name}, which has {len(model.containers)} containers"
+            f'A transform job with model "{model.name}", which has InferenceExecutionConfig.Mode'
+            " Direct",
+            "The requests of a job name no container; create a model of the one container.",
         )
 
 

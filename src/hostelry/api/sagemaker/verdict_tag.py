@@ -70,8 +70,8 @@ def with_allowance(
     if guard is None or not (guard.bake_s > 0 or guard.traffic.is_gradual):
         raise validation_error(
             f'Endpoint "{endpoint.arn}" has the tag {VERDICT_TAG}, and this update would end before'
-            " any verdict. Give it a DeploymentConfig with CANARY, LINEAR or"
-            " TerminationWaitInSeconds, or remove the tag."
+            " any verdict. Give it a DeploymentConfig with CANARY, LINEAR,"
+            " RollingUpdatePolicy or TerminationWaitInSeconds, or remove the tag."
         )
     if pending.config.name == endpoint.active.config.name:
         raise validation_error(

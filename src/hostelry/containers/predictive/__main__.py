@@ -18,7 +18,8 @@ from hostelry.base.copy_key import take_key
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.containers.http.listening import http_server, listen, served_on
-from hostelry.containers.predictive.app import PredictiveApp, ServingApp
+from hostelry.containers.http.serving_app import ServingApp
+from hostelry.containers.predictive.app import PredictiveApp
 from hostelry.containers.predictive.batching import BatchLimits
 from hostelry.containers.predictive.config import (
     MODULES,

@@ -8,14 +8,8 @@ from starlette.routing import Route
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
-from hostelry.containers.predictive.app import (
-    ServingApp,
-    answer_of,
-    body_of,
-    refusal_of,
-    shown,
-    text_response,
-)
+from hostelry.containers.http.serving_app import ServingApp, body_of, text_response
+from hostelry.containers.predictive.app import answer_of, refusal_of, shown
 from hostelry.containers.predictive.metrics import PredictiveMetrics
 from hostelry.containers.predictive.model_table import ModelInMemory, ModelRefusedError, ModelTable
 from hostelry.containers.predictive.worker_process import Asked

@@ -20,6 +20,7 @@ from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.drain_counts import DrainCounts
 from hostelry.fleet.agent.hosted_copy import HostedCopy
 from hostelry.fleet.agent.lifecycle import plan_copies
+from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.agent.models.copy_models import CopyModels
 from hostelry.fleet.host.gpu import gpu_uses
 from hostelry.fleet.host.processes import members, process_table
@@ -121,6 +122,13 @@ class InstanceAgent:
         if hosted is None or hosted.models is None:
             return None
         return hosted.models, hosted.record.key
+
+    def server_of(self, copy_id: str) -> ModelServer | None:
+        """The model server of a copy; None where it has no process."""
+        hosted = self._hosted.get(copy_id)
+        if hosted is None or hosted.status.address is None:
+            return None
+        return ModelServer(hosted.status.address, self._deps.http, hosted.record.key)
 
     async def stop(self) -> None:
         """Stop every copy; returns when none is left."""

@@ -1,7 +1,7 @@
 """Dependencies that an agent passes to each of its copies."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,8 @@ class CopyDeps:
     """Dependencies of every copy of an instance. Logs of copies without one are not collected.
 
     Without `packages` each copy installs those of its code itself. `address` is the agent's own.
-    `copies_have_users`: programs run as unprivileged users, not as the agent's own.
+    `copies_have_users`: programs run as unprivileged users, not as the agent's own. `call_keys`
+    gives new keys for a server that invokes models, as it reads them.
     """
 
     images_file: Path
@@ -40,4 +41,5 @@ class CopyDeps:
     packages: CodePackages | None = None
     clock: Clock = field(default_factory=SystemClock)
     address: str = ""
+    call_keys: Callable[[], Mapping[str, str | float]] | None = field(default=None, repr=False)
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))

@@ -16,6 +16,7 @@ from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse, LastEn
 from hostelry.domain.log_source import source_of
 from hostelry.fleet.agent.adapter_mount import mount_of
 from hostelry.fleet.agent.adapters import CopyAdapters
+from hostelry.fleet.agent.call_keys import with_call_keys
 from hostelry.fleet.agent.code_packages import CodePlace
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import (
@@ -318,7 +319,10 @@ class HostedCopy:
         """Watch one process until it exits, fails to start, or hangs."""
         self._ready_at, self._process = None, process
         exited = asyncio.create_task(process.wait())
-        serving = asyncio.create_task(self._serve(rule))
+        server = ModelServer(self._address, self._deps.http, self._record.key)
+        keys = self._deps.call_keys if rule.invokes else None
+        serves = with_call_keys(self._serve(rule, server), server, keys, self._deps.clock)
+        serving = asyncio.create_task(serves)
         try:
             await asyncio.wait([exited, serving], return_when=asyncio.FIRST_COMPLETED)
             if exited.done():
@@ -328,8 +332,7 @@ class HostedCopy:
         finally:
             await _cancel(exited, serving)
 
-    async def _serve(self, rule: ImageRule) -> Ending:
-        server = ModelServer(self._address, self._deps.http, self._record.key)
+    async def _serve(self, rule: ImageRule, server: ModelServer) -> Ending:
         deadline = monotonic_s() + start_limit(self.spec).seconds
         ending = await self._wait_until_ready(server, rule, deadline)
         if ending is not None:

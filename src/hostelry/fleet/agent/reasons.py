@@ -16,22 +16,23 @@ OWN_PROBE = (
 
 def start_failure(spec: CopySpec, ending: Ending) -> str:
     """Why a copy never became ready."""
-    container = _container(spec.owner)
+    container = _container(spec)
     if ending.kind is EndKind.STARTUP_TIMEOUT:
         return f"The {container} did not pass the ping health check. {ending.detail}"
     if ending.kind is EndKind.PROBE_REFUSED:
         return f"The {container} passes its health check but serves no request. {ending.detail}"
     return (
-        f"CannotStartContainerError. Please ensure the model container for {_owner(spec.owner)} "
-        f"starts correctly. {ending.detail}"
+        f"CannotStartContainerError. Please ensure the model container{_named(spec)} for "
+        f"{_owner(spec.owner)} starts correctly. {ending.detail}"
     )
 
 
 def download_failure(spec: CopySpec, uri: str, cause: str) -> str:
     """Why a copy's artifacts could not be downloaded."""
     return (
-        f'Failed to download model data for {_owner(spec.owner)} from URL: "{uri}". Please ensure '
-        f"that there is an object located at the URL and that it can be read. {cause}"
+        f"Failed to download model data for {_owner(spec.owner)}{_named(spec)} from URL: "
+        f'"{uri}". Please ensure that there is an object located at the URL and that it can be '
+        f"read. {cause}"
     )
 
 
@@ -64,11 +65,17 @@ def restart_note(restart: RestartCopy) -> str:
 GONE_MEANWHILE = "The model server ended while no agent watched it."
 
 
-def _container(owner: str) -> str:
-    kind, _, name = owner.partition("/")
+def _container(spec: CopySpec) -> str:
+    kind, _, name = spec.owner.partition("/")
     if kind == "variant":
-        return f"primary container for production variant {name}"
-    return f"container for {_owner(owner)}"
+        return f"{spec.container.hostname or 'primary'} container for production variant {name}"
+    return f"container for {_owner(spec.owner)}"
+
+
+def _named(spec: CopySpec) -> str:
+    """The container's name, where its model has several."""
+    name = spec.container.hostname
+    return "" if name is None else f" {name}"
 
 
 def _owner(owner: str) -> str:

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 MAX_DESIRED_BYTES = 32 * 1024 * 1024
 MAX_WAIT_S = 60.0
 MAX_LOG_LINES = 10_000
+GRAPH_TIMEOUT_S = 5.0
 
 
 class AgentRoutes:
@@ -47,6 +48,7 @@ class AgentRoutes:
             Route("/observe", self.observe, methods=["GET"]),
             Route("/logs/{copy_id}", self.logs, methods=["GET"]),
             Route("/models/{copy_id}", self.models, methods=["GET"]),
+            Route("/graph/{copy_id}", self.graph, methods=["GET"]),
             Route("/shutdown", self.shutdown, methods=["POST"]),
         ]
         refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
@@ -101,6 +103,16 @@ class AgentRoutes:
         if found is None:
             return PlainTextResponse("no multi-model copy of that id is here", status_code=404)
         return Response(msgspec.json.encode(found[0].account()), media_type="application/json")
+
+    async def graph(self, request: Request) -> Response:
+        """GET /graph/COPY_ID: the graph of a copy, with the times of its steps."""
+        server = self._agent.server_of(request.path_params["copy_id"])
+        if server is None:
+            return PlainTextResponse("no copy of that id serves here", status_code=404)
+        answer, body = await server.call("GET", "/graph", timeout_s=GRAPH_TIMEOUT_S)
+        if answer.fault is not None:
+            return PlainTextResponse(answer.fault, status_code=answer.status or 502)
+        return Response(body, media_type="application/json")
 
     async def shutdown(self, _request: Request) -> Response:
         """POST /shutdown: answers at once, then stops every copy and this process."""

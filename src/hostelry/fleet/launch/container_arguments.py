@@ -138,6 +138,12 @@ def run_arguments(engine: EngineFacts, image: ImageFacts, plan: ContainerPlan) -
             "and Mode is MultiModel. Add the label once its server has the routes "
             "(docs/multi-model.md)."
         )
+    if order.is_one_of_several and not image.binds_to_port:
+        raise TerminalError(
+            f"Your Ecr Image {order.image} does not contain required {BIND_LABEL}=true Docker "
+            "label(s). Each container of a model of several must listen on "
+            "SAGEMAKER_BIND_TO_PORT."
+        )
     return [
         *engine.argv,
         "run",

@@ -47,7 +47,7 @@ class ContainerOrder:
     pull: whether an image that is not on this machine may be pulled, within pull_timeout_s.
     engine: the container engine, a name or a path; None for the first that answers.
     key: the one its proxy requires; None for a container with a network, which has no proxy.
-    is_multi_model: whether its image must have the label for that.
+    is_multi_model, is_one_of_several: whether its image must have the label for that.
     """
 
     image: str
@@ -63,6 +63,7 @@ class ContainerOrder:
     engine: str | None = None
     key: str | None = field(default=None, repr=False)
     is_multi_model: bool = False
+    is_one_of_several: bool = False
 
     @property
     def inner_port(self) -> int:
@@ -95,6 +96,7 @@ def container_order(
         engine=rule.engine,
         key=place.key if rule.network == "none" else None,
         is_multi_model=spec.container.is_multi_model,
+        is_one_of_several=spec.container.hostname is not None,
     )
 
 

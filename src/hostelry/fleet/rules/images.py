@@ -17,6 +17,7 @@
 
     the image matches an [[image]]         -> the first one that matches
     hostelry/drill                         -> the built-in drill server
+    hostelry/graph                         -> the built-in server of graphs
     djl-inference, djl-lmi, lmi            -> the built-in LLM server
     vllm                                   -> the same, in the manner of vLLM
     tgi-inference, text-generation-inference
@@ -57,6 +58,8 @@ LMI_PROBE_BODY = (
 )
 DRILL_REPOSITORY = re.compile(r"hostelry/drill$")
 DRILL_COMMAND = (*PYTHON, "-m", "hostelry.containers.drill")
+GRAPH_REPOSITORY = re.compile(r"hostelry/graph$")
+GRAPH_COMMAND = (*PYTHON, "-m", "hostelry.containers.graph")
 FRAMEWORK_COMMAND = (*PYTHON, "-m", "hostelry.containers.predictive")
 
 
@@ -85,7 +88,7 @@ class Probe:
 class ImageRule:
     """How copies of an image are started (`argv`) and proven (`probe`).
 
-    kind: "lmi", "predictive", "drill", "operator" or "container".
+    kind: "lmi", "predictive", "graph", "drill", "operator" or "container".
     argv: a program; of a container the arguments of its entry point.
     network: a container's network: "none", "host" or "bridge".
     engine: the container engine, a name or a path; None for the first that works.
@@ -107,7 +110,12 @@ class ImageRule:
     @property
     def is_built_in(self) -> bool:
         """Whether it is one of Hostelry's own servers."""
-        return self.kind in ("lmi", "predictive", "drill")
+        return self.kind in ("lmi", "predictive", "graph", "drill")
+
+    @property
+    def invokes(self) -> bool:
+        """Whether its server invokes other models, with keys that its agent sends."""
+        return self.kind == "graph"
 
     @property
     def is_container(self) -> bool:
@@ -133,6 +141,13 @@ DRILL_RULE = ImageRule(
     kind="drill",
     argv=DRILL_COMMAND,
     probe=Probe(content_type="application/json", body=b"{}"),
+    environment=BUILT_IN_NAMES,
+)
+# Its own content type asks whether a call could be made; no model is invoked by that.
+GRAPH_RULE = ImageRule(
+    kind="graph",
+    argv=GRAPH_COMMAND,
+    probe=Probe(content_type="application/vnd.hostelry.graph-proof", body=b""),
     environment=BUILT_IN_NAMES,
 )
 
@@ -214,6 +229,8 @@ class ImageRules:
         repository = repository_of(image)
         if DRILL_REPOSITORY.match(repository):
             return DRILL_RULE
+        if GRAPH_REPOSITORY.match(repository):
+            return GRAPH_RULE
         if TGI_REPOSITORY.search(repository):
             return TGI_RULE
         if LMI_REPOSITORY.search(repository):
@@ -229,7 +246,7 @@ def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule
     The maker of the image knows a request that it answers; the operator may not.
     """
     body = environment.get(PROBE_BODY)
-    if body is None or not rule.probe.any_answer:
+    if body is None or not (rule.probe.any_answer or rule.invokes):
         return rule
     content_type = environment.get(PROBE_CONTENT_TYPE) or "application/json"
     return replace(rule, probe=Probe(content_type=content_type, body=body.encode()))
@@ -237,7 +254,7 @@ def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule
 
 def multi_model_rule(rule: ImageRule, image: str) -> ImageRule:
     """The rule for a container of many models, which it loads later. Raises TerminalError."""
-    if rule.kind in ("lmi", "drill"):
+    if rule.kind in ("lmi", "graph", "drill"):
         raise TerminalError(
             f'The image "{image}" is served by a built-in server of one model, and Mode is '
             "MultiModel. Many adapters of one base are inference components; many models "

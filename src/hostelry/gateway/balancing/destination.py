@@ -4,6 +4,7 @@ Texts as the service words them. Source: SageMaker runtime API reference, Invoke
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
@@ -114,11 +115,8 @@ def _check_kind(endpoint: EndpointRoute, invocation: InvokeRequest) -> None:
         )
     if invocation.target_model is not None and endpoint.takes_components:
         raise _no_models(f"Endpoint {endpoint.name}", invocation.target_model)
-    if invocation.target_container_hostname is not None:
-        raise _invalid(
-            f"Endpoint {endpoint.name} is not a direct multi-container endpoint; "
-            f"TargetContainerHostname {invocation.target_container_hostname} cannot be invoked."
-        )
+    if invocation.target_container_hostname is not None and endpoint.takes_components:
+        raise _no_containers(f"Endpoint {endpoint.name}", invocation.target_container_hostname)
 
 
 def _component(
@@ -158,33 +156,71 @@ def _variant(
     wanted = invocation.target_variant
     if wanted is not None and named_variant(endpoint.variants, wanted) is None:
         raise _no_variant(endpoint, wanted)
-    variants = _of_kind(endpoint, invocation)
+    variants, container = _of_kind(endpoint, invocation), invocation.target_container_hostname
     if wanted is None:
         variant = None if holder is None else marked_variant(variants, holder)
         variant = variant or choose_variant(variants, draw)
     else:
         variant = named_variant(variants, wanted)
     if variant is None or not variant.copies:
-        raise NoCopyError(table.variant(endpoint, variant or _heaviest(variants)))
-    return table.variant(endpoint, variant)
+        raise NoCopyError(table.variant(endpoint, variant or _heaviest(variants), container))
+    return table.variant(endpoint, variant, container)
 
 
 def _of_kind(endpoint: EndpointRoute, invocation: InvokeRequest) -> tuple[VariantRoute, ...]:
     """The variants that may get the invocation: of many models where it names one, else of one.
 
-    Raises ServiceError where there is none, or the variant that it names is none of them.
+    Those with the container that it names, with this container's copies. Raises ServiceError where
+    there is none, or the variant that it names is none of them.
     """
     model, wanted = invocation.target_model, invocation.target_variant
-    variants = tuple(it for it in endpoint.variants if it.is_multi_model == (model is not None))
+    of_containers = _of_containers(endpoint, invocation)
+    variants = tuple(it for it in of_containers if it.is_multi_model == (model is not None))
     if variants and (wanted is None or named_variant(variants, wanted) is not None):
         return variants
-    title = f"Endpoint {endpoint.name}" if wanted is None else f"Variant {wanted}"
+    title = _title(endpoint, wanted)
     if model is None:
         raise _invalid(
             f"{title} is multi-model; name the model to invoke as TargetModel, its path below the "
             "ModelDataUrl."
         )
     raise _no_models(title, model)
+
+
+def _title(endpoint: EndpointRoute, variant_name: str | None) -> str:
+    return f"Endpoint {endpoint.name}" if variant_name is None else f"Variant {variant_name}"
+
+
+def _of_containers(endpoint: EndpointRoute, invocation: InvokeRequest) -> Sequence[VariantRoute]:
+    """The variants that may get an invocation that names a container, or that names none."""
+    name, wanted = invocation.target_container_hostname, invocation.target_variant
+    if name is None and not any(it.containers for it in endpoint.variants):
+        return endpoint.variants
+    asked = [it for it in endpoint.variants if wanted in (None, it.name)]
+    if name is None:
+        found = [it for it in asked if not it.containers]
+    else:
+        found = [
+            replace(variant, copies=container.copies)
+            for variant in asked
+            for container in variant.containers
+            if container.hostname == name
+        ]
+    if found:
+        return found
+    title = _title(endpoint, wanted)
+    there = dict.fromkeys(it.hostname for variant in asked for it in variant.containers)
+    if name is None:
+        raise _invalid(
+            f"{title} is a direct multi-container endpoint; name the container to invoke as "
+            f"TargetContainerHostname: {', '.join(there)}."
+        )
+    if not there:
+        raise _no_containers(title, name)
+    raise _invalid(
+        f"TargetContainerHostname {name} is no container of {title[:1].lower()}{title[1:]}; its "
+        f"containers are {', '.join(there)}."
+    )
 
 
 def failure_text(failed: FailedComponent) -> str:
@@ -221,6 +257,13 @@ def unavailable(endpoint_name: str) -> ServiceError:
 def _no_models(title: str, target_model: str) -> ServiceError:
     return _invalid(
         f"{title} has no multi-model container; TargetModel {target_model} cannot be invoked on it."
+    )
+
+
+def _no_containers(title: str, hostname: str) -> ServiceError:
+    return _invalid(
+        f"{title} is not a direct multi-container endpoint; TargetContainerHostname {hostname} "
+        "cannot be invoked."
     )
 
 

@@ -9,7 +9,14 @@ from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.adapter_places import AdapterPlaces
 from hostelry.gateway.balancing.outstanding import InFlightCounts
-from hostelry.gateway.http.reply import BrokenError, ConnectError, DeadlineError, Reply, ReplyPhase
+from hostelry.gateway.http.reply import (
+    BrokenError,
+    ConnectError,
+    DeadlineError,
+    Reply,
+    ReplyPhase,
+    UpstreamError,
+)
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 from hostelry.routing import circuit as circuits
 from hostelry.routing.circuit import Circuit, refused, unanswered, usable
@@ -31,9 +38,10 @@ class InFlightRequest:
         reply: its answer.
         give_back: ends the count of this request.
         learn: is called with the answer once it is over, or None.
+        answered_by: the copy whose answer it is, where that is not `copy` itself.
     """
 
-    __slots__ = ("_give_back", "_learn", "copy", "reply")
+    __slots__ = ("_give_back", "_learn", "answered_by", "copy", "reply")
 
     def __init__(
         self,
@@ -41,8 +49,10 @@ class InFlightRequest:
         reply: Reply,
         give_back: Callable[[], None],
         learn: Ending | None = None,
+        answered_by: CopyRoute | None = None,
     ) -> None:
         self.copy = copy
+        self.answered_by = copy if answered_by is None else answered_by
         self.reply = reply
         self._give_back = give_back
         self._learn = learn
@@ -164,6 +174,23 @@ class LoadBalancer:
         """
         return self._choose(copies, strategy, adapter)[:2]
 
+    async def send_on(
+        self,
+        first: CopyRoute,
+        copy: CopyRoute,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        """Send to a further container of the pipeline that begins with `first`; raises as `send`.
+
+        A failure counts against `first`, so that requests go to other instances.
+        """
+        head, body = parts
+        return await self._noted(
+            first, copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
+        )
+
     async def _sent(
         self,
         copy: CopyRoute,
@@ -175,16 +202,12 @@ class LoadBalancer:
         """The head of the copy's answer; a failure ends the count, and its circuit has it."""
         head, body = parts
         try:
-            reply = await self._pool.send(
-                copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
+            reply = await self._noted(
+                copy, copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
             )
-        except ConnectError as error:
+        except UpstreamError as error:
             give_back()
-            self._note_refusal(copy, error)
-            raise
-        except (BrokenError, DeadlineError) as error:
-            give_back()
-            self._note(copy, unanswered(self._circuit(copy), self._now_s()), error)
+            error.copy = copy
             raise
         except BaseException:
             give_back()
@@ -192,6 +215,24 @@ class LoadBalancer:
         if self._circuits:
             self._circuits.pop(copy.id, None)
         return reply
+
+    async def _noted(
+        self,
+        copy: CopyRoute,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None,
+    ) -> Reply:
+        """The head of the answer of `address`; the circuit of `copy` has a failure."""
+        try:
+            return await self._pool.send(address, parts, timeouts, whole_below_bytes)
+        except ConnectError as error:
+            self._note_refusal(copy, error)
+            raise
+        except (BrokenError, DeadlineError) as error:
+            self._note(copy, unanswered(self._circuit(copy), self._now_s()), error)
+            raise
 
     def _choose(
         self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None
@@ -253,6 +294,10 @@ class LoadBalancer:
                 del self._circuits[copy_id]
         circuits = [self._circuits.get(copy.id) for copy in copies]
         return [copies[index] for index in usable(circuits, now_s)]
+
+
+def uncounted() -> None:
+    """The end of a request that is not counted on its copy, or is counted elsewhere."""
 
 
 @lru_cache(MAX_KNOWN_KEYS)

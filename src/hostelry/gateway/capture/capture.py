@@ -73,6 +73,7 @@ class CapturedAnswer:
         "_drop_cause",
         "_held",
         "_most",
+        "_num_asked",
         "_num_output",
         "_request",
         "_settings",
@@ -89,13 +90,14 @@ class CapturedAnswer:
         self._settings = buffered.target.capture
         self._asked: list[bytes] = []
         self._chunks: list[bytes] = []
-        self._num_output = 0
+        self._num_asked = self._num_output = 0
         self._held = 0  # bytes of the buffer
         self._drop_cause: str | None = None
 
     def asked(self, chunk: bytes) -> None:
         """Take the next part of a request that comes in parts."""
         if self._settings.takes_input and self._hold(len(chunk)):
+            self._num_asked += len(chunk)
             self._asked.append(chunk)
 
     def add(self, chunk: bytes) -> None:
@@ -114,8 +116,7 @@ class CapturedAnswer:
         `answered` are the headers of the copy's answer.
         """
         request = self._request
-        asked = (request.body, *self._asked) if self._settings.takes_input else ()
-        num_asked = sum(map(len, asked))
+        body = request.body if self._settings.takes_input else b""
         prefix = record_prefix(
             RecordHead(
                 at=self._capture.now(),
@@ -125,13 +126,14 @@ class CapturedAnswer:
                 input_type=request.content_type,
                 output_type=answered.get("content-type"),
             ),
-            num_asked,
+            self._num_asked + len(body),
             self._num_output,
         )
-        if not self._hold(len(prefix) + num_asked + self._num_output - self._held):
+        if not self._hold(len(prefix) + len(body)):
             self._capture.dropped(self._buffered.target.key, self._drop_cause or NO_ROOM)
             return
-        self._capture.put(self._buffered, (prefix, *asked, *self._chunks), self._held)
+        parts = (prefix, body, *self._asked, *self._chunks)
+        self._capture.put(self._buffered, parts, self._held)
         self._held = 0  # the buffer's from now on
 
     def close(self) -> None:

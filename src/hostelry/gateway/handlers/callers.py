@@ -39,14 +39,19 @@ class Callers:
         self._allow_unsigned = allow_unsigned
         self._now = now
 
-    async def identify(self, request: HttpRequest) -> Identity:
+    async def identify(self, request: HttpRequest, *, invokes: bool = False) -> Identity:
         """The signer of `request`; raises ServiceError 403 where the signature is not valid.
 
-        `service` is empty for an unsigned request that is accepted.
+        `service` is empty for an unsigned request that is accepted. A copy's keys are refused
+        unless the request `invokes` a model.
         """
         if len(request.body) < HASH_APART_BYTES:
-            return self._identify(request)
-        return await asyncio.to_thread(self._identify, request)
+            identity = self._identify(request)
+        else:
+            identity = await asyncio.to_thread(self._identify, request)
+        if not invokes:
+            check_not_a_copys(identity)
+        return identity
 
     def admit(self, request: HttpRequest) -> Identity | None:
         """The signer of `request`, by its head; None where the signature covers the body.
@@ -78,6 +83,16 @@ class Callers:
 def is_unsigned(request: HttpRequest) -> bool:
     """Whether the request has no signature at all."""
     return "authorization" not in request.headers and "X-Amz-Signature=" not in request.query
+
+
+def check_not_a_copys(identity: Identity) -> None:
+    """Raise where the keys are a copy's, for anything but an invocation."""
+    if identity.session is not None and identity.session.invokes_only:
+        raise ServiceError(
+            "AccessDeniedException",
+            "These keys are those of a graph's copy, which may invoke endpoints and nothing else.",
+            403,
+        )
 
 
 def check_service(signed_for: str, service: str) -> None:

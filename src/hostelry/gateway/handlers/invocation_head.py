@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
+from hostelry.gateway.balancing.pipeline import PipelineStep
 from hostelry.gateway.route_table import Destination
 
 # Copies do not check the Host header.
@@ -12,13 +13,15 @@ ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
-# Headers that are forwarded on any route: tenant, deadline, and whether unknown fields are refused.
+# Headers that are forwarded on any route: tenant, deadline, whether unknown fields are refused, and
+# the calls of graphs above this one.
 TERMS = {
     name.lower(): name
     for name in (
         "X-Hostelry-Tenant",
         "X-Hostelry-First-Token-Deadline-S",
         "X-Hostelry-Strict-Fields",
+        "X-Hostelry-Graph-Path",
     )
 }
 # What a copy says of a request's unknown fields; in its answers to the client on any route.
@@ -34,13 +37,15 @@ def invocation_head(
 ) -> bytes:
     """``POST /invocations`` for `invocation`, which `request` is, on a copy of `destination`.
 
-    For a model of a multi-model copy it is ``POST /models/ID/invoke``.
+    For a model of a multi-model copy it is ``POST /models/ID/invoke``. Of a pipeline it is for the
+    first container, whose answer is never streamed.
     """
+    streams = invocation.stream and not destination.is_pipeline
     return post_head(
-        "/invocations" if model_id is None else f"/models/{model_id}/invoke",
+        _path(model_id),
         len(request.body),
         (
-            FORWARDED_STREAM if invocation.stream else FORWARDED,
+            FORWARDED_STREAM if streams else FORWARDED,
             ("Content-Type", invocation.content_type),
             ("Accept", invocation.accept),
             ("X-Amzn-SageMaker-Custom-Attributes", invocation.custom_attributes),
@@ -53,6 +58,35 @@ def invocation_head(
             *terms(request),
         ),
     )
+
+
+def step_head(
+    invocation: InvokeRequest,
+    step: PipelineStep,
+    request: HttpRequest,
+    request_id: str,
+    model_id: str | None = None,
+) -> bytes:
+    """The head for a further container of a pipeline; see `invocation_head`."""
+    return post_head(
+        _path(model_id),
+        len(step.body),
+        (
+            FORWARDED_STREAM if invocation.stream and step.is_last else FORWARDED,
+            ("Content-Type", step.content_type),
+            ("Content-Encoding", step.content_encoding),
+            ("Accept", invocation.accept),
+            ("X-Amzn-SageMaker-Inference-Id", invocation.inference_id),
+            ("X-Amzn-SageMaker-Session-Id", invocation.session_id),
+            ("X-Amzn-SageMaker-Target-Model", invocation.target_model),
+            ("x-request-id", request_id),
+            *terms(request),
+        ),
+    )
+
+
+def _path(model_id: str | None) -> str:
+    return "/invocations" if model_id is None else f"/models/{model_id}/invoke"
 
 
 def terms(request: HttpRequest) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 
 from msgspec import structs
 
@@ -17,13 +16,13 @@ from hostelry.aws.runtime import (
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.domain.at_zero import AtZero
+from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
 from hostelry.gateway.balancing.destination import find_destination, unavailable
 from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest
 from hostelry.gateway.balancing.model_balancer import (
     Balancers,
-    ModelRequest,
     TargetModelRefusedError,
 )
 from hostelry.gateway.balancing.serverless import (
@@ -40,13 +39,14 @@ from hostelry.gateway.balancing.sessions import (
 from hostelry.gateway.balancing.traffic_split import TrafficSplit
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service
-from hostelry.gateway.handlers.invocation_head import invocation_head, noted
+from hostelry.gateway.handlers.invocation_call import InvocationCall
+from hostelry.gateway.handlers.invocation_head import noted
 from hostelry.gateway.handlers.model_error import (
-    TIMED_OUT,
     ModelError,
     answered_with_error,
     gave_no_answer,
     refused_model,
+    timed_out,
 )
 from hostelry.gateway.handlers.tapped import RequestTaps, TappedInvocation
 from hostelry.gateway.http.exchange import Exchange
@@ -105,9 +105,8 @@ class RuntimeHandler:
     ) -> None:
         self._callers = callers
         self._routes = routes
+        self._balancers = balancers
         self._counts = balancers.counts
-        self._copies = balancers.copies
-        self._models = balancers.models
         self._pending_queue = pending_queue
         self._whole_limits = CallLimits(
             timeouts=limits.whole, max_answer_bytes=limits.max_answer_bytes
@@ -134,7 +133,7 @@ class RuntimeHandler:
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one invocation; raises ServiceError before the answer's first byte."""
         request = exchange.request
-        identity = await self._callers.identify(request)
+        identity = await self._callers.identify(request, invokes=True)
         check_service(identity.service, SERVICE)
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
@@ -226,51 +225,21 @@ class RuntimeHandler:
 
     async def _admit(self, scope: Scope, tapped: TappedInvocation, limits: CallLimits) -> Admitted:
         """The invocation on a copy; one that needs a certain copy does not wait for another."""
-        invocation, request, request_id = tapped.invocation, tapped.request, tapped.request_id
-        timeouts = limits.timeouts
-        whole_below_bytes = None if invocation.stream else limits.max_answer_bytes
+        invocation, request, timeouts = tapped.invocation, tapped.request, limits.timeouts
         has_session = invocation.session_id not in (None, NEW_SESSION)
-
-        async def send_to(
-            fleet: Destination, chosen: Chosen, measured: Measurement
-        ) -> InFlightRequest:
-            if invocation.target_model is not None:
-                return await self._models.send(
-                    fleet.copies,
-                    ModelRequest(
-                        key=fleet.key,
-                        target=invocation.target_model,
-                        head=partial(invocation_head, invocation, fleet, request, request_id),
-                        body=request.body,
-                        timeouts=timeouts,
-                        whole_below_bytes=whole_below_bytes,
-                        chosen=chosen,
-                        leased=lambda it: measured.leased(
-                            hit=it.hit, waited_s=it.waited_s, times=it.times
-                        ),
-                    ),
-                )
-            parts = (invocation_head(invocation, fleet, request, request_id), request.body)
-            if fleet.serverless is not None:
-                return await self._copies.send_to_free(
-                    fleet.copies, parts, timeouts, whole_below_bytes, chosen
-                )
-            return await self._copies.send(
-                fleet.copies,
-                fleet.routing,
-                parts,
-                timeouts,
-                whole_below_bytes,
-                fleet.adapter_id,
-                chosen,
-            )
+        call = InvocationCall(
+            balancers=self._balancers,
+            tapped=tapped,
+            timeouts=timeouts,
+            max_answer_bytes=limits.max_answer_bytes,
+        )
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
             tapped.offer(destination)
             try:
                 if destination.fleets is None:
-                    return await send_to(destination, measured.chosen, measured)
-                return await self._split(destination, measured, send_to)
+                    return await call.send(destination, measured.chosen, measured)
+                return await self._split(destination, measured, call.send)
             except ConnectError:
                 if has_session or destination.at_zero is AtZero.COMPAT:
                     measured.got_no_answer()
@@ -298,16 +267,17 @@ class RuntimeHandler:
         limits: CallLimits,
     ) -> None:
         reply, measured = admitted.in_flight.reply, admitted.measured
+        answered_by = admitted.in_flight.answered_by
         try:
             body = await reply.body(limits.max_answer_bytes)
         except UpstreamError as error:
             measured.got_no_answer()
-            raise gave_no_answer(admitted.destination, error) from error
+            raise gave_no_answer(admitted.destination, error, answered_by) from error
         measured.answered()
         measured.moved(len(exchange.request.body), len(body))
         if not 200 <= reply.status < 300:
             measured.refused_by_model(reply.status)
-            raise container_error(admitted.destination, reply, body)
+            raise container_error(admitted, body)
         exchange.respond(HttpResponse(200, headers, body))
         tap = tapped.tap(admitted.destination)
         if tap is not None:
@@ -330,11 +300,12 @@ class RuntimeHandler:
                 measured.answered()
                 measured.moved(len(exchange.request.body), len(body))
                 measured.refused_by_model(reply.status)
-                raise container_error(admitted.destination, reply, body)
+                raise container_error(admitted, body)
             chunk = await reply.next_chunk()
         except UpstreamError as error:
             measured.got_no_answer()
-            raise gave_no_answer(admitted.destination, error) from error
+            answered_by = admitted.in_flight.answered_by
+            raise gave_no_answer(admitted.destination, error, answered_by) from error
         measured.first_chunk()
         measured.moved(len(exchange.request.body), 0)
         exchange.start(200, headers)
@@ -352,16 +323,18 @@ class RuntimeHandler:
                 tap.finish(reply.headers)
         except UpstreamError as error:
             measured.stream_broke()
-            await exchange.send(broken_stream(error))
+            await exchange.send(broken_stream(error, admitted.in_flight.answered_by))
             exchange.finish()
         finally:
             if tap is not None:
                 tap.close()
 
 
-def container_error(destination: Destination, reply: Reply, body: bytes) -> ModelError:
+def container_error(admitted: Admitted, body: bytes) -> ModelError:
     """The error for a container's error answer."""
-    return answered_with_error(destination, reply.status, body, reply.headers.get("retry-after"))
+    reply, answered_by = admitted.in_flight.reply, admitted.in_flight.answered_by
+    retry_after = reply.headers.get("retry-after")
+    return answered_with_error(admitted.destination, reply.status, body, retry_after, answered_by)
 
 
 def answer_headers(
@@ -380,9 +353,9 @@ def answer_headers(
     )
 
 
-def broken_stream(error: UpstreamError) -> bytes:
-    """The frame that ends a stream whose container failed."""
+def broken_stream(error: UpstreamError, copy: CopyRoute) -> bytes:
+    """The frame that ends a stream whose container, that of `copy`, failed."""
     if isinstance(error, DeadlineError):
-        return stream_exception("ModelStreamError", TIMED_OUT, "ModelInvocationTimeExceeded")
+        return stream_exception("ModelStreamError", timed_out(copy), "ModelInvocationTimeExceeded")
     message = "The model server closed the stream before its end."
     return stream_exception("ModelStreamError", message, "StreamBroken")

@@ -1,8 +1,10 @@
 """One invocation as data capture and a shadow variant get it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec import structs
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
@@ -56,6 +58,7 @@ class TappedInvocation:
     """
 
     __slots__ = (
+        "_head",
         "_is_captured",
         "_is_offered",
         "_pair",
@@ -75,6 +78,16 @@ class TappedInvocation:
         self._is_offered = False
         self._is_captured: bool | None = None  # not decided yet
         self._pair: AnswerPair | None = None
+        self._head: bytes | None = None  # beside a shadow, which gets the same one
+
+    def head(self, destination: Destination) -> bytes:
+        """The request's head for a copy of `destination`, without the end that is the copy's."""
+        if self._head is not None:
+            return self._head
+        head = invocation_head(self.invocation, destination, self.request, self.request_id)
+        if destination.shadow is not None:
+            self._head = head  # a variant with a model has no adapters: one for all its copies
+        return head
 
     def offer(self, destination: Destination) -> None:
         """Offer it to the shadow of `destination`, if any; it is sent once the caller waits.
@@ -88,9 +101,10 @@ class TappedInvocation:
         invocation, request, capture = self.invocation, self.request, self._taps.capture
         self._is_captured = capture.is_turn(destination)
         captured = capture.begin(shadow, self._captured_request()) if self._is_captured else None
+        head = partial(self.head, destination)
         if invocation.session_id is not None:
-            invocation = replace(invocation, session_id=None)
-        head = partial(invocation_head, invocation, destination, request, self.request_id)
+            alone = structs.replace(invocation, session_id=None)
+            head = partial(invocation_head, alone, destination, request, self.request_id)
         self._pair = pair = self._taps.pairs.begin(shadow.key)
         found = (captured, None if pair is None else pair.shadow)
         taps = tuple(it for it in found if it is not None)

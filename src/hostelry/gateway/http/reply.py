@@ -6,13 +6,18 @@ from enum import Enum
 from typing import Protocol
 
 from hostelry.base.errors import HostelryError
+from hostelry.domain.routes import CopyRoute
 
 PAUSE_ABOVE_BYTES = 256 * 1024
 RESUME_BELOW_BYTES = 64 * 1024
 
 
 class UpstreamError(HostelryError):
-    """A copy did not answer as it should."""
+    """A copy did not answer as it should; `copy` is that copy where it is known."""
+
+    def __init__(self, message: str, copy: CopyRoute | None = None) -> None:
+        super().__init__(message)
+        self.copy = copy
 
 
 class ConnectError(UpstreamError):
@@ -21,6 +26,10 @@ class ConnectError(UpstreamError):
 
 class BrokenError(UpstreamError):
     """The connection ended, or sent no valid HTTP, before the answer was whole."""
+
+
+class ContainerDownError(BrokenError):
+    """No connection to a further container of a pipeline; those before it have done their part."""
 
 
 class DeadlineError(UpstreamError):

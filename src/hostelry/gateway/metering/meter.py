@@ -51,10 +51,14 @@ class Measurement:
         "_began_ns",
         "_chosen_ns",
         "_config",
+        "_container",
+        "_containers_ns",
         "_copy",
         "_ended",
+        "_hop_ns",
         "_meter",
         "_model_ns",
+        "_since_ns",
         "_tally",
     )
 
@@ -62,8 +66,11 @@ class Measurement:
         self._meter = meter
         self._tally = tally
         self._began_ns = now_ns
-        self._chosen_ns = 0
+        self._chosen_ns = self._hop_ns = 0
         self._model_ns = -1
+        self._container: str | None = None
+        self._containers_ns = 0  # of those before this one
+        self._since_ns = now_ns  # its arrival, or the answer of the container before
         self._copy: list[int] | None = None
         self._config: str | None = None
         self._ended = False
@@ -92,7 +99,7 @@ class Measurement:
         workers. `config` is the copy's configuration, where those of an endpoint are counted apart.
         """
         meter = self._meter
-        self._chosen_ns = now_ns = meter.clock_ns()
+        self._chosen_ns = self._hop_ns = now_ns = meter.clock_ns()
         if now_ns >= meter.ends_ns:
             meter.now_ns()
         if self._copy is not None:
@@ -121,6 +128,38 @@ class Measurement:
             models = self._tally.models = ModelCounters()
         models.leased(hit=hit, waited_s=waited_s, times=times)
 
+    def at_container(self, name: str | None) -> None:
+        """Record that it goes to this container of a model of several; None: there is one alone."""
+        if name is None:
+            return
+        self._hop_ns = self._meter.now_ns()
+        if name == self._container:  # another copy of it is tried
+            return
+        self._container = name
+        self._tally.of_container(name).numbers[ARRIVALS] += 1
+
+    def container_answered(self) -> None:
+        """Record the whole answer of a container that another one follows."""
+        now_ns = self._meter.now_ns()
+        took_ns = now_ns - self._hop_ns
+        self._containers_ns += took_ns
+        self._leave_container(took_ns, self._hop_ns - self._since_ns)
+        self._since_ns = now_ns
+
+    def since_chosen_s(self) -> float:
+        """The seconds since its copy was chosen."""
+        return (self._meter.clock_ns() - self._chosen_ns) / SECOND_NS
+
+    def _leave_container(self, took_ns: int, overhead_ns: int) -> None:
+        """Count what the container took; `took_ns` below 0: it gave no whole answer."""
+        if self._container is None:
+            return
+        counters = self._tally.of_container(self._container)
+        counters.numbers[FINISHED] += 1
+        if took_ns >= 0:
+            counters.latency(took_ns, overhead_ns)
+        self._container = None
+
     def first_chunk(self) -> None:
         """Record the first chunk of a streamed answer."""
         now_ns = self._meter.now_ns()
@@ -131,7 +170,7 @@ class Measurement:
 
     def answered(self) -> None:
         """Record the copy's whole answer."""
-        self._model_ns = self._meter.clock_ns() - self._chosen_ns
+        self._model_ns = self._meter.clock_ns() - self._hop_ns + self._containers_ns
 
     def moved(self, bytes_in: int, bytes_out: int) -> None:
         """Record bytes of the request's body, or of its answer's; those of several calls add up."""
@@ -171,6 +210,8 @@ class Measurement:
             self._copy[what] += 1
         if self._config is not None:
             self._tally.of_config(self._config).numbers[what] += 1
+        if self._container is not None:
+            self._tally.of_container(self._container).numbers[what] += 1
 
     def end(self) -> None:
         """End the measurement: the last byte is sent, or the client is gone. Idempotent."""
@@ -184,6 +225,9 @@ class Measurement:
         tally.left(now_ns)
         if tally.held and tally.held.pop(self, None) is not None:
             tally.base.held_on_copies -= 1
+        if self._container is not None:
+            took_ns = -1 if self._model_ns < 0 else self._model_ns - self._containers_ns
+            self._leave_container(took_ns, now_ns - self._since_ns - took_ns)
         copy = self._copy
         if copy is not None:
             copy[0] -= 1

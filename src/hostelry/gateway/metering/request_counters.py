@@ -72,7 +72,7 @@ class PairCounters:
 
 
 class ConfigCounters:
-    """Counters of a name's requests on the copies of one endpoint configuration.
+    """Counters of a name's requests on the copies of one configuration, or of one container.
 
     `numbers` has the counts under the indexes of a copy's counters.
     """
@@ -124,7 +124,7 @@ class RequestCounters:
     has, for each copy: requests on it, most at a time, arrivals, first answer (0: none), how
     requests ended, how many had a whole answer, and of those the sum, the least and the most of the
     model's time and of the overhead. `configs` has the counters of each configuration that a copy
-    named, as during an update.
+    named, as during an update, `containers` those of each container of a model of several.
     """
 
     __slots__ = (
@@ -142,6 +142,7 @@ class RequestCounters:
         "bytes_in",
         "bytes_out",
         "configs",
+        "containers",
         "copies",
         "delayed",
         "dropped",
@@ -221,6 +222,13 @@ class RequestCounters:
         found = self.configs.get(config)
         if found is None:
             found = self.configs[config] = ConfigCounters()
+        return found
+
+    def of_container(self, name: str) -> ConfigCounters:
+        """The counters of one container."""
+        found = self.containers.get(name)
+        if found is None:
+            found = self.containers[name] = ConfigCounters()
         return found
 
     def hold(self) -> None:
@@ -308,6 +316,9 @@ class RequestCounters:
             by_config={name: it.close() for name, it in self.configs.items()}
             if self.configs
             else NO_CONFIGS,
+            by_container={name: it.close() for name, it in self.containers.items()}
+            if self.containers
+            else NO_CONFIGS,
             model_loads=NO_MODEL_LOADS if self.models is None else self.models.close(),
             divergence=NO_DIVERGENCE if self.pairs is None else self.pairs.close(),
             outcomes_by_copy={
@@ -337,6 +348,7 @@ class RequestCounters:
         self.models: ModelCounters | None = None
         self.pairs: PairCounters | None = None
         self.configs: dict[str, ConfigCounters] = {}
+        self.containers: dict[str, ConfigCounters] = {}
         self._model: Buckets = {}
         self._overhead: Buckets = {}
         self._first_whole: Buckets = {}

@@ -1,15 +1,21 @@
 """One attempt at a request: its input goes to a copy, the copy's answer to the output object."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
-from hostelry.domain.routes import EndpointRoute
-from hostelry.gateway.balancing.load_balancer import head_end
+from hostelry.domain.routes import CopyRoute, EndpointRoute
+from hostelry.gateway.balancing.load_balancer import InFlightRequest, head_end, uncounted
+from hostelry.gateway.balancing.pipeline import (
+    OTHERWISE,
+    PipelineLimits,
+    PipelineStep,
+    through_pipeline,
+)
 from hostelry.gateway.handlers.invocation_head import post_head
 from hostelry.gateway.handlers.model_error import answered_with_error, gave_no_answer
 from hostelry.gateway.http.reply import (
@@ -42,6 +48,7 @@ from hostelry.jobs.rules.messages import Response
 from hostelry.jobs.rules.next_step import Trouble, trouble_of_status
 
 MAX_ERROR_BYTES = 1024 * 1024
+MAX_BETWEEN_BYTES = 100 * 1024 * 1024  # of a body between two containers of a pipeline
 MAX_WRITING = 64  # answers that are written at once; further ones keep their copies
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpointAsync")
 Agree = Callable[[], Awaitable[bool]]
@@ -114,6 +121,7 @@ class CopyAttempt:
         self._captured = captured
         self._chosen: ChosenCopy | None = chosen
         self._variant_name = chosen.variant_name
+        self._answered_by: CopyRoute | None = None
         self._measured: Measurement | None = None
 
     @property
@@ -124,11 +132,11 @@ class CopyAttempt:
         """Bring the input to a copy, and its answer to the output."""
         given = await self._open()
         try:
-            reply = await self._send(given)
+            sent = await self._send(given)
             try:
-                return await self._take(reply, may_publish)
+                return await self._take(sent.reply, may_publish)
             finally:
-                reply.close()
+                sent.close()
         finally:
             given.close()  # not before: a copy may answer while it still reads
 
@@ -163,8 +171,11 @@ class CopyAttempt:
         is_down = isinstance(error, ObjectStoreDownError)
         return AttemptFailedError(Trouble.STORE_DOWN if is_down else Trouble.NO_INPUT, str(error))
 
-    async def _send(self, given: OpenInput) -> Reply:
-        """The head of a copy's answer; a copy that refuses the connection is followed by others."""
+    async def _send(self, given: OpenInput) -> InFlightRequest:
+        """The head of a copy's answer; a copy that refuses the connection is followed by others.
+
+        Of a pipeline that of its last container, or of the one that refuses the request.
+        """
         while self._chosen is not None:
             try:
                 return await self._send_to(self._chosen, given)
@@ -180,34 +191,55 @@ class CopyAttempt:
                 raise self._no_answer(error) from error
         raise AttemptFailedError(Trouble.NO_COPY, "No copy took the request.")
 
-    async def _send_to(self, chosen: ChosenCopy, given: OpenInput) -> Reply:
+    async def _send_to(self, chosen: ChosenCopy, given: OpenInput) -> InFlightRequest:
         self._variant_name = chosen.variant_name
         if self._measured is not None:
             self._measured.end()
         self._measured = self._deps.meter.begin(self._key)
         self._captured.sent(self._destination, given)
         copy = chosen.copy
+        self._measured.at_container(copy.container)
         self._measured.chosen(copy.id, self._deps.slots.on(copy.id), copy.config)
-        head = self._head(given) + head_end(chosen.copy.key)
-        timeouts = Timeouts(total_s=self._request.timeout_s)
-        address, pool = chosen.copy.address, self._deps.pool
-        if not given.is_streamed:
-            return await pool.send(address, (head, given.body or b""), timeouts)
-        return await pool.stream(address, head, given.streamed(), timeouts)
+        self._answered_by = copy
+        reply = await self._asked(copy, given)
+        first = InFlightRequest(copy, reply, uncounted)
+        if not copy.further:
+            return first
+        limits = PipelineLimits(total_s=self._request.timeout_s, max_body_bytes=MAX_BETWEEN_BYTES)
+        found = await through_pipeline(first, self._send_on, limits, self._measured)
+        self._answered_by = found.answered_by
+        return found
 
-    def _head(self, given: OpenInput) -> bytes:
+    async def _asked(self, copy: CopyRoute, given: OpenInput) -> Reply:
+        content_type = self._request.content_type or given.content_type
+        kept = (("X-Amzn-SageMaker-Custom-Attributes", self._request.custom_attributes),)
+        head = self._head(given.size_bytes, content_type or OTHERWISE, kept) + head_end(copy.key)
+        timeouts, pool = Timeouts(total_s=self._request.timeout_s), self._deps.pool
+        if not given.is_streamed:
+            return await pool.send(copy.address, (head, given.body or b""), timeouts)
+        return await pool.stream(copy.address, head, given.streamed(), timeouts)
+
+    async def _send_on(self, step: PipelineStep) -> InFlightRequest:
+        encoding = (("Content-Encoding", step.content_encoding),)
+        head = self._head(len(step.body), step.content_type, encoding) + head_end(step.copy.key)
+        address, pool = step.copy.address, self._deps.pool
+        reply = await pool.send(address, (head, step.body), step.timeouts)
+        return InFlightRequest(step.copy, reply, uncounted)
+
+    def _head(
+        self, num_bytes: int, content_type: str, more: Iterable[tuple[str, str | None]]
+    ) -> bytes:
         request = self._request
-        content_type = request.content_type or given.content_type
         return post_head(
             "/invocations",
-            given.size_bytes,
+            num_bytes,
             (
                 FORWARDED,
-                ("Content-Type", content_type or "application/octet-stream"),
+                ("Content-Type", content_type),
                 ("Accept", request.accept),
-                ("X-Amzn-SageMaker-Custom-Attributes", request.custom_attributes),
                 ("X-Amzn-SageMaker-Inference-Id", request.inference_id),
                 ("x-request-id", request.id),
+                *more,
             ),
         )
 
@@ -252,14 +284,17 @@ class CopyAttempt:
         if self._measured is not None:
             self._measured.answered()
             self._measured.refused_by_model(reply.status)
-        reason = answered_with_error(self._destination, reply.status, body).message
+        reason = answered_with_error(
+            self._destination, reply.status, body, copy=self._answered_by
+        ).message
         return AttemptFailedError(trouble, reason)
 
     def _no_answer(self, error: UpstreamError) -> AttemptFailedError:
         if self._measured is not None:
             self._measured.got_no_answer()
         is_late = isinstance(error, DeadlineError)
-        reason = gave_no_answer(self._destination, error).message
+        copy = error.copy or self._answered_by
+        reason = gave_no_answer(self._destination, error, copy).message
         return AttemptFailedError(Trouble.TIMED_OUT if is_late else Trouble.MODEL_FAILED, reason)
 
     @property

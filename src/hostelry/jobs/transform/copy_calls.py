@@ -8,7 +8,13 @@ from hostelry.base.errors import HostelryError
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import VARIANT_NAME, TransformJob
-from hostelry.gateway.balancing.load_balancer import head_end
+from hostelry.gateway.balancing.load_balancer import InFlightRequest, head_end, uncounted
+from hostelry.gateway.balancing.pipeline import (
+    OTHERWISE,
+    PipelineLimits,
+    PipelineStep,
+    through_pipeline,
+)
 from hostelry.gateway.handlers.invocation_head import post_head
 from hostelry.gateway.http.reply import (
     BrokenError,
@@ -69,14 +75,14 @@ class CopyCalls:
         allows. Raises RecordError for what is left (CopyBrokeError where the last was a broken
         connection), and CopyGoneError.
         """
-        status, answer, broke = 0, b"", False
+        status, answer, broke, by = 0, b"", False, copy
         for attempt in range(self._job.max_retries + 1):
             if attempt:
                 await self._clock.sleep(float(2 ** (attempt - 1)))
             try:
-                status, answer = await self._once(copy, body)
+                status, answer, by = await self._once(copy, body)
             except BrokenError as error:
-                status, answer, broke = 0, str(error).encode(), True
+                status, answer, broke, by = 0, str(error).encode(), True, error.copy or copy
                 continue
             except ConnectError as error:
                 if broke:  # it died of this payload, or beside it
@@ -88,16 +94,17 @@ class CopyCalls:
             if 0 < status < 500 and status != 429:
                 break
         shown = answer[:MAX_SHOWN_BYTES].decode("utf-8", "replace")
-        cause = f"The model answered {status}" if status else "The model gave no answer"
+        cause = f"{_title(by)} answered {status}" if status else f"{_title(by)} gave no answer"
         reason = f"{cause} to {name()}, attempt {attempt + 1}: {shown}"
         raise CopyBrokeError(reason) if broke else RecordError(reason)
 
-    async def _once(self, copy: CopyRoute, body: bytes) -> tuple[int, bytes]:
-        """Status and body; status 0 and the reason where no answer came in time.
+    async def _once(self, copy: CopyRoute, body: bytes) -> tuple[int, bytes, CopyRoute]:
+        """Status and body, and whose; status 0 and the reason where no answer came in time.
 
         Raises ConnectError, BrokenError, and RecordError for too large an answer.
         """
         measured = self._meter.begin(self._key)
+        measured.at_container(copy.container)
         measured.chosen(copy.id, 0)
         try:
             reply = await self._pool.send(
@@ -106,44 +113,63 @@ class CopyCalls:
                 self._timeouts,
                 MAX_ANSWER_BYTES,
             )
+            sent = InFlightRequest(copy, reply, uncounted)
+            if copy.further:
+                limits = PipelineLimits(
+                    total_s=self._timeouts.total_s, max_body_bytes=MAX_ANSWER_BYTES
+                )
+                sent = await through_pipeline(sent, self._send_on, limits, measured)
             try:
-                answer = await reply.body(MAX_ANSWER_BYTES)
+                answer = await sent.reply.body(MAX_ANSWER_BYTES)
             finally:
-                reply.close()
+                sent.close()
             measured.answered()
-        except DeadlineError:
+        except DeadlineError as error:
             measured.got_no_answer()
-            return 0, f"none within {self._job.invocation_timeout_s:g} s".encode()
+            late = f"none within {self._job.invocation_timeout_s:g} s".encode()
+            return 0, late, error.copy or copy
         except TooLargeError as error:
-            raise RecordError(f"The model's answer is too large: {error}") from error
+            by = error.copy or copy
+            raise RecordError(f"{_title(by)} gave too large an answer: {error}") from error
         except BrokenError:
             measured.got_no_answer()
             raise
         finally:
             measured.end()
-        return reply.status, answer
+        return sent.reply.status, answer, sent.answered_by
+
+    async def _send_on(self, step: PipelineStep) -> InFlightRequest:
+        """The request on a further container of a pipeline."""
+        head = self._new_head(len(step.body), step.content_type, step.content_encoding)
+        parts = (head + head_end(step.copy.key), step.body)
+        reply = await self._pool.send(step.copy.address, parts, step.timeouts, MAX_ANSWER_BYTES)
+        return InFlightRequest(step.copy, reply, uncounted)
 
     def _head(self, copy: CopyRoute, num_bytes: int) -> bytes:
         found = self._heads.get((copy.key, num_bytes))
         if found is None:
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
-            found = self._heads[copy.key, num_bytes] = self._new_head(num_bytes) + head_end(
-                copy.key
-            )
+            head = self._new_head(num_bytes, self._job.input.content_type or OTHERWISE)
+            found = self._heads[copy.key, num_bytes] = head + head_end(copy.key)
         return found
 
-    def _new_head(self, num_bytes: int) -> bytes:
-        job = self._job
+    def _new_head(self, num_bytes: int, content_type: str, encoding: str | None = None) -> bytes:
         return post_head(
             "/invocations",
             num_bytes,
             (
                 FORWARDED,
-                ("Content-Type", job.input.content_type or "application/octet-stream"),
-                ("Accept", job.output.accept),
+                ("Content-Type", content_type),
+                ("Content-Encoding", encoding),
+                ("Accept", self._job.output.accept),
             ),
         )
+
+
+def _title(copy: CopyRoute) -> str:
+    """The words for what answers."""
+    return "The model" if copy.container is None else f"Container {copy.container}"
 
 
 async def cancel_all(tasks: "list[asyncio.Task[bytes]]") -> None:

@@ -52,6 +52,10 @@ MODEL_TIMES = (
     MetricField("ModelLoadingTime", "loading_us"),
     MetricField("ModelUnloadingTime", "unloading_us"),
 )
+CONTAINER_LATENCIES = (
+    MetricField("ContainerLatency", "model_latency_us"),
+    MetricField("OverheadLatency", "overhead_latency_us"),
+)
 ONE_ZERO = ((0.0,), (1.0,))
 NO_CAPACITY = "NoCapacityInvocationFailures"
 
@@ -119,16 +123,25 @@ def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
             yield load.key.scope, sample
         for sample in _of_models(dimensions, load) if part is load else ():
             yield load.key.scope, sample
+    for name, part in load.by_container.items():
+        dimensions = (("ContainerName", name), *own)
+        for sample in _of_part(dimensions, load.second, part, CONTAINER_LATENCIES):
+            yield load.key.scope, sample
 
 
-def _of_part(dimensions: Dimensions, at: int, part: SecondLoad | ConfigLoad) -> Iterator[Sample]:
+def _of_part(
+    dimensions: Dimensions,
+    at: int,
+    part: SecondLoad | ConfigLoad,
+    latencies: Iterable[MetricField] = LATENCIES,
+) -> Iterator[Sample]:
     if part.arrivals:
         yield _counted("Invocations", dimensions, at, (1.0,), (part.arrivals,))
     if part.finished:
         for outcome in OUTCOMES:
             bits = _bits(getattr(part, outcome.field), part.finished)
             yield _counted(outcome.name, dimensions, at, *bits)
-    for latency in LATENCIES:
+    for latency in latencies:
         seen = getattr(part, latency.field)
         if seen.values:
             found = _counted(latency.name, dimensions, at, seen.values, seen.counts)

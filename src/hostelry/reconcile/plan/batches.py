@@ -14,12 +14,13 @@ goes back, no old one        those there are             as in the two rows abov
 serves
 
 On the way back no new instance is launched and no old one terminated. An old instance came up once
-its copy has served: one that restarts counts, so that it does not prolong the way back.
+all its copies have served: one that restarts counts, so that it does not prolong the way back.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift, ShiftStage
 from hostelry.domain.traffic import TrafficPolicy
@@ -143,8 +144,8 @@ def _fleets(
         new=new,
         old_hosts=tuple(old_hosts),
         new_hosts=tuple(state.hosts(pending.generation, name)),
-        num_back=len({it.instance_id for it in copies if it.has_served}),
-        old_serves=any(is_routable(it) for it in copies),
+        num_back=len(complete_sets(old, old_hosts, [it for it in copies if it.has_served])),
+        old_serves=bool(complete_sets(old, old_hosts, [it for it in copies if is_routable(it)])),
         any_leaves=InstanceState.TERMINATING in states,
     )
 

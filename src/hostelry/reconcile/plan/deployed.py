@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.container_copies import complete_sets, num_containers
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
@@ -35,12 +36,13 @@ def _is_variant_up(state: EndpointState, deployment: Deployment, variant: Endpoi
 def up_instances(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> list[Instance]:
-    """The variant's running instances; where it has a model, those whose copy serves."""
+    """The variant's running instances; where it has a model, those where all of it serves."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
     running = [it for it in hosts if it.state is InstanceState.RUNNING]
     if variant.model is None:
         return running
-    serving = {it.instance_id for it in state.copies_on(hosts, None) if is_routable(it)}
+    ready = [it for it in state.copies_on(hosts, None) if is_routable(it)]
+    serving = complete_sets(variant, running, ready)
     return [it for it in running if it.id in serving]
 
 
@@ -99,7 +101,7 @@ def ceased(state: EndpointState, deployment: Deployment, since: float) -> str | 
         if ended is not None and ended.status.last_end is not None:
             why = f"copy {ended.spec.id} on {ended.instance_id}: {ended.status.last_end.cause}"
         elif not _is_variant_up(state, deployment, variant) or any(map(_stopped, copies)):
-            why = what_is_missing(variant.desired_instance_count, copies)
+            why = what_is_missing(_num_copies(variant), copies)
         else:
             continue
         return (
@@ -176,12 +178,6 @@ def _serving(
 def deployment_failure(state: EndpointState, deployment: Deployment) -> str | None:
     """Why a deployment cannot come up: its first failed copy or instance; None if none failed."""
     for variant in deployment.variants:
-        for model in variant.models:
-            if len(model.containers) != 1:
-                return (
-                    f"Model {model.name} has {len(model.containers)} containers; "
-                    f"a variant of this endpoint can run a model of one container."
-                )
         hosts = state.hosts(deployment.generation, variant.variant.name)
         # Of the copies only the model's: a component's failure is that component's own.
         copies = state.copies_on(hosts, None)
@@ -220,9 +216,15 @@ def _variant_missing(state: EndpointState, deployment: Deployment, variant: Endp
         return _move_missing(state, waiting[0], hosts)
     if variant.model is None:
         return f"Timed out; variant {name}: {len(hosts)} of {count} instances run."
+    missing = what_is_missing(_num_copies(variant), state.copies_on(hosts, None))
+    return f"Timed out; variant {name}: {missing}."
+
+
+def _num_copies(variant: EndpointVariant) -> int:
+    """The copies that must be ready: of each container on each instance, or environments."""
     if variant.serverless is not None:
-        count = needed_environments(variant)
-    return f"Timed out; variant {name}: {what_is_missing(count, state.copies_on(hosts, None))}."
+        return needed_environments(variant)
+    return variant.desired_instance_count * num_containers(variant)
 
 
 def _move_missing(

@@ -7,6 +7,9 @@
     reports no open connection, DRAIN_S after the drain began     stopped
     reports nothing, CONNECTION_REPORT_S after the drain began    stopped
     reports open connections                                      drains on
+    one of several containers of a model                          stopped once all of its instance
+                                                                  would be: a request may come to
+                                                                  it from another one
 
 DRAIN_S covers the routes: until every gateway has the new ones, requests still arrive.
 """
@@ -27,7 +30,14 @@ def plan_drains(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state in which copies that have drained are stopped."""
     now = context.now
     leaving = [_begun(it, now) for it in state.copies.values() if it.draining]
-    return state.with_copies(stopped(it, now) if _is_drained(it, now) else it for it in leaving)
+    busy = {_together(it) for it in leaving if _is_kept(it, now) and not _is_drained(it, now)}
+    return state.with_copies(it if _together(it) in busy else stopped(it, now) for it in leaving)
+
+
+def _together(copy: Copy) -> tuple[str, str]:
+    """What the copy is stopped with: the containers of its instance, or nothing else."""
+    is_one_of_several = copy.spec.container.hostname is not None
+    return (copy.instance_id, "" if is_one_of_several else copy.spec.id)
 
 
 def with_drain_limit(state: EndpointState, context: PlanContext) -> PlanContext:
@@ -59,10 +69,14 @@ def _begun(copy: Copy, now: float) -> Copy:
     return replace(copy, drain_started_at=began_at - ahead_s, drain_deadline_at=ends_at - ahead_s)
 
 
+def _is_kept(copy: Copy, now: float) -> bool:
+    return copy.drain_deadline_at is not None and copy.drain_deadline_at > now
+
+
 def _is_drained(copy: Copy, now: float) -> bool:
     if copy.drain_started_at is None or copy.drain_deadline_at is None:
         return False
-    if copy.drain_deadline_at <= now:
+    if not _is_kept(copy, now):
         return False  # stopped already
     if copy.status.phase not in ANSWERING:
         return True

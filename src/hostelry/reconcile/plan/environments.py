@@ -67,7 +67,7 @@ def _counted(
     surplus = sorted(present, key=lambda it: _usefulness(it, variant))[:num_surplus]
     state = state.with_copies(drained(it, context) for it in surplus)
     able = state.able(hosts, context.now)
-    if variant.model is None or len(variant.model.containers) != 1 or not able:
+    if variant.model is None or not able:
         return state
     spec = model_spec(variant, variant.model.containers[0])
     for _ in range(variant.environments - len(present)):

@@ -58,8 +58,10 @@ from hostelry.domain.inference_experiment import (
 )
 from hostelry.domain.resize import deployment_deadline
 from hostelry.domain.status import Event, next_status
+from hostelry.domain.update_history import with_history
 
 TOO_LATE = "The experiment could not start before its EndTime: the platform was not running."
+NAME_TAKEN = "The endpoint could not be made: one has its name in another case of letters."
 BY_HAND = "The endpoint was changed while the experiment was {}: it has configuration {} now."
 
 
@@ -69,13 +71,15 @@ class ExperimentFleet:
 
     `shadow_serves` says that every instance of the shadow has a copy that serves; `shadow_failure`
     why one cannot. `has_leftovers` is set while instances remain of a shadow of the same name that
-    is not desired any more. `generation` is greater than every one before.
+    is not desired any more; `is_name_taken` where another endpoint has the name in another case of
+    letters. `generation` is greater than every one before.
     """
 
     endpoint: Endpoint | None = None
     shadow_serves: bool = False
     shadow_failure: str | None = None
     has_leftovers: bool = False
+    is_name_taken: bool = False
     generation: int = 1
 
 
@@ -132,10 +136,10 @@ def _created(experiment: InferenceExperiment, fleet: ExperimentFleet, now: float
 def _starting(
     experiment: InferenceExperiment, fleet: ExperimentFleet, now: float
 ) -> ExperimentStep:
-    endpoint, is_late = fleet.endpoint, _is_late(experiment, now)
+    endpoint = fleet.endpoint
     if endpoint is None and not (experiment.expects_endpoint or experiment.is_deployed):
-        if is_late:
-            return _cancelled(experiment, "The endpoint could not be made in time.", now)
+        if fleet.is_name_taken or now >= experiment.end_at:
+            return _cancelled(experiment, NAME_TAKEN if fleet.is_name_taken else TOO_LATE, now)
         run = run_deployment(experiment, None, fleet.generation, now)
         made = new_endpoint(experiment, run, now)
         return ExperimentStep(experiment=experiment, endpoint=made, config=run.config)
@@ -150,10 +154,10 @@ def _starting(
     if fleet.shadow_failure is not None:
         reason = f"The shadow variant could not come up: {fleet.shadow_failure}"
         return _gives_up(experiment, reason, now)
-    if is_late:
-        return _gives_up(experiment, "The shadow variant did not come up in time.", now)
     if _is_settled(endpoint, run_key(experiment)) and fleet.shadow_serves:
         return _to(experiment, Event.READY, now)
+    if _is_late(experiment, now):
+        return _gives_up(experiment, "The shadow variant did not come up in time.", now)
     return ExperimentStep(experiment=experiment)
 
 
@@ -207,12 +211,13 @@ def _updating(
     why = _why_not_ours(experiment, endpoint)
     if endpoint is None or why is not None:
         return _cancelled(experiment, why or _gone_text(endpoint), now)
+    is_ready = endpoint.status is EndpointStatus.IN_SERVICE
+    if is_ready and endpoint.active.shadow_share == experiment.share:
+        return _to(experiment, Event.READY, now)
     if _is_late(experiment, now):
         return _gives_up(experiment, "The endpoint did not take the update in time.", now)
-    if endpoint.status is not EndpointStatus.IN_SERVICE:
+    if not is_ready:
         return ExperimentStep(experiment=experiment)
-    if endpoint.active.shadow_share == experiment.share:
-        return _to(experiment, Event.READY, now)
     changed = with_share(endpoint, experiment.share, now)
     return ExperimentStep(experiment=experiment, endpoint=changed)
 
@@ -291,16 +296,16 @@ def _gives_up(experiment: InferenceExperiment, reason: str, now: float) -> Exper
     return ExperimentStep(experiment=stopping(experiment, stop, now))
 
 
-def _withdrawn(endpoint: Endpoint, now: float) -> Endpoint:
+def _withdrawn(endpoint: Endpoint, now: float) -> Endpoint | None:
     """The endpoint without the deployment that comes up beside the one that serves."""
-    return replace(
+    after = replace(
         endpoint,
         status=next_status(endpoint.status, Event.ROLLED_BACK),
         pending=None,
-        shift=None,
         modified_at=now,
         deadline_at=None,
     )
+    return with_history(endpoint, after, now)
 
 
 def _ended(experiment: InferenceExperiment, stop: ExperimentStop, now: float) -> ExperimentStep:

@@ -2,7 +2,7 @@
 
 on an instance of a model endpoint       result
 --------------------------------------   ----------------------------------------
-no copy of the model                     one copy, of what its instance type runs
+no copy of a container of the model      one copy of each, of what its instance type runs
 a copy that FAILED, RETRY_S after its    stopped, and another one in its place
 creation
 """
@@ -10,6 +10,7 @@ creation
 from collections.abc import Iterable
 from dataclasses import replace
 
+from hostelry.domain.container_copies import containers_on
 from hostelry.domain.copy import (
     AdapterPlacement,
     Copy,
@@ -27,7 +28,7 @@ RETRY_S = 30.0
 
 
 def plan_model_copies(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state with one copy of the variant's model on each instance of each deployment.
+    """The state with a copy of each container of the variant's model on each instance.
 
     A serverless variant has environments instead (`environments`).
     """
@@ -44,18 +45,19 @@ def _one_on_each(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    taken = {it.instance_id for it in state.copies_on(hosts, None)}
-    found = []
-    for host in hosts:
-        model = variant.model_on(host.instance_type)
-        if host.id not in taken and model is not None and len(model.containers) == 1:
-            spec = model_spec(variant, model.containers[0])
-            found.append(new_copy(host, None, host.generation, spec, context))
+    present = state.copies_on(hosts, None)
+    taken = {(it.instance_id, it.spec.container.hostname) for it in present}
+    found = [
+        new_copy(host, None, host.generation, model_spec(variant, container), context)
+        for host in hosts
+        for container in containers_on(variant, host)
+        if (host.id, container.hostname) not in taken
+    ]
     return state.with_copies(found)
 
 
 def model_spec(variant: EndpointVariant, container: Container) -> CopySpec:
-    """The specification of a copy of the variant's model."""
+    """The specification of a copy of one container of the variant's model."""
     config = variant.serverless
     return CopySpec(
         id="",

@@ -65,7 +65,9 @@ def what_is_missing(desired: int, copies: Sequence[Copy]) -> str:
 
 def _stand(copy: Copy) -> str:
     why = f" ({copy.status.reason})" if copy.status.reason else ""
-    return f"copy {copy.spec.id} on {copy.instance_id} is {copy.status.phase.value}{why}"
+    name = copy.spec.container.hostname
+    of = "" if name is None else f" of container {name}"
+    return f"copy {copy.spec.id}{of} on {copy.instance_id} is {copy.status.phase.value}{why}"
 
 
 def placement_note(no_place: str | None, copies: Sequence[Copy]) -> str | None:

@@ -155,7 +155,9 @@ def _with_next_batch(
         stage, deadline_at = ShiftStage.LEAVING, now + context.max_drain_s + BAKE_SLACK_S
     else:
         stage, deadline_at = ShiftStage.COMING, deployment_deadline(pending, now)
-    return replace(endpoint, shift=replace(shift, stage=stage, since=now), deadline_at=deadline_at)
+    return replace(
+        endpoint, shift=replace(shift, stage=stage, stage_since=now), deadline_at=deadline_at
+    )
 
 
 def _returned(

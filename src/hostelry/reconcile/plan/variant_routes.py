@@ -9,18 +9,32 @@ any, once the update has failed      the old one's: the new fleet has requests o
                                      one has no copy; on the way back from a rolling update as
                                      many as its instances that are left are of it
 
-Of the new fleet only the copies that are turned on are in the routes, the oldest first, unless no
-old copy serves.
+containers of the model              the routes of an instance
+----------------------------------   ------------------------------------------------------------
+one                                  its copy
+several, a pipeline                  one, once all containers serve: the first, then the others
+several that requests name           each container that serves, under its name
+
+Of the new fleet only the instances that are turned on are in the routes, the oldest first, unless
+no old copy serves.
 A shadow variant is not among them: it has a route of its own, of the active deployment's shadow.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from hostelry.domain.container_copies import complete_sets, num_containers
 from hostelry.domain.copy import Copy
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift
-from hostelry.domain.routes import CopyRoute, FleetShift, ShadowRoute, VariantRoute
+from hostelry.domain.log_source import source_of_copy
+from hostelry.domain.routes import (
+    ContainerRoute,
+    CopyRoute,
+    FleetShift,
+    ShadowRoute,
+    VariantRoute,
+)
 from hostelry.reconcile.plan.batches import share_left
 from hostelry.reconcile.plan.endpoint_state import EndpointState, is_routable
 
@@ -34,7 +48,7 @@ def variant_routes(state: EndpointState, endpoint: Endpoint) -> tuple[VariantRou
     routes = [_route(state, active, it, is_updating=is_updating) for it in active.production]
     if pending is None or shift is None:
         return tuple(routes)
-    without_old = {it.name for it in routes if not it.copies}
+    without_old = {it.name for it in routes if not it.all_copies}
     coming = [
         _turned_on(state, pending, wanted, shift, all_at_once=wanted.variant.name in without_old)
         for wanted in pending.production
@@ -64,18 +78,45 @@ def _route(
     hosts = state.hosts(deployment.generation, variant.variant.name)
     copies = state.copies_on(hosts, None)
     routes = copy_routes(copies, deployment.config.name if is_updating else None)
+    containers = _by_container(variant, routes)
+    if not containers and num_containers(variant) > 1:
+        ready = [it for it in copies if is_routable(it)]
+        routes = _pipelines(complete_sets(variant, hosts, ready).values(), routes)
     return VariantRoute(
         name=variant.variant.name,
         weight=variant.desired_weight,
         routing=variant.variant.routing,
-        copies=routes,
+        copies=() if containers else routes,
         waiting_for=None if routes else waiting_for(None, copies),
-        is_multi_model=any(
-            container.is_multi_model for model in variant.models for container in model.containers
-        ),
+        is_multi_model=any(model.is_multi_model for model in variant.models),
         serverless=variant.serverless,
         capture=_capture(deployment),
+        containers=containers,
     )
+
+
+def _by_container(
+    variant: EndpointVariant, routes: Iterable[CopyRoute]
+) -> tuple[ContainerRoute, ...]:
+    """The routes of each container that requests name; none where they name none."""
+    named = {it.hostname: None for m in variant.models if m.is_direct for it in m.containers}
+    return tuple(
+        ContainerRoute(hostname=name, copies=tuple(it for it in routes if it.container == name))
+        for name in named
+        if name is not None
+    )
+
+
+def _pipelines(
+    whole: Iterable[Sequence[Copy]], routes: Iterable[CopyRoute]
+) -> tuple[CopyRoute, ...]:
+    """The route of each instance whose containers all serve, by the id of the first."""
+    by_id = {it.id: it for it in routes}
+    found = []
+    for copies in whole:
+        first, *further = (by_id[it.spec.id] for it in copies)
+        found.append(replace(first, further=tuple(further)))
+    return tuple(sorted(found, key=lambda it: it.id))
 
 
 def _capture(deployment: Deployment) -> DataCapture | None:
@@ -102,9 +143,26 @@ def _turned_on(
         return route
     num = deployment.guard.traffic.turned_on(shift.step, variant.desired_instance_count)
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    serving = [it.spec.id for it in state.copies_on(hosts, None) if is_routable(it)]
-    on = set(serving[:num])
-    return replace(route, copies=tuple(it for it in route.copies if it.id in on))
+    routed = {it.id for it in route.all_copies}
+    places = {
+        copy.spec.id: copy.instance_id
+        for copy in state.copies_on(hosts, None)
+        if copy.spec.id in routed
+    }
+    on = list(dict.fromkeys(places.values()))[:num]
+    return _with_only(route, {it for it, instance_id in places.items() if instance_id in on})
+
+
+def _with_only(route: VariantRoute, ids: Collection[str]) -> VariantRoute:
+    """The route with those of its copies that have these ids."""
+    return replace(
+        route,
+        copies=tuple(it for it in route.copies if it.id in ids),
+        containers=tuple(
+            replace(container, copies=tuple(it for it in container.copies if it.id in ids))
+            for container in route.containers
+        ),
+    )
 
 
 def _shares(state: EndpointState, pending: Deployment, shift: Shift) -> Mapping[str, float]:
@@ -136,10 +194,22 @@ def _of_both(
         if coming is None or coming is route:
             found.append(replace(route, weight=weight))
             continue
-        shift = FleetShift(share=share, new_ids=tuple(it.id for it in coming.copies))
+        shift = FleetShift(share=share, new_ids=tuple(it.id for it in coming.all_copies))
         copies = (*route.copies, *coming.copies)
-        found.append(replace(route, weight=weight, copies=copies, shift=shift))
+        containers = _containers_of_both(route.containers, coming.containers)
+        both = replace(route, weight=weight, copies=copies, containers=containers, shift=shift)
+        found.append(both)
     return tuple(sorted(found, key=lambda it: it.name))
+
+
+def _containers_of_both(
+    old: Iterable[ContainerRoute], new: Iterable[ContainerRoute]
+) -> tuple[ContainerRoute, ...]:
+    """The containers of both fleets, each once, with the copies of both."""
+    found: dict[str, tuple[CopyRoute, ...]] = {}
+    for container in (*old, *new):
+        found[container.hostname] = (*found.get(container.hostname, ()), *container.copies)
+    return tuple(ContainerRoute(hostname=name, copies=it) for name, it in found.items())
 
 
 def _parts(routes: Mapping[str, VariantRoute]) -> Mapping[str, float]:
@@ -167,6 +237,8 @@ def copy_routes(copies: Iterable[Copy], config: str | None = None) -> tuple[Copy
             key=copy.status.key,
             models_address=copy.status.models_address,
             config=config,
+            container=copy.spec.container.hostname,
+            log_stream=source_of_copy(copy).stream if copy.spec.container.hostname else None,
         )
         for copy in copies
         if is_routable(copy) and copy.status.address is not None

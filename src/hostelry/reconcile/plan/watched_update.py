@@ -2,6 +2,7 @@
 
 from hostelry.comparison.fleet_verdict import WatchedUpdate
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.update_progress import share_of
 
 
 def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
@@ -15,6 +16,7 @@ def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
         return None
     if under_way is not None and under_way.failure is not None:
         return None
+    has_all = all(share_of(endpoint, new, it) >= 1.0 for it in new.production)
     names = {it.variant.name for it in old.production}
     return WatchedUpdate(
         scope=endpoint.scope,
@@ -25,7 +27,7 @@ def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
         new_config=new.config.name,
         began_at=new.started_at,
         since=None if under_way is None else under_way.since,
-        is_trial=bake is not None,
+        is_trial=under_way is not None and has_all,
         num_steps=new.num_steps,
         allowance=new.guard.allowance,
     )

@@ -32,7 +32,9 @@ REFUSED: Mapping[str, tuple[int, str]] = {
     "ExpiredTokenException": (400, "ExpiredToken"),
     "UnrecognizedClientException": (403, "InvalidAccessKeyId"),
     "MissingAuthenticationTokenException": (403, "AccessDenied"),
+    "AccessDeniedException": (403, "AccessDenied"),
 }
+COPYS_KEYS = "These keys are those of a graph's copy, which may invoke endpoints and nothing else."
 MISMATCH = (403, "SignatureDoesNotMatch")
 DEFAULT_RULE = re.compile(
     r"<SSEAlgorithm>aws:kms</SSEAlgorithm>\s*(?:<KMSMasterKeyID>([^<]*)</KMSMasterKeyID>)?"
@@ -72,18 +74,25 @@ class Passage:
     def check_signed(self, head: Head) -> None:
         """Raise S3Refusal where the client's signature does not hold."""
         try:
-            self._verifier.verify_head(head.request, self._clock.now())
+            self._verified(head)
         except ServiceError as error:
             raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
 
     def _holds(self, head: Head, wants: Wants) -> bool:
         """Whether the client's signature holds; raises S3Refusal where temporary keys do not."""
         try:
-            return self._verifier.verify_head(head.request, self._clock.now()) is not None
+            return self._verified(head)
         except ServiceError as error:
             if wants.token:
                 raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
             return False
+
+    def _verified(self, head: Head) -> bool:
+        """Whether the signature holds, by its head; raises ServiceError, also for a copy's keys."""
+        identity = self._verifier.verify_head(head.request, self._clock.now())
+        if identity is not None and identity.session and identity.session.invokes_only:
+            raise ServiceError("AccessDeniedException", COPYS_KEYS, 403)
+        return identity is not None
 
     async def _added(self, head: Head, wants: Wants) -> dict[str, str]:
         """The headers that the request leaves to its bucket or to KMS's default."""

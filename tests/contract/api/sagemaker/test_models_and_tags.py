@@ -160,16 +160,6 @@ def test_one_container_in_a_list_is_the_model(call: Call) -> None:
             id="both forms of container",
         ),
         pytest.param({"Containers": []}, "Containers is empty", id="an empty list"),
-        pytest.param(
-            {"Containers": [{"Image": IMAGE}] * 2},
-            "Containers with 2 entries is not supported by this version of Hostelry",
-            id="a pipeline",
-        ),
-        pytest.param(
-            {"Containers": [{"Image": IMAGE}], "InferenceExecutionConfig": {"Mode": "Direct"}},
-            "InferenceExecutionConfig.Mode=Direct is not supported",
-            id="direct invocation",
-        ),
         pytest.param({"PrimaryContainer": {}}, "PrimaryContainer.Image is required", id="no image"),
         *(
             pytest.param(

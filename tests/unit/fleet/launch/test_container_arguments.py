@@ -146,6 +146,12 @@ def test_many_models_are_for_images_that_say_so() -> None:
         argv(is_multi_model=True)
 
 
+def test_one_container_of_several_is_for_images_that_listen_on_the_given_port() -> None:
+    assert argv(image=BINDING, is_one_of_several=True)
+    with pytest.raises(TerminalError, match="accept-bind-to-port=true Docker label"):
+        argv(is_one_of_several=True)
+
+
 def test_variables_are_in_a_file_and_not_for_every_user_to_read() -> None:
     given = argv()
     assert f"--env-file={FOLDER}/container.env" in given

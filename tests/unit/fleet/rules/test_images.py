@@ -76,11 +76,13 @@ def test_tgi_images_run_on_the_built_in_server_in_the_manner_of_tgi(image: str) 
     [
         pytest.param("hostelry/drill", "drill", id="as drills name it"),
         pytest.param("localhost/hostelry/drill:1", "drill", id="with a registry and a tag"),
+        pytest.param("hostelry/graph:1", "graph", id="a graph"),
+        pytest.param("team/hostelry/graph", "container", id="somebody else's graph"),
         pytest.param("team/hostelry/drill", "container", id="somebody else's"),
         pytest.param("hostelry/drills", "container", id="another name"),
     ],
 )
-def test_what_drills_break_is_built_in(image: str, kind: str) -> None:
+def test_what_drills_break_and_graphs_are_built_in(image: str, kind: str) -> None:
     rule = ImageRules.load(None).resolve(image)
     assert rule is not None
     assert rule.kind == kind

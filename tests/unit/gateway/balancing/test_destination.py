@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.unit.gateway.routes_sample import ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
+from tests.unit.gateway.routes_sample import COPIES, ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
@@ -40,6 +40,12 @@ def test_where_an_invocation_goes(
 ) -> None:
     found = find_destination(TABLE, HERE, invocation, draw)
     assert (found.component_name, found.variant_name) == (component, variant)
+
+
+def test_a_container_that_is_named_is_a_destination_of_its_own() -> None:
+    found = find_destination(TABLE, HERE, asked("direct", target_container_hostname="b"), 0.5)
+    assert (found.variant_name, found.container, found.copies) == ("named", "b", COPIES[1:])
+    assert {it.id for it in COPIES} <= TABLE.counted_ids()
 
 
 @pytest.mark.parametrize(
@@ -90,6 +96,18 @@ def test_where_an_invocation_goes(
                      id="TargetModel on an endpoint of one model"),
         pytest.param(HERE, asked("models", target_container_hostname="c"), 400, "multi-container",
                      id="TargetContainerHostname on an endpoint of one container"),
+        pytest.param(HERE, asked("llms", target_container_hostname="c"), 400,
+                     "Endpoint llms is not a direct multi-container endpoint",
+                     id="TargetContainerHostname on an endpoint of components"),
+        pytest.param(HERE, asked("direct"), 400, "TargetContainerHostname: a, b, dark",
+                     id="no TargetContainerHostname on a direct endpoint"),
+        pytest.param(HERE, asked("direct", target_container_hostname="c"), 400,
+                     "c is no container of endpoint direct; its containers are a, b, dark",
+                     id="an unknown TargetContainerHostname"),
+        pytest.param(HERE, asked("direct", target_container_hostname="dark"), 503,
+                     "No healthy instance", id="a container without a ready copy"),
+        pytest.param(HERE, asked("direct", target_container_hostname="a", target_variant="red"),
+                     400, "Variant red not found", id="a container of an unknown variant"),
         pytest.param(HERE, asked("models", enable_explanations="`true`"), 400,
                      "Endpoint models has no explainer", id="EnableExplanations"),
         pytest.param(HERE, asked("llms", inference_component_name="base", enable_explanations="x"),

@@ -416,3 +416,43 @@ def test_each_request_is_billed_by_whole_milliseconds_and_its_bytes(rig: Rig) ->
     seconds = rig.seconds()
     assert sum(it.billed_ms for it in seconds) == 11 + 20
     assert (sum(it.bytes_in for it in seconds), sum(it.bytes_out for it in seconds)) == (200, 14)
+
+
+def test_the_containers_of_a_pipeline_are_measured_one_by_one() -> None:
+    rig = Rig()
+    request = rig.meter.begin(CHAT)
+    rig.wait(0.001)
+    request.at_container("one")
+    request.at_container("one")  # another copy of it is tried
+    request.chosen("c-1")
+    rig.wait(0.010)
+    request.container_answered()
+    rig.wait(0.002)
+    request.at_container("two")
+    assert request.since_chosen_s() == pytest.approx(0.012)
+    rig.wait(0.020)
+    request.answered()
+    request.refused_by_model(500)
+    rig.wait(0.004)
+    request.end()
+    rig.wait(1)
+    load = rig.last()
+    one, two = load.by_container["one"], load.by_container["two"]
+    assert (one.arrivals, one.finished, one.errors_5xx) == (1, 1, 0)
+    assert (two.arrivals, two.finished, two.errors_5xx) == (1, 1, 1)
+    seen = [one.model_latency_us, one.overhead_latency_us, two.model_latency_us]
+    seen += [two.overhead_latency_us, load.model_latency_us, load.overhead_latency_us]
+    times_us = [it.values[0] for it in seen]
+    assert times_us == pytest.approx([10_000, 1_000, 20_000, 6_000, 30_000, 7_000], rel=0.01)
+
+
+def test_a_container_that_gives_no_answer_has_no_latency() -> None:
+    rig = Rig()
+    request = rig.meter.begin(CHAT)
+    request.at_container("two")
+    request.chosen("c-1")
+    request.got_no_answer()
+    request.end()
+    rig.wait(1)
+    load = rig.last().by_container["two"]
+    assert (load.finished, load.errors_5xx, load.model_latency_us.values) == (1, 1, ())

@@ -47,12 +47,16 @@ class CodeError(HostelryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeLaunch:
-    """A process of code: `author` names it in messages; see LoadCode for the rest."""
+    """A process of code: `author` names it in messages; see LoadCode for the rest.
+
+    `program` is the module that the process runs.
+    """
 
     author: str
     load: LoadCode
     environment: Mapping[str, str]
     load_limit_s: float
+    program: str = PROGRAM
 
 
 class CodeProcess:
@@ -247,7 +251,7 @@ async def start_code(launch: CodeLaunch) -> CodeProcess:
     reading, writing = os.pipe()
     # Not asyncio's: the kernel's parent-death signal is tied to the thread that starts it.
     process = subprocess.Popen(  # noqa: ASYNC220 - see above
-        [sys.executable, "-P", "-m", PROGRAM,
+        [sys.executable, "-P", "-m", launch.program,
          "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid())],
         pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=writing, stderr=writing,
         env=dict(launch.environment),

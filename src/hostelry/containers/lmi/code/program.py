@@ -4,15 +4,10 @@ Its main thread runs the author's code in an event loop; another one reads messa
 process says where the code is while that runs.
 """
 
-import argparse
 import asyncio
-import ctypes
-import faulthandler
 import inspect
 import json
 import os
-import signal
-import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,21 +23,18 @@ from hostelry.containers.lmi.code.author_module import (
     give_djl_python,
     load_author_module,
 )
+from hostelry.containers.lmi.code.code_channel import CodeChannel, ServerGoneError, run_as_child
 from hostelry.containers.lmi.code.code_tokenizer import CodeTokenizer
 from hostelry.containers.lmi.code.confinement import Confinement, ConfinementError, confine
 from hostelry.containers.lmi.code.djl_python.inputs import Input
 from hostelry.containers.lmi.code.djl_python.outputs import Output
 from hostelry.containers.lmi.code.handler_reply import item_reply, whole_reply
 from hostelry.containers.lmi.code.messages import (
-    LENGTH,
-    MAX_REPLY_BYTES,
-    TO_CODE,
     At,
     Broken,
     Cancel,
     FormatInput,
     FormatOutput,
-    FromCode,
     Handle,
     LoadCode,
     Loaded,
@@ -51,51 +43,12 @@ from hostelry.containers.lmi.code.messages import (
     Replied,
     ToCode,
     Where,
-    framed_message,
 )
 from hostelry.containers.lmi.code.response_object import (
     formatted_text,
     response_object,
     written,
 )
-
-PR_SET_PDEATHSIG = 1
-NICENESS = 5  # the engine's steps and the server come first
-
-
-class ServerGoneError(Exception):
-    """The server closed its end."""
-
-
-class CodeChannel:
-    """Messages from and to the server; `send` is safe from every thread."""
-
-    def __init__(self, stream: socket.socket) -> None:
-        self._stream = stream
-        self._sending = threading.Lock()
-
-    def receive(self) -> ToCode:
-        """The next message. Raises ServerGoneError."""
-        (size,) = LENGTH.unpack(self._exactly(LENGTH.size))
-        return TO_CODE.decode(self._exactly(size))
-
-    def send(self, message: FromCode) -> None:
-        """Write `message` whole; too large a reply becomes an error."""
-        data = framed_message(message)
-        if len(data) > MAX_REPLY_BYTES and isinstance(message, Replied):
-            error = f"the result has {len(data)} bytes; at most {MAX_REPLY_BYTES}"
-            data = framed_message(Raised(message.id, error))
-        with self._sending:
-            self._stream.sendall(data)
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self._stream.recv(size - len(data))
-            if not part:
-                raise ServerGoneError
-            data += part
-        return bytes(data)
 
 
 @dataclass(slots=True)
@@ -260,19 +213,7 @@ def run_code(channel: CodeChannel) -> int:
 
 def main() -> int:
     """Run as the child of a server, whose end of the socket is the parent's."""
-    parser = argparse.ArgumentParser(description="The process of an author's code.")
-    parser.add_argument("--socket-fd", type=int, required=True)
-    parser.add_argument("--parent", type=int, required=True)
-    arguments = parser.parse_args()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != arguments.parent:
-        return 0
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    os.nice(NICENESS)
-    with socket.socket(fileno=arguments.socket_fd) as stream:
-        return run_code(CodeChannel(stream))
+    return run_as_child(run_code)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""`hostelry graph check`: a graph.yaml checked before its archive is uploaded."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hostelry.base.errors import TerminalError
+from hostelry.graph.check import plan_of_text
+from hostelry.graph.document import FILE
+from hostelry.graph.drawing import drawing_of, graph_lines
+from hostelry.graph.faults import GraphDocumentError
+
+graph = typer.Typer(help="Graphs of models: check a graph.yaml.", no_args_is_help=True)
+
+
+@graph.callback()
+def _group() -> None:
+    """Graphs of models."""
+
+
+@graph.command()
+def check(
+    place: Annotated[Path, typer.Argument(help="A graph.yaml, or the folder that has one.")],
+) -> None:
+    """Check a graph as its server would: names, types, cycles, and the files of its functions.
+
+    Whether its targets exist shows in its first call. Exit code 1 where it has a fault.
+
+    Example: hostelry graph check examples/graph/ensemble
+    """
+    file = place / FILE if place.is_dir() else place
+    try:
+        plan = plan_of_text(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise TerminalError(f"{file} cannot be read: {error}") from None
+    except GraphDocumentError as error:
+        lines = [f"{file} has {len(error.faults)} faults:", *(it.text for it in error.faults)]
+        raise TerminalError("\n  ".join(lines)) from None
+    code = file.parent / "code"
+    for function in plan.functions:
+        module = code.joinpath(*function.partition(":")[0].split("."))
+        if not module.with_suffix(".py").is_file() and not (module / "__init__.py").is_file():
+            raise TerminalError(f"{function}: there is no {module}.py")
+    typer.echo(f"{file} is a graph of {len(plan.steps)} steps")
+    typer.echo("\n".join(graph_lines(drawing_of(plan))[1:]))

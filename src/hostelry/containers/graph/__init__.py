@@ -1,0 +1,1 @@
+"""The model server of graphs: steps carried out in parallel against other models."""

@@ -1,0 +1,254 @@
+"""Calls of a graph's targets: InvokeEndpoint at the gateway, with the account's temporary keys."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from hostelry.base.clock import Clock
+from hostelry.base.errors import HostelryError
+from hostelry.base.json import decode
+from hostelry.containers.graph.gateway_connection import (
+    GatewayAnswer,
+    GatewayLostError,
+    GatewayPool,
+)
+from hostelry.containers.graph.signing import CallKeys, CallSigner
+from hostelry.graph.steps import CallTarget
+
+PATH_HEADER = "X-Hostelry-Graph-Path"
+MAX_DEPTH = 4
+MAX_ANSWER_BYTES = 25 * 1024 * 1024  # the gateway's own for whole answers
+MAX_ERROR_BYTES = 64 * 1024
+MAX_REASON_CHARACTERS = 1000
+BUSY = frozenset({429, 503})
+FAILED_DEPENDENCY, UNAVAILABLE, LOOP = 424, 503, 508
+# Of the caller's request to the graph, for every call that it makes.
+PASSED_ON = ("x-amzn-sagemaker-custom-attributes", "x-hostelry-tenant")
+PROOF_ENDPOINT = "hostelry-graph-proof"  # there is none: the refusal proves the keys
+
+
+class CallTargetError(HostelryError):
+    """A target did not answer with a value; `status` is what the graph's call ends with."""
+
+    def __init__(self, reason: str, status: int = FAILED_DEPENDENCY) -> None:
+        super().__init__(reason[:MAX_REASON_CHARACTERS])
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphContext:
+    """What a graph's calls take from its own: the targets called above it, and headers."""
+
+    path: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAnswer:
+    """A target's whole answer."""
+
+    body: bytes
+    content_type: str
+
+
+class TargetStream(Protocol):
+    """A target's answer as it comes."""
+
+    content_type: str
+
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The bytes; raises CallTargetError where the target or the connection fails."""
+        ...
+
+    def close(self) -> None:
+        """End it, also before its end."""
+        ...
+
+
+class CallTargets(Protocol):
+    """Invokes models."""
+
+    async def call(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetAnswer:
+        """The whole answer; raises CallTargetError."""
+        ...
+
+    async def stream(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetStream:
+        """The answer once it begins; raises CallTargetError."""
+        ...
+
+
+class GatewayTargets:
+    """CallTargets behind the gateway; `use` keys before the first call."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._signer: CallSigner | None = None
+        self._pool: GatewayPool | None = None
+
+    @property
+    def keys(self) -> CallKeys | None:
+        """The keys in use."""
+        return None if self._signer is None else self._signer.keys
+
+    def use(self, keys: CallKeys) -> None:
+        """Sign with `keys` from now on; raises ValueError for an address that is none."""
+        if self._pool is None or self.keys is None or self.keys.address != keys.address:
+            self.close()
+            self._pool = GatewayPool(*keys.address)
+        self._signer = CallSigner(keys)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        if self._pool is not None:
+            self._pool.close()
+
+    async def prove(self) -> str | None:
+        """Why no call can succeed; None where the gateway takes the keys."""
+        try:
+            target = CallTarget(endpoint=PROOF_ENDPOINT, content_type="text/plain", accept="*/*")
+            answer = await self._sent(target, b"", GraphContext(), "invocations")
+            try:
+                body = await answer.body(MAX_ERROR_BYTES)
+            finally:
+                answer.close()
+        except (CallTargetError, GatewayLostError) as error:
+            return str(error)
+        # An endpoint that is not there is a 400; keys that are refused are a 403.
+        return None if answer.status in (200, 400) else refusal_text(answer.status, body)
+
+    async def call(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetAnswer:
+        """The whole answer; raises CallTargetError."""
+        try:
+            answer = await self._sent(target, body, context, "invocations")
+            try:
+                await self._check(target, answer)
+                found = await answer.body(MAX_ANSWER_BYTES)
+            finally:
+                answer.close()
+        except GatewayLostError as error:
+            raise CallTargetError(f"{target.title}: {error}") from None
+        return TargetAnswer(body=found, content_type=answer.headers.get("content-type", ""))
+
+    async def stream(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetStream:
+        """The answer once it begins; raises CallTargetError."""
+        try:
+            answer = await self._sent(target, body, context, "invocations-response-stream")
+        except GatewayLostError as error:
+            raise CallTargetError(f"{target.title}: {error}") from None
+        try:
+            await self._check(target, answer)
+        except BaseException:
+            answer.close()
+            raise
+        return GatewayStream(target, answer)
+
+    async def _sent(
+        self, target: CallTarget, body: bytes, context: GraphContext, action: str
+    ) -> GatewayAnswer:
+        signer, pool = self._signer, self._pool
+        if signer is None or pool is None:
+            raise CallTargetError("the agent has sent no keys yet; try again", UNAVAILABLE)
+        path = f"/endpoints/{quote(target.endpoint, safe='')}/{action}"
+        headers = {
+            **context.headers,
+            "content-type": target.content_type,
+            "accept": target.accept,
+            PATH_HEADER: ",".join(deeper(context.path, target)),
+            **named(target, is_stream=action != "invocations"),
+        }
+        return await pool.send(signer.head(path, headers, body, self._clock.now()), body)
+
+    @staticmethod
+    async def _check(target: CallTarget, answer: GatewayAnswer) -> None:
+        if answer.status == 200:
+            return
+        body = await answer.body(MAX_ERROR_BYTES)
+        found = error_of(body)
+        original = found.get("OriginalStatusCode", answer.status)
+        status = LOOP if original == LOOP else FAILED_DEPENDENCY
+        if original in BUSY or answer.status in BUSY:
+            status = UNAVAILABLE
+        raise CallTargetError(f"{target.title} {refusal_text(answer.status, body)}", status)
+
+
+class GatewayStream:
+    """An answer of InvokeEndpointWithResponseStream, without the frames."""
+
+    def __init__(self, target: CallTarget, answer: GatewayAnswer) -> None:
+        self._target = target
+        self._answer = answer
+        self.content_type = answer.headers.get("x-amzn-sagemaker-content-type", target.accept)
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The bytes of each part; raises CallTargetError for an error in the stream."""
+        from botocore.eventstream import (
+            EventStreamBuffer,
+            ParserError,
+        )
+
+        buffer = EventStreamBuffer()
+        try:
+            async with aclosing(self._answer.pieces()) as pieces:
+                async for data in pieces:
+                    buffer.add_data(data)
+                    for event in buffer:
+                        if event.headers.get(":message-type") != "event":
+                            text = refusal_text(200, event.payload)
+                            raise CallTargetError(f"{self._target.title} {text}")
+                        yield event.payload
+        except (GatewayLostError, ParserError) as error:
+            raise CallTargetError(f"{self._target.title}: {error}") from None
+
+    def close(self) -> None:
+        """End it."""
+        self._answer.close()
+
+
+def deeper(path: tuple[str, ...], target: CallTarget) -> tuple[str, ...]:
+    """The path of a call of `target` by a graph that was called through `path`.
+
+    Raises CallTargetError where the graph would call itself, or graphs call graphs too deep.
+    """
+    name = "/".join(it for it in (target.endpoint, target.component or target.variant) if it)
+    if name in path:
+        through = " -> ".join([*path, name])
+        raise CallTargetError(f"the graph calls itself: {through}", LOOP)
+    if len(path) >= MAX_DEPTH:
+        through = " -> ".join([*path, name])
+        raise CallTargetError(f"graphs call graphs more than {MAX_DEPTH} deep: {through}", LOOP)
+    return (*path, name)
+
+
+def path_of(header: str) -> tuple[str, ...]:
+    """The targets that were called above a request, by its header."""
+    return tuple(name for name in header.split(",") if name)
+
+
+def named(target: CallTarget, *, is_stream: bool) -> dict[str, str]:
+    """The headers that name the target beside its endpoint, and of a stream its content type."""
+    headers = {
+        "X-Amzn-SageMaker-Inference-Component": target.component,
+        "X-Amzn-SageMaker-Target-Variant": target.variant,
+        "X-Amzn-SageMaker-Target-Model": target.model,
+        "X-Amzn-SageMaker-Accept": target.accept if is_stream else None,
+    }
+    return {name: value for name, value in headers.items() if value is not None}
+
+
+def error_of(body: bytes) -> dict[str, Any]:
+    """The members of an error; empty where it has none."""
+    try:
+        return decode(body, dict[str, Any])
+    except msgspec.DecodeError:
+        return {}
+
+
+def refusal_text(status: int, body: bytes) -> str:
+    """The gateway's error: status and message."""
+    found = error_of(body)
+    message = found.get("Message") or found.get("message") or body[:300].decode("utf-8", "replace")
+    return f"answered {status}: {' '.join(str(message).split())}"

@@ -1,0 +1,121 @@
+"""Bodies as values, by content type. Pure.
+
+application/json          any value but bytes
+application/jsonlines     a list
+text/csv                  rows: lists of numbers and texts
+text/...                  a text
+any other                 bytes
+"""
+
+import csv
+import io
+import math
+from typing import Any
+
+import msgspec
+
+from hostelry.base.errors import HostelryError
+from hostelry.graph.value_types import ValueType, type_of_value
+
+JSON, JSON_LINES, CSV, OCTETS = (
+    "application/json", "application/jsonlines", "text/csv", "application/octet-stream",
+)  # fmt: skip
+_JSON_NAMES = frozenset({JSON, "text/json"})
+
+
+class ContentError(HostelryError):
+    """A body is not what its content type says, or a value cannot have that content type."""
+
+
+def media_type(content_type: str) -> str:
+    """The content type without parameters, lower case."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def type_of_content(content_type: str) -> ValueType:
+    """The type of the values of bodies of this content type."""
+    kind = media_type(content_type)
+    if kind in _JSON_NAMES or kind.endswith("+json"):
+        return ValueType.ANY
+    if kind in (CSV, JSON_LINES):
+        return ValueType.LIST
+    return ValueType.TEXT if kind.startswith("text/") else ValueType.BYTES
+
+
+def can_be_written(type: ValueType, content_type: str) -> bool:
+    """Whether a value of that type may have the content type."""
+    if type is ValueType.ANY:
+        return True
+    wanted = type_of_content(content_type)
+    if wanted is ValueType.ANY:
+        return type is not ValueType.BYTES
+    if media_type(content_type) == CSV:
+        return type in (ValueType.LIST, ValueType.NUMBER, ValueType.TEXT)
+    return type is wanted
+
+
+def read_body(body: bytes, content_type: str) -> Any:
+    """The value of a body; raises ContentError."""
+    kind = media_type(content_type)
+    wanted = type_of_content(kind)
+    try:
+        if kind == JSON_LINES:
+            return msgspec.json.decode(b"[" + b",".join(_lines(body)) + b"]")
+        if wanted is ValueType.ANY:
+            return msgspec.json.decode(body)
+        if kind == CSV:
+            rows = csv.reader(io.StringIO(body.decode()), strict=True)
+            return [[_cell(cell) for cell in row] for row in rows if row]
+        return body.decode() if wanted is ValueType.TEXT else body
+    except (msgspec.DecodeError, UnicodeDecodeError, csv.Error, RecursionError) as error:
+        raise ContentError(f"the body is not {kind}: {error}") from None
+
+
+def write_body(value: Any, content_type: str) -> bytes:
+    """The body of a value; raises ContentError."""
+    kind, type = media_type(content_type), type_of_value(value)
+    wanted = type_of_content(kind)
+    if not can_be_written(type, kind):
+        raise ContentError(f"{type.value} cannot be sent as {kind}")
+    if kind == JSON_LINES:
+        return b"".join(_json(row) + b"\n" for row in value)
+    if kind == CSV:
+        return _csv(value)
+    if wanted is ValueType.ANY:
+        return _json(value)
+    return str(value).encode() if wanted is ValueType.TEXT else bytes(value)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, RecursionError) as error:
+        raise ContentError(f"the value is not JSON: {error}") from None
+
+
+def _csv(value: Any) -> bytes:
+    rows = value if isinstance(value, list) else [[value]]
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    for row in rows:
+        cells = row if isinstance(row, list) else [row]
+        if any(isinstance(cell, (list, dict)) for cell in cells):
+            raise ContentError("a list of more than two dimensions, or of objects, is not CSV")
+        writer.writerow(cells)
+    return written.getvalue().encode()
+
+
+def _lines(body: bytes) -> list[bytes]:
+    return [line for line in body.splitlines() if line.strip()]
+
+
+def _cell(text: str) -> float | int | str:
+    try:
+        return int(text) if len(text) < 19 else float(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text

@@ -1,0 +1,197 @@
+"""Models of several containers: what is stored and shown, and where they cannot be used."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostelry.domain.model import ExecutionMode
+from hostelry.domain.scope import Scope
+from hostelry.store.records import State
+
+Call = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
+IMAGE = "echo:1"
+MANY = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://b/many/"}
+DIRECT = {"InferenceExecutionConfig": {"Mode": "Direct"}}
+PLAIN = {"VariantName": "v", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
+
+
+def named(*names: str | None, **given: Any) -> list[dict[str, Any]]:
+    """ContainerDefinitions with these ContainerHostnames; None: with none."""
+    hosts = ({} if it is None else {"ContainerHostname": it} for it in names)
+    return [{"Image": IMAGE, **host, **given} for host in hosts]
+
+
+@pytest.mark.parametrize(
+    ("containers", "more", "names", "mode"),
+    [
+        pytest.param(named(None, None, None), {}, ["container-1", "container-2", "container-3"],
+                     ExecutionMode.SERIAL, id="a pipeline without names"),
+        pytest.param(named("a", "b"), {"InferenceExecutionConfig": {"Mode": "Serial"}}, ["a", "b"],
+                     ExecutionMode.SERIAL, id="a pipeline with names"),
+        pytest.param(named("a", "b"), DIRECT, ["a", "b"], ExecutionMode.DIRECT, id="direct"),
+        pytest.param(named(*[None] * 15), {}, [f"container-{it}" for it in range(1, 16)],
+                     ExecutionMode.SERIAL, id="fifteen"),
+        pytest.param([*named(None), MANY], {}, ["container-1", "container-2"],
+                     ExecutionMode.SERIAL, id="a pipeline with one step of many models"),
+        pytest.param(named("only"), {}, [None], ExecutionMode.SERIAL, id="a lone container"),
+    ],
+)  # fmt: skip
+def test_containers_are_stored_by_name_and_shown_as_given(
+    call: Call,
+    state: State,
+    scope: Scope,
+    containers: list[dict[str, Any]],
+    more: dict[str, Any],
+    names: list[str | None],
+    mode: ExecutionMode,
+) -> None:
+    call("CreateModel", ModelName="m", Containers=containers, **more)
+    stored = state.models.get(scope, "m")
+    assert stored is not None
+    assert [it.hostname for it in stored.value.containers] == names
+    assert stored.value.execution is mode
+    shown = call("DescribeModel", ModelName="m")
+    assert shown["Containers"] == containers
+    assert shown.get("InferenceExecutionConfig") == more.get("InferenceExecutionConfig")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        pytest.param({"Containers": named("a", "b", "a")}, '"a" is given to 2 containers',
+                     id="a name twice"),
+        pytest.param({"Containers": named("a", None)}, "Containers.2.ContainerHostname is missing",
+                     id="names for some of a pipeline"),
+        pytest.param({"Containers": named("a", None), **DIRECT},
+                     "Containers.2.ContainerHostname is required", id="direct without a name"),
+        pytest.param({"Containers": named("a"), **DIRECT}, "needs Containers of 2 to 15",
+                     id="direct with one container"),
+        pytest.param({"PrimaryContainer": {"Image": IMAGE}, **DIRECT}, "needs Containers of 2",
+                     id="direct with a primary container"),
+        pytest.param({"Containers": [MANY, MANY]}, "a pipeline may have one such container",
+                     id="two steps of many models"),
+        pytest.param({"Containers": [{**MANY, "ContainerHostname": "a"}, *named("b")], **DIRECT},
+                     'Container "a" has Mode MultiModel', id="direct with many models"),
+        pytest.param({"Containers": [*named(None), {}]}, "Containers.2.Image is required",
+                     id="no image"),
+    ],
+)  # fmt: skip
+def test_containers_that_no_model_can_have(
+    refused: Refused, params: dict[str, Any], message: str
+) -> None:
+    assert message in refused("CreateModel", ModelName="m", **params)
+
+
+@pytest.fixture
+def models(call: Call) -> None:
+    call("CreateModel", ModelName="chain", Containers=named(None, None))
+    call("CreateModel", ModelName="direct", Containers=named("a", "b"), **DIRECT)
+    call("CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE})
+
+
+@pytest.mark.parametrize(
+    ("model", "variant", "config", "message"),
+    [
+        pytest.param("chain", {"VariantName": "v", "ServerlessConfig": {
+            "MemorySizeInMB": 1024, "MaxConcurrency": 1}}, {}, "inference pipelines are not",
+            id="a pipeline without servers"),
+        pytest.param("direct", PLAIN, {"AsyncInferenceConfig": {
+            "OutputConfig": {"S3OutputPath": "s3://out/x"}}}, "has no TargetContainerHostname",
+            id="asynchronous requests cannot name a container"),
+        pytest.param("chain", PLAIN, {"ShadowProductionVariants": [
+            {**PLAIN, "VariantName": "s", "ModelName": "m"}]}, "which has 2 containers",
+            id="a shadow of a pipeline"),
+    ],
+)  # fmt: skip
+def test_configurations_that_models_of_several_containers_cannot_have(
+    models: None,
+    refused: Refused,
+    model: str,
+    variant: dict[str, Any],
+    config: dict[str, Any],
+    message: str,
+) -> None:
+    variants = [{**variant, "ModelName": model}]
+    found = refused(
+        "CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=variants, **config
+    )
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://out/x"}}},
+                     id="asynchronous"),
+        pytest.param({"DataCaptureConfig": {
+            "InitialSamplingPercentage": 100, "DestinationS3Uri": "s3://out/y",
+            "CaptureOptions": [{"CaptureMode": "InputAndOutput"}]}}, id="captured"),
+    ],
+)  # fmt: skip
+def test_a_pipeline_may_be_asynchronous_and_captured(
+    models: None, call: Call, config: dict[str, Any]
+) -> None:
+    variants = [{**PLAIN, "ModelName": "chain"}]
+    call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=variants, **config)
+    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    (shown,) = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
+    assert len(shown["DeployedImages"]) == 2
+
+
+def test_instance_pools_need_the_same_containers_to_name(
+    models: None, call: Call, refused: Refused
+) -> None:
+    pools = [
+        {"InstanceType": "ml.m5.large", "Priority": 1},
+        {"InstanceType": "ml.m5.xlarge", "Priority": 2, "ModelNameOverride": "m"},
+    ]
+    variant = {
+        "VariantName": "v", "ModelName": "direct", "InitialInstanceCount": 1,
+        "InstancePools": pools,
+    }  # fmt: skip
+    call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=[variant])
+    found = refused("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    assert "different containers that requests name" in found
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        pytest.param("chain", None, id="a pipeline"),
+        pytest.param("direct", "no container; create a model of the one container", id="direct"),
+    ],
+)
+def test_a_transform_job_goes_through_a_pipeline_alone(
+    models: None, call: Call, refused: Refused, model: str, message: str | None
+) -> None:
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://in/csv"}}
+    job = {
+        "TransformJobName": "j",
+        "ModelName": model,
+        "TransformInput": {"DataSource": source},
+        "TransformOutput": {"S3OutputPath": "s3://out/answers/"},
+        "TransformResources": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
+    }
+    if message is None:
+        assert call("CreateTransformJob", **job)["TransformJobArn"]
+    else:
+        assert message in refused("CreateTransformJob", **job)
+
+
+def test_a_component_has_one_container(models: None, make: Any, refused: Refused) -> None:
+    make.endpoint()
+    specification = {
+        "ModelName": "chain",
+        "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128},
+    }
+    found = refused(
+        "CreateInferenceComponent",
+        InferenceComponentName="c",
+        EndpointName="e",
+        VariantName="main",
+        Specification=specification,
+        RuntimeConfig={"CopyCount": 1},
+    )
+    assert 'with model "chain", which has 2 containers' in found

@@ -1,0 +1,158 @@
+"""A graph's server against a real gateway and an echo model: streams, deaths, large bodies."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from benchmarks.graph_stack import GraphStack, running_graphs
+from botocore.config import Config
+from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.session import Session
+from tests.integration.platform import until
+
+CALL = "{call: {endpoint: echo}, on_error: %s}"
+HOPS = "".join(
+    f"  h{number}: {{call: {{endpoint: echo}}, input: {f'h{number - 1}' if number else 'input'}}}\n"
+    for number in range(5)
+)
+DOCUMENTS = {
+    "chain": f"output: h4\nsteps:\n{HOPS}",
+    "one": "output: a\ndeadline_s: 2\nsteps: {a: {call: {endpoint: echo}}}",
+    "both": "output: all\nsteps:\n  all: {scatter: [a, b]}\n"
+    f"  a: {CALL % 'drop'}\n  b: {{map: input.n}}\n",
+    "mapped": "output: a\nsteps: {a: {map: 'b.n'}, b: {call: {endpoint: echo}}}",
+}
+MIB = 1 << 20
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def graphs() -> Iterator[GraphStack]:
+    with running_graphs(DOCUMENTS) as running:
+        yield running
+
+
+def client(graphs: GraphStack, read_timeout: float = 60) -> Any:
+    keys = graphs.stack.credentials
+    return Session().create_client(
+        "sagemaker-runtime",
+        endpoint_url=f"http://127.0.0.1:{graphs.stack.gateway_port}",
+        aws_access_key_id=keys.access_key_id,
+        aws_secret_access_key=keys.secret_access_key,
+        region_name=keys.region,
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=read_timeout),
+    )
+
+
+def invoke(graphs: GraphStack, name: str, body: bytes, attributes: str = "") -> bytes:
+    more = {"CustomAttributes": attributes} if attributes else {}
+    answer = client(graphs).invoke_endpoint(
+        EndpointName=name, ContentType="application/json", Body=body, **more
+    )
+    found: bytes = answer["Body"].read()
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) * 1024
+
+
+def test_a_body_comes_back_as_it_went_through_five_hops(graphs: GraphStack) -> None:
+    assert invoke(graphs, "chain", b'{"n":  1.0}') == b'{"n":  1.0}'
+
+
+def test_memory_is_flat_where_a_megabyte_goes_through_five_hops(graphs: GraphStack) -> None:
+    body = json.dumps({"text": "x" * MIB}).encode()
+    pid = graphs.pids["chain"]
+    for _ in range(20):
+        assert len(invoke(graphs, "chain", body)) == len(body)
+    before = resident_bytes(pid)
+    for _ in range(60):
+        invoke(graphs, "chain", body)
+    assert resident_bytes(pid) - before < 64 * MIB, "300 MiB have passed"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "status", "message"),
+    [
+        pytest.param("status=400", 424, "step a: endpoint echo answered 424: Received client error",
+                     id="a refusal"),
+        pytest.param("status=503", 503, "step a: endpoint echo answered", id="a busy target"),
+        pytest.param("close=start", 424, "step a: endpoint echo answered 424", id="no answer"),
+        pytest.param("close=middle", 424, "step a: endpoint echo", id="half an answer"),
+        pytest.param("sleep_ms=5000", 504, "step a: the call's deadline of 2 s has passed",
+                     id="a target that hangs"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_target_names_step_and_target(
+    graphs: GraphStack, attributes: str, status: int, message: str
+) -> None:
+    with pytest.raises(ClientError) as caught:
+        invoke(graphs, "one", b"{}", attributes)
+    found = caught.value.response
+    assert message in found["OriginalMessage"], found
+    assert found["OriginalStatusCode"] == status
+    assert invoke(graphs, "one", b"{}") == b"{}"
+
+
+def test_a_dropped_branch_leaves_the_others(graphs: GraphStack) -> None:
+    assert json.loads(invoke(graphs, "both", b'{"n": 7}', "close=start")) == [7]
+
+
+def test_a_client_that_leaves_ends_the_calls_of_its_graph(graphs: GraphStack) -> None:
+    def cancelled() -> int:
+        with urlopen(f"http://127.0.0.1:{graphs.echo.port}/cancelled") as answer:
+            return int(answer.read())
+
+    before = cancelled()
+    with pytest.raises(ReadTimeoutError):
+        client(graphs, read_timeout=1).invoke_endpoint(
+            EndpointName="both",
+            ContentType="application/json",
+            Body=b"{}",
+            CustomAttributes="sleep_ms=20000",
+        )
+    until(lambda: cancelled() > before, "the echo's caller is gone", 10)
+
+
+def streamed(graphs: GraphStack, name: str, attributes: str) -> list[bytes]:
+    answer = client(graphs).invoke_endpoint_with_response_stream(
+        EndpointName=name, ContentType="application/json", Body=b'{"n": 1}',
+        **({"CustomAttributes": attributes} if attributes else {}),
+    )  # fmt: skip
+    return [part["PayloadPart"]["Bytes"] for part in answer["Body"]]
+
+
+def test_the_last_steps_stream_is_passed_on_as_it_comes(graphs: GraphStack) -> None:
+    parts = streamed(graphs, "one", "chunks=5;interval_ms=100")
+    assert [len(data) for data in parts] == [16] * 5
+
+
+def test_a_graph_whose_last_step_is_no_call_answers_whole(graphs: GraphStack) -> None:
+    assert b"".join(streamed(graphs, "mapped", "")) == b"1"
+
+
+def test_connections_are_reused(graphs: GraphStack) -> None:
+    def ports() -> set[int]:
+        found = set()
+        open_files = Path(f"/proc/{graphs.pids['chain']}/fd").iterdir()
+        inodes = {os.readlink(it) for it in open_files if it.is_symlink()}
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            remote = int(fields[2].rpartition(":")[2], 16)
+            if remote == graphs.stack.gateway_port and f"socket:[{fields[9]}]" in inodes:
+                found.add(int(fields[1].rpartition(":")[2], 16))
+        return found
+
+    invoke(graphs, "chain", b"{}")
+    before = ports()
+    for _ in range(5):
+        invoke(graphs, "chain", b"{}")
+    assert before & ports() == before
+    assert len(before) == 1

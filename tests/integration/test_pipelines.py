@@ -1,0 +1,275 @@
+"""Serial pipelines and direct multi-container endpoints on a real platform, through boto3."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from tests.integration.container_models import (
+    STEP_IMAGE,
+    begin,
+    copies,
+    create_config,
+    create_model,
+    in_service,
+    step,
+)
+from tests.integration.echo_image import ECHO_IMAGE
+from tests.integration.multi_model_rig import archive
+from tests.integration.platform import Platform, until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    home = tmp_path_factory.mktemp("home") / "home"
+    home.mkdir()
+    (home / "images.toml").write_text(STEP_IMAGE + ECHO_IMAGE)
+    with Platform(home, "--max-body-mb", "1") as running:
+        begin(running, "chain", [step("one"), step("two"), step("three")])
+        in_service(running, "chain")
+        yield running
+
+
+def invoke(platform: Platform, name: str, body: Any, **given: Any) -> Any:
+    client = platform.boto3("sagemaker-runtime", retries={"total_max_attempts": 1})
+    asked = {"ContentType": "application/json", "Body": json.dumps(body), **given}
+    return client.invoke_endpoint(EndpointName=name, **asked)
+
+
+def refused(platform: Platform, name: str, body: Any, **given: Any) -> dict[str, Any]:
+    with pytest.raises(ClientError) as caught:
+        invoke(platform, name, body, **given)
+    found: dict[str, Any] = caught.value.response
+    return found
+
+
+def test_each_container_gets_the_answer_of_the_one_before(platform: Platform) -> None:
+    answer = invoke(platform, "chain", {}, Accept="text/csv", CustomAttributes="mine")
+    trail = json.loads(answer["Body"].read())["trail"]
+    api = {"Accept": "text/csv", "X-Amzn-SageMaker-Forwarded-Api": "InvokeEndpoint"}
+    assert trail == [
+        {
+            "name": "one",
+            "Content-Type": "application/json",
+            "X-Amzn-SageMaker-Custom-Attributes": "mine",
+            **api,
+        },
+        {"name": "two", "Content-Type": "application/x-one", **api},
+        {"name": "three", "Content-Type": "application/x-two", **api},
+    ]
+    assert answer["ContentType"] == "application/x-three"
+    assert answer["CustomAttributes"] == "from-three"
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "words"),
+    [
+        pytest.param("status 418", 418, "two does not want this", id="a client error"),
+        pytest.param("status 503", 503, "two does not want this", id="a server error"),
+        pytest.param("cut", 0, "closed the connection", id="an answer that breaks off"),
+        pytest.param("large 1100000", 0, "limit of 1048576 bytes", id="a body above the limit"),
+    ],
+)
+def test_a_fault_in_the_middle_names_the_container(
+    platform: Platform, fault: str, status: int, words: str
+) -> None:
+    error = refused(platform, "chain", {"faults": {"two": fault}})
+    assert error["Error"]["Code"] == "ModelError"
+    assert error["OriginalStatusCode"] == status
+    assert "container-2" in error["Error"]["Message"]
+    assert words in error["OriginalMessage"]
+    assert error["LogStreamArn"].endswith("/container-2")
+
+
+def test_the_last_answer_streams(platform: Platform) -> None:
+    client = platform.boto3("sagemaker-runtime")
+    answer = client.invoke_endpoint_with_response_stream(
+        EndpointName="chain", Body=json.dumps({"faults": {"one": "large 1", "three": "stream"}})
+    )
+    parts = [it["PayloadPart"]["Bytes"] for it in answer["Body"]]
+    assert parts[:2] == [b"first", b"second"]
+    apis = [it["X-Amzn-SageMaker-Forwarded-Api"] for it in json.loads(parts[2])["trail"]]
+    assert apis == ["InvokeEndpoint", "InvokeEndpoint", "InvokeEndpointWithResponseStream"]
+
+
+def test_a_container_that_is_killed_is_started_again_alone(platform: Platform) -> None:
+    before = copies(platform, "chain")
+    error = refused(platform, "chain", {"faults": {"container-2": "", "two": "die"}})
+    assert "from container-2" in error["Error"]["Message"]
+
+    def again() -> bool:
+        found = copies(platform, "chain")["container-2"]
+        return (found["restarts"], found["phase"]) == (1, "ready")
+
+    until(again, "container-2 serves again")
+    now = copies(platform, "chain")
+    for name in ("container-1", "container-3"):
+        assert (now[name]["pid"], now[name]["restarts"]) == (before[name]["pid"], 0)
+
+    def answers() -> bool:
+        try:
+            return bool(invoke(platform, "chain", {}))
+        except ClientError:
+            return False
+
+    until(answers, "the pipeline answers")
+
+
+@pytest.fixture(scope="module")
+def direct(platform: Platform) -> str:
+    hosts = [step(name, ContainerHostname=name) for name in ("left", "right")]
+    begin(platform, "direct", hosts, mode="Direct")
+    in_service(platform, "direct")
+    return "direct"
+
+
+def test_a_request_for_a_container_goes_there_alone(platform: Platform, direct: str) -> None:
+    for name in ("left", "right"):
+        answer = invoke(platform, direct, {}, TargetContainerHostname=name)
+        (only,) = json.loads(answer["Body"].read())["trail"]
+        assert only["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        pytest.param("direct", {}, "name the container to invoke", id="none named"),
+        pytest.param("direct", {"TargetContainerHostname": "up"}, "its containers are left, right",
+                     id="unknown"),
+        pytest.param("chain", {"TargetContainerHostname": "container-1"},
+                     "is not a direct multi-container endpoint", id="a pipeline"),
+    ],
+)  # fmt: skip
+def test_requests_for_no_container_are_refused(
+    platform: Platform, direct: str, name: str, given: dict[str, str], words: str
+) -> None:
+    error = refused(platform, name, {}, **given)["Error"]
+    assert error["Code"] == "ValidationError"
+    assert words in error["Message"]
+
+
+def test_a_container_that_dies_leaves_the_other_in_service(platform: Platform, direct: str) -> None:
+    before = copies(platform, direct)
+    error = refused(platform, direct, {"faults": {"left": "die"}}, TargetContainerHostname="left")
+    assert "from left with message" in error["Error"]["Message"]
+    assert error["LogStreamArn"].endswith(f"{before['left']['instance']}/left")
+    for _ in range(20):
+        assert invoke(platform, direct, {}, TargetContainerHostname="right")
+    until(lambda: copies(platform, direct)["left"]["restarts"], "left is started again")
+    assert invoke(platform, direct, {}, TargetContainerHostname="left")
+    assert copies(platform, direct)["right"]["pid"] == before["right"]["pid"]
+
+
+def test_metrics_and_logs_are_those_of_each_container(platform: Platform, direct: str) -> None:
+    cloudwatch = platform.boto3("cloudwatch")
+
+    def seen(endpoint: str) -> set[tuple[str, str]]:
+        listed = cloudwatch.list_metrics(
+            Namespace="AWS/SageMaker", Dimensions=[{"Name": "EndpointName", "Value": endpoint}]
+        )
+        return {
+            (dimensions["ContainerName"], metric["MetricName"])
+            for metric in listed["Metrics"]
+            for dimensions in [{it["Name"]: it["Value"] for it in metric["Dimensions"]}]
+            if "ContainerName" in dimensions
+        }
+
+    invoke(platform, "chain", {"mark": "logged"})
+    wanted = {(f"container-{it}", "ContainerLatency") for it in (1, 2, 3)}
+    until(lambda: wanted <= seen("chain"), "metrics of each container")
+    more = {"ContainerLatency", "OverheadLatency", "Invocations", "Invocation5XXErrors"}
+    until(lambda: {("left", it) for it in more} <= seen(direct), "metrics of a named container")
+    logs, group = platform.boto3("logs"), "/aws/sagemaker/Endpoints/chain"
+
+    def streams() -> set[str]:
+        found = logs.filter_log_events(logGroupName=group, filterPattern="logged")["events"]
+        return {it["logStreamName"].rpartition("/")[2] for it in found}
+
+    until(lambda: streams() == {f"container-{it}" for it in (1, 2, 3)}, "three log streams")
+    shown = platform.cli("explain", "--endpoint", "chain").stdout
+    assert all(f"container container-{it}" in shown for it in (1, 2, 3))
+
+
+def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platform) -> None:
+    s3, sagemaker = platform.boto3("s3"), platform.boto3("sagemaker")
+    s3.create_bucket(Bucket="jobs")
+    settings = {"OutputConfig": {"S3OutputPath": "s3://jobs/out", "S3FailurePath": "s3://jobs/bad"}}
+    create_model(platform, "queued", [step("one"), step("two")])
+    create_config(platform, "queued", AsyncInferenceConfig=settings)
+    sagemaker.create_endpoint(EndpointName="queued", EndpointConfigName="queued")
+    s3.put_object(Bucket="jobs", Key="in/good", Body=b"{}")
+    s3.put_object(Bucket="jobs", Key="in/ill", Body=b'{"faults": {"two": "status 400"}}')
+    jobs = {}
+    for key in ("good", "ill"):
+        jobs[key] = sagemaker.create_transform_job(
+            TransformJobName=key,
+            ModelName="queued",
+            TransformInput={
+                "DataSource": {
+                    "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://jobs/in/{key}"}
+                },
+                "ContentType": "application/json",
+            },
+            TransformOutput={"S3OutputPath": "s3://jobs/batch", "Accept": "text/csv"},
+            TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
+        )
+    in_service(platform, "queued")
+    runtime = platform.boto3("sagemaker-runtime")
+    asked = {
+        key: runtime.invoke_endpoint_async(
+            EndpointName="queued", InputLocation=f"s3://jobs/in/{key}", Accept="text/csv",
+            ContentType="application/json",
+        )
+        for key in ("good", "ill")
+    }  # fmt: skip
+
+    def object_at(uri: str) -> bytes | None:
+        key = uri.removeprefix("s3://jobs/")
+        if key not in [it["Key"] for it in s3.list_objects_v2(Bucket="jobs").get("Contents", ())]:
+            return None
+        body: bytes = s3.get_object(Bucket="jobs", Key=key)["Body"].read()
+        return body
+
+    good = until(lambda: object_at(asked["good"]["OutputLocation"]), "the output", 60)
+    bad = until(lambda: object_at(asked["ill"]["FailureLocation"]), "the failure", 60)
+    assert [it["name"] for it in json.loads(good)["trail"]] == ["one", "two"]
+    assert b"client error (400) from container-2" in bad
+
+    def ended(name: str) -> dict[str, Any] | None:
+        found: dict[str, Any] = sagemaker.describe_transform_job(TransformJobName=name)
+        return found if found["TransformJobStatus"] in ("Completed", "Failed") else None
+
+    assert until(lambda: ended("good"), "the job", 90)["TransformJobStatus"] == "Completed"
+    batch = object_at("s3://jobs/batch/good.out")
+    assert batch is not None
+    kinds = [(it["name"], it["Content-Type"], it["Accept"]) for it in json.loads(batch)["trail"]]
+    assert kinds == [
+        ("one", "application/json", "text/csv"), ("two", "application/x-one", "text/csv"),
+    ]  # fmt: skip
+    failed = until(lambda: ended("ill"), "the other job", 90)
+    assert failed["TransformJobStatus"] == "Failed"
+    assert "Container container-2 answered 400" in failed["FailureReason"]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_container_of_many_models_is_a_step(platform: Platform, at: int) -> None:
+    s3, name = platform.boto3("s3"), f"many-{at}"
+    if "many" not in [it["Name"] for it in s3.list_buckets()["Buckets"]]:
+        s3.create_bucket(Bucket="many")
+    for factor in (3, 5):
+        model = archive({"model.json": json.dumps({"factor": factor})})
+        s3.put_object(Bucket="many", Key=f"{name}/{factor}.tar.gz", Body=model)
+    others = {"Image": "models:1", "Mode": "MultiModel", "ModelDataUrl": f"s3://many/{name}/"}
+    containers = [{"Image": "echo:1"}]
+    containers.insert(at, others)
+    begin(platform, name, containers)
+    in_service(platform, name)
+    for factor in (3, 5):
+        answer = invoke(platform, name, 2, TargetModel=f"{factor}.tar.gz")
+        assert json.loads(answer["Body"].read()) == 2 * factor
+    error = refused(platform, name, 2, TargetModel="none.tar.gz")["Error"]
+    assert error["Code"] == "ValidationError"
+    assert "TargetModel" in refused(platform, name, 2)["Error"]["Message"]

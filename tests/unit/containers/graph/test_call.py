@@ -1,0 +1,298 @@
+"""Calls of a graph against fake targets: in parallel, by rule, within the deadline."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.containers.graph.answer_cache import AnswerCache
+from hostelry.containers.graph.call import GraphCall, GraphDeps, GraphResult
+from hostelry.containers.graph.functions import FunctionError
+from hostelry.containers.graph.step_times import StepTimes
+from hostelry.containers.graph.targets import (
+    CallTargetError,
+    GraphContext,
+    TargetAnswer,
+    deeper,
+)
+from hostelry.graph.check import plan_of_text
+from hostelry.graph.state import StepOutcome
+from hostelry.graph.steps import CacheAction, CallTarget
+
+JSON = "application/json"
+
+
+@dataclass
+class FakeStream:
+    content_type: str = "text/event-stream"
+    closed: bool = False
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        yield b"a"
+        yield b"b"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeTargets:
+    """Answers by endpoint; an exception is raised, an Event is waited for."""
+
+    answers: dict[str, Any]
+    called: list[str] = field(default_factory=list)
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    streams: list[FakeStream] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+
+    async def call(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetAnswer:
+        self.called.append(target.endpoint)
+        self.bodies[target.endpoint] = body
+        answer = self.answers[target.endpoint]
+        if isinstance(answer, asyncio.Event):
+            try:
+                await answer.wait()
+            except asyncio.CancelledError:
+                self.cancelled.append(target.endpoint)
+                raise
+            answer = target.endpoint
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, TargetAnswer):
+            return answer
+        return TargetAnswer(body=msgspec.json.encode(answer), content_type=JSON)
+
+    async def stream(self, target: CallTarget, body: bytes, context: GraphContext) -> FakeStream:
+        self.called.append(f"{target.endpoint} as a stream")
+        self.streams.append(FakeStream())
+        return self.streams[-1]
+
+
+class FakeFunctions:
+    async def call(self, function: str, value: Any, limit_s: float) -> Any:
+        if function == "f:broken":
+            raise FunctionError("f:broken of code/: ValueError (f.py line 2 in broken)")
+        return [function, value, limit_s]
+
+
+@dataclass
+class Graph:
+    """A graph with fakes; `call` it."""
+
+    text: str
+    targets: FakeTargets
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __post_init__(self) -> None:
+        plan = plan_of_text(self.text)
+        self.times = StepTimes(self.clock)
+        self.deps = GraphDeps(
+            plan=plan,
+            targets=self.targets,
+            functions=FakeFunctions(),
+            caches={
+                name: AnswerCache(it.action.ttl_s, it.action.max_bytes, self.clock)
+                for name, it in plan.steps.items()
+                if isinstance(it.action, CacheAction)
+            },
+            times=self.times,
+            clock=self.clock,
+        )
+
+    async def call(self, request: Any, *, is_stream: bool = False) -> GraphResult:
+        body = msgspec.json.encode(request)
+        given = StepOutcome(value=request, body=body, content_type=JSON)
+        call = GraphCall(deps=self.deps, request=given, context=GraphContext(), is_stream=is_stream)
+        async with asyncio.timeout(20):
+            return await call.run()
+
+
+def run(text: str, request: Any = None, **answers: Any) -> tuple[Any, FakeTargets]:
+    """The value or the fault of one call, and its targets."""
+    targets = FakeTargets(answers)
+    outcome = asyncio.run(Graph(text, targets).call(request)).outcome
+    fault = outcome.fault
+    return (outcome.value if fault is None else (fault.status, fault.text)), targets
+
+
+SCATTER = """
+output: answer
+steps:
+  answer: {gather: {of: all, by: stack}}
+  all: {scatter: [a, b, c]}
+  a: {call: {endpoint: a}}
+  b: {call: {endpoint: b}}
+  c: {call: {endpoint: c}}
+"""
+
+
+def test_branches_run_at_once_and_a_failure_ends_the_others() -> None:
+    async def scenario() -> None:
+        never, targets = asyncio.Event(), FakeTargets({})
+        targets.answers |= {"a": never, "b": CallTargetError("b broke"), "c": never}
+        outcome = (await Graph(SCATTER, targets).call({})).outcome
+        assert outcome.fault is not None
+        assert (outcome.fault.status, outcome.fault.text) == (424, "step b: b broke")
+        assert targets.called == ["a", "b", "c"]
+        assert sorted(targets.cancelled) == ["a", "c"]
+
+    asyncio.run(scenario())
+
+
+def test_the_deadline_ends_every_step_and_names_those_under_way() -> None:
+    async def scenario() -> None:
+        targets = FakeTargets({"a": 1, "b": asyncio.Event(), "c": asyncio.Event()})
+        outcome = (await Graph("deadline_s: 0.02" + SCATTER, targets).call({})).outcome
+        assert outcome.fault is not None
+        assert outcome.fault.status == 504
+        assert outcome.fault.text == "step b, c: the call's deadline of 0.02 s has passed"
+        assert sorted(targets.cancelled) == ["b", "c"]
+
+    asyncio.run(scenario())
+
+
+ONE = "output: answer\nsteps:\n  answer: {{call: {{endpoint: a{0}}}{1}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "value"),
+    [
+        pytest.param(ONE.format("", ""), {"p": 1}, {"p": 1}, id="the answer"),
+        pytest.param(ONE.format("", ""), CallTargetError("busy", 503), (503, "step answer: busy"),
+                     id="a busy target"),
+        pytest.param(ONE.format("", ", on_error: default, default: 7"), CallTargetError("x"), 7,
+                     id="a default"),
+        pytest.param(ONE.format("", ", timeout_s: 0.01"), asyncio.Event(),
+                     (504, "step answer: it took more than 0.01 s"), id="a target that hangs"),
+        pytest.param(ONE.format("", ", timeout_s: 0.01, on_error: default, default: 7"),
+                     asyncio.Event(), 7, id="a default for a target that hangs"),
+        pytest.param(ONE.format("", ""), TargetAnswer(body=b"{", content_type=JSON),
+                     (424, "step answer: endpoint a answered nonsense: the body is not "
+                     "application/json: Input data was truncated"), id="nonsense"),
+        pytest.param(ONE.format("", ""), TargetAnswer(body=b"<p>", content_type="text/html"),
+                     (424, "step answer: endpoint a answered text/html; accept is "
+                     "application/json"), id="another content type"),
+        pytest.param(ONE.format(", accept: text/csv", ""),
+                     TargetAnswer(body=b"1,2\n", content_type="text/csv; charset=utf-8"), [[1, 2]],
+                     id="CSV"),
+    ],
+)  # fmt: skip
+def test_a_call_counts_by_its_answer_and_rule(text: str, answer: Any, value: Any) -> None:
+    found, _ = run(text, {}, a=answer)
+    assert found == value
+
+
+def test_a_whole_input_is_sent_as_it_came() -> None:
+    text = ("output: b\nsteps:\n  a: {call: {endpoint: a}}\n"
+            "  b: {call: {endpoint: b}, input: a}\n")  # fmt: skip
+    answer = TargetAnswer(body=b'{"n":  1.0}', content_type=JSON)
+    _, targets = run(text, {}, a=answer, b=2)
+    assert targets.bodies["b"] == b'{"n":  1.0}'
+
+
+@pytest.mark.parametrize(
+    ("step", "value"),
+    [
+        pytest.param("map: {function: 'f:g'}, input: input.x", ["f:g", 3, 30.0], id="a function"),
+        pytest.param("map: {function: 'f:g'}, timeout_s: 2", ["f:g", {"x": 3}, 2.0],
+                     id="with a time limit"),
+        pytest.param("map: {function: 'f:broken'}",
+                     (500, "step answer: f:broken of code/: ValueError (f.py line 2 in broken)"),
+                     id="that fails"),
+        pytest.param("map: 'sum(input.x)'", (422, "step answer: the expression sum(input.x) fails"),
+                     id="an expression that fails"),
+    ],
+)  # fmt: skip
+def test_a_map_is_a_function_or_an_expression(step: str, value: Any) -> None:
+    found, _ = run(f"output: answer\nsteps: {{answer: {{{step}}}}}", {"x": 3})
+    if isinstance(value, tuple):
+        assert (found[0], found[1][: len(value[1])]) == value
+    else:
+        assert found == value
+
+
+def test_a_cached_answer_is_not_asked_for_again_until_its_time_is_over() -> None:
+    text = ("output: answer\nsteps:\n  answer: {cache: {of: a, ttl_s: 60}, input: input.x}\n"
+            "  a: {call: {endpoint: a}}\n")  # fmt: skip
+
+    async def scenario() -> None:
+        targets = FakeTargets({"a": "A"})
+        graph = Graph(text, targets)
+        for request in ({"x": [1], "id": 1}, {"x": [1], "id": 2}, {"x": [2]}):
+            assert (await graph.call(request)).outcome.value == "A"
+        assert targets.called == ["a", "a"]
+        graph.clock.advance(61)
+        await graph.call({"x": [1]})
+        assert len(targets.called) == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("text", "called", "is_streamed"),
+    [
+        pytest.param(ONE.format("", ""), ["a as a stream"], True, id="a call"),
+        pytest.param("output: answer\nsteps: {answer: {cascade: [{step: a, enough: p}, {step: b}]},"
+                     " a: {call: {endpoint: a}}, b: {call: {endpoint: b}}}",
+                     ["a", "b as a stream"], True, id="the last step of a cascade"),
+        pytest.param("output: answer\nsteps: {answer: {map: a.p}, a: {call: {endpoint: a}}}",
+                     ["a"], False, id="not a step that a map reads"),
+    ],
+)  # fmt: skip
+def test_the_last_step_is_streamed_through(
+    text: str, called: list[str], *, is_streamed: bool
+) -> None:
+    async def scenario() -> None:
+        targets = FakeTargets({"a": {"p": False}})
+        result = await Graph(text, targets).call({}, is_stream=True)
+        assert targets.called == called
+        assert (result.stream is not None) is is_streamed
+        assert result.outcome.is_streamed is is_streamed
+
+    asyncio.run(scenario())
+
+
+def test_answers_of_one_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostelry.containers.graph.call.MAX_ANSWERS_BYTES", 10)
+    found, _ = run(SCATTER, {}, a="12", b="34", c="567")
+    assert found == (424, "step c: the answers of this call have more than 10 bytes")
+
+
+TARGET = CallTarget(endpoint="e", component="c", content_type=JSON, accept=JSON)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        pytest.param((), ("e/c",), id="the first"),
+        pytest.param(("e/a",), ("e/a", "e/c"), id="another component of the endpoint"),
+        pytest.param(("e/c", "x"), "the graph calls itself: e/c -> x -> e/c", id="a cycle"),
+        pytest.param(("1", "2", "3", "4"),
+                     "graphs call graphs more than 4 deep: 1 -> 2 -> 3 -> 4 -> e/c", id="too deep"),
+    ],
+)  # fmt: skip
+def test_graphs_that_call_themselves_are_refused(path: tuple[str, ...], found: Any) -> None:
+    if isinstance(found, tuple):
+        assert deeper(path, TARGET) == found
+        return
+    with pytest.raises(CallTargetError, match=found) as caught:
+        deeper(path, TARGET)
+    assert caught.value.status == 508
+
+
+def test_times_of_steps_are_those_of_the_last_minute() -> None:
+    clock = ManualClock()
+    times = StepTimes(clock)
+    text = ONE.format("", ", on_error: drop")
+    graph = Graph(text, FakeTargets({"a": CallTargetError("x")}), clock)
+    asyncio.run(graph.call({}))
+    (found,) = graph.times.last_minute().values()
+    assert (found["count"], found["dropped"], found["ok"]) == (1, 1, 0)
+    clock.advance(61)
+    assert graph.times.last_minute() == {}
+    assert b'hostelry_graph_step_ends_total{end="dropped",step="answer"} 1.0' in graph.times.page()
+    assert times.last_minute() == {}

@@ -1,0 +1,249 @@
+"""Steps that follow outcomes, and the result of the call."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hostelry.graph.check import plan_of_text
+from hostelry.graph.faults import StepFault
+from hostelry.graph.progress import next_steps
+from hostelry.graph.settle import input_of, ruled, settle
+from hostelry.graph.state import Act, GraphState, StepOutcome
+from hostelry.graph.steps import GraphPlan
+
+FAILS = object()
+
+
+def run(text: str, request: Any, answers: Mapping[str, Any]) -> tuple[StepOutcome, list[str]]:
+    """The result of a graph whose calls answer `answers`, and the calls that were made."""
+    plan = plan_of_text(text)
+    state = GraphState({"input": StepOutcome(value=request)})
+    calls: list[str] = []
+    for _ in range(200):
+        found = next_steps(plan, state)
+        if found.result is not None:
+            return found.result, calls
+        assert found.ready, "it waits for nothing"
+        for ready in found.ready:
+            carry_out(plan, state, ready, answers, calls)
+    raise AssertionError("no end")
+
+
+def carry_out(
+    plan: GraphPlan, state: GraphState, ready: Any, answers: Mapping[str, Any], calls: list[str]
+) -> None:
+    if ready.act is Act.LOCAL:
+        settle(plan, state, ready)
+    elif ready.act is Act.LOOK_UP:
+        state.choices[ready.name] = "key"
+    elif ready.act is Act.STORE:
+        action: Any = plan.steps[ready.name].action
+        state.outcomes[ready.name] = state.outcomes[action.of]
+    else:
+        calls.append(ready.key)
+        given = input_of(plan, state, ready).value
+        answer = answers[ready.name]
+        answer = answer(given) if callable(answer) else answer
+        if answer is FAILS:
+            fault = StepFault(step=ready.name, reason="it is broken", status=424)
+            state.outcomes[ready.key] = ruled(plan.steps[ready.name], fault)
+        else:
+            state.outcomes[ready.key] = StepOutcome(value=answer)
+
+
+def graph(steps: str, output: str = "answer") -> str:
+    missing = [it for it in "abc" if f"  {it}:" not in steps and re.search(rf"\b{it}\b", steps)]
+    calls = "\n".join(f"  {name}: {{call: {{endpoint: {name}}}}}" for name in missing)
+    return f"output: {output}\nsteps:\n{steps}\n{calls}\n"
+
+
+def scatter(gather: str, a: str = "", b: str = "") -> str:
+    return graph(
+        f"  answer: {{gather: {{of: all, {gather}}}}}\n"
+        "  all: {scatter: [a, b, c]}\n"
+        f"  a: {{call: {{endpoint: a}}{a}}}\n"
+        f"  b: {{call: {{endpoint: b}}{b}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gather", "answers", "value"),
+    [
+        pytest.param("by: mean", (1, 2, 6), 3.0, id="the mean of numbers"),
+        pytest.param("by: mean", ([[1, 2]], [[3, 4]], [[5, 9]]), [[3.0, 5.0]],
+                     id="the mean of lists is by element"),
+        pytest.param("by: weighted_mean, weights: {a: 1, b: 1, c: 2}", (1, 3, 6), 4.0,
+                     id="the weighted mean"),
+        pytest.param("by: majority", ("orange", "apple", "apple"), "apple", id="the majority"),
+        pytest.param("by: majority", (["x", "y"], ["x", "z"], ["w", "q"]), ["x", "y"],
+                     id="a vote on each element; of several the first branch's"),
+        pytest.param("by: majority", (True, 1, 1), 1, id="true and 1 are different answers"),
+        pytest.param("by: max", ([1, 9], [5, 2], [3, 3]), [5.0, 9.0], id="the largest"),
+        pytest.param("by: max, score: p, value: label",
+                     ({"p": 0.2, "label": "x"}, {"p": 0.7, "label": "y"}, {"p": 0.1, "label": "z"}),
+                     "y", id="the value of the best score"),
+        pytest.param("by: stack", (1, "x", None), [1, "x", None], id="a list of the answers"),
+        pytest.param("by: concatenate", ([1], [2, 3], []), [1, 2, 3], id="one list"),
+        pytest.param("by: concatenate", ("a", "b", "c"), "abc", id="one text"),
+        pytest.param("by: mean, value: out.p", ({"out": {"p": 1}},) * 3, 1.0,
+                     id="a part of each answer"),
+        pytest.param("by: mean", (1, [2], 3), "b answered 1 and a one number", id="shapes differ"),
+        pytest.param("by: mean", (1, "x", 3), "b answered no numbers: 'x'", id="no numbers"),
+        pytest.param("by: mean", ([[1], [2, 3]], 1, 1), "a answered a list of uneven lists",
+                     id="uneven lists"),
+        pytest.param("by: majority", ([1], 2, [3]), "b answered another number of elements than a",
+                     id="votes on different elements"),
+        pytest.param("by: concatenate", ([1], {}, [3]), "b answered no list: {}", id="no list"),
+        pytest.param("by: max, score: p", ({"p": "x"}, {}, {}), "the score of a is no number: 'x'",
+                     id="no score"),
+    ],
+)  # fmt: skip
+def test_answers_are_gathered(gather: str, answers: tuple[Any, ...], value: Any) -> None:
+    result, calls = run(scatter(gather), {}, dict(zip("abc", answers, strict=True)))
+    found = result.fault.text.removeprefix("step answer: ") if result.fault else result.value
+    assert (type(found), found) == (type(value), value)
+    assert calls == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "gather", "value"),
+    [
+        pytest.param("", "", "by: mean", "step b: it is broken", id="a failure fails the call"),
+        pytest.param("", ", on_error: drop", "by: mean", 2.0, id="a dropped branch is left out"),
+        pytest.param("", ", on_error: drop", "by: weighted_mean, weights: {a: 3, b: 9, c: 1}", 1.5,
+                     id="the weights of the others count"),
+        pytest.param("", ", on_error: drop", "by: weighted_mean, weights: {a: 0, b: 9, c: 0}",
+                     "step answer: the weights of the branches that answered are 0: a, c",
+                     id="no weight is left"),
+        pytest.param("", ", on_error: default, default: 8", "by: mean", 4.0,
+                     id="a default takes the place of the answer"),
+    ],
+)  # fmt: skip
+def test_a_failure_counts_by_the_steps_rule(a: str, b: str, gather: str, value: Any) -> None:
+    result, _ = run(scatter(gather, a, b), {}, {"a": 1, "b": FAILS, "c": 3})
+    assert (result.fault.text if result.fault else result.value) == value
+
+
+def test_too_few_answers_of_a_scatter_are_a_failure() -> None:
+    text = graph(
+        "  answer: {gather: {of: all, by: mean}}\n  all: {scatter: {to: [a, b], at_least: 2}}\n"
+        "  a: {call: {endpoint: a}, on_error: drop}"
+    )
+    result, _ = run(text, {}, {"a": FAILS, "b": 1})
+    assert result.fault == StepFault(
+        step="all", reason="1 of 2 branches answered; at least 2 must", status=424
+    )
+
+
+SWITCH = graph(
+    "  answer: {switch: {by: kind.label, cases: {orange: a, apple: b}, otherwise: c}}\n"
+    "  kind: {call: {endpoint: kind}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("label", "called"),
+    [
+        pytest.param("orange", "a", id="one case"),
+        pytest.param("apple", "b", id="another case"),
+        pytest.param(None, "c", id="otherwise"),
+    ],
+)
+def test_only_the_chosen_step_runs(label: Any, called: str) -> None:
+    answers = {"kind": {"label": label}, "a": "A", "b": "B", "c": "C"}
+    result, calls = run(SWITCH, {}, answers)
+    assert (result.value, calls) == (called.upper(), ["kind", called])
+
+
+def test_a_switch_without_its_case_names_it() -> None:
+    text = graph("  answer: {switch: {by: input.n, cases: {1: a}}}")
+    result, calls = run(text, {"n": 2}, {})
+    assert result.fault is not None
+    assert "no case '2', and no otherwise; cases: 1" in result.fault.text
+    assert calls == []
+
+
+CASCADE = graph(
+    "  answer: {cascade: [{step: a, enough: 'p > `0.8`'}, "
+    "{step: b, enough: 'p > `0.8`'}, {step: c}]}\n  a: {call: {endpoint: a}, on_error: drop}"
+)
+
+
+@pytest.mark.parametrize(
+    ("answers", "value", "called"),
+    [
+        pytest.param({"a": {"p": 0.9}}, {"p": 0.9}, ["a"], id="the cheap one is sure"),
+        pytest.param({"a": {"p": 0.1}, "b": {"p": 0.95}}, {"p": 0.95}, ["a", "b"],
+                     id="the second one is sure"),
+        pytest.param({"a": {"p": 0.1}, "b": {"p": 0.2}, "c": "C"}, "C", ["a", "b", "c"],
+                     id="the last one is always taken"),
+        pytest.param({"a": FAILS, "b": {"p": 0.95}}, {"p": 0.95}, ["a", "b"],
+                     id="a dropped one is unsure"),
+        pytest.param({"a": {"p": 0.1}, "b": FAILS}, "step b: it is broken", ["a", "b"],
+                     id="a failure fails the call"),
+        pytest.param({"a": {}}, "step answer: p > `0.8` is None, not true or false", ["a"],
+                     id="a condition that has no truth"),
+    ],
+)  # fmt: skip
+def test_a_cascade_ends_at_the_first_answer_that_is_enough(
+    answers: dict[str, Any], value: Any, called: list[str]
+) -> None:
+    result, calls = run(CASCADE, {}, answers)
+    assert (result.fault.text if result.fault else result.value) == value
+    assert calls == called
+
+
+def test_each_item_of_a_list_is_a_call() -> None:
+    text = graph(
+        "  answer: {gather: {of: all, by: stack}}\n"
+        "  all: {scatter: {each: input.texts, call: {endpoint: e}}, on_error: drop}"
+    )
+    answers = {"all": lambda given: FAILS if given == "bad" else given.upper()}
+    result, calls = run(text, {"texts": ["x", "bad", "y"]}, answers)
+    assert (result.value, calls) == (["X", "Y"], ["all[0]", "all[1]", "all[2]"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        pytest.param("x", "input.texts is no list", id="no list"),
+        pytest.param(["x"] * 257, "input.texts has 257 items; at most 256", id="too many items"),
+    ],
+)
+def test_items_are_a_list_of_bounded_length(texts: Any, reason: str) -> None:
+    text = graph("  answer: {scatter: {each: input.texts, call: {endpoint: e}}}")
+    result, calls = run(text, {"texts": texts}, {})
+    assert result.fault is not None
+    assert reason in result.fault.text
+    assert calls == []
+
+
+def test_steps_of_a_diamond_run_once() -> None:
+    text = graph(
+        "  answer: {map: '[b, c]'}\n  a: {call: {endpoint: a}}\n"
+        "  b: {call: {endpoint: b}, input: a}\n  c: {call: {endpoint: c}, input: a}"
+    )
+    result, calls = run(text, 1, {"a": lambda it: it + 1, "b": lambda it: it * 2, "c": str})
+    assert (result.value, calls) == ([4, "2"], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("steps", "last"),
+    [
+        pytest.param("  answer: {call: {endpoint: e}}", {"answer"}, id="a call"),
+        pytest.param("  answer: {switch: {by: input, cases: {x: a}, otherwise: b}}", {"b"},
+                     id="the chosen step of a switch"),
+        pytest.param("  answer: {cascade: [{step: a, enough: p}, {step: b}]}", set(),
+                     id="not a step of a cascade before its last"),
+        pytest.param("  answer: {map: a}", set(), id="not a step that a map reads"),
+    ],
+)  # fmt: skip
+def test_the_last_step_is_known_when_it_begins(steps: str, last: set[str]) -> None:
+    plan = plan_of_text(graph(steps))
+    state = GraphState({"input": StepOutcome(value={})})
+    while not (calls := [it for it in next_steps(plan, state).ready if it.act is Act.CALL]):
+        for ready in next_steps(plan, state).ready:
+            settle(plan, state, ready)
+    assert {it.name for it in calls if it.is_last} == last
