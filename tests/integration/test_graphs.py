@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.session import Session as Boto
 from tests.integration.platform import Platform, until
-from tests.integration.served_models import packed, sklearn_runtimes
+from tests.integration.served_models import IMAGE, ROLE, packed, sklearn_runtimes
 
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import SystemClock
@@ -182,6 +182,47 @@ def test_a_graph_that_calls_itself_is_refused(graphs: Graphs) -> None:
     with pytest.raises(ClientError, match="the graph calls itself: wine/ouroboros") as caught:
         graphs.invoke("ouroboros", {})
     assert caught.value.response["OriginalStatusCode"] == 508
+
+
+def test_a_graph_calls_the_containers_of_its_own_model(graphs: Graphs) -> None:
+    document = (
+        "output: answer\nsteps:\n  answer: {gather: {of: all, by: stack}}\n"
+        "  all: {scatter: [a, b]}\n"
+        "  a: {call: {endpoint: direct, container: logistic}}\n"
+        "  b: {call: {endpoint: direct, container: bayes}}\n"
+    )
+    archive = packed(**{"graph.yaml": document.encode()})
+    graphs.platform.boto3("s3").put_object(Bucket="wine-models", Key="d.tar.gz", Body=archive)
+    images = {"graph": "hostelry/graph", "logistic": IMAGE, "bayes": IMAGE}
+    archives = {"graph": "d", "logistic": "logistic", "bayes": "bayes"}
+    sagemaker = graphs.platform.boto3("sagemaker")
+    sagemaker.create_model(
+        ModelName="direct",
+        ExecutionRoleArn=ROLE,
+        Containers=[
+            {
+                "ContainerHostname": name,
+                "Image": image,
+                "ModelDataUrl": f"s3://wine-models/{archives[name]}.tar.gz",
+            }
+            for name, image in images.items()
+        ],
+        InferenceExecutionConfig={"Mode": "Direct"},
+    )
+    variant = {
+        "VariantName": "v", "ModelName": "direct", "InstanceType": "ml.m5.large",
+        "InitialInstanceCount": 1,
+    }  # fmt: skip
+    sagemaker.create_endpoint_config(EndpointConfigName="direct", ProductionVariants=[variant])
+    sagemaker.create_endpoint(EndpointName="direct", EndpointConfigName="direct")
+    waiter = {"Delay": 1, "MaxAttempts": 90}
+    sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="direct", WaiterConfig=waiter)
+    answer = graphs.platform.boto3("sagemaker-runtime").invoke_endpoint(
+        EndpointName="direct", TargetContainerHostname="graph", ContentType="application/json",
+        Body=json.dumps(ROWS),
+    )  # fmt: skip
+    expected = [graphs.invoke(name, ROWS) for name in ("logistic", "bayes")]
+    assert json.loads(answer["Body"].read()) == expected
 
 
 def test_a_missing_target_names_step_and_target(graphs: Graphs) -> None:

@@ -18,6 +18,7 @@ from hostelry.containers.graph.targets import (
     GraphContext,
     TargetAnswer,
     deeper,
+    named,
 )
 from hostelry.graph.check import plan_of_text
 from hostelry.graph.state import StepOutcome
@@ -275,6 +276,23 @@ def test_answers_of_one_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("hostelry.containers.graph.call.MAX_ANSWERS_BYTES", 10)
     found, _ = run(SCATTER, {}, a="12", b="34", c="567")
     assert found == (424, "step c: the answers of this call have more than 10 bytes")
+
+
+@pytest.mark.parametrize(
+    ("named_by", "header", "path"),
+    [
+        pytest.param({"component": "c"}, "X-Amzn-SageMaker-Inference-Component", "e/c",
+                     id="a component"),
+        pytest.param({"container": "c"}, "X-Amzn-SageMaker-Target-Container-Hostname", "e/c",
+                     id="a container"),
+        pytest.param({"variant": "c"}, "X-Amzn-SageMaker-Target-Variant", "e/c", id="a variant"),
+        pytest.param({"model": "c"}, "X-Amzn-SageMaker-Target-Model", "e", id="a target model"),
+    ],
+)  # fmt: skip
+def test_a_target_is_named_by_its_header(named_by: dict[str, str], header: str, path: str) -> None:
+    target = CallTarget(endpoint="e", content_type=JSON, accept=JSON, **named_by)
+    assert named(target, is_stream=False) == {header: "c"}
+    assert deeper((), target) == (path,)
 
 
 TARGET = CallTarget(endpoint="e", component="c", content_type=JSON, accept=JSON)
