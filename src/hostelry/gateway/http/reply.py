@@ -171,9 +171,10 @@ class Reply:
         return chunks
 
     def close(self) -> None:
-        """Release the connection; a second call does nothing."""
+        """Release the connection and what was not read; a second call does nothing."""
         if not self._closed:
             self._closed = True
+            self._chunks.clear()
             self._line.release(self.phase is ReplyPhase.WHOLE and self.reusable)
 
     def head_came(self, status: int, headers: dict[str, str]) -> None:
