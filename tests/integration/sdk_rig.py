@@ -135,8 +135,10 @@ def what_is_left(platform: Platform) -> list[str]:
 class Programs:
     """Programs started under `hostelry exec` by one interpreter; each prints JSON as it ends."""
 
-    def __init__(self, platform: Platform, python: Path) -> None:
-        self._platform, self._python = platform, python
+    def __init__(
+        self, platform: Platform, python: Path, time_limit_s: float = TIME_LIMIT_S
+    ) -> None:
+        self._platform, self._python, self._time_limit_s = platform, python, time_limit_s
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._started: dict[str, Future[dict[str, Any]]] = {}
 
@@ -171,7 +173,7 @@ class Programs:
             env=self._platform.environment,
             capture_output=True,
             text=True,
-            timeout=TIME_LIMIT_S,
+            timeout=self._time_limit_s,
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"

@@ -18,7 +18,7 @@ from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.runtimes import VARIABLE, runtime_python
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1300)]
 RUNTIME, SCIKIT_LEARN = "xgboost:1.7", "sklearn:1.2"
 UPDATES = ("CANARY", "LINEAR", "ROLLING")
 # Two models that differ, and what both predict for the rows.
@@ -105,7 +105,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
     with Platform(
         folder / "home", "--pace", "30", "--gateway-workers", "2", environment=environment
     ) as platform:
-        with Programs(platform, python) as started:
+        with Programs(platform, python, time_limit_s=1200) as started:
             for kind in UPDATES:
                 started.start(kind, "sdk2_guardrails.py", kind, str(models))
             started.start("A/B", "sdk2_ab_testing.py", str(models))

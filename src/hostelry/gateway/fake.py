@@ -67,6 +67,8 @@ class FakeTransport(asyncio.Transport):
 class FakeReplyConnection:
     """The connection under a reply; records calls."""
 
+    may_repeat = False
+
     def __init__(self) -> None:
         self.reading = True
         self.released: list[bool] = []
@@ -90,6 +92,12 @@ class FakeUpstream:
     def __init__(self, failures: dict[str, UpstreamError] | None = None) -> None:
         self.failures = failures or {}
         self.asked: list[str] = []
+
+    def send_now(
+        self, address: str, parts: tuple[bytes, bytes], timeouts: Timeouts
+    ) -> Reply | None:
+        """No connection is kept."""
+        return None
 
     async def send(
         self,

@@ -18,14 +18,21 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.even_positions import EvenPositions
 from hostelry.gateway.balancing.load_balancer import head_end
 from hostelry.gateway.balancing.outstanding import Outstanding
-from hostelry.gateway.http.reply import ConnectError, Reply, TooLargeError, UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, Upstream
+from hostelry.gateway.http.reply import (
+    ConnectError,
+    Reply,
+    ReplyPhase,
+    TooLargeError,
+    UpstreamError,
+)
+from hostelry.gateway.http.upstream import KeptUpstream, Timeouts
 from hostelry.gateway.metering.meter import Measurement, Meter
 from hostelry.gateway.route_table import Shadow
 from hostelry.routing.circuit import Circuit, chosen, refused, unanswered
@@ -89,6 +96,7 @@ class MirroredRequest:
     is_stream: bool
     due_at_s: float
     give_back: Callable[[], None]
+    measured: Measurement | None = None  # from when it is due
 
 
 class ShadowMirror:
@@ -105,7 +113,7 @@ class ShadowMirror:
 
     def __init__(
         self,
-        pool: Upstream,
+        pool: KeptUpstream,
         meter: Meter,
         limits: MirrorLimits,
         draw: Callable[[], float],
@@ -125,6 +133,7 @@ class ShadowMirror:
         self._read_until_s = 0.0
         self._waiting: deque[MirroredRequest] = deque()  # in the order of their times
         self._timer: asyncio.TimerHandle | None = None
+        self._sent: dict[Reply, MirroredRequest] = {}  # on kept connections, without a task
         self._running: dict[asyncio.Task[None], MirroredRequest] = {}
 
     def offer(
@@ -166,7 +175,7 @@ class ShadowMirror:
     @property
     def num_in_flight(self) -> int:
         """Requests in flight on shadow copies, and those about to be."""
-        return len(self._waiting) + len(self._running)
+        return len(self._waiting) + len(self._sent) + len(self._running)
 
     async def close(self) -> None:
         """Cut what is in flight, and drop what is not yet."""
@@ -175,6 +184,10 @@ class ShadowMirror:
             self._timer = None
         while self._waiting:
             self._ended(self._waiting.popleft())
+        while self._sent:
+            reply, request = self._sent.popitem()
+            self._close(request, reply)
+            self._ended(request)
         tasks = tuple(self._running)
         for task in tasks:
             task.cancel()
@@ -186,13 +199,66 @@ class ShadowMirror:
         now_s = loop.time()
         while self._waiting and self._waiting[0].due_at_s <= now_s:
             request = self._waiting.popleft()
-            task = loop.create_task(self._run(request))
-            self._running[task] = request
-            task.add_done_callback(self._over)
+            request.measured = self._measured(request)
+            if not self._sent_now(request):
+                self._start(request, None)
         self._timer = None
         if self._waiting:
             pause_s = max(self._waiting[0].due_at_s - now_s, BATCH_S)
             self._timer = loop.call_later(pause_s, self._send_due)
+
+    def _measured(self, request: MirroredRequest) -> Measurement:
+        copy = request.copy
+        measured = self._meter.begin(request.shadow.key)
+        measured.chosen(copy.id, self._counts.of(copy.id), copy.config)
+        measured.moved(len(request.parts[1]), 0)
+        return measured
+
+    def _sent_now(self, request: MirroredRequest) -> bool:
+        """Whether it went out on a kept connection: most answers then need no task."""
+        if request.is_stream:
+            return False
+        reply = self._pool.send_now(request.copy.address, request.parts, self._limits.whole)
+        if reply is None:
+            return False
+        self._sent[reply] = request
+        reply.listen(partial(self._came, reply))
+        return True
+
+    def _came(self, reply: Reply) -> None:
+        """Take an answer that is whole; a task takes any other."""
+        request = self._sent.pop(reply, None)
+        if request is None:
+            return  # it was closed meanwhile
+        if reply.phase is ReplyPhase.FAILED and reply.may_repeat:
+            reply.close()
+            self._start(request, None)
+        elif (
+            reply.phase is not ReplyPhase.WHOLE
+            or self._read_until_s > self._now_s()
+            or reply.num_buffered > self._limits.max_answer_bytes
+        ):
+            self._start(request, reply)
+        else:
+            self._take_whole(request, reply)
+
+    def _take_whole(self, request: MirroredRequest, reply: Reply) -> None:
+        chunks = reply.taken()
+        num_read = sum(map(len, chunks))
+        try:
+            for chunk in chunks if 200 <= reply.status < 300 else ():
+                for tap in request.taps:
+                    tap.add(chunk)
+            self._spend(num_read)
+            self._answered(request, reply, num_read)
+        finally:
+            self._close(request, reply)
+            self._ended(request)
+
+    def _start(self, request: MirroredRequest, reply: Reply | None) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(request, reply))
+        self._running[task] = request
+        task.add_done_callback(self._over)
 
     def _over(self, task: "asyncio.Task[None]") -> None:
         self._ended(self._running.pop(task))
@@ -231,17 +297,16 @@ class ShadowMirror:
     def _circuit(self, copy: CopyRoute) -> Circuit:
         return self._circuits.get(copy.id, CLOSED)
 
-    async def _run(self, request: MirroredRequest) -> None:
-        copy, is_stream = request.copy, request.is_stream
-        measured = self._meter.begin(request.shadow.key)
-        measured.chosen(copy.id, self._counts.of(copy.id), copy.config)
-        measured.moved(len(request.parts[1]), 0)
+    async def _run(self, request: MirroredRequest, reply: Reply | None) -> None:
+        """Read the answer, of a request that is sent first where there is no reply."""
+        copy, is_stream, measured = request.copy, request.is_stream, request.measured
+        assert measured is not None, "it is measured from when it is due"
         timeouts = self._limits.stream if is_stream else self._limits.whole
-        reply = None
         try:
-            reply = await self._pool.send(copy.address, request.parts, timeouts)
-            await self._read(reply, measured, request.taps, is_stream=is_stream)
-            self._circuits.pop(copy.id, None)
+            if reply is None:
+                reply = await self._pool.send(copy.address, request.parts, timeouts)
+            await reply.head()
+            await self._read(request, reply, measured)
         except UpstreamError as error:
             self._note(copy, error)
             if reply is not None and is_stream and reply.status < 300:
@@ -249,17 +314,19 @@ class ShadowMirror:
             else:
                 measured.got_no_answer()
         finally:
-            if reply is not None:
-                reply.close()
-            for tap in request.taps:
-                tap.close()
-            measured.end()
+            self._close(request, reply)
 
-    async def _read(
-        self, reply: Reply, measured: Measurement, taps: Sequence[AnswerTap], *, is_stream: bool
-    ) -> None:
-        """Read the answer to its end; what is kept of it, `taps` keep."""
-        is_ok = 200 <= reply.status < 300
+    def _close(self, request: MirroredRequest, reply: Reply | None) -> None:
+        if reply is not None:
+            reply.close()
+        for tap in request.taps:
+            tap.close()
+        if request.measured is not None:
+            request.measured.end()
+
+    async def _read(self, request: MirroredRequest, reply: Reply, measured: Measurement) -> None:
+        """Read the answer to its end; what is kept of it, its taps keep."""
+        is_ok, is_stream, taps = 200 <= reply.status < 300, request.is_stream, request.taps
         most = None if is_stream and is_ok else self._limits.max_answer_bytes
         num_read = 0
         while (chunk := await reply.next_chunk()) is not None:
@@ -271,22 +338,30 @@ class ShadowMirror:
             if is_ok:
                 for tap in taps:
                     tap.add(chunk)
-            await self._paced(len(chunk))
+            pause_s = self._spend(len(chunk))
+            if pause_s > 0:
+                await self._sleep(pause_s)
+        self._answered(request, reply, num_read)
+
+    def _answered(self, request: MirroredRequest, reply: Reply, num_read: int) -> None:
+        """The answer is whole."""
+        self._circuits.pop(request.copy.id, None)
+        measured = request.measured
+        assert measured is not None, "it is measured from when it is due"
         measured.answered()
         measured.moved(0, num_read)
-        if not is_ok:
+        if not 200 <= reply.status < 300:
             measured.refused_by_model(reply.status)
             return
-        for tap in taps:
+        for tap in request.taps:
             tap.finish(reply.headers)
 
-    async def _paced(self, num_bytes: int) -> None:
-        """Wait until as much may be read."""
+    def _spend(self, num_bytes: int) -> float:
+        """Count bytes that were read; the time to wait until more may be, in seconds."""
         now_s = self._now_s()
         took_s = max(num_bytes, LEAST_CHUNK_BYTES) / self._limits.read_bytes_per_s
         self._read_until_s = max(self._read_until_s, now_s - BURST_S) + took_s
-        if self._read_until_s > now_s:
-            await self._sleep(self._read_until_s - now_s)
+        return self._read_until_s - now_s
 
     def _note(self, copy: CopyRoute, error: UpstreamError) -> None:
         """Count the failure for the copy's circuit."""

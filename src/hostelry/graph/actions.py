@@ -177,14 +177,9 @@ def function_in(field: str, text: str) -> str:
 
 def target_of(row: CallRow, field: str) -> CallTarget:
     """The target of a call."""
-    if row.container is not None:
-        raise FieldFaultError(
-            f"{field}.container",
-            "containers of the same model cannot be called yet; name an endpoint or a component",
-        )
     if row.endpoint is None:
         raise FieldFaultError(f"{field}.endpoint", "it is missing")
-    for name in ("endpoint", "component", "variant"):
+    for name in ("endpoint", "component", "variant", "container"):
         value = getattr(row, name)
         if value is not None and not RESOURCE.fullmatch(value):
             raise FieldFaultError(
@@ -193,8 +188,11 @@ def target_of(row: CallRow, field: str) -> CallTarget:
             )
     if row.model is not None and not HEADER.fullmatch(row.model):
         raise FieldFaultError(f"{field}.model", f"{row.model[:80]!r} is no TargetModel")
-    if row.component is not None and (row.variant is not None or row.model is not None):
-        raise FieldFaultError(f"{field}.component", "it goes with neither variant nor model")
+    if row.component is not None and (row.variant or row.model or row.container):
+        reason = "it goes with neither variant, model nor container"
+        raise FieldFaultError(f"{field}.component", reason)
+    if row.container is not None and row.model is not None:
+        raise FieldFaultError(f"{field}.container", "it does not go with model")
     for name in ("content_type", "accept"):
         if not CONTENT_TYPE.fullmatch(getattr(row, name)):
             value = getattr(row, name)[:80]
@@ -204,6 +202,7 @@ def target_of(row: CallRow, field: str) -> CallTarget:
         component=row.component,
         variant=row.variant,
         model=row.model,
+        container=row.container,
         content_type=row.content_type,
         accept=row.accept,
     )

@@ -32,12 +32,16 @@ class GatherBy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTarget:
-    """The model of a call, as InvokeEndpoint names it, and the content types of both ways."""
+    """The model of a call, as InvokeEndpoint names it, and the content types of both ways.
+
+    `container` is one of a direct multi-container endpoint, by its hostname.
+    """
 
     endpoint: str
     component: str | None = None
     variant: str | None = None
     model: str | None = None
+    container: str | None = None
     content_type: str
     accept: str
 
@@ -46,6 +50,7 @@ class CallTarget:
         """The target for people."""
         parts = [f"component {self.component}"] if self.component else []
         parts += [f"model {self.model}"] if self.model else []
+        parts += [f"container {self.container}"] if self.container else []
         parts += [f"variant {self.variant}"] if self.variant else []
         return " of ".join([*parts, f"endpoint {self.endpoint}"])
 

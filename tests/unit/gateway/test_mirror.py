@@ -81,8 +81,12 @@ class Rig:
         copies: Sequence[CopyRoute] = ONE,
         share: float = 1,
         delay_s: float = 0.0,
+        *,
+        is_kept: bool = False,
     ) -> None:
         self.answer = answer
+        self.is_kept = is_kept  # whether a connection to a copy is there already
+        self._answers: set[asyncio.Task[None]] = set()
         self.now_s = 50.0
         self.sent: list[tuple[str, tuple[bytes, bytes]]] = []
         self.lines: list[FakeReplyConnection] = []
@@ -107,6 +111,25 @@ class Rig:
             routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
             copies=tuple(copies),
         )
+
+    def send_now(
+        self, address: str, parts: tuple[bytes, bytes], timeouts: Timeouts
+    ) -> Reply | None:
+        if not self.is_kept:
+            return None
+        self.sent.append((address, parts))
+        self.lines.append(FakeReplyConnection())
+        reply = Reply(self.lines[-1])
+        self._answers.add(asyncio.ensure_future(self._answer_kept(reply, self.lines[-1])))
+        return reply
+
+    async def _answer_kept(self, reply: Reply, line: FakeReplyConnection) -> None:
+        """A copy that refuses had closed its connection before it read anything."""
+        try:
+            await self.answer(reply)
+        except ConnectError:
+            line.may_repeat = True
+            reply.failed(BrokenError("closed"))
 
     async def send(
         self,
@@ -149,6 +172,7 @@ async def let_run() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("is_kept", [False, True], ids=["fresh", "kept"])
 @pytest.mark.parametrize(
     ("answer", "is_stream", "counted"),
     [
@@ -164,9 +188,9 @@ async def let_run() -> None:
     ],
 )
 def test_an_outcome_is_counted_for_the_shadow(
-    answer: Answer, is_stream: bool, counted: dict[str, int]
+    answer: Answer, is_stream: bool, counted: dict[str, int], is_kept: bool
 ) -> None:
-    rig = Rig(answer)
+    rig = Rig(answer, is_kept=is_kept)
 
     async def scenario() -> None:
         rig.offer(is_stream=is_stream)
@@ -174,7 +198,8 @@ def test_an_outcome_is_counted_for_the_shadow(
         await let_run()
 
     asyncio.run(scenario())
-    assert rig.sent == [(ONE[0].address, (b"POST / \r\n\r\n", BODY))]
+    num_sent = 2 if is_kept and answer is refuses else 1  # what was not read is sent again
+    assert rig.sent == [(ONE[0].address, (b"POST / \r\n\r\n", BODY))] * num_sent
     assert rig.sent[0][1][1] is BODY, "a body is shared"
     load = rig.load()
     assert (load.arrivals, load.finished, load.dropped, load.bytes_in) == (1, 1, 0, len(BODY))
@@ -183,6 +208,7 @@ def test_an_outcome_is_counted_for_the_shadow(
     assert all(len(line.released) == 1 for line in rig.lines[: answer is not refuses])
 
 
+@pytest.mark.parametrize("is_kept", [False, True], ids=["fresh", "kept"])
 @pytest.mark.parametrize(
     ("answer", "is_stream", "received"),
     [
@@ -194,9 +220,9 @@ def test_an_outcome_is_counted_for_the_shadow(
     ],
 )
 def test_taps_get_an_answer_as_it_is_read(
-    answer: Answer, is_stream: bool, received: list[object]
+    answer: Answer, is_stream: bool, received: list[object], is_kept: bool
 ) -> None:
-    rig, taps = Rig(answer), (Tap(), Tap())
+    rig, taps = Rig(answer, is_kept=is_kept), (Tap(), Tap())
 
     async def scenario() -> None:
         rig.offer(taps=taps, is_stream=is_stream)
@@ -212,6 +238,7 @@ def test_taps_receive_nothing_of_a_request_that_is_dropped() -> None:
     assert (rig.load().dropped, tap.received) == (1, [])
 
 
+@pytest.mark.parametrize("is_kept", [False, True], ids=["fresh", "kept"])
 @pytest.mark.parametrize(
     ("copies", "body", "num_sent"),
     [
@@ -223,9 +250,9 @@ def test_taps_receive_nothing_of_a_request_that_is_dropped() -> None:
     ],
 )
 def test_what_a_hanging_shadow_cannot_take_is_dropped_and_counted(
-    copies: Sequence[CopyRoute], body: bytes, num_sent: int
+    copies: Sequence[CopyRoute], body: bytes, num_sent: int, is_kept: bool
 ) -> None:
-    rig = Rig(hangs, copies)
+    rig = Rig(hangs, copies, is_kept=is_kept)
 
     async def scenario() -> None:
         rig.offer(10, body)
@@ -287,6 +314,19 @@ def test_a_shadow_that_floods_is_read_at_the_rate() -> None:
     asyncio.run(scenario())
     # Each wait is for all that was read beyond the burst, as the clock stands still.
     assert rig.slept_s == pytest.approx(sum(number - 0.5 for number in range(1, 11)))
+
+
+def test_an_answer_that_is_whole_at_once_counts_for_the_rate() -> None:
+    rig = Rig(ok, is_kept=True)
+
+    async def scenario() -> None:
+        for _ in range(4):  # each counts as 512 bytes, of 1000 a second
+            rig.offer()
+            await let_run()
+
+    asyncio.run(scenario())
+    # The first ends just beyond the burst, and those after it wait for all beyond it.
+    assert rig.slept_s == pytest.approx(sum(number * 0.512 - 0.5 for number in (2, 3, 4)))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])

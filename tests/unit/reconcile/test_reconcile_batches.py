@@ -1,5 +1,6 @@
 """Rolling updates of model endpoints: batches, bounds, the way back, and faults in each stage."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ from hostelry.base.errors import RetryableError
 from hostelry.domain.copy import Copy, CopyPhase, InstanceState, LastEnd
 from hostelry.domain.endpoint import EndpointStatus, Shift, ShiftStage, UpdateGuard
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy
+from hostelry.reconcile.census import take_census
 from hostelry.reconcile.plan.guards import guarding_alarms
 from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.record import load_all
@@ -105,6 +107,9 @@ def test_the_fleet_is_replaced_batch_by_batch(town: Town) -> None:
         turn_until_baking(town, batch)
         assert generations(town) == [1] * (5 - batch) + [2] * batch
         assert share(town) == batch / 4, "the share of the new capacity"
+        (counted,) = take_census(load_all(town.state), town.facts()).variants.values()
+        rooms = Counter(it.config_name for it in counted.instances)
+        assert rooms == {"config-1": 5 - batch, "config-2": batch}, "metrics are of both"
         found = route(town).shift
         assert found is not None
         assert len(found.new_ids) == batch

@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
@@ -144,15 +145,27 @@ class GraphApp(ServingApp):
             return text_response(result.outcome.fault.text, result.outcome.fault.status)
         if result.stream is not None:
             left_s = self._deps.plan.deadline_s - (self._clock.now() - began_at)
-            return StreamingResponse(
-                passed_on(result.stream, max(0.0, left_s)),
-                media_type=one_line(result.stream.content_type),
-            )
+            return PassedOnResponse(result.stream, max(0.0, left_s))
         return whole_answer(result, request.headers.get("accept", ""))
 
     async def _proven(self) -> Response:
         fault = self.fault() or await self._targets.prove()
         return text_response(fault, 503) if fault else Response(b"{}", media_type=JSON)
+
+
+class PassedOnResponse(StreamingResponse):
+    """A target's stream; it is closed also where the client leaves before its first piece."""
+
+    def __init__(self, stream: TargetStream, limit_s: float) -> None:
+        self._stream = stream
+        super().__init__(passed_on(stream, limit_s), media_type=one_line(stream.content_type))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass it on."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._stream.close()
 
 
 async def disconnected(request: Request) -> None:
@@ -165,15 +178,12 @@ async def passed_on(stream: TargetStream, limit_s: float) -> AsyncIterator[bytes
     """The pieces of a stream; an end before its own, or its time, cuts the answer off."""
     ends_at = asyncio.get_running_loop().time() + limit_s
     pieces = stream.pieces()
-    try:
-        while True:
-            async with asyncio.timeout_at(ends_at):
-                piece = await anext(pieces, None)
-            if piece is None:
-                return
-            yield piece
-    finally:
-        stream.close()
+    while True:
+        async with asyncio.timeout_at(ends_at):
+            piece = await anext(pieces, None)
+        if piece is None:
+            return
+        yield piece
 
 
 def whole_answer(result: GraphResult, accept: str) -> Response:

@@ -76,6 +76,7 @@ class GraphCall:
     async def run(self) -> GraphResult:
         """The result, also where the deadline passes; steps still under way then are ended."""
         deadline_s = self.deps.plan.deadline_s
+        outcome: StepOutcome | None = None
         try:
             async with asyncio.timeout(deadline_s):
                 outcome = await self._finished()
@@ -84,9 +85,9 @@ class GraphCall:
             outcome = self._late(f"the call's deadline of {deadline_s:g} s has passed", waiting)
         finally:
             await self._end_tasks()
-        if self.stream is not None and not outcome.is_streamed:
-            self.stream.close()
-            self.stream = None
+            if self.stream is not None and (outcome is None or not outcome.is_streamed):
+                self.stream.close()
+                self.stream = None
         return GraphResult(outcome=outcome, stream=self.stream)
 
     async def _finished(self) -> StepOutcome:

@@ -30,6 +30,7 @@ class GatewayAnswer:
 
     def __init__(self, connection: "GatewayConnection") -> None:
         self._connection = connection
+        self._is_closed = False
         self.status = connection.status
         self.headers = connection.headers
 
@@ -52,8 +53,10 @@ class GatewayAnswer:
             await self._connection.receive()
 
     def close(self) -> None:
-        """Give the connection back; one whose answer was not read to its end is closed."""
-        self._connection.pool.release(self._connection)
+        """Give the connection back, once; one whose answer was not read to its end is closed."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._connection.pool.release(self._connection)
 
 
 class GatewayConnection:
@@ -95,7 +98,7 @@ class GatewayConnection:
             if len(body) >= READ_BYTES:
                 self._writer.write(body)
             await self._writer.drain()
-        except (ConnectionError, RuntimeError) as error:
+        except (OSError, RuntimeError) as error:
             raise GatewayLostError(f"the request could not be sent: {error}") from None
         while not self.has_head:
             await self.receive()
@@ -105,7 +108,7 @@ class GatewayConnection:
         """Feed what arrives next; raises GatewayLostError."""
         try:
             data = await self._reader.read(READ_BYTES)
-        except ConnectionError as error:
+        except OSError as error:
             raise GatewayLostError(f"the connection broke: {error}") from None
         if not data:
             raise GatewayLostError("the gateway closed the connection before its answer's end")

@@ -213,7 +213,8 @@ def deeper(path: tuple[str, ...], target: CallTarget) -> tuple[str, ...]:
 
     Raises CallTargetError where the graph would call itself, or graphs call graphs too deep.
     """
-    name = "/".join(it for it in (target.endpoint, target.component or target.variant) if it)
+    parts = (target.endpoint, target.component or target.variant, target.container)
+    name = "/".join(it for it in parts if it)
     if name in path:
         through = " -> ".join([*path, name])
         raise CallTargetError(f"the graph calls itself: {through}", LOOP)
@@ -234,6 +235,7 @@ def named(target: CallTarget, *, is_stream: bool) -> dict[str, str]:
         "X-Amzn-SageMaker-Inference-Component": target.component,
         "X-Amzn-SageMaker-Target-Variant": target.variant,
         "X-Amzn-SageMaker-Target-Model": target.model,
+        "X-Amzn-SageMaker-Target-Container-Hostname": target.container,
         "X-Amzn-SageMaker-Accept": target.accept if is_stream else None,
     }
     return {name: value for name, value in headers.items() if value is not None}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
@@ -41,7 +42,12 @@ class TooLargeError(UpstreamError):
 
 
 class ReplyConnection(Protocol):
-    """The connection an answer comes over."""
+    """The connection an answer comes over.
+
+    `may_repeat` is whether it ended before the copy read any of the request.
+    """
+
+    may_repeat: bool
 
     def pause_reading(self) -> None:
         """Take no more bytes from the copy."""
@@ -65,6 +71,9 @@ class ReplyPhase(Enum):
     FAILED = "failed"
 
 
+ENDED = (ReplyPhase.WHOLE, ReplyPhase.FAILED)
+
+
 class Reply:
     """One answer; used by one task, fed by its connection.
 
@@ -78,6 +87,7 @@ class Reply:
         "_closed",
         "_limit_bytes",
         "_line",
+        "_listener",
         "_paused",
         "_waiter",
         "bytes_seen",
@@ -101,6 +111,7 @@ class Reply:
         self._limit_bytes: int | None = None
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
+        self._listener: Callable[[], None] | None = None
         self._closed = False
 
     async def head(self) -> None:
@@ -134,6 +145,30 @@ class Reply:
         chunk = self._chunks.popleft()
         self._buffered_bytes -= len(chunk)
         return chunk
+
+    def listen(self, came: Callable[[], None]) -> None:
+        """Have `came` called soon after the body is whole, has failed, or is too much to be kept.
+
+        Instead of a task that waits, until then.
+        """
+        self._listener = came
+
+    @property
+    def num_buffered(self) -> int:
+        """The bytes of the body that came and are not taken."""
+        return self._buffered_bytes
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it failed before the copy read any of the request."""
+        return self._line.may_repeat
+
+    def taken(self) -> list[bytes]:
+        """The pieces of the body that came, which are not given again."""
+        chunks = list(self._chunks)
+        self._chunks.clear()
+        self._buffered_bytes = 0
+        return chunks
 
     def close(self) -> None:
         """Release the connection and what was not read; a second call does nothing."""
@@ -198,5 +233,9 @@ class Reply:
         await self._waiter
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+        elif self._listener is not None and (self._paused or self.phase in ENDED):
+            asyncio.get_running_loop().call_soon(self._listener)
+            self._listener = None

@@ -52,6 +52,16 @@ class Upstream(Protocol):
         ...
 
 
+class KeptUpstream(Upstream, Protocol):
+    """Client that also sends on connections that it has kept, without waiting for anything."""
+
+    def send_now(
+        self, address: str, parts: tuple[bytes, bytes], timeouts: Timeouts
+    ) -> Reply | None:
+        """The reply to a request that is sent on a kept connection; None without one."""
+        ...
+
+
 def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_bytes: int) -> bool:
     """Whether a connection that ended by `loss` proves that its last request was never read.
 
@@ -304,6 +314,16 @@ class UpstreamPool:
                     raise
         fresh = await self._connect(address, timeouts.connect_s)
         return await self._send(fresh, parts, timeouts, whole_below_bytes)
+
+    def send_now(
+        self, address: str, parts: tuple[bytes, bytes], timeouts: Timeouts
+    ) -> Reply | None:
+        """The reply to a request that is sent on a kept connection; None without one.
+
+        The caller closes it. Where it fails and `may_repeat`, the request may be sent again.
+        """
+        kept = self._take(address)
+        return None if kept is None else kept.send(parts, timeouts)
 
     async def stream(
         self, address: str, head: bytes, body: StreamedBody, timeouts: Timeouts

@@ -18,6 +18,7 @@ from hostelry.containers.graph.targets import (
     GraphContext,
     TargetAnswer,
     deeper,
+    named,
 )
 from hostelry.graph.check import plan_of_text
 from hostelry.graph.state import StepOutcome
@@ -48,6 +49,7 @@ class FakeTargets:
     bodies: dict[str, bytes] = field(default_factory=dict)
     streams: list[FakeStream] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    has_streamed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def call(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetAnswer:
         self.called.append(target.endpoint)
@@ -69,6 +71,7 @@ class FakeTargets:
     async def stream(self, target: CallTarget, body: bytes, context: GraphContext) -> FakeStream:
         self.called.append(f"{target.endpoint} as a stream")
         self.streams.append(FakeStream())
+        self.has_streamed.set()
         return self.streams[-1]
 
 
@@ -256,10 +259,40 @@ def test_the_last_step_is_streamed_through(
     asyncio.run(scenario())
 
 
+def test_a_stream_that_no_client_waits_for_is_closed() -> None:
+    async def scenario() -> None:
+        targets = FakeTargets({})
+        running = asyncio.ensure_future(Graph(ONE.format("", ""), targets).call({}, is_stream=True))
+        await targets.has_streamed.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert running.cancelled()
+        assert [it.closed for it in targets.streams] == [True]
+
+    asyncio.run(scenario())
+
+
 def test_answers_of_one_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hostelry.containers.graph.call.MAX_ANSWERS_BYTES", 10)
     found, _ = run(SCATTER, {}, a="12", b="34", c="567")
     assert found == (424, "step c: the answers of this call have more than 10 bytes")
+
+
+@pytest.mark.parametrize(
+    ("named_by", "header", "path"),
+    [
+        pytest.param({"component": "c"}, "X-Amzn-SageMaker-Inference-Component", "e/c",
+                     id="a component"),
+        pytest.param({"container": "c"}, "X-Amzn-SageMaker-Target-Container-Hostname", "e/c",
+                     id="a container"),
+        pytest.param({"variant": "c"}, "X-Amzn-SageMaker-Target-Variant", "e/c", id="a variant"),
+        pytest.param({"model": "c"}, "X-Amzn-SageMaker-Target-Model", "e", id="a target model"),
+    ],
+)  # fmt: skip
+def test_a_target_is_named_by_its_header(named_by: dict[str, str], header: str, path: str) -> None:
+    target = CallTarget(endpoint="e", content_type=JSON, accept=JSON, **named_by)
+    assert named(target, is_stream=False) == {header: "c"}
+    assert deeper((), target) == (path,)
 
 
 TARGET = CallTarget(endpoint="e", component="c", content_type=JSON, accept=JSON)

@@ -5,6 +5,7 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.rules.images import (
+    GRAPH_RULE,
     UNKNOWN_PROBE,
     ImageRules,
     Probe,
@@ -163,6 +164,12 @@ def test_a_container_may_bring_its_own_probe(
     probe = with_own_probe(rule, environment).probe
     assert (probe.body, probe.content_type) == (body, content_type)
     assert probe.any_answer == (body == b"{}")
+
+
+def test_a_graph_may_bring_a_real_call_as_its_probe() -> None:
+    rule = with_own_probe(GRAPH_RULE, {"HOSTELRY_PROBE_BODY": "[1]"})
+    assert (rule.probe.content_type, rule.probe.body) == ("application/json", b"[1]")
+    assert with_own_probe(GRAPH_RULE, {}) == GRAPH_RULE
 
 
 @pytest.mark.parametrize("image", ["lmi:1", "x/my-server:1"])

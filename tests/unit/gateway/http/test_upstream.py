@@ -124,6 +124,56 @@ def test_whether_a_connection_is_kept(received: bytes, kept: bool) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("received", "lost", "num_calls", "chunks"),
+    [
+        pytest.param(OK + b"hello", False, 1, [b"hello"], id="whole"),
+        pytest.param(OK + b"hel", False, 0, [b"hel"], id="not whole yet"),
+        pytest.param(OK + b"hel", True, 1, [b"hel"], id="broken off"),
+        pytest.param(b"", True, 1, [], id="none"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * 300_000,
+            False,
+            1,
+            [b"x" * 300_000],
+            id="more than is kept of it",
+        ),
+    ],
+)
+def test_what_a_listener_is_called_for(
+    received: bytes, lost: bool, num_calls: int, chunks: list[bytes]
+) -> None:
+    async def scenario() -> None:
+        rig, calls = Rig(), list[ReplyPhase]()
+        rig.reply.listen(lambda: calls.append(rig.reply.phase))
+        rig.connection.data_received(received)
+        if lost:
+            rig.connection.connection_lost(None)
+        assert calls == [], "not while the bytes are taken in"
+        await asyncio.sleep(0)
+        assert len(calls) == num_calls
+        assert b"".join(rig.reply.taken()) == b"".join(chunks)
+        assert (rig.reply.taken(), rig.reply.num_buffered) == ([], 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_request_is_sent_at_once_where_a_connection_is_kept() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        assert rig.pool.send_now(ADDRESS, REQUEST, LONG) is None, "its connection is in use"
+        rig.connection.data_received(OK + b"hello")
+        rig.reply.close()
+        reply = rig.pool.send_now(ADDRESS, REQUEST, LONG)
+        assert reply is not None
+        assert rig.transport.written == b"".join(REQUEST) * 2
+        assert not reply.may_repeat
+        reply.close()
+        rig.pool.close()
+
+    asyncio.run(scenario())
+
+
 def test_an_idle_connection_is_cut() -> None:
     """What is open to a copy that has left the routes is a request under way, soon after."""
 
