@@ -119,14 +119,18 @@ class Platform:
         return self._run([command], arguments, code)
 
     def _run(
-        self, command: Sequence[str], arguments: Sequence[str], code: int | None
+        self,
+        command: Sequence[str],
+        arguments: Sequence[str],
+        code: int | None,
+        timeout_s: float = COMMAND_TIMEOUT_S,
     ) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
             [*self._command, *command, "--home", str(self.home.root), *arguments],
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
         ended = f"hostelry {' '.join(command)} ended with {done.returncode}"
@@ -136,10 +140,14 @@ class Platform:
         return done
 
     def chaos(
-        self, name: str, *arguments: str, code: int | None = 0
+        self,
+        name: str,
+        *arguments: str,
+        code: int | None = 0,
+        timeout_s: float = COMMAND_TIMEOUT_S,
     ) -> "subprocess.CompletedProcess[str]":
         """Run `hostelry chaos run NAME`, as `cli` runs a command."""
-        return self._run(["chaos", "run", name], arguments, code)
+        return self._run(["chaos", "run", name], arguments, code, timeout_s)
 
     def scaling(self, name: str, *arguments: str) -> str:
         """What `hostelry scaling NAME` prints; fails the test where it fails."""

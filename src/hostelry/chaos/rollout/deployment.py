@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ STARTS_S = 6.0  # of a new version, so that processes can be killed while it com
 STEP_S = 12.0
 ALARM_PERIOD_S = 10
 LIMIT_S = 600
-FIRST, GOOD, BROKEN = "first", "good", "broken"
+FIRST, GOOD, BROKEN, LATER = "first", "good", "broken", "later"
 BODY = json.dumps({"wait_s": 0.01, "fail_if": BROKEN}).encode()
 
 
@@ -87,20 +87,20 @@ class RolloutDeployment:
         )
         self._undo.append(partial(api.delete_endpoint_config, EndpointConfigName=config))
 
-    def update(self, version: str, traffic: dict[str, Any]) -> None:
-        """Ask for an update in steps, watched by an alarm on the version's own errors."""
+    def update(self, version: str, traffic: Mapping[str, Any] | None) -> None:
+        """Ask for an update, watched by an alarm on the version's own errors.
+
+        In steps of `traffic`; in batches of one instance where that is None.
+        """
         wait_s = round(STEP_S * self._pace)
-        policy = {
-            "TrafficRoutingConfiguration": {**traffic, "WaitIntervalInSeconds": wait_s},
-            "TerminationWaitInSeconds": wait_s,
-            "MaximumExecutionTimeoutInSeconds": max(LIMIT_S, 4 * wait_s),
-        }
+        limit_s = max(LIMIT_S, 4 * wait_s)
+        policy = rolling(wait_s, limit_s) if traffic is None else gradual(traffic, wait_s, limit_s)
         alarm = self._watch_errors_of(version)
         self.sagemaker.update_endpoint(
             EndpointName=self.name,
             EndpointConfigName=self.config(version),
             DeploymentConfig={
-                "BlueGreenUpdatePolicy": policy,
+                **policy,
                 "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]},
             },
         )
@@ -151,3 +151,25 @@ class RolloutDeployment:
         api.delete_endpoint(EndpointName=self.name)
         gone = partial(api.describe_endpoint, EndpointName=self.name)
         wait_for(lambda: None if outcome_of(gone) == OK else True, GONE_S)
+
+
+def gradual(traffic: Mapping[str, Any], wait_s: int, limit_s: int) -> dict[str, Any]:
+    """The policy of an update in steps."""
+    return {
+        "BlueGreenUpdatePolicy": {
+            "TrafficRoutingConfiguration": {**traffic, "WaitIntervalInSeconds": wait_s},
+            "TerminationWaitInSeconds": wait_s,
+            "MaximumExecutionTimeoutInSeconds": limit_s,
+        }
+    }
+
+
+def rolling(wait_s: int, limit_s: int) -> dict[str, Any]:
+    """The policy of an update one instance after the other."""
+    return {
+        "RollingUpdatePolicy": {
+            "MaximumBatchSize": {"Type": "INSTANCE_COUNT", "Value": 1},
+            "WaitIntervalInSeconds": wait_s,
+            "MaximumExecutionTimeoutInSeconds": limit_s,
+        }
+    }

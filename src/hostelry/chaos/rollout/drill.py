@@ -1,4 +1,4 @@
-"""Updates of an endpoint to a good and to a broken version, with kills in each step."""
+"""Updates of an endpoint to good versions and to a broken one, with kills in each step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.chaos.context import DrillContext
 from hostelry.chaos.observer import wait_for
 from hostelry.chaos.outcome import DrillOutcome
-from hostelry.chaos.rollout.deployment import BROKEN, GOOD, RolloutDeployment
+from hostelry.chaos.rollout.deployment import BROKEN, GOOD, LATER, RolloutDeployment
 from hostelry.chaos.rollout.rollout_ledger import (
     RolloutFacts,
     RolloutLedger,
@@ -29,12 +29,15 @@ OVER_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
-    """An update of the drill: the version, its instances, and the steps of its traffic."""
+    """An update of the drill: the version, its instances, and the steps of its traffic.
+
+    Without `traffic` it is in batches of one instance.
+    """
 
     name: str
     version: str
     instances: int
-    traffic: Mapping[str, Any]
+    traffic: Mapping[str, Any] | None
 
 
 # A canary of a fleet of one instance has the percentage itself; of two it would have half.
@@ -50,6 +53,9 @@ CANARY = RolloutPlan(
     instances=1,
     traffic={"Type": "CANARY", "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10}},
 )
+ROLLING = RolloutPlan(
+    name="a rolling update to a good version", version=LATER, instances=2, traffic=None
+)
 
 
 def rollout(context: DrillContext) -> DrillOutcome:
@@ -58,7 +64,7 @@ def rollout(context: DrillContext) -> DrillOutcome:
     with RolloutDeployment(context.platform).deployed(LINEAR.instances) as deployment:
         traffic = RolloutTraffic(deployment, context.num_threads)
         with traffic.flowing():
-            for plan in (LINEAR, CANARY):
+            for plan in (LINEAR, CANARY, ROLLING):
                 deployment.configure(plan.version, plan.instances)
                 parts.append(run_part(context, deployment, traffic, plan))
     ledger = RolloutLedger(parts=tuple(parts))
@@ -77,7 +83,7 @@ def run_part(
     context.progress(f"{NAME}: {plan.name}")
     clock = SystemClock()
     since, since_at = monotonic_s(), clock.now()
-    deployment.update(plan.version, dict(plan.traffic))
+    deployment.update(plan.version, plan.traffic)
     kills = StepKills(context.platform, deployment, context.progress).through(since)
     update = wait_for(lambda: _ended_update(deployment, plan), OVER_S)
     if update is None:
@@ -87,7 +93,7 @@ def run_part(
         RolloutFacts(
             name=plan.name,
             new_version=plan.version,
-            is_good=plan.version == GOOD,
+            is_good=plan.version != BROKEN,
             num_threads=context.num_threads,
             calls=traffic.calls(since),
             kills=kills,
