@@ -24,7 +24,7 @@ from hostelry.domain.scope import Scope
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(280)]
 NUM_REQUESTS, NUM_KILLS = 200, 4
 LARGE_BYTES = 100 * 1024 * 1024
-MAX_GROWTH_BYTES = 48 * 1024 * 1024
+MAX_GROWTH_BYTES = 64 * 1024 * 1024
 NOT_PUBLISHED = frozenset({"Invocations", "InvocationsPerInstance", "OverheadLatency"})
 
 

@@ -79,7 +79,8 @@ class Graphs:
     def pid(self, component: str) -> int:
         """The process of a component's copy."""
         state = json.loads(self.platform.cli("status", "--json").stdout)["state"]
-        (found,) = [it for it in state["endpoints"][0]["copies"] if it["component"] == component]
+        copies = (copy for endpoint in state["endpoints"] for copy in endpoint["copies"])
+        (found,) = [it for it in copies if it["component"] == component]
         return int(found["pid"] or 0)
 
 

@@ -107,7 +107,7 @@ def test_idle_environments_end_and_the_next_request_starts_one(served: Served) -
     asked(served)
     until(lambda: num_environments(served) == 0, "idle environments end", 6 * IDLE_S)
     assert isinstance(asked(served), int)
-    assert num_environments(served) == 1
+    until(lambda: num_environments(served) == 1, "the environment is in the routes on disk")
     described = settled(served, NAME)
     (variant,) = described["ProductionVariants"]
     assert described["EndpointStatus"] == "InService"
