@@ -4,14 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
-import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.json import decode
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
-from hostelry.cli.control_requests import TIMEOUT_S
+from hostelry.cli.agent_request import ask_agent
 from hostelry.cli.home_option import print_json
 from hostelry.graph.drawing import graph_lines, graph_svg
 from hostelry.server.home import Credentials
@@ -30,10 +26,15 @@ def explain_graph(
     """Print the graph of each copy of an endpoint that is one; raises TerminalError for none."""
     copies = [it for it in endpoint["copies"] if it["phase"] == "ready" and _is_of(it, component)]
     agents = {it["id"]: it["agent_address"] for it in endpoint["instances"]}
-    found = {it["id"]: graph_of(it["id"], agents[it["instance"]], credentials) for it in copies}
+    found = {
+        copy["id"]: ask_agent(f"{agents[copy['instance']]}/graph/{copy['id']}", credentials)
+        for copy in copies
+    }
     graphs = {name: it for name, it in found.items() if isinstance(it, Mapping)}
     if not graphs:
-        reasons = "; ".join(str(it) for it in found.values()) or "no copy of it is ready"
+        reasons = (
+            "; ".join(f"{copy}: {it}" for copy, it in found.items()) or "no copy of it is ready"
+        )
         raise TerminalError(f"{endpoint['name']} has no copy that is a graph: {reasons}")
     if svg is not None:
         drawn = graph_svg(next(iter(graphs.values())), f"endpoint {endpoint['name']}")
@@ -47,23 +48,6 @@ def explain_graph(
     for name, graph in graphs.items():
         typer.echo(f"endpoint {endpoint['name']}, copy {name}, the last minute")
         typer.echo("\n".join(f"  {line}" for line in graph_lines(graph)))
-
-
-def graph_of(copy_id: str, agent: str, credentials: Credentials) -> dict[str, Any] | str:
-    """The graph of a copy; a text where it has none, or its agent is silent."""
-    try:
-        answer = httpx.get(
-            f"{agent}/graph/{copy_id}",
-            headers={INTERNAL_KEY_HEADER: credentials.internal_key},
-            timeout=TIMEOUT_S,
-            trust_env=False,
-            verify=False,  # plain HTTP on loopback
-        )
-        if answer.status_code == 200:
-            return decode(answer.content, dict[str, Any])
-    except (httpx.HTTPError, msgspec.DecodeError) as error:
-        return f"the agent of {copy_id} does not answer: {error}"
-    return f"{copy_id}: {answer.text[:200]}"
 
 
 def _is_of(copy: JsonObject, component: str | None) -> bool:

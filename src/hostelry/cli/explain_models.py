@@ -3,12 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import httpx
-import msgspec
-
-from hostelry.base.json import decode
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
-from hostelry.cli.control_requests import TIMEOUT_S
+from hostelry.cli.agent_request import ask_agent
 from hostelry.cli.status_text import columns, memory_text
 from hostelry.server.home import Credentials
 
@@ -20,27 +15,13 @@ JsonObject = Mapping[str, Any]
 def models_by_copy(endpoints: Sequence[JsonObject], credentials: Credentials) -> dict[str, Any]:
     """The account of each multi-model copy's models by its id; a text where its agent is silent."""
     return {
-        copy["id"]: _asked(copy["models_address"], credentials)
+        copy["id"]: ask_agent(
+            copy["models_address"].replace("/target-models/", "/models/"), credentials
+        )
         for endpoint in endpoints
         for copy in endpoint["copies"]
         if copy.get("models_address")
     }
-
-
-def _asked(models_address: str, credentials: Credentials) -> Any:
-    try:
-        answer = httpx.get(
-            models_address.replace("/target-models/", "/models/"),
-            headers={INTERNAL_KEY_HEADER: credentials.internal_key},
-            timeout=TIMEOUT_S,
-            trust_env=False,
-            verify=False,  # plain HTTP on loopback
-        )
-        if answer.status_code == 200:
-            return decode(answer.content, dict[str, Any])
-    except (httpx.HTTPError, msgspec.DecodeError) as error:
-        return f"its agent does not answer: {error}"
-    return f"its agent answers {answer.status_code}: {answer.text[:200]}"
 
 
 def model_lines(copy_id: str, found: JsonObject | str) -> list[str]:

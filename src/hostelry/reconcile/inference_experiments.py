@@ -57,11 +57,18 @@ class InferenceExperiments:
         await asyncio.to_thread(self.one_pass)
 
     def one_pass(self) -> None:
-        """Drive every experiment by one step; one that changed meanwhile waits for the next."""
-        for stored in self._state.inference_experiments.list():
-            if not stored.value.is_over:
-                with contextlib.suppress(Conflict):
-                    self._drive(stored)
+        """Drive every experiment by one step; one that changed meanwhile waits for the next.
+
+        Where some fail, the others are driven all the same, and one of the errors is raised.
+        """
+        stored = self._state.inference_experiments.list()
+        with contextlib.ExitStack() as each:
+            for one in reversed([it for it in stored if not it.value.is_over]):
+                each.callback(self._drive_unless_changed, one)
+
+    def _drive_unless_changed(self, stored: Versioned[InferenceExperiment]) -> None:
+        with contextlib.suppress(Conflict):
+            self._drive(stored)
 
     def _drive(self, stored: Versioned[InferenceExperiment]) -> None:
         state, experiment = self._state, stored.value

@@ -1,5 +1,6 @@
 """Inference experiments start, run and end with their endpoints, whatever is killed when."""
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -466,3 +467,16 @@ def test_random_misfortune_ends_every_experiment(place: ExperimentTown, seed: in
         wanted = sum(it.desired_instance_count for it in left.active.variants)
         assert len(place.town.instance_records()) == wanted
         assert place.production_copies()
+
+
+def test_one_that_cannot_be_planned_holds_up_no_other() -> None:
+    town = ExperimentTown()
+    town.serve()
+    town.add(experiment(name="a", endpoint_name="other", shadow_name="nobody"), experiment())
+    for _ in range(40):
+        with contextlib.suppress(StopIteration):
+            town.experiments.one_pass()
+        town.town.turn(seconds=0.1)
+    assert town.status() is ExperimentStatus.RUNNING
+    with pytest.raises(StopIteration):
+        town.experiments.one_pass()
