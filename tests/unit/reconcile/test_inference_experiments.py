@@ -469,14 +469,13 @@ def test_random_misfortune_ends_every_experiment(place: ExperimentTown, seed: in
         assert place.production_copies()
 
 
-def test_one_that_cannot_be_planned_holds_up_no_other() -> None:
-    town = ExperimentTown()
-    town.serve()
-    town.add(experiment(name="a", endpoint_name="other", shadow_name="nobody"), experiment())
+def test_one_that_cannot_be_planned_holds_up_no_other(place: ExperimentTown) -> None:
+    place.serve()
+    place.add(experiment(name="a", endpoint_name="other", shadow_name="nobody"), experiment())
     for _ in range(40):
         with contextlib.suppress(StopIteration):
-            town.experiments.one_pass()
-        town.town.turn(seconds=0.1)
-    assert town.status() is ExperimentStatus.RUNNING
+            place.experiments.one_pass()
+        place.town.turn(seconds=0.1)
+    assert place.status() is RUNNING
     with pytest.raises(StopIteration):
-        town.experiments.one_pass()
+        place.experiments.one_pass()
