@@ -1,4 +1,4 @@
-"""The order of the integration tests: files of long tests first, so that none is left for the end."""
+"""The order of the integration tests: long files first, so that none is left for the end."""
 
 from pathlib import Path
 

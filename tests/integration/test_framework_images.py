@@ -32,7 +32,7 @@ from hostelry.fleet.rules.images import ImageRules
 from hostelry.runtimes.recipes import folder_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
-EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 ALGORITHMS = "246618743249.dkr.ecr.us-west-2.amazonaws.com"
 DEEP_LEARNING = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
 ENCODED = """
@@ -299,8 +299,16 @@ def test_sdk_2_deploys_a_pipeline_of_two_frameworks_and_predicts(bench: Bench) -
     assert numbers(answer) == pytest.approx(predicted, abs=1e-5)
 
 
+def test_the_example_of_a_safe_update_runs(bench: Bench) -> None:
+    printed = bench.platform.exec([sys.executable, str(EXAMPLES / "safe_update.py")]).stdout
+    broken, better = printed.split("Updating to ")[1:]
+    assert "is worse than the old one: errors" in broken
+    assert "'answered'" in better
+    assert "failed" not in better
+
+
 def test_the_example_of_a_pipeline_runs(bench: Bench) -> None:
-    printed = bench.platform.exec([sys.executable, str(EXAMPLE)]).stdout
+    printed = bench.platform.exec([sys.executable, str(EXAMPLES / "pipeline.py")]).stdout
     assert "the pipeline: ['0', '1', '2']" in printed
     assert "both, called one after the other by name, say the same" in printed
 
