@@ -48,7 +48,7 @@ from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.gateway.handlers.openai import OpenAiHandler
 from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
 from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
-from hostelry.gateway.handlers.tapped import RequestTaps
+from hostelry.gateway.handlers.tapped import RequestTaps, TapDefects
 from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
@@ -58,6 +58,9 @@ from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.mirror import MAX_IN_FLIGHT, MirrorLimits, ShadowMirror
+from hostelry.gateway.mirroring.intake import MirrorIntake, OwnMirror
+from hostelry.gateway.mirroring.port import MirrorPort
+from hostelry.gateway.mirroring.turns import ShadowTurns
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
@@ -86,8 +89,7 @@ class Gateway:
     pending_queue: PendingQueue
     meter: Meter
     capture: RequestCapture
-    mirror: ShadowMirror
-    pairs: AnswerPairs
+    mirror: MirrorPort
 
 
 def build_gateway(
@@ -124,9 +126,15 @@ def build_gateway(
         invoke_timeout_s=config.invoke_timeout_s,
         stream_timeout_s=config.stream_timeout_s,
     )
-    mirror = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
-    pairs = AnswerPairs(meter, monotonic_s)
-    taps = RequestTaps(capture=capture, mirror=mirror, pairs=pairs)
+    copies_of_requests = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
+    intake = MirrorIntake(copies_of_requests, capture, AnswerPairs(meter, monotonic_s))
+    mirror: MirrorPort = OwnMirror(intake, ShadowTurns(draw))
+    taps = RequestTaps(
+        capture=capture,
+        mirror=mirror,
+        not_mirrored=meter.dropped,
+        defects=TapDefects(monotonic_s),
+    )
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
             callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), taps
@@ -160,7 +168,6 @@ def build_gateway(
         meter=meter,
         capture=capture,
         mirror=mirror,
-        pairs=pairs,
     )
 
 
@@ -297,7 +304,6 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     log.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
     await gateway.mirror.close()
-    await gateway.pairs.close()
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
