@@ -57,6 +57,7 @@ from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 from hostelry.fleet.rules.devices import devices_of_copy
 from hostelry.fleet.rules.given_variables import given_variables, left_out_note
 from hostelry.fleet.rules.images import ImageRule
+from hostelry.fleet.rules.limits import num_sharing
 
 
 class HostedCopy:
@@ -99,7 +100,10 @@ class HostedCopy:
             self._adapters_changed,
         )
         self._adapters.set_desired(spec.adapters)
-        self.models = copy_models(spec, deps, folder.root, self._log.note, self._resident_bytes)
+        sharing = num_sharing(set_desired())
+        self.models = copy_models(
+            spec, deps, folder.root, self._log.note, self._resident_bytes, sharing
+        )
 
     @property
     def status(self) -> CopyStatus:
