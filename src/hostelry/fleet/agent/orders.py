@@ -29,7 +29,7 @@ from hostelry.fleet.rules.images import (
     unknown_image,
     with_own_probe,
 )
-from hostelry.fleet.rules.limits import DISK_VARIABLE, reserved_cpus
+from hostelry.fleet.rules.limits import DISK_VARIABLE, num_sharing, reserved_cpus
 
 KEY_BYTES = 32
 
@@ -57,6 +57,7 @@ def new_place(folder: CopyFolder, deps: CopyDeps, desired: Iterable[CopySpec]) -
 
     `desired` are all copies of the instance.
     """
+    specs = tuple(desired)
     return CopyPlace(
         folder=folder.root,
         model_folder=folder.model,
@@ -64,7 +65,8 @@ def new_place(folder: CopyFolder, deps: CopyDeps, desired: Iterable[CopySpec]) -
         region=deps.region,
         shape=deps.shape,
         machine_cpus=deps.machine_cpus,
-        reserved_cpus=reserved_cpus(desired),
+        reserved_cpus=reserved_cpus(specs),
+        num_sharing=num_sharing(specs),
         devices=deps.devices,
         key=secrets.token_hex(KEY_BYTES),
     )

@@ -60,7 +60,8 @@ class CopyPlace:
     """A copy's folders, port and key, and its instance.
 
     `machine_cpus` are the real CPUs, `reserved_cpus` those that all copies of the instance reserve
-    together. `devices` are the instance's real accelerators (`devices.assign_devices`).
+    together. `num_sharing` containers without a reservation share the memory. `devices` are the
+    instance's real accelerators (`devices.assign_devices`).
     """
 
     folder: Path
@@ -70,6 +71,7 @@ class CopyPlace:
     shape: Shape
     machine_cpus: int
     reserved_cpus: float = 0.0
+    num_sharing: int = 1
     devices: tuple[str, ...] = ()
     key: str | None = field(default=None, repr=False)
 
@@ -131,7 +133,7 @@ def contract_variables(
         "SAGEMAKER_BIND_TO_PORT": str(place.port),
         "HOSTELRY_MODEL_DIR": str(place.model_folder),
         **({"SAGEMAKER_MULTI_MODEL": "true"} if spec.container.is_multi_model else {}),
-        **_reservation(spec.requirements, place.shape),
+        **_reservation(spec.requirements, place),
         **device_variables(visible_devices(spec, place.devices)),
         MARKER_VARIABLE: str(place.folder),
         **({} if place.key is None else {KEY_VARIABLE: place.key}),
@@ -149,10 +151,13 @@ def visible_devices(spec: CopySpec, own: Sequence[str]) -> tuple[str, ...]:
     return devices_of_copy(spec.device_ids, accelerators, own)
 
 
-def _reservation(requirements: Requirements | None, shape: Shape) -> dict[str, str]:
-    """The copy's reservation; the whole instance without requirements."""
+def _reservation(requirements: Requirements | None, place: CopyPlace) -> dict[str, str]:
+    """The copy's reservation; without requirements the whole instance, but for others' memory."""
+    shape = place.shape
     reserved = requirements or Requirements(
-        min_memory_bytes=shape.memory_bytes, cpus=shape.cpus, accelerators=shape.accelerators
+        min_memory_bytes=shape.memory_bytes // place.num_sharing,
+        cpus=shape.cpus,
+        accelerators=shape.accelerators,
     )
     return {
         "HOSTELRY_CPUS": f"{reserved.cpus:g}",
