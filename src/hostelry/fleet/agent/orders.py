@@ -2,10 +2,12 @@
 
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
+from hostelry.containers.triton.program import own_server
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.fleet.agent.deps import CopyDeps
@@ -41,11 +43,15 @@ def rule_of(
     rule = ImageRules.load(images_file).resolve(container.image)
     if rule is None:
         raise TerminalError(unknown_image(container.image, images_file))
-    if rule.runtime is not None:
+    refusal = None
+    if rule.runs_code:
         refusal = why_not_trusted(operator, has_own_user=has_own_user)
-        refusal = refusal or why_no_runtime(rule.runtime)
-        if refusal is not None:
-            raise TerminalError(refusal)
+    if refusal is None and rule.kind == "predictive" and rule.runtime is not None:
+        refusal = why_no_runtime(rule.runtime)
+    if refusal is not None:
+        raise TerminalError(refusal)
+    if rule.kind == "triton" and own_server(operator) is not None:
+        rule = replace(rule, runtime=None)  # none is to be installed
     if container.is_multi_model:
         accelerator_memory(container.environment)  # raises for what is no number
         return multi_model_rule(rule, container.image)
