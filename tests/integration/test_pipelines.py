@@ -132,12 +132,16 @@ def test_the_clients_request_and_the_last_answer_are_captured(platform: Platform
     assert [it["name"] for it in answer["trail"]] == list(STEPS)
 
 
-def test_containers_share_the_memory_of_their_instance(platform: Platform) -> None:
-    parts = set()
+def test_containers_share_the_memory_of_their_instance_and_no_port(platform: Platform) -> None:
+    parts, ports = set(), set()
     for copy in copies(platform, "chain").values():
-        variables = Path(f"/proc/{copy['pid']}/environ").read_bytes().split(b"\0")
-        parts |= {it for it in variables if it.startswith(b"HOSTELRY_MEMORY_BYTES=")}
-    assert parts == {b"HOSTELRY_MEMORY_BYTES=%d" % (8 * 2**30 // 3)}
+        text = Path(f"/proc/{copy['pid']}/environ").read_text()
+        variables = dict(it.split("=", 1) for it in text.split("\0") if it)
+        parts.add(int(variables["HOSTELRY_MEMORY_BYTES"]))
+        first, last = map(int, variables["SAGEMAKER_SAFE_PORT_RANGE"].split("-"))
+        ports |= {int(variables["SAGEMAKER_BIND_TO_PORT"]), *range(first, last + 1)}
+    assert parts == {8 * 2**30 // 3}
+    assert len(ports) == 3 * (1 + 16)
 
 
 def test_requests_in_a_container_that_is_killed_name_it(platform: Platform) -> None:

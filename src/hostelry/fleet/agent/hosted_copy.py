@@ -264,7 +264,7 @@ class HostedCopy:
         packages = await self._packages(rule, given, substitutes)
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
-        place = new_place(self._folder, self._deps, self._desired())
+        place = new_place(self.spec, self._folder, self._deps, self._desired())
         self._report_left_out(rule)
         order = launch_order(self.spec, rule, place, substitutes, self._deps.operator_environment)
         order = replace(order, environment={**order.environment, **packages})

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.ports import free_port
+from hostelry.base.ports import free_port, free_range
 from hostelry.containers.triton.program import own_server
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
@@ -34,6 +34,7 @@ from hostelry.fleet.rules.images import (
 from hostelry.fleet.rules.limits import DISK_VARIABLE, num_sharing, reserved_cpus
 
 KEY_BYTES = 32
+NUM_SAFE_PORTS = 16
 
 
 def rule_of(
@@ -58,16 +59,21 @@ def rule_of(
     return with_own_probe(rule, container.environment)
 
 
-def new_place(folder: CopyFolder, deps: CopyDeps, desired: Iterable[CopySpec]) -> CopyPlace:
+def new_place(
+    spec: CopySpec, folder: CopyFolder, deps: CopyDeps, desired: Iterable[CopySpec]
+) -> CopyPlace:
     """The place of a copy that is started now, with a port and a key of its own.
 
-    `desired` are all copies of the instance.
+    `desired` are all copies of the instance. As on AWS, servers of many models, and those beside
+    other containers, get further ports.
     """
-    specs = tuple(desired)
+    specs, container = tuple(desired), spec.container
+    has_more_ports = container.is_multi_model or container.hostname is not None
     return CopyPlace(
         folder=folder.root,
         model_folder=folder.model,
         port=free_port(),
+        safe_ports=free_range(NUM_SAFE_PORTS) if has_more_ports else range(0),
         region=deps.region,
         shape=deps.shape,
         machine_cpus=deps.machine_cpus,

@@ -52,6 +52,7 @@ PINNED = {
 TOKENS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})  # a caller's replaces the operator's
 OWN_TOKENS = frozenset({"HF_TOKEN", "HF_TOKEN_PATH"})
 BIND_HOST = "127.0.0.1"
+SAFE_PORTS = "SAGEMAKER_SAFE_PORT_RANGE"
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 
 
@@ -60,7 +61,8 @@ class CopyPlace:
     """A copy's folders, port and key, and its instance.
 
     `machine_cpus` are the real CPUs, `reserved_cpus` those that all copies of the instance reserve
-    together. `num_sharing` containers without a reservation share the memory. `devices` are the
+    together. `safe_ports` are free ones, for what a server listens on beside `port`. `num_sharing`
+    containers without a reservation share the memory. `devices` are the
     instance's real accelerators (`devices.assign_devices`).
     """
 
@@ -72,6 +74,7 @@ class CopyPlace:
     machine_cpus: int
     reserved_cpus: float = 0.0
     num_sharing: int = 1
+    safe_ports: range = range(0)
     devices: tuple[str, ...] = ()
     key: str | None = field(default=None, repr=False)
 
@@ -133,6 +136,7 @@ def contract_variables(
         "SAGEMAKER_BIND_TO_PORT": str(place.port),
         "HOSTELRY_MODEL_DIR": str(place.model_folder),
         **({"SAGEMAKER_MULTI_MODEL": "true"} if spec.container.is_multi_model else {}),
+        **_safe_ports(place.safe_ports),
         **_reservation(spec.requirements, place),
         **device_variables(visible_devices(spec, place.devices)),
         MARKER_VARIABLE: str(place.folder),
@@ -149,6 +153,10 @@ def visible_devices(spec: CopySpec, own: Sequence[str]) -> tuple[str, ...]:
     """The real accelerators the copy sees, of its instance's `own`."""
     accelerators = None if spec.requirements is None else spec.requirements.accelerators
     return devices_of_copy(spec.device_ids, accelerators, own)
+
+
+def _safe_ports(ports: range) -> dict[str, str]:
+    return {SAFE_PORTS: f"{ports[0]}-{ports[-1]}"} if ports else {}
 
 
 def _reservation(requirements: Requirements | None, place: CopyPlace) -> dict[str, str]:
