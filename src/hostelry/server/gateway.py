@@ -12,8 +12,9 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -37,7 +38,6 @@ from hostelry.gateway.balancing.model_homes import ModelHomes
 from hostelry.gateway.balancing.outstanding import InFlightCounts, Outstanding
 from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
-from hostelry.gateway.capture.spool import Spool, SpoolLimits, remove_unfinished
 from hostelry.gateway.control_client import ControlClient, HttpControlClient, NoControl
 from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
@@ -48,18 +48,18 @@ from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.gateway.handlers.openai import OpenAiHandler
 from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
 from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
-from hostelry.gateway.handlers.tapped import RequestTaps, TapDefects
+from hostelry.gateway.handlers.tapped import RequestTaps
 from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.jobs_client import HttpJobsClient
-from hostelry.gateway.metering.load_backlog import LoadBacklog
-from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
-from hostelry.gateway.mirror import MAX_IN_FLIGHT, MirrorLimits, ShadowMirror
+from hostelry.gateway.mirror import MAX_IN_FLIGHT, ShadowMirror
+from hostelry.gateway.mirroring.handover import MirrorHandover
 from hostelry.gateway.mirroring.intake import MirrorIntake, OwnMirror
 from hostelry.gateway.mirroring.port import MirrorPort
+from hostelry.gateway.mirroring.tap_defects import TapDefects
 from hostelry.gateway.mirroring.turns import ShadowTurns
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
@@ -69,16 +69,23 @@ from hostelry.gateway.shared.peer_workers import PeerWorkers
 from hostelry.routing.even_draws import EvenDraws
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
-from hostelry.server.heartbeat import answer_heartbeats
+from hostelry.server.heartbeat import answer_heartbeats, connected
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.ports import bind
+from hostelry.server.run_file import gateway_name
+from hostelry.server.worker_parts import (
+    REPORTS_IDLE_S,
+    first_to_end,
+    load_sender,
+    mirror_limits,
+    raise_file_limit,
+    spool_of,
+)
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
 RESERVED_FILES = 128 + MAX_IN_FLIGHT  # descriptors that a worker opens for itself, and for shadows
 TIDY_PAUSE_S = 1.0
-LEAST_ROLL_S = 1.0
-REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept so long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +133,7 @@ def build_gateway(
         invoke_timeout_s=config.invoke_timeout_s,
         stream_timeout_s=config.stream_timeout_s,
     )
-    copies_of_requests = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
-    intake = MirrorIntake(copies_of_requests, capture, AnswerPairs(meter, monotonic_s))
-    mirror: MirrorPort = OwnMirror(intake, ShadowTurns(draw))
+    mirror = mirror_of(config, memory, pool, meter, capture, draw)
     taps = RequestTaps(
         capture=capture,
         mirror=mirror,
@@ -171,6 +176,22 @@ def build_gateway(
     )
 
 
+def mirror_of(
+    config: UpConfig,
+    memory: GatewayMemory,
+    pool: UpstreamPool,
+    meter: Meter,
+    capture: RequestCapture,
+    draw: Callable[[], float],
+) -> MirrorPort:
+    """The line to the mirror process; without one, requests are mirrored here."""
+    turns = ShadowTurns(draw)
+    if memory.mirror is not None:
+        return MirrorHandover(memory.mirror, turns, meter.dropped, monotonic_s)
+    mirror = ShadowMirror(pool, meter, mirror_limits(config), draw, monotonic_s)
+    return OwnMirror(MirrorIntake(mirror, capture, AnswerPairs(meter, monotonic_s)), turns)
+
+
 def callers_of(config: UpConfig, credentials: Credentials, clock: Clock) -> Callers:
     """Who may call: holders of the owner's keys, and of temporary ones."""
     secrets = {
@@ -196,13 +217,6 @@ def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
         max_connections=min(config.max_connections, room),
         max_unverified_bytes=max(config.unproven_bytes, 4 * config.max_body_bytes),
         streamed_bodies=UPLOADS,
-    )
-
-
-def mirror_limits(limits: InvocationLimits) -> MirrorLimits:
-    """The limits of mirrored requests, whose answers have those of clients' requests."""
-    return MirrorLimits(
-        max_answer_bytes=limits.max_answer_bytes, whole=limits.whole, stream=limits.stream
     )
 
 
@@ -257,8 +271,12 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         clock,
     )
     counts, peers = workers_of(home, config, worker)
-    spool = spool_of(home, config, f"gateway-{worker}")
-    memory = replace(shared_memory(home, config, clock.now), spool=spool)
+    name = gateway_name(worker)
+    memory = replace(
+        shared_memory(home, config, clock.now),
+        spool=spool_of(home, config, name),
+        mirror=partial(connected, home.mirror) if config.mirror_process else None,
+    )
     control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
     server = HttpServer(
@@ -280,9 +298,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         log.warning("signatures are not required: any client that can connect acts as the owner")
     heartbeats = loop.create_task(answer_heartbeats(listener))
     reports = UpstreamPool(REPORTS_IDLE_S)
-    sender = load_sender(config, credentials, gateway.meter, worker, reports)
+    sender = load_sender(config, credentials, gateway.meter, name, reports)
     captured = CaptureReportSender(
-        f"gateway-{worker}",
+        name,
         gateway.capture.counts,
         reports,
         config.control_url,
@@ -317,48 +335,6 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         raise TerminalError(cause)
 
 
-async def first_to_end(
-    tasks: Mapping[str, asyncio.Task[None]], stopping: asyncio.Event
-) -> str | None:
-    """None once `stopping` is set; else which of `tasks` ended, and why: none should.
-
-    After a defect a new process is better than one that lacks a task.
-    """
-    asked_to_stop = asyncio.get_running_loop().create_task(stopping.wait())
-    await asyncio.wait((*tasks.values(), asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
-    asked_to_stop.cancel()
-    if stopping.is_set():
-        return None
-    name, task = next((name, task) for name, task in tasks.items() if task.done())
-    defect = None if task.cancelled() else task.exception()
-    log.error("%s ended", name, exc_info=defect)
-    return f"{name} ended: {defect!r}"
-
-
-def load_sender(
-    config: UpConfig, credentials: Credentials, meter: Meter, worker: int, pool: UpstreamPool
-) -> LoadSender:
-    """The sender of the load that `meter` measures to control."""
-    clock = SystemClock()
-    backlog = LoadBacklog(f"gateway-{worker}", clock.now())
-    return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
-
-
-def spool_of(home: Home, config: UpConfig, process: str) -> Spool:
-    """A process's captured requests on disk; all workers and the jobs process have 2 GiB."""
-    folder = home.capture / process
-    remove_unfinished(folder)
-    limits = SpoolLimits()
-    return Spool(
-        folder,
-        replace(
-            limits,
-            roll_s=max(limits.roll_s / config.pace, LEAST_ROLL_S),
-            total_bytes=limits.total_bytes // (config.gateway_workers + 1),
-        ),
-    )
-
-
 async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
     """Drop the counts of copies that have left the routes, until cancelled."""
     seen = None
@@ -371,12 +347,6 @@ async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
             seen = table
 
     await run_periodically("dropping counts of gone copies", look, TIDY_PAUSE_S)
-
-
-def raise_file_limit() -> None:
-    """Raise the limit of open files to the hard limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Sessions and adapter locations, in memory that a gateway worker shares with its peers."""
 
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,14 @@ NUM_PLACES = 65536  # adapters on copies; 4 MB
 class GatewayMemory:
     """Sessions, the copies that adapters are on, and captured requests on disk.
 
-    Without `spool` nothing is captured.
+    Without `spool` nothing is captured. `mirror` connects to the mirror process; without it the
+    worker mirrors requests itself.
     """
 
     sessions: Sessions
     places: AdapterPlaces
     spool: Spool | None = None
+    mirror: Callable[[], socket.socket] | None = None
 
 
 def own_memory(now: Callable[[], float]) -> GatewayMemory:

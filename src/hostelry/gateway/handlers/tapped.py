@@ -1,10 +1,8 @@
 """One invocation as data capture and a shadow variant get it."""
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ParamSpec, TypeVar
 
 from msgspec import structs
 
@@ -16,38 +14,8 @@ from hostelry.gateway.handlers.invocation_head import invocation_head
 from hostelry.gateway.mirror import AnswerTap
 from hostelry.gateway.mirroring.messages import MirroredInvocation, address_of
 from hostelry.gateway.mirroring.port import MirrorPort
+from hostelry.gateway.mirroring.tap_defects import TapDefects
 from hostelry.gateway.route_table import Destination, Shadow
-
-log = logging.getLogger(__name__)
-LOG_EACH_S = 60.0
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class TapDefects:
-    """Defects of what taps requests: counted, and logged once a minute; no client's request fails.
-
-    `now_s` is of a clock that never goes back.
-    """
-
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
-        self._quiet_until_s = float("-inf")
-        self.num = 0
-
-    def guarded(
-        self, count: Callable[[], None], step: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T | None:
-        """The result of `step`; None, and `count` is called, where it raises."""
-        try:
-            return step(*args, **kwargs)
-        except Exception:
-            self.num += 1
-            if self._now_s() >= self._quiet_until_s:
-                self._quiet_until_s = self._now_s() + LOG_EACH_S
-                log.exception("a tap of requests failed, %d by now", self.num)
-            count()
-            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Intake of a mirror: a request, its taps, and its pair of answers."""
 
+from hostelry.domain.load import LoadKey
 from hostelry.gateway.answer_pairs import AnswerPair, AnswerPairs
 from hostelry.gateway.capture.capture import CapturedRequest, RequestCapture
 from hostelry.gateway.mirror import AnswerTap, ShadowMirror
@@ -16,21 +17,27 @@ class MirrorIntake:
         self._capture = capture
         self._pairs = pairs
 
+    def begin_pair(self, key: LoadKey) -> AnswerPair | None:
+        """The pair of a request for the shadow `key`; None while enough wait to be compared."""
+        return self._pairs.begin(key)
+
     def take(
-        self, shadow: Shadow, request: MirroredInvocation, body: bytes, *, is_compared: bool
-    ) -> AnswerPair | None:
-        """Send a request, unless there is no room; the pair that production's answer belongs to."""
+        self,
+        shadow: Shadow,
+        request: MirroredInvocation,
+        body: bytes,
+        pair: AnswerPair | None,
+    ) -> None:
+        """Send a request, unless there is no room; its answer is the shadow's half of `pair`."""
         taps: list[AnswerTap] = []
         if request.captured is not None:
             asked = CapturedRequest(request.request_id, body, *request.captured)
             captured = self._capture.begin(shadow, asked)
             if captured is not None:
                 taps.append(captured)
-        pair = self._pairs.begin(shadow.key) if is_compared else None
         if pair is not None:
             taps.append(pair.shadow)
         self._mirror.offer(shadow, request.head, body, taps, is_stream=request.is_stream)
-        return pair
 
     @property
     def num_in_flight(self) -> int:
@@ -52,7 +59,8 @@ class OwnMirror:
 
     def offer(self, shadow: Shadow, request: MirroredInvocation, body: bytes) -> AnswerTap | None:
         """Send it once the caller waits; the result takes production's answer."""
-        pair = self._intake.take(shadow, request, body, is_compared=True)
+        pair = self._intake.begin_pair(shadow.key)
+        self._intake.take(shadow, request, body, pair)
         return None if pair is None else pair.production
 
     @property

@@ -26,9 +26,9 @@ class MirroredInvocation(
 ):
     """A request for a shadow; `head` lacks the end, which is the copy's.
 
-    `pair` is the number that production's answer will have on this line; 0: it will not come.
-    `captured` are the content type, inference id and custom attributes of a request whose answers
-    are captured.
+    `offered_at_s` is on the clock that all processes of the machine share. `pair` is the number
+    that production's answer will have on this line; 0: it will not come. `captured` are the content
+    type, inference id and custom attributes of a request whose answers are captured.
     """
 
     shadow: ShadowAddress
@@ -36,6 +36,7 @@ class MirroredInvocation(
     request_id: str
     is_stream: bool
     captured: tuple[str | None, str | None, str | None] | None = None
+    offered_at_s: float = 0.0
     pair: int = 0
 
 
