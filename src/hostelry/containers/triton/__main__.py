@@ -106,14 +106,14 @@ def main() -> int:
     configure_logging("triton")
     key = take_key(os.environ)
     scratch = own_place(os.environ)
+    regions = region_prefix(Path(os.environ.get(COPY_FOLDER) or scratch.absolute()))
+    remove_regions(regions)  # of a server that was killed
     try:
         settings = resolve(os.environ)
         ignored = without_effect(os.environ)
         if ignored:
             log.info("without effect here: %s", ", ".join(ignored))
         folder = Path(os.environ.get("HOSTELRY_MODEL_DIR") or OWN_MODEL_DIR).absolute()
-        regions = region_prefix(Path(os.environ.get(COPY_FOLDER) or scratch.absolute()))
-        remove_regions(regions)  # of a server that was killed
         places = TritonPlaces(
             program=find_program(os.environ, scratch.absolute()),
             settings=settings,
@@ -130,6 +130,7 @@ def main() -> int:
         log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
         return EXIT_CONFIGURATION
     finally:
+        remove_regions(regions)
         shutil.rmtree(scratch, ignore_errors=True)
     if failure:
         log.error("the server ends: %s", " ".join(failure.split()))

@@ -16,6 +16,7 @@ from hostelry.containers.triton.text_format import Message, messages, text_of
 CONFIG = "config.pbtxt"
 DEFAULT_NAME = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
 ENSEMBLE = "ensemble"
+MAX_LISTED, MAX_SHOWN = 20, 80
 PLAIN_CLASS = re.compile(r"^class\s+TritonPythonModel\s*(\(\s*(object)?\s*\))?\s*:", re.MULTILINE)
 # Of a configuration's older `platform`, where it is not the backend's own name.
 PLATFORMS: Mapping[str, str] = {
@@ -95,7 +96,7 @@ def default_model(folders: Sequence[ModelFolder], given: str, multi_model: bool)
     Of a single model's archive: the one that is `given`, or the only one. Of one of many: the
     ensemble, or the only one.
     """
-    names = ", ".join(it.name for it in folders)
+    names = listed(it.name for it in folders)
     if not folders:
         raise TerminalError(
             "the archive has no model: it must have a folder for each, with config.pbtxt and a "
@@ -105,7 +106,7 @@ def default_model(folders: Sequence[ModelFolder], given: str, multi_model: bool)
         for each in folders:
             if each.name == given:
                 return each
-        raise TerminalError(f"{DEFAULT_NAME} is {given[:80]!r}; the archive has {names}")
+        raise TerminalError(f"{DEFAULT_NAME} is {given[:MAX_SHOWN]!r}; the archive has {names}")
     if len(folders) == 1:
         return folders[0]
     ensembles = [it for it in folders if it.backend == ENSEMBLE]
@@ -136,11 +137,18 @@ def needed(chosen: ModelFolder, folders: Sequence[ModelFolder]) -> list[ModelFol
         for step in each.steps:
             if step not in by_name:
                 raise TerminalError(
-                    f"{each.name}/{CONFIG} has a step of the model {step[:80]!r}; the archive has "
-                    f"{', '.join(by_name)}"
+                    f"{each.name}/{CONFIG} has a step of the model {step[:MAX_SHOWN]!r}; the "
+                    f"archive has {listed(by_name)}"
                 )
             left.append(by_name[step])
     return list(found.values())
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a message: the first ones, and how many there are beyond."""
+    found = list(names)
+    more = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
+    return ", ".join(it[:MAX_SHOWN] for it in found[:MAX_LISTED]) + more
 
 
 def check_folder(folder: ModelFolder, backends: Collection[str], server: str) -> None:
@@ -159,7 +167,7 @@ def check_folder(folder: ModelFolder, backends: Collection[str], server: str) ->
         raise TerminalError(f"{name}/{CONFIG} names no backend, nor a platform")
     if config is not None and text_of(config, "name") not in ("", name):
         raise TerminalError(
-            f"{name}/{CONFIG} has the name {text_of(config, 'name')[:80]!r}; it must be the "
+            f"{name}/{CONFIG} has the name {text_of(config, 'name')[:MAX_SHOWN]!r}; it must be the "
             f"folder's, {name!r}, or none"
         )
     if not folder.versions:
@@ -168,7 +176,7 @@ def check_folder(folder: ModelFolder, backends: Collection[str], server: str) ->
     held = folder.files.union(*folder.versions.values())
     if backend != ENSEMBLE and backend not in backends and f"libtriton_{backend}.so" not in held:
         raise TerminalError(
-            f"{name}/{CONFIG} needs the backend {backend!r}; {server} has "
-            f"{', '.join(sorted(backends)) or 'none'}. Install a tritonserver that has it, so that "
+            f"{name}/{CONFIG} needs the backend {backend[:MAX_SHOWN]!r}; {server} has "
+            f"{listed(sorted(backends)) or 'none'}. Install a tritonserver that has it, so that "
             "`hostelry up` finds it in PATH, or let images.toml run the image as a container"
         )

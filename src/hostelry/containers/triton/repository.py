@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from hostelry.containers.triton.text_format import (
     text_of,
 )
 
-MAX_CONFIG_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 256 << 10
+VERSION = re.compile(r"[1-9][0-9]{0,17}")
 MAX_PYTHON_FILES = 100
 
 
@@ -31,7 +33,7 @@ def read_model(folder: Path, name: str) -> ModelFolder:
     """One model's folder. Raises OSError."""
     config, fault = read_config(folder / CONFIG)
     entries = list(os.scandir(folder))
-    versions = [it.name for it in entries if it.is_dir() and it.name.isdigit() and int(it.name)]
+    versions = [it.name for it in entries if VERSION.fullmatch(it.name) and it.is_dir()]
     return ModelFolder(
         name=name,
         config=config,

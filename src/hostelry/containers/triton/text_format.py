@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hostelry.base.errors import HostelryError
 
 MAX_DEPTH = 32
+MAX_SHOWN = 80
 TOKEN = re.compile(
     r"""(?P<skip>\s+|\#[^\n]*)
     |(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
@@ -35,6 +36,11 @@ class TextPart:
     kind: str
     text: str
     line: int
+
+    @property
+    def shown(self) -> str:
+        """Its beginning, for a message."""
+        return self.text[:MAX_SHOWN]
 
 
 def parse_message(text: str) -> Message:
@@ -87,7 +93,9 @@ class _Reader:
         while not (self._take(closing) if closing else self._next.kind == "end"):
             name = self._next
             if name.kind != "word":
-                raise TextFormatError(f"line {name.line}: {name.text} where a field's name must be")
+                raise TextFormatError(
+                    f"line {name.line}: {name.shown} where a field's name must be"
+                )
             self._at += 1
             has_colon = self._take(":")
             found.setdefault(name.text, []).extend(self._values(has_colon, depth))
@@ -109,7 +117,7 @@ class _Reader:
             self._at += 1
             return self.fields(CLOSING[first.text], depth + 1)
         if not has_colon or first.kind not in ("word", "string"):
-            raise TextFormatError(f"line {first.line}: {first.text} where a value must be")
+            raise TextFormatError(f"line {first.line}: {first.shown} where a value must be")
         self._at += 1
         if first.kind == "word":
             return first.text

@@ -35,6 +35,7 @@ from hostelry.containers.triton.triton_process import (
 )
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 30.0
+LOOK_EVERY_S = 1.0
 
 log = logging.getLogger("hostelry.containers.triton")
 
@@ -51,6 +52,7 @@ class TritonModels:
         self._clock = clock
         self._process: TritonProcess | None = None
         self._replacing: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # a replacement is there, or has failed
         self._fault = "the model is being loaded"
         self._is_closed = False
@@ -81,6 +83,7 @@ class TritonModels:
             raise ModelLoadError(str(error)) from error
         self._process = await self._started(self._order)
         self._fault = ""
+        self._watching = asyncio.create_task(self._watch(), name="watch Triton")
 
     async def invoke(self, asked: Asked) -> Answered:
         """The answer to a request. Raises PoolBusyError, WorkerLostError."""
@@ -106,9 +109,10 @@ class TritonModels:
     async def close(self, reason: str = "the server ends") -> None:
         """Unload the model and end its processes; requests that wait or come are refused."""
         self._is_closed, self._fault = True, reason
-        if self._replacing is not None:
-            self._replacing.cancel()
-            await asyncio.gather(self._replacing, return_exceptions=True)
+        tasks = [it for it in (self._watching, self._replacing) if it is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._changed.set()
         process, self._process = self._process, None
         if process is not None:
@@ -154,6 +158,14 @@ class TritonModels:
             raise TritonLostError(self._fault)
         return self._process
 
+    async def _watch(self) -> None:
+        """Replace a process that is lost before a request finds it so."""
+        while True:
+            await self._clock.sleep(LOOK_EVERY_S)
+            process = self._process
+            if process is not None and (loss := process.loss) is not None:
+                self._replace(process, loss)
+
     def _replace(self, process: TritonProcess, reason: str) -> None:
         """Start another in the place of one that is lost; once for all that found it lost."""
         if self._process is not process or self._is_closed:
@@ -161,12 +173,14 @@ class TritonModels:
         log.warning("%s; it is started again", " ".join(reason.split()))
         self._process, self._fault = None, reason
         self._changed.clear()
-        self._replacing = asyncio.create_task(self._replaced(process), name="another Triton")
+        self._replacing = asyncio.create_task(
+            self._replaced(process, reason), name="another Triton"
+        )
 
-    async def _replaced(self, lost: TritonProcess) -> None:
+    async def _replaced(self, lost: TritonProcess, reason: str) -> None:
         """Another process, however many tries it takes; meanwhile `fault` says why."""
         assert self._order is not None, "it was started"
-        await lost.kill()
+        await lost.kill(reason)
         pause_s = FIRST_PAUSE_S
         while True:
             try:

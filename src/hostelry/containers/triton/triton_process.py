@@ -117,6 +117,7 @@ class TritonProcess:
         self._http = _pool(order.folder / HTTP)
         self._metrics = _pool(order.folder / METRICS)
         self._loaded: frozenset[int] = frozenset()  # the processes of the loaded models
+        self._reason: str | None = None
         self.last_answer_at = 0.0
 
     @property
@@ -129,7 +130,9 @@ class TritonProcess:
 
     @property
     def loss(self) -> str | None:
-        """Which process is gone that should be there; None while all are."""
+        """Which process is gone that should be there, or why it was killed; None while all are."""
+        if self._reason is not None:
+            return self._reason
         if self._process is None:
             return "tritonserver has not started"
         code = self._process.poll()
@@ -198,8 +201,9 @@ class TritonProcess:
                     await self._unload()
         await self.kill()
 
-    async def kill(self) -> None:
-        """End every process at once."""
+    async def kill(self, reason: str | None = None) -> None:
+        """End every process at once; requests that it has fail with the reason."""
+        self._reason = reason
         self._http.close()
         self._metrics.close()
         if self._process is not None:

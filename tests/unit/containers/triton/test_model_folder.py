@@ -148,7 +148,7 @@ def test_models_that_may_have_something_to_do_at_their_end(
 
 def test_a_repository_is_read_from_its_files(tmp_path: Path) -> None:
     own = tmp_path / "model" / "a"
-    for name in ("1", "3", "0", "notes"):
+    for name in ("1", "3", "0", "\u00b2", "notes"):
         (own / name).mkdir(parents=True)
     (tmp_path / "model" / ".hidden").mkdir()
     (own / "3" / "model.py").touch()
@@ -159,7 +159,7 @@ def test_a_repository_is_read_from_its_files(tmp_path: Path) -> None:
     assert "line 1: '$'" in found.config_fault
     assert found.versions == {"1": frozenset(), "3": frozenset({"model.py"})}
     (own / "config.pbtxt").write_bytes(b"#" * (1 << 21))
-    assert "more than 1048576 bytes" in read_model(own, "a").config_fault
+    assert "more than 262144 bytes" in read_model(own, "a").config_fault
 
 
 def test_a_model_without_a_folder_is_one_of_many_only(tmp_path: Path) -> None:
