@@ -49,6 +49,7 @@ from hostelry.gateway.handlers.openai import OpenAiHandler
 from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
 from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
 from hostelry.gateway.handlers.tapped import RequestTaps
+from hostelry.gateway.handlers.traces import TracesHandler
 from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
@@ -63,12 +64,14 @@ from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
 from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.gateway.shared.peer_workers import PeerWorkers
+from hostelry.gateway.tracing.call_ring import CallRing
 from hostelry.routing.even_draws import EvenDraws
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.ports import bind
+from hostelry.server.worker_traces import AllWorkers, OneWorker
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
@@ -80,7 +83,10 @@ REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, and taps."""
+    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, and taps.
+
+    `calls` are those that were noted.
+    """
 
     dispatcher: Dispatcher
     pending_queue: PendingQueue
@@ -88,6 +94,7 @@ class Gateway:
     capture: RequestCapture
     mirror: ShadowMirror
     pairs: AnswerPairs
+    calls: CallRing
 
 
 def build_gateway(
@@ -126,7 +133,8 @@ def build_gateway(
     )
     mirror = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
     pairs = AnswerPairs(meter, monotonic_s)
-    taps = RequestTaps(capture=capture, mirror=mirror, pairs=pairs)
+    calls = memory.calls
+    taps = RequestTaps(capture=capture, mirror=mirror, pairs=pairs, calls=calls)
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
             callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), taps
@@ -136,6 +144,7 @@ def build_gateway(
             routes,
             Completions(routes, copies, pending_queue, config.stream_timeout_s),
             config.max_body_bytes,
+            calls,
         ),
         openai_batches=OpenAiBatchHandler(
             callers=callers,
@@ -152,6 +161,8 @@ def build_gateway(
             clock=clock,
         ),
         metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
+        traces=TracesHandler(callers, credentials.internal_key, memory.workers or OneWorker(calls)),
+        calls=calls,
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
     return Gateway(
@@ -161,6 +172,7 @@ def build_gateway(
         capture=capture,
         mirror=mirror,
         pairs=pairs,
+        calls=calls,
     )
 
 
@@ -251,7 +263,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     )
     counts, peers = workers_of(home, config, worker)
     spool = spool_of(home, config, f"gateway-{worker}")
-    memory = replace(shared_memory(home, config, clock.now), spool=spool)
+    memory = shared_memory(home, config, clock.now)
+    workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
+    memory = replace(memory, spool=spool, workers=workers)
     control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
     server = HttpServer(
@@ -271,7 +285,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     log.info("listening at %s", config.gateway_url)
     if config.insecure_no_auth:
         log.warning("signatures are not required: any client that can connect acts as the owner")
-    heartbeats = loop.create_task(answer_heartbeats(listener))
+    heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))
     reports = UpstreamPool(REPORTS_IDLE_S)
     sender = load_sender(config, credentials, gateway.meter, worker, reports)
     captured = CaptureReportSender(

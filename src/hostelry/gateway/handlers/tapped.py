@@ -13,18 +13,20 @@ from hostelry.gateway.capture.capture import CapturedRequest, RequestCapture
 from hostelry.gateway.handlers.invocation_head import invocation_head
 from hostelry.gateway.mirror import AnswerTap, ShadowMirror
 from hostelry.gateway.route_table import Destination
+from hostelry.gateway.tracing.call_ring import CallRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTaps:
     """What else gets requests, and never delays them: data capture, and shadow variants.
 
-    `pairs` compares a shadow's answers with production's.
+    `pairs` compares a shadow's answers with production's. `calls` keeps what was done for each.
     """
 
     capture: RequestCapture
     mirror: ShadowMirror
     pairs: AnswerPairs
+    calls: CallRing
 
 
 class _BothTaps:

@@ -30,6 +30,7 @@ JSON = "application/json"
 @dataclass
 class FakeStream:
     content_type: str = "text/event-stream"
+    request_id: str = "r-1"
     closed: bool = False
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
