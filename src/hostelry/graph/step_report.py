@@ -11,6 +11,7 @@ from hostelry.base.json import decode
 from hostelry.graph.steps import GraphPlan
 
 HEADER = "X-Hostelry-Graph-Steps"
+MAX_MS = 1e9
 MAX_ROWS = 128  # about 14 KB; of more the longest ones
 
 
@@ -42,12 +43,13 @@ def step_header(rows: Sequence[StepReport]) -> str:
     return msgspec.json.encode(ordered).decode("ascii", "replace")
 
 
-def rows_of(header: str) -> tuple[StepReport, ...]:
-    """The rows of a header; none where it has another form."""
+def reports_of(header: str) -> tuple[StepReport, ...]:
+    """The rows of a header, which any container may send; none where it has another form."""
     try:
-        return decode(header, tuple[StepReport, ...])[: 2 * MAX_ROWS]
-    except msgspec.MsgspecError:
+        rows = decode(header, tuple[StepReport, ...])
+    except (msgspec.MsgspecError, RecursionError):
         return ()
+    return tuple(it for it in rows[:MAX_ROWS] if 0 <= it.at_ms < MAX_MS and 0 <= it.ms < MAX_MS)
 
 
 def owners(plan: GraphPlan) -> dict[str, str]:

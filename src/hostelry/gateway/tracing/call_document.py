@@ -17,10 +17,11 @@ from hostelry.gateway.tracing.call_trace import (
     CallTrace,
     RouteView,
 )
-from hostelry.graph.step_report import StepReport, rows_of
+from hostelry.graph.step_report import StepReport, reports_of
 
 Span = dict[str, Any]
 NS_PER_MS = 1_000_000
+MAX_NESTED = 64  # steps within steps, as many as a graph may have
 NO_CONNECTION = "took no connection"
 SENT_AGAIN = "had lost the model, or had no memory for it"
 # Policies whose costs are milliseconds; those of the others are requests in flight.
@@ -143,7 +144,7 @@ class _Walk:
         if call.first_ns:
             first_ms = _ms(call.first_ns - call.arrived_ns)
             attempt["first_byte_ms"] = max(0.0, round(first_ms - attempt["at_ms"], 3))
-        steps = step_spans(rows_of(call.steps), attempt["at_ms"]) if call.steps else []
+        steps = step_spans(reports_of(call.steps), attempt["at_ms"]) if call.steps else []
         if steps:
             attempt["spans"] = [*attempt.get("spans", []), *steps]
         yield from self._close(answered_ns, "answered" if call.answered_ns else "gave no answer")
@@ -244,15 +245,15 @@ def step_spans(rows: tuple[StepReport, ...], at_ms: float) -> list[Span]:
         below.setdefault(row.under if row.under in names else "", []).append(row)
     placed: set[str] = set()
 
-    def spans(owner: str) -> list[Span]:
+    def spans(owner: str, depth: int) -> list[Span]:
         found = []
-        for row in below.get(owner, ()):
+        for row in below.get(owner, ()) if depth <= MAX_NESTED else ():
             if row.name not in placed:
                 placed.add(row.name)
-                found.append(_step_span(row, at_ms, spans(row.name)))
+                found.append(_step_span(row, at_ms, spans(row.name, depth + 1)))
         return found
 
-    return spans("")
+    return spans("", 0)
 
 
 def _step_span(row: StepReport, at_ms: float, within: list[Span]) -> Span:

@@ -1,8 +1,14 @@
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from hostelry.gateway.tracing.call_document import call_document, tokens_of, with_calls
+from hostelry.gateway.tracing.call_document import (
+    MAX_NESTED,
+    call_document,
+    tokens_of,
+    with_calls,
+)
 from hostelry.gateway.tracing.call_trace import (
     CHOSEN,
     CONTAINER,
@@ -153,12 +159,25 @@ def test_steps_of_a_graph_are_within_their_scatter_and_calls_below_their_step() 
         pytest.param("[[1, 2]]", id="other rows"),
         pytest.param('[["a","call","b",1,1,"ok"],["b","call","a",1,1,"ok"]]', id="a cycle"),
         pytest.param('[["a","call","a",1,1,"ok"]]', id="a step within itself"),
+        pytest.param('[["a","call","",1e308,1e308,"ok"]]', id="times beyond any"),
+        pytest.param('[["a","call","",-1,1,"ok"]]', id="a time before the call"),
+        pytest.param("[" * 100_000, id="deep nesting"),
     ],
 )
 def test_a_container_that_sends_nonsense_has_no_steps(header: str) -> None:
     found = document(CHOICE, steps=header)
     assert [it["name"] for it in found["spans"]] == ["arrival", "attempt", "passing on"]
     assert "spans" not in found["spans"][1]
+
+
+def test_steps_are_nested_no_deeper_than_a_graph_may_be() -> None:
+    names = ["", *(f"s{number}" for number in range(100))]
+    rows = [StepReport(name, "cascade", under, 0, 1, "ok") for under, name in pairwise(names)]
+    spans = document(CHOICE, steps=step_header(rows))["spans"][1]["spans"]
+    depth = 0
+    while spans:
+        depth, spans = depth + 1, spans[0].get("spans", [])
+    assert depth == MAX_NESTED + 1
 
 
 @pytest.mark.parametrize(
