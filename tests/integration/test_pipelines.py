@@ -242,6 +242,50 @@ def ready_on(platform: Platform, name: str) -> list[int]:
     return list(Counter(ready).values())
 
 
+def traced(platform: Platform, answer: Any) -> dict[str, Any]:
+    request_id = answer["ResponseMetadata"]["RequestId"]
+    found: dict[str, Any] = json.loads(platform.cli("trace", request_id, "--json").stdout)
+    return found
+
+
+def test_a_trace_has_each_hop_and_the_log_of_that_moment(platform: Platform) -> None:
+    answer = invoke(platform, "chain", {"mark": "of the traced call"})
+
+    def logged() -> bool:
+        logs = traced(platform, answer)["logs"]
+        return sum("of the traced call" in str(lines) for lines in logs.values()) == 3
+
+    until(logged, "what the containers logged")
+    call = traced(platform, answer)["call"]
+    arrival, attempt, passing = call["spans"]
+    names = [f"container-{number}" for number in (1, 2, 3)]
+    hops = attempt["spans"]
+    assert [it["name"] for it in hops] == names
+    ids = copies(platform, "chain")
+    assert [it["copy"] for it in hops] == [ids[name]["id"] for name in names]
+    num_bytes = [call["bytes_in"], *(it["bytes_out"] for it in hops)]
+    assert [it["bytes_in"] for it in hops] == num_bytes[:-1]
+    assert num_bytes[-1] == call["bytes_out"] == len(answer["Body"].read())
+    assert all(it["ms"] > 0 for it in hops)
+    assert sum(it["ms"] + it["wait_ms"] for it in hops) <= attempt["ms"] + 0.01
+    assert arrival["ms"] + attempt["ms"] + passing["ms"] <= call["ms"] + 0.01
+    assert call["ms"] - attempt["ms"] < attempt["ms"], "most of it is the containers'"
+
+
+def test_a_trace_names_the_container_that_failed(platform: Platform) -> None:
+    error = refused(platform, "chain", {"faults": {"two": "status 418"}})
+    call = traced(platform, error)["call"]
+    (attempt,) = [it for it in call["spans"] if it["name"] == "attempt"]
+    hops = [(it["name"], it.get("outcome")) for it in attempt["spans"]]
+    assert hops == [("container-1", None), ("container-2", "failed")]
+    request_id = error["ResponseMetadata"]["RequestId"]
+    shown = platform.cli("trace", request_id).stdout
+    (row,) = [it for it in shown.splitlines() if it.startswith("  container-2 (container)")]
+    assert row.endswith("│ failed")
+    assert "failed: 424 ModelError: Received client error (418) from container-2" in shown
+    assert request_id in platform.cli("trace", "--failed", "chain").stdout
+
+
 def test_the_last_answer_streams(platform: Platform) -> None:
     client = platform.boto3("sagemaker-runtime")
     answer = client.invoke_endpoint_with_response_stream(

@@ -49,6 +49,7 @@ from hostelry.gateway.handlers.openai import OpenAiHandler
 from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
 from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
 from hostelry.gateway.handlers.tapped import RequestTaps
+from hostelry.gateway.handlers.traces import TracesHandler
 from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
@@ -66,6 +67,7 @@ from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
 from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.gateway.shared.peer_workers import PeerWorkers
+from hostelry.gateway.tracing.call_ring import CallRing
 from hostelry.routing.even_draws import EvenDraws
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
@@ -81,6 +83,7 @@ from hostelry.server.worker_parts import (
     raise_file_limit,
     spool_of,
 )
+from hostelry.server.worker_traces import AllWorkers, OneWorker
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
@@ -90,13 +93,17 @@ TIDY_PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, and taps."""
+    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, and taps.
+
+    `calls` are those that were noted.
+    """
 
     dispatcher: Dispatcher
     pending_queue: PendingQueue
     meter: Meter
     capture: RequestCapture
     mirror: MirrorPort
+    calls: CallRing
 
 
 def build_gateway(
@@ -134,11 +141,13 @@ def build_gateway(
         stream_timeout_s=config.stream_timeout_s,
     )
     mirror = mirror_of(config, memory, pool, meter, capture, draw)
+    calls = memory.calls
     taps = RequestTaps(
         capture=capture,
         mirror=mirror,
         not_mirrored=meter.dropped,
         defects=TapDefects(monotonic_s),
+        calls=calls,
     )
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
@@ -149,6 +158,7 @@ def build_gateway(
             routes,
             Completions(routes, copies, pending_queue, config.stream_timeout_s),
             config.max_body_bytes,
+            calls,
         ),
         openai_batches=OpenAiBatchHandler(
             callers=callers,
@@ -165,6 +175,8 @@ def build_gateway(
             clock=clock,
         ),
         metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
+        traces=TracesHandler(callers, credentials.internal_key, memory.workers or OneWorker(calls)),
+        calls=calls,
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
     return Gateway(
@@ -173,6 +185,7 @@ def build_gateway(
         meter=meter,
         capture=capture,
         mirror=mirror,
+        calls=calls,
     )
 
 
@@ -272,10 +285,13 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     )
     counts, peers = workers_of(home, config, worker)
     name = gateway_name(worker)
+    memory = shared_memory(home, config, clock.now)
+    workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
     memory = replace(
-        shared_memory(home, config, clock.now),
+        memory,
         spool=spool_of(home, config, name),
         mirror=partial(connected, home.mirror) if config.mirror_process else None,
+        workers=workers,
     )
     control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
@@ -296,7 +312,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     log.info("listening at %s", config.gateway_url)
     if config.insecure_no_auth:
         log.warning("signatures are not required: any client that can connect acts as the owner")
-    heartbeats = loop.create_task(answer_heartbeats(listener))
+    heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))
     reports = UpstreamPool(REPORTS_IDLE_S)
     sender = load_sender(config, credentials, gateway.meter, name, reports)
     captured = CaptureReportSender(

@@ -16,19 +16,21 @@ from hostelry.gateway.mirroring.messages import MirroredInvocation, address_of
 from hostelry.gateway.mirroring.port import MirrorPort
 from hostelry.gateway.mirroring.tap_defects import TapDefects
 from hostelry.gateway.route_table import Destination, Shadow
+from hostelry.gateway.tracing.call_ring import CallRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTaps:
     """What else gets requests, and never delays them: data capture, and shadow variants.
 
-    `not_mirrored` counts a request that a shadow did not get.
+    `not_mirrored` counts a request that a shadow did not get. `calls` keeps what was done for each.
     """
 
     capture: RequestCapture
     mirror: MirrorPort
     not_mirrored: Callable[[LoadKey], None]
     defects: TapDefects
+    calls: CallRing
 
 
 class _GuardedTaps:
