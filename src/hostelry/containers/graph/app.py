@@ -132,15 +132,15 @@ class GraphApp(ServingApp):
         began_at = self._clock.now()
         running = asyncio.ensure_future(call.run())
         leaving = asyncio.ensure_future(disconnected(request))
+        leaving.add_done_callback(lambda _: running.cancel())
         try:
-            await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                return text_response("the client closed the connection", 499)
-            result = running.result()
+            result = await running
+        except asyncio.CancelledError:
+            if not leaving.done():
+                raise
+            return text_response("the client closed the connection", 499)
         finally:
-            for task in (running, leaving):
-                task.cancel()
-            await asyncio.gather(running, leaving, return_exceptions=True)
+            leaving.cancel()
         if result.outcome.fault is not None:
             return text_response(result.outcome.fault.text, result.outcome.fault.status)
         if result.stream is not None:

@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from typing import cast
 
 import httptools
 
@@ -46,8 +47,9 @@ class GatewayAnswer:
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body as it comes; raises GatewayLostError where it breaks off."""
         while True:
-            for piece in self._connection.take():
-                yield piece
+            while pieces := self._connection.take():  # more come while these are used
+                for piece in pieces:
+                    yield piece
             if self._connection.is_complete:
                 return
             await self._connection.receive()
@@ -59,18 +61,18 @@ class GatewayAnswer:
             self._connection.pool.release(self._connection)
 
 
-class GatewayConnection:
+class GatewayConnection(asyncio.Protocol):
     """One connection; carries one request at a time."""
 
-    def __init__(
-        self,
-        pool: "GatewayPool",
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    ) -> None:
+    def __init__(self, pool: "GatewayPool") -> None:
         self.pool = pool
-        self._reader, self._writer = streams
+        self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
+        self._held_bytes = 0  # in the pieces
+        self._is_paused = False
+        self._more: asyncio.Future[None] | None = None  # what `receive` waits for
+        self._lost = ""  # why nothing more will come
         self._head_bytes = 0
         self._keeps_alive = True
         self.kept_at = 0.0
@@ -82,48 +84,71 @@ class GatewayConnection:
     @property
     def is_usable(self) -> bool:
         """Whether it can carry another request."""
-        return (
-            self.is_complete
-            and self._keeps_alive
-            and not self._reader.at_eof()
-            and not self._writer.is_closing()
-        )
+        return self.is_complete and self._keeps_alive and not self._lost
 
     async def send(self, head: bytes, body: bytes) -> GatewayAnswer:
         """Send a request; its answer once its head is there. Raises GatewayLostError."""
         self._parser = httptools.HttpResponseParser(self)
         self.headers, self.has_head, self.is_complete, self._head_bytes = {}, False, False, 0
-        try:
-            self._writer.write(head + body if len(body) < READ_BYTES else head)
-            if len(body) >= READ_BYTES:
-                self._writer.write(body)
-            await self._writer.drain()
-        except (OSError, RuntimeError) as error:
-            raise GatewayLostError(f"the request could not be sent: {error}") from None
+        self.take()  # of an answer that was closed unread
+        if len(body) < READ_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
         while not self.has_head:
             await self.receive()
         return GatewayAnswer(self)
 
     async def receive(self) -> None:
-        """Feed what arrives next; raises GatewayLostError."""
+        """Return once more has arrived; raises GatewayLostError where nothing more will."""
+        if self._lost:
+            raise GatewayLostError(self._lost)
+        self._more = asyncio.get_running_loop().create_future()
         try:
-            data = await self._reader.read(READ_BYTES)
-        except OSError as error:
-            raise GatewayLostError(f"the connection broke: {error}") from None
-        if not data:
-            raise GatewayLostError("the gateway closed the connection before its answer's end")
+            await self._more
+        finally:
+            self._more = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the transport."""
+        if self.is_complete:
+            self._lose("the gateway sent what was not asked for")
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise GatewayLostError(f"the answer is no HTTP: {error}") from None
+            self._lose(f"the answer is no HTTP: {error}")
+            return
         self._head_bytes += 0 if self.has_head else len(data)
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise GatewayLostError(f"the answer's head has more than {MAX_HEAD_BYTES} bytes")
+            self._lose(f"the answer's head has more than {MAX_HEAD_BYTES} bytes")
+            return
+        if self._held_bytes > READ_BYTES and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the transport, also after an end of the gateway's side."""
+        end = f"the connection broke: {exc}" if exc else "the gateway closed the connection"
+        self._lose(f"{end} before its answer's end")
 
     def take(self) -> list[bytes]:
         """The pieces of the body that have come since."""
-        pieces, self._pieces = self._pieces, []
+        pieces, self._pieces, self._held_bytes = self._pieces, [], 0
+        if self._is_paused and not self._lost:
+            self._is_paused = False
+            self._transport.resume_reading()
         return pieces
+
+    def on_message_begin(self) -> None:
+        """Called by the parser."""
+        if self.is_complete:
+            raise ValueError("a second answer to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser."""
@@ -137,6 +162,7 @@ class GatewayConnection:
     def on_body(self, data: bytes) -> None:
         """Called by the parser."""
         self._pieces.append(data)
+        self._held_bytes += len(data)
 
     def on_message_complete(self) -> None:
         """Called by the parser."""
@@ -146,7 +172,17 @@ class GatewayConnection:
     def close(self) -> None:
         """Close it."""
         with suppress(RuntimeError):  # the loop is closing
-            self._writer.close()
+            self._transport.close()
+
+    def _lose(self, why: str) -> None:
+        if not self._lost:
+            self._lost = why
+            self.close()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
 
 
 class GatewayPool:
@@ -194,9 +230,12 @@ class GatewayPool:
 
     async def _opened(self) -> GatewayConnection:
         try:
-            streams = await asyncio.open_connection(*self._address, limit=READ_BYTES)
+            loop = asyncio.get_running_loop()
+            _, opened = await loop.create_connection(
+                lambda: GatewayConnection(self), *self._address
+            )
         except OSError as error:
             raise GatewayLostError(
                 f"the gateway at {self._address[0]}:{self._address[1]} cannot be reached: {error}"
             ) from None
-        return GatewayConnection(self, streams)
+        return opened

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -152,7 +153,7 @@ class GatewayTargets:
         signer, pool = self._signer, self._pool
         if signer is None or pool is None:
             raise CallTargetError("the agent has sent no keys yet; try again", UNAVAILABLE)
-        path = f"/endpoints/{quote(target.endpoint, safe='')}/{action}"
+        path = invocation_path(target.endpoint, action)
         headers = {
             **context.headers,
             "content-type": target.content_type,
@@ -206,6 +207,12 @@ class GatewayStream:
     def close(self) -> None:
         """End it."""
         self._answer.close()
+
+
+@lru_cache(maxsize=256)
+def invocation_path(endpoint: str, action: str) -> str:
+    """The path of an invocation, encoded once."""
+    return f"/endpoints/{quote(endpoint, safe='')}/{action}"
 
 
 def deeper(path: tuple[str, ...], target: CallTarget) -> tuple[str, ...]:

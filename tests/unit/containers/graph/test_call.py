@@ -329,3 +329,24 @@ def test_times_of_steps_are_those_of_the_last_minute() -> None:
     assert graph.times.last_minute() == {}
     assert b'hostelry_graph_step_ends_total{end="dropped",step="answer"} 1.0' in graph.times.page()
     assert times.last_minute() == {}
+
+
+def test_branches_with_the_same_input_send_the_same_body() -> None:
+    text = SCATTER.replace("{endpoint: b}}", "{endpoint: b}, input: 'n[0]'}")
+    text = text.replace("{endpoint: a}}", "{endpoint: a}, input: 'n[0]'}")
+    value, targets = run(text.replace("n[0]", "input.n[0]"), {"n": [[1]]}, a=1, b=2, c=3)
+    assert value == [1, 2, 3]
+    assert targets.bodies["a"] == b"[1]"
+    assert targets.bodies["a"] is targets.bodies["b"], "it is written once"
+    assert targets.bodies["c"] == b'{"n":[[1]]}'
+
+
+def test_a_defect_ends_the_call_and_what_runs_beside() -> None:
+    async def scenario() -> None:
+        never, targets = asyncio.Event(), FakeTargets({})
+        targets.answers |= {"a": never, "b": ZeroDivisionError("ours"), "c": never}
+        with pytest.raises(ZeroDivisionError):
+            await Graph(SCATTER, targets).call({})
+        assert sorted(targets.cancelled) == ["a", "c"]
+
+    asyncio.run(scenario())
