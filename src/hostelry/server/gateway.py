@@ -135,11 +135,7 @@ def build_gateway(
     pending_queue = PendingQueue(
         routes, control, outstanding, queue_limits(config), clock, monotonic_s, meter
     )
-    limits = InvocationLimits(
-        max_answer_bytes=config.max_body_bytes,
-        invoke_timeout_s=config.invoke_timeout_s,
-        stream_timeout_s=config.stream_timeout_s,
-    )
+    limits = invocation_limits(config)
     mirror = mirror_of(config, memory, pool, meter, capture, draw)
     calls = memory.calls
     taps = RequestTaps(
@@ -186,6 +182,15 @@ def build_gateway(
         capture=capture,
         mirror=mirror,
         calls=calls,
+    )
+
+
+def invocation_limits(config: UpConfig) -> InvocationLimits:
+    """Limits of one invocation."""
+    return InvocationLimits(
+        max_answer_bytes=config.max_body_bytes,
+        invoke_timeout_s=config.invoke_timeout_s,
+        stream_timeout_s=config.stream_timeout_s,
     )
 
 
@@ -303,10 +308,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         peers,
         gateway.dispatcher.admit,
     )
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    loop, stopping = asyncio.get_running_loop(), stop_event()
     listener = listening or bind(config.host, config.gateway_port)
     await server.start(listener)
     log.info("listening at %s", config.gateway_url)
@@ -349,6 +351,14 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)
+
+
+def stop_event() -> asyncio.Event:
+    """Set by SIGTERM or SIGINT."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping
 
 
 async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:

@@ -137,15 +137,15 @@ class GraphApp(ServingApp):
         began_at = self._clock.now()
         running = asyncio.ensure_future(call.run())
         leaving = asyncio.ensure_future(disconnected(request))
+        leaving.add_done_callback(lambda _: running.cancel())
         try:
-            await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                return text_response("the client closed the connection", 499)
-            result = running.result()
+            result = await running
+        except asyncio.CancelledError:
+            if not leaving.done():
+                raise
+            return text_response("the client closed the connection", 499)
         finally:
-            for task in (running, leaving):
-                task.cancel()
-            await asyncio.gather(running, leaving, return_exceptions=True)
+            leaving.cancel()
         left_s = self._deps.plan.deadline_s - (self._clock.now() - began_at)
         response = response_of(result, request.headers.get("accept", ""), left_s)
         response.headers[STEPS_HEADER] = result.steps

@@ -74,6 +74,9 @@ class GraphCall:
     state: GraphState = field(init=False)
     record: StepRecord = field(init=False)
     tasks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+    change: "asyncio.Future[None] | None" = None  # the end of a task, which `run` waits for
+    defect: BaseException | None = None
+    bodies: dict[tuple[str, str], bytes] = field(default_factory=dict)  # that steps share
 
     def __post_init__(self) -> None:
         """Begin with the request."""
@@ -99,15 +102,14 @@ class GraphCall:
         return GraphResult(outcome=outcome, stream=self.stream, steps=steps)
 
     async def _finished(self) -> StepOutcome:
-        while True:
+        while self.defect is None:
             found = next_steps(self.deps.plan, self.state)
             if found.result is not None:
                 return found.result
             if not self._carry_on(found.ready):
-                running = [task for task in self.tasks.values() if not task.done()]
-                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()  # a defect of ours ends the call
+                self.change = asyncio.get_running_loop().create_future()
+                await self.change
+        raise self.defect  # of ours: it ends the call
 
     def _carry_on(self, ready: tuple[ReadyStep, ...]) -> bool:
         """Carry out local steps and begin the others; whether the state has changed."""
@@ -117,8 +119,16 @@ class GraphCall:
                 self._at_once(each)
                 changed = True
             elif each.key not in self.tasks:
-                self.tasks[each.key] = asyncio.create_task(self._carry_out(each), name=each.key)
+                task = asyncio.create_task(self._carry_out(each), name=each.key)
+                task.add_done_callback(self._ended)
+                self.tasks[each.key] = task
         return changed
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            self.defect = self.defect or task.exception()
+        if self.change is not None and not self.change.done():
+            self.change.set_result(None)
 
     def _at_once(self, ready: ReadyStep) -> None:
         if ready.act is Act.LOCAL:
@@ -189,9 +199,7 @@ class GraphCall:
         self, action: CallAction | EachAction, ready: ReadyStep, given: StepOutcome
     ) -> StepOutcome:
         target = action.target
-        wanted = media_type(target.content_type)
-        is_same = given.body is not None and media_type(given.content_type) == wanted
-        body = given.body if is_same and given.body is not None else write_body(given.value, wanted)
+        body = self._body(ready, given, media_type(target.content_type))
         self.record.sent(ready.key, len(body))
         if self.is_stream and ready.is_last:
             self.stream = await self.deps.targets.stream(target, body, self.context)
@@ -212,6 +220,17 @@ class GraphCall:
         except ContentError as error:
             raise CallTargetError(f"{target.title} answered nonsense: {error}") from None
         return StepOutcome(value=value, body=answer.body, content_type=kind)
+
+    def _body(self, ready: ReadyStep, given: StepOutcome, wanted: str) -> bytes:
+        """The body that is sent: as it came, or written, once for all steps with that input."""
+        if given.body is not None and media_type(given.content_type) == wanted:
+            return given.body
+        if ready.item is not None:
+            return write_body(given.value, wanted)
+        key = self.deps.plan.steps[ready.name].input.text, wanted
+        if key not in self.bodies:
+            self.bodies[key] = write_body(given.value, wanted)
+        return self.bodies[key]
 
     @staticmethod
     def _failed(step: GraphStep, reason: str, status: int) -> StepOutcome:

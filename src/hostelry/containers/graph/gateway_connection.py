@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from typing import cast
 
 import httptools
 
@@ -21,11 +22,11 @@ MAX_IDLE_CONNECTIONS = 64
 MAX_CONNECTIONS = 256
 MAX_HEAD_BYTES = 64 * 1024
 READ_BYTES = 256 * 1024
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Open = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]  # connects what it makes
 
 
 class GatewayLostError(HostelryError):
-    """The gateway did not answer, or its answer broke off; the call may have done its work."""
+    """The server did not answer, or its answer broke off; the call may have done its work."""
 
 
 class GatewayAnswer:
@@ -49,8 +50,9 @@ class GatewayAnswer:
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body as it comes; raises GatewayLostError where it breaks off."""
         while True:
-            for piece in self._connection.take():
-                yield piece
+            while pieces := self._connection.take():  # more come while these are used
+                for piece in pieces:
+                    yield piece
             if self._connection.is_complete:
                 return
             await self._connection.receive()
@@ -62,18 +64,18 @@ class GatewayAnswer:
             self._connection.pool.release(self._connection)
 
 
-class GatewayConnection:
+class GatewayConnection(asyncio.Protocol):
     """One connection; carries one request at a time."""
 
-    def __init__(
-        self,
-        pool: "GatewayPool",
-        streams: Streams,
-    ) -> None:
+    def __init__(self, pool: "GatewayPool") -> None:
         self.pool = pool
-        self._reader, self._writer = streams
+        self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
+        self._held_bytes = 0  # in the pieces
+        self._is_paused = False
+        self._more: asyncio.Future[None] | None = None  # what `receive` waits for
+        self._lost = ""  # why nothing more will come
         self._head_bytes = 0
         self._keeps_alive = True
         self.kept_at = 0.0
@@ -85,50 +87,72 @@ class GatewayConnection:
     @property
     def is_usable(self) -> bool:
         """Whether it can carry another request."""
-        return (
-            self.is_complete
-            and self._keeps_alive
-            and not self._reader.at_eof()
-            and not self._writer.is_closing()
-        )
+        return self.is_complete and self._keeps_alive and not self._lost
 
     async def send(self, head: bytes, body: bytes) -> GatewayAnswer:
         """Send a request; its answer once its head is there. Raises GatewayLostError."""
         self._parser = httptools.HttpResponseParser(self)
         self.headers, self.has_head, self.is_complete, self._head_bytes = {}, False, False, 0
-        try:
-            self._writer.write(head + body if len(body) < READ_BYTES else head)
-            if len(body) >= READ_BYTES:
-                self._writer.write(body)
-            await self._writer.drain()
-        except (OSError, RuntimeError) as error:
-            raise GatewayLostError(f"the request could not be sent: {error}") from None
+        self.take()  # of an answer that was closed unread
+        if len(body) < READ_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
         while not self.has_head:
             await self.receive()
         return GatewayAnswer(self)
 
     async def receive(self) -> None:
-        """Feed what arrives next; raises GatewayLostError."""
+        """Return once more has arrived; raises GatewayLostError where nothing more will."""
+        if self._lost:
+            raise GatewayLostError(self._lost)
+        self._more = asyncio.get_running_loop().create_future()
         try:
-            data = await self._reader.read(READ_BYTES)
-        except OSError as error:
-            raise GatewayLostError(f"the connection broke: {error}") from None
-        if not data:
-            raise GatewayLostError(
-                f"{self.pool.server} closed the connection before its answer's end"
-            )
+            await self._more
+        finally:
+            self._more = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the transport."""
+        if self.is_complete:
+            self._lose(f"{self.pool.server} sent what was not asked for")
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise GatewayLostError(f"the answer is no HTTP: {error}") from None
+            self._lose(f"the answer is no HTTP: {error}")
+            return
         self._head_bytes += 0 if self.has_head else len(data)
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise GatewayLostError(f"the answer's head has more than {MAX_HEAD_BYTES} bytes")
+            self._lose(f"the answer's head has more than {MAX_HEAD_BYTES} bytes")
+            return
+        if self._held_bytes > READ_BYTES and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the transport, also after an end of the server's side."""
+        closed = f"{self.pool.server} closed the connection"
+        end = f"the connection broke: {exc}" if exc else closed
+        self._lose(f"{end} before its answer's end")
 
     def take(self) -> list[bytes]:
         """The pieces of the body that have come since."""
-        pieces, self._pieces = self._pieces, []
+        pieces, self._pieces, self._held_bytes = self._pieces, [], 0
+        if self._is_paused and not self._lost:
+            self._is_paused = False
+            self._transport.resume_reading()
         return pieces
+
+    def on_message_begin(self) -> None:
+        """Called by the parser."""
+        if self.is_complete:
+            raise ValueError("a second answer to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser."""
@@ -142,6 +166,7 @@ class GatewayConnection:
     def on_body(self, data: bytes) -> None:
         """Called by the parser."""
         self._pieces.append(data)
+        self._held_bytes += len(data)
 
     def on_message_complete(self) -> None:
         """Called by the parser."""
@@ -151,7 +176,17 @@ class GatewayConnection:
     def close(self) -> None:
         """Close it."""
         with suppress(RuntimeError):  # the loop is closing
-            self._writer.close()
+            self._transport.close()
+
+    def _lose(self, why: str) -> None:
+        if not self._lost:
+            self._lost = why
+            self.close()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
 
 
 class GatewayPool:
@@ -160,7 +195,7 @@ class GatewayPool:
     `opened` opens one; `server` is what errors call the server.
     """
 
-    def __init__(self, opened: Callable[[], Awaitable[Streams]], server: str) -> None:
+    def __init__(self, opened: Open, server: str) -> None:
         self._open = opened
         self.server = server
         self._idle: deque[GatewayConnection] = deque()
@@ -202,8 +237,9 @@ class GatewayPool:
         return None
 
     async def _opened(self) -> GatewayConnection:
+        opened = GatewayConnection(self)
         try:
-            streams = await self._open()
+            await self._open(lambda: opened)
         except OSError as error:
             raise GatewayLostError(f"{self.server} cannot be reached: {error}") from None
-        return GatewayConnection(self, streams)
+        return opened

@@ -6,6 +6,7 @@ The keys are temporary, of the model's account, and are good for invocations onl
 import hmac
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import quote, urlsplit
 
@@ -37,6 +38,12 @@ class CallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return parts.hostname, parts.port
 
 
+@lru_cache(maxsize=256)
+def canonical_path(path: str) -> str:
+    """An encoded path as it is signed: encoded once more."""
+    return quote(path, safe="/~")
+
+
 class CallSigner:
     """Writes signed heads of requests with `keys`."""
 
@@ -45,13 +52,15 @@ class CallSigner:
         self._host = urlsplit(keys.gateway_url).netloc
         self._date = ""
         self._key = b""
+        self._second = -1
+        self._stamp = ""
 
     def head(self, path: str, headers: Mapping[str, str], body: bytes, now: float) -> bytes:
         """The head of ``POST path`` at `now`, in seconds since the epoch.
 
         `path` is encoded once already. Every header is signed.
         """
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+        stamp = self._stamp_of(int(now))
         digest = sha256(body).hexdigest()
         signed = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
         signed |= {
@@ -63,7 +72,7 @@ class CallSigner:
         names = sorted(signed)
         lines = "".join([f"{name}:{signed[name]}\n" for name in names])
         listed = ";".join(names)
-        canonical = f"POST\n{quote(path, safe='/~')}\n\n{lines}\n{listed}\n{digest}"
+        canonical = f"POST\n{canonical_path(path)}\n\n{lines}\n{listed}\n{digest}"
         scope = f"{stamp[:8]}/{self.keys.region}/{SERVICE}/aws4_request"
         text = f"{ALGORITHM}\n{stamp}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
         signature = hmac.digest(self._key_of(stamp[:8]), text.encode(), "sha256").hex()
@@ -76,6 +85,12 @@ class CallSigner:
             f"POST {path} HTTP/1.1\r\n{written}Content-Length: {len(body)}\r\n"
             f"Authorization: {proof}\r\n\r\n"
         ).encode("latin-1", "replace")
+
+    def _stamp_of(self, second: int) -> str:
+        if second != self._second:
+            self._stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
+            self._second = second
+        return self._stamp
 
     def _key_of(self, date: str) -> bytes:
         if date != self._date:

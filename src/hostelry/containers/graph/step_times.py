@@ -36,6 +36,7 @@ class StepTimes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._recent: dict[str, deque[_Timed]] = {}
+        self._of_step: dict[tuple[str, StepEnd], tuple[Histogram, Counter]] = {}  # found once
         self._registry = CollectorRegistry(auto_describe=False)
         self._requests = Counter(
             "hostelry_model_requests", "Answered requests.", ["status"], registry=self._registry
@@ -65,8 +66,12 @@ class StepTimes:
 
     def ended(self, step: str, step_s: float, end: StepEnd) -> None:
         """Count the end of a step."""
-        self._step_s.labels(step=step).observe(max(0.0, step_s))
-        self._ends.labels(step=step, end=end.value).inc()
+        found = self._of_step.get((step, end))
+        if found is None:
+            found = self._step_s.labels(step=step), self._ends.labels(step=step, end=end.value)
+            self._of_step[step, end] = found
+        found[0].observe(max(0.0, step_s))
+        found[1].inc()
         self._note(step, step_s, end)
 
     def last_minute(self) -> dict[str, dict[str, float]]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -14,7 +14,6 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
 from hostelry.containers.graph.gateway_connection import (
-    READ_BYTES,
     GatewayAnswer,
     GatewayLostError,
     GatewayPool,
@@ -112,8 +111,10 @@ class GatewayTargets:
         if self._pool is None or self.keys is None or self.keys.address != keys.address:
             self.close()
             host, port = keys.address
-            opened = partial(asyncio.open_connection, host, port, limit=READ_BYTES)
-            self._pool = GatewayPool(opened, f"the gateway at {host}:{port}")
+            self._pool = GatewayPool(
+                lambda made: asyncio.get_running_loop().create_connection(made, host, port),
+                f"the gateway at {host}:{port}",
+            )
         self._signer = CallSigner(keys)
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ class GatewayTargets:
         signer, pool = self._signer, self._pool
         if signer is None or pool is None:
             raise CallTargetError("the agent has sent no keys yet; try again", UNAVAILABLE)
-        path = f"/endpoints/{quote(target.endpoint, safe='')}/{action}"
+        path = invocation_path(target.endpoint, action)
         headers = {
             **context.headers,
             "content-type": target.content_type,
@@ -227,6 +228,12 @@ class GatewayStream:
     def close(self) -> None:
         """End it."""
         self._answer.close()
+
+
+@lru_cache(maxsize=256)
+def invocation_path(endpoint: str, action: str) -> str:
+    """The path of an invocation, encoded once."""
+    return f"/endpoints/{quote(endpoint, safe='')}/{action}"
 
 
 def deeper(path: tuple[str, ...], target: CallTarget) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,11 +26,7 @@ from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
 from hostelry.base.proc import PROC, process_stat, processes
 from hostelry.base.shared_memory import close_regions, remove_regions
-from hostelry.containers.graph.gateway_connection import (
-    READ_BYTES,
-    GatewayLostError,
-    GatewayPool,
-)
+from hostelry.containers.graph.gateway_connection import GatewayLostError, GatewayPool
 from hostelry.containers.predictive.worker_process import ModelLoadError
 from hostelry.containers.triton.program import STUB, TritonProgram
 from hostelry.containers.triton.zero_request import zero_request
@@ -301,8 +296,9 @@ class TritonProcess:
 
 
 def _pool(path: Path) -> GatewayPool:
-    opened = partial(asyncio.open_unix_connection, str(path), limit=READ_BYTES)
-    return GatewayPool(opened, "Triton")
+    return GatewayPool(
+        lambda made: asyncio.get_running_loop().create_unix_connection(made, str(path)), "Triton"
+    )
 
 
 def _runs_a_model(pid: int) -> bool:

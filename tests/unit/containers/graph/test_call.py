@@ -395,3 +395,24 @@ def test_of_many_steps_the_longest_are_reported_in_the_order_of_their_begin() ->
     assert len(kept) == MAX_ROWS
     assert min(it.ms for it in kept) == 136
     assert [it.at_ms for it in kept] == sorted(it.at_ms for it in kept)
+
+
+def test_branches_with_the_same_input_send_the_same_body() -> None:
+    text = SCATTER.replace("{endpoint: b}}", "{endpoint: b}, input: 'n[0]'}")
+    text = text.replace("{endpoint: a}}", "{endpoint: a}, input: 'n[0]'}")
+    value, targets = run(text.replace("n[0]", "input.n[0]"), {"n": [[1]]}, a=1, b=2, c=3)
+    assert value == [1, 2, 3]
+    assert targets.bodies["a"] == b"[1]"
+    assert targets.bodies["a"] is targets.bodies["b"], "it is written once"
+    assert targets.bodies["c"] == b'{"n":[[1]]}'
+
+
+def test_a_defect_ends_the_call_and_what_runs_beside() -> None:
+    async def scenario() -> None:
+        never, targets = asyncio.Event(), FakeTargets({})
+        targets.answers |= {"a": never, "b": ZeroDivisionError("ours"), "c": never}
+        with pytest.raises(ZeroDivisionError):
+            await Graph(SCATTER, targets).call({})
+        assert sorted(targets.cancelled) == ["a", "c"]
+
+    asyncio.run(scenario())
