@@ -379,11 +379,16 @@ def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platf
     create_model(platform, "queued", [step("one"), step("two")])
     create_config(platform, "queued", AsyncInferenceConfig=settings)
     sagemaker.create_endpoint(EndpointName="queued", EndpointConfigName="queued")
-    s3.put_object(Bucket="jobs", Key="in/good", Body=b"{}")
-    s3.put_object(Bucket="jobs", Key="in/ill", Body=b'{"faults": {"two": "status 400"}}')
-    jobs = {}
-    for key in ("good", "ill"):
-        jobs[key] = sagemaker.create_transform_job(
+    # "late" is so only if the time limit is that of both containers together.
+    inputs: dict[str, Any] = {
+        "good": {},
+        "ill": {"two": "status 400"},
+        "late": {"one": "slow 2", "two": "slow 2"},
+    }
+    limit_s = {"good": 60, "ill": 60, "late": 3}
+    for key, faults in inputs.items():
+        s3.put_object(Bucket="jobs", Key=f"in/{key}", Body=json.dumps({"faults": faults}))
+        sagemaker.create_transform_job(
             TransformJobName=key,
             ModelName="queued",
             TransformInput={
@@ -394,15 +399,19 @@ def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platf
             },
             TransformOutput={"S3OutputPath": "s3://jobs/batch", "Accept": "text/csv"},
             TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
+            ModelClientConfig={
+                "InvocationsTimeoutInSeconds": limit_s[key],
+                "InvocationsMaxRetries": 0,
+            },
         )
     in_service(platform, "queued")
     runtime = platform.boto3("sagemaker-runtime")
     asked = {
         key: runtime.invoke_endpoint_async(
             EndpointName="queued", InputLocation=f"s3://jobs/in/{key}", Accept="text/csv",
-            ContentType="application/json",
+            ContentType="application/json", InvocationTimeoutSeconds=limit_s[key],
         )
-        for key in ("good", "ill")
+        for key in inputs
     }  # fmt: skip
 
     def object_at(uri: str) -> bytes | None:
@@ -416,6 +425,8 @@ def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platf
     bad = until(lambda: object_at(asked["ill"]["FailureLocation"]), "the failure", 60)
     assert [it["name"] for it in json.loads(good)["trail"]] == ["one", "two"]
     assert b"client error (400) from container-2" in bad
+    late = until(lambda: object_at(asked["late"]["FailureLocation"]), "the late one", 60)
+    assert b"timed out while waiting for a response from container container-2" in late
 
     def ended(name: str) -> dict[str, Any] | None:
         found: dict[str, Any] = sagemaker.describe_transform_job(TransformJobName=name)
@@ -431,6 +442,9 @@ def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platf
     failed = until(lambda: ended("ill"), "the other job", 90)
     assert failed["TransformJobStatus"] == "Failed"
     assert "Container container-2 answered 400" in failed["FailureReason"]
+    failed = until(lambda: ended("late"), "the late job", 90)
+    assert failed["TransformJobStatus"] == "Failed"
+    assert "Container container-2 gave no answer" in failed["FailureReason"]
 
 
 @pytest.mark.parametrize("at", [0, 1])
