@@ -1,8 +1,8 @@
 """Model servers of others, real ones, behind a multi-model endpoint through boto3.
 
 AWS's multi-model-server, alone and in an image with SageMaker's inference toolkit as AWS's own have
-it, TorchServe, with Java from PyPI too, and Triton behind the platform's own front. Triton by itself
-is run from an environment that is named:
+it, TorchServe, with Java from PyPI too, and Triton behind the platform's own front. Triton by
+itself is run from an environment that is named:
 
     python3.11 -m venv DIR && DIR/bin/pip install nvidia-pytriton     # HOSTELRY_TRITON_VENV=DIR
 """

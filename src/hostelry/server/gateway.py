@@ -9,7 +9,6 @@ import gc
 import logging
 import random
 import resource
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
+from hostelry.base.stop_event import stop_event
 from hostelry.domain.scope import Scope
 from hostelry.gateway.answer_pairs import AnswerPairs
 from hostelry.gateway.balancing.load_balancer import LoadBalancer
@@ -351,14 +351,6 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)
-
-
-def stop_event() -> asyncio.Event:
-    """Set by SIGTERM or SIGINT."""
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    return stopping
 
 
 async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import gc
 import logging
-import signal
 import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
+from hostelry.base.stop_event import stop_event
 from hostelry.gateway.handlers.openai_batches import UPLOADS
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
@@ -98,10 +98,7 @@ async def serve(home: Home) -> None:
     )
     limits = HttpLimits(max_body_bytes=1024 * 1024, streamed_bodies=UPLOADS)
     server = HttpServer(api.handle, api.refusal_answer, limits, clock, admit=api.admit)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    loop, stopping = asyncio.get_running_loop(), stop_event()
     await server.start(bind(HOST, config.jobs_port))
     gc.collect()
     gc.freeze()  # what is imported is not looked at again

@@ -13,7 +13,6 @@ import logging
 import os
 import random
 import resource
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
+from hostelry.base.stop_event import stop_event
 from hostelry.gateway.answer_pairs import AnswerPairs, PairLimits
 from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
@@ -74,9 +74,7 @@ async def serve(home: Home) -> None:
         call_later=loop.call_later,
         max_body_bytes=max(config.max_body_bytes, PairLimits().max_bytes),
     )
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stop_event()
     server = await loop.create_unix_server(lambda: MirrorLine(end), sock=listened(home.mirror))
     gc.collect()
     gc.freeze()  # what is imported is not looked at again

@@ -7,7 +7,6 @@ import asyncio
 import logging
 import math
 import os
-import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from hostelry.base.clock import MonotonicClock, SystemClock
 from hostelry.base.copy_key import take_key
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
+from hostelry.base.stop_event import stop_event
 from hostelry.containers.graph.answer_cache import AnswerCache
 from hostelry.containers.graph.app import GraphApp
 from hostelry.containers.graph.call import GraphDeps
@@ -105,9 +105,7 @@ async def serve(
     max_request_bytes: int,
 ) -> None:
     """Run until SIGTERM or SIGINT; raises FunctionError, TerminalError."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
     clock, targets = MonotonicClock(), GatewayTargets(SystemClock())
     is_loaded = asyncio.Event()
     deps = GraphDeps(

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hostelry.base.errors import HostelryError
+from hostelry.base.stop_event import stop_event
 from hostelry.containers.http.listening import http_server, served_on
 from hostelry.containers.lmi.code.author_code import AuthorCode, CodeTerms
 from hostelry.containers.lmi.engine.backend import EngineBackend, EngineFailedError
@@ -58,10 +58,7 @@ async def serve(
 
     `engine` is the engine process where it exists already. With `key` requests without it get 403.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     http = http_server(keyed(served_on(listener, build_app(server)), key))
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     serving.add_done_callback(lambda _: stop.set())

@@ -5,7 +5,6 @@ import asyncio
 import logging
 import os
 import resource
-import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.copy_key import take_key
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.logging import configure_logging
+from hostelry.base.stop_event import stop_event
 from hostelry.containers.http.listening import http_server, listen, served_on
 from hostelry.containers.http.serving_app import ServingApp
 from hostelry.containers.predictive.app import PredictiveApp
@@ -121,9 +121,7 @@ async def serve(
     `packages` is the folder of those that the model's code names, `lent` the socket to a process
     of the agent's that has imported the framework.
     """
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
     metrics, clock = PredictiveMetrics(), MonotonicClock()
     environment = worker_environment(
         os.environ, config.python, config.model_dir, config.threads_per_worker

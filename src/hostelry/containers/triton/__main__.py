@@ -9,7 +9,6 @@ import itertools
 import logging
 import os
 import shutil
-import signal
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from hostelry.base.copy_key import take_key
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.shared_memory import region_prefix, remove_regions
+from hostelry.base.stop_event import stop_event
 from hostelry.containers.http.listening import http_server, listen, served_on
 from hostelry.containers.http.serving_app import ServingApp
 from hostelry.containers.predictive.app import PredictiveApp
@@ -151,9 +151,7 @@ async def serve(
     places: TritonPlaces, folder: Path, listener: socket.socket, key: str | None
 ) -> str | None:
     """Run until SIGTERM or SIGINT; the reason when it ends by a failure instead."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
     served: TritonModels | ModelTable
     app: ServingApp
     metrics, settings, clock = PredictiveMetrics(), places.settings, places.clock
