@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.gateway.routes_sample import COPIES, SNAPSHOT
 
+from hostelry.base.clock import ManualClock
 from hostelry.base.http import HttpRequest
 from hostelry.domain.load import SecondLoad
 from hostelry.gateway.fake import FakeReplyConnection, FakeUpstream
@@ -94,6 +95,12 @@ def request(path: str, component: str = "base") -> HttpRequest:
     headers = {"host": "localhost", "x-amzn-sagemaker-inference-component": component}
     body = b'{"model": "%b"}' % component.encode()
     return HttpRequest("POST", path, "", headers, body)
+
+
+@pytest.fixture(autouse=True)
+def within_one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The meter counts by the second: no request is in two."""
+    monkeypatch.setattr("hostelry.server.gateway.SystemClock", ManualClock)
 
 
 def gateway(upstream: FakeUpstream) -> Gateway:
