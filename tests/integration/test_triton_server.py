@@ -23,6 +23,7 @@ from tests.integration.triton_rig import (
     tensor,
     times,
     unpacked,
+    with_environment,
 )
 
 from hostelry.base.proc import processes
@@ -149,7 +150,7 @@ def test_a_models_process_that_dies_is_replaced(server: TritonServer) -> None:
     status, text = server.ask(-2)
     assert status == 502
     assert "the model's process died" in text
-    assert server.ask(1)[0] == 200
+    eventually(lambda: server.ask(1)[0] == 200, "it answers again")
     assert len(server.regions()) == len(before)
     assert not set(server.regions()) & set(before)
 
@@ -158,7 +159,7 @@ def test_a_model_that_hangs_is_replaced(server: TritonServer) -> None:
     status, text = server.ask(-3)
     assert status == 504
     assert "within 3 s" in text
-    assert server.ask(1)[0] == 200
+    eventually(lambda: server.ask(1)[0] == 200, "it answers again")
 
 
 def test_a_server_that_is_killed_is_replaced_before_a_request_finds_it_so(
@@ -167,14 +168,17 @@ def test_a_server_that_is_killed_is_replaced_before_a_request_finds_it_so(
     (triton, *_) = sorted(session_of(server))
     os.kill(triton, signal.SIGKILL)
     eventually(lambda: triton_of(server) not in (0, triton), "another is there")
+    eventually(lambda: server.status() == 200, "it is ready")
     assert server.ask(1)[0] == 200
 
 
-def test_a_killed_front_leaves_no_process_and_the_next_one_no_region(
+def test_a_killed_front_leaves_no_process_and_the_next_one_no_file(
     runtimes: Path, tmp_path: Path
 ) -> None:
-    folder = unpacked(tmp_path / "model", times("3"))
+    folder = unpacked(tmp_path / "model", with_environment())
     with serving(folder, tmp_path, runtimes) as found:
+        used = found.environments()
+        assert any((it / "0" / "packages" / "own.py").exists() for it in used)
         pids = session_of(found)
         left = found.regions()
         os.kill(found.process.pid, signal.SIGKILL)
@@ -184,9 +188,12 @@ def test_a_killed_front_leaves_no_process_and_the_next_one_no_region(
     with serving(folder, tmp_path, runtimes) as found:
         assert numbers(found.ask(2)[1].encode()) == [6]
         assert left[0] not in found.regions()
+        assert not any(it.exists() for it in used)
+        used = found.environments()
         found.process.terminate()
         assert found.process.wait(END_S) == 0
         assert "finalized" in found.log.read_text()
+        assert not any(it.exists() for it in used)
         assert found.regions() == []
 
 

@@ -15,9 +15,12 @@ from tests.integration.lmi_rig import END_S, Server, eventually
 from tests.integration.platform import clean_environment
 
 from hostelry.base.copy_key import HEADER, VARIABLE
+from hostelry.base.json import decode
 from hostelry.base.ports import free_port
 from hostelry.base.runtimes import VARIABLE as RUNTIMES
 from hostelry.base.shared_memory import REGIONS, region_prefix
+from hostelry.containers.triton.python_environments import PLACE
+from hostelry.containers.triton.triton_process import LEFT, LeftEnvironments
 
 KEY = "a-key-of-this-copy"
 BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
@@ -56,6 +59,11 @@ class TritonPythonModel:
     def finalize(self):
         print("finalized", flush=True)
 """
+OWN_PACKAGES = """
+import os, sys
+sys.path.insert(0, os.environ["OWN_PACKAGES"])
+import own
+"""
 STEP = """
 {{ model_name: "{name}" model_version: -1
    input_map {{ key: "x" value: "{before}" }} output_map {{ key: "y" value: "{after}" }} }}
@@ -69,7 +77,7 @@ ensemble_scheduling {{ step [
 {STEP.format(name="first", before="x", after="between")},
 {STEP.format(name="second", before="between", after="y")} ] }}
 """
-Files = Mapping[str, str | None]
+Files = Mapping[str, str | bytes | None]
 
 
 def times(factor: str, name: str = "times") -> Files:
@@ -85,6 +93,22 @@ def ensemble(first: str, second: str) -> Files:
     return {**times(first, "first"), **times(second, "second"), **own}
 
 
+def with_environment() -> Files:
+    """A model that multiplies by what a module of its own packed environment says: 3."""
+    activate = 'export OWN_PACKAGES="$(dirname "$(dirname "${BASH_SOURCE[0]}")")/packages"\n'
+    packages = packed({"bin/activate": activate, "packages/own.py": "FACTOR = 3.0"})
+    named = (
+        'parameters: { key: "EXECUTION_ENV_PATH" '
+        'value: { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }'
+    )
+    return {
+        "times/config.pbtxt": f"{CONFIG}\n{named}",
+        "times/1/model.py": OWN_PACKAGES + MODEL.replace("float(file.read())", "own.FACTOR"),
+        "times/1/factor": "",
+        "times/env.tar.gz": packages,
+    }
+
+
 def packed(files: Files) -> bytes:
     """A model.tar.gz."""
     content = io.BytesIO()
@@ -93,7 +117,7 @@ def packed(files: Files) -> bytes:
             member = tarfile.TarInfo(name)
             member.type = tarfile.DIRTYPE if text is None else tarfile.REGTYPE
             member.mode = 0o755 if text is None else 0o644
-            data = (text or "").encode()
+            data = text if isinstance(text, bytes) else (text or "").encode()
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     return content.getvalue()
@@ -126,6 +150,12 @@ class TritonServer(Server):
             kind = {"Content-Type": "application/json"}
             answer = client.post(path, content=tensor(*given), headers=kind)
         return answer.status_code, answer.text
+
+    def environments(self) -> list[Path]:
+        """The folders that its Python backend has made in /tmp."""
+        (file,) = (self.log.parent / "copy").glob(f"triton/*/server/{LEFT}")
+        found = decode(file.read_bytes(), LeftEnvironments)
+        return [PLACE / it for it in {*found.made, *found.used}]
 
     def regions(self) -> list[str]:
         """The names of its shared memory."""

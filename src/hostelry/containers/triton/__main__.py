@@ -36,7 +36,7 @@ from hostelry.containers.triton.program import TritonProgram, find_program
 from hostelry.containers.triton.repository import repository_of
 from hostelry.containers.triton.settings import TritonSettings, resolve, without_effect
 from hostelry.containers.triton.triton_models import TritonModels
-from hostelry.containers.triton.triton_process import TritonOrder
+from hostelry.containers.triton.triton_process import TritonOrder, remove_left
 
 DRAIN_S = 8.0
 LOAD_S = 3600.0  # the platform's own limit for a start is below it
@@ -142,6 +142,7 @@ def own_place(env: Mapping[str, str]) -> Path:
     if not env.get(COPY_FOLDER):
         return Path(tempfile.mkdtemp(prefix="hostelry-triton-"))
     place = Path("triton")
+    remove_left(place)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(mode=0o700)
     return place

@@ -29,12 +29,19 @@ from hostelry.base.shared_memory import close_regions, remove_regions
 from hostelry.containers.graph.gateway_connection import GatewayLostError, GatewayPool
 from hostelry.containers.predictive.worker_process import ModelLoadError
 from hostelry.containers.triton.program import STUB, TritonProgram
+from hostelry.containers.triton.python_environments import (
+    environments,
+    remove_environments,
+    used_by,
+)
 from hostelry.containers.triton.zero_request import zero_request
 
 PR_SET_PDEATHSIG = 1
 HTTP, METRICS = "http", "metrics"  # sockets, in the folder
+LEFT = "left.json"
 START_S = 60.0
 LOOK_S = 0.02
+END_S = 2.0
 UNLOAD_S = 5.0  # for a model's finalize()
 CALL_S = 10.0
 MAX_ANSWER_BYTES = (1 << 31) - 1
@@ -78,6 +85,24 @@ class TritonAnswer:
     body: bytes
 
 
+class LeftEnvironments(msgspec.Struct, frozen=True):
+    """Folders of the Python backend that a killed server leaves: `made` and `used` by name."""
+
+    made: list[str] = []
+    used: list[str] = []
+
+    def remove(self) -> None:
+        """Remove them."""
+        remove_environments({*self.made, *self.used}, self.used)
+
+
+def remove_left(folder: Path) -> None:
+    """Remove what the servers have left that had their folders below this one."""
+    for file in folder.glob(f"*/*/{LEFT}"):
+        with suppress(OSError, msgspec.DecodeError):
+            decode(file.read_bytes(), LeftEnvironments).remove()
+
+
 class _ModelState(msgspec.Struct, frozen=True):
     """A row of the index of Triton's repository."""
 
@@ -113,6 +138,7 @@ class TritonProcess:
         self._metrics = _pool(order.folder / METRICS)
         self._loaded: frozenset[int] = frozenset()  # the processes of the loaded models
         self._reason: str | None = None
+        self._left = LeftEnvironments()
         self.last_answer_at = 0.0
 
     @property
@@ -142,6 +168,7 @@ class TritonProcess:
         """Start it, load the model and prove that it answers. Raises ModelLoadError."""
         shutil.rmtree(self._order.folder, ignore_errors=True)
         self._order.folder.mkdir(mode=0o700, parents=True)
+        before = environments()
         try:
             # Not asyncio's: the parent-death signal is tied to the thread that starts it.
             self._process = subprocess.Popen(  # noqa: ASYNC220
@@ -163,6 +190,12 @@ class TritonProcess:
             await self._prove()
         except (GatewayLostError, TimeoutError) as error:
             raise ModelLoadError(self.loss or str(error) or "Triton did not answer") from error
+        finally:
+            self._left = LeftEnvironments(
+                made=sorted(environments() - before), used=sorted(used_by(self.pids))
+            )
+            with suppress(OSError):
+                (self._order.folder / LEFT).write_bytes(msgspec.json.encode(self._left))
 
     async def invoke(self, headers: Mapping[str, str], body: bytes) -> TritonAnswer:
         """The model's answer. Raises TritonLostError where a process is gone."""
@@ -203,13 +236,25 @@ class TritonProcess:
         self._metrics.close()
         if self._process is not None:
             pids = self.pids
+            if not self._loaded:
+                await self._ended()
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await asyncio.to_thread(self._process.wait)
             while any(process_stat(it) is not None for it in pids):
                 await self._clock.sleep(LOOK_S)
         remove_regions(self._order.regions)
+        self._left.remove()
         shutil.rmtree(self._order.folder, ignore_errors=True)
+
+    async def _ended(self) -> None:
+        """Let it end by itself, which removes what it has unpacked; without models that is fast."""
+        assert self._process is not None, "it was started"
+        self._process.terminate()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                while self._process.poll() is None:
+                    await self._clock.sleep(LOOK_S)
 
     def words(self, body: bytes) -> str:
         """The text of an error, without paths of this machine."""
