@@ -254,7 +254,7 @@ async def _as_signer(caller: Caller, path: str, *, by_copy: bool = False) -> tup
 def test_an_account_sees_its_own_calls_and_the_operator_all() -> None:
     async def work(caller: Caller) -> None:
         own = await caller.call(WHOLE)
-        theirs = caller.parts.calls.begin("other-account", "444455556666", 0)
+        theirs = caller.parts.calls.begin("other-account", "444455556666", HttpRequest("POST", "/"))
         theirs.failed(500, "InternalFailure", "theirs")
         caller.parts.calls.end(theirs, is_whole=True)
         for id, seen in ((own, 200), ("other-account", 404)):

@@ -55,6 +55,7 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
     component: str | None = None
     parent_id: str | None = None
     target_model: str | None = None
+    is_llm: bool = False
     base_component: str | None = None
     found_ns: int = 0  # when its destination was known
     first_ns: int = 0  # the first byte of the answer
@@ -83,10 +84,15 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
         self.code = code
         self.error = message[:MAX_ERROR_CHARACTERS]
 
-    def passed(self, chunk: bytes, is_llm: bool) -> None:
-        """Note a piece of the answer; of an LLM's its end is kept."""
+    def passed(self, chunk: bytes, first_ns: int = 0) -> None:
+        """Note a piece of the answer; of an LLM's its end is kept.
+
+        `first_ns` is when the first byte came, where that is known by now.
+        """
         self.bytes_out += len(chunk)
-        if is_llm:
+        if first_ns:
+            self.first_ns = first_ns
+        if self.is_llm:
             is_long = len(chunk) >= MAX_TAIL_BYTES
             self.tail = (chunk if is_long else self.tail + chunk)[-MAX_TAIL_BYTES:]
 
