@@ -65,9 +65,9 @@ SendTo = Callable[[Destination, Chosen, Measurement], Awaitable[InFlightRequest]
 MAX_ERROR_BYTES = 1024 * 1024
 WHOLE_API, STREAM_API = "InvokeEndpoint", "InvokeEndpointWithResponseStream"
 STEPS = GRAPH_STEPS.lower()
-# The request that a graph serves, in its calls; believed where a copy's own keys signed it.
+# The request that a graph serves, and its step, in its calls; believed where a copy's own keys
+# signed it.
 PARENT = "x-hostelry-parent-request"
-MAX_ID_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class RuntimeHandler:
         scope = Scope(identity.account_id, identity.region)
         trace = exchange.trace = self._taps.calls.begin(request_id, identity.account_id, request)
         if identity.session is not None and identity.session.invokes_only:
-            trace.parent_id = request.headers.get(PARENT, "")[:MAX_ID_CHARACTERS] or None
+            trace.made_by(request.headers.get(PARENT, ""))
         invocation = parse_invocation(request)
         trace.operation = STREAM_API if invocation.stream else WHOLE_API
         trace.endpoint, trace.target_model = invocation.endpoint_name, invocation.target_model
@@ -248,7 +248,7 @@ class RuntimeHandler:
     ) -> Admitted:
         """The invocation on a copy; one that needs a certain copy does not wait for another."""
         invocation, request, timeouts = tapped.invocation, tapped.request, limits.timeouts
-        has_session = invocation.session_id not in (None, NEW_SESSION)
+        has_session = trace.has_session = invocation.session_id not in (None, NEW_SESSION)
         call = InvocationCall(
             balancers=self._balancers,
             tapped=tapped,
