@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.request import Request, urlopen
 
 import openai
 import pytest
@@ -202,3 +203,26 @@ def test_a_session_of_the_llm_server_through_the_gateway(rig: GatewayRig) -> Non
     assert sent({"requestType": "CLOSE"}, session)["ClosedSessionId"] == session
     with pytest.raises(ClientError, match=session):
         sent({"inputs": "a"}, session)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_trace_has_the_tokens_of_the_answer(
+    rig: GatewayRig, client: openai.OpenAI, is_stream: bool
+) -> None:
+    streams: Any = {"stream": True, "stream_options": {"include_usage": True}}
+    answer = client.chat.completions.with_raw_response.create(
+        model="late", messages=MESSAGES, max_tokens=5, **(streams if is_stream else {})
+    )
+    found: Any = answer.parse()
+    usage = [it for it in found if it.usage][-1].usage if is_stream else found.usage
+    url = f"{rig.config.gateway_url}/traces/{answer.headers['x-request-id']}"
+    key = {"Authorization": f"Bearer {rig.credentials.openai_api_key}"}
+    with urlopen(Request(url, headers=key)) as traced:
+        call = json.loads(traced.read())["call"]
+    assert call["tokens"] == {
+        name: getattr(usage, name)
+        for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+    }
+    assert (call["component"], call["operation"]) == ("late", "/v1/chat/completions")
+    (attempt,) = [it for it in call["spans"] if it["name"] == "attempt"]
+    assert 0 < attempt["first_byte_ms"] <= attempt["ms"]

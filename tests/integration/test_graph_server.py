@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from benchmarks.graph_stack import GraphStack, running_graphs
@@ -99,6 +99,27 @@ def test_a_fault_of_a_target_names_step_and_target(
     assert message in found["OriginalMessage"], found
     assert found["OriginalStatusCode"] == status
     assert invoke(graphs, "one", b"{}") == b"{}"
+
+
+def test_a_trace_has_the_call_that_was_under_way_at_the_deadline(graphs: GraphStack) -> None:
+    with pytest.raises(ClientError) as caught:
+        invoke(graphs, "one", b"{}", "sleep_ms=5000")
+    request_id = caught.value.response["ResponseMetadata"]["RequestId"]
+    url = f"http://127.0.0.1:{graphs.stack.gateway_port}/traces/{request_id}"
+    key = {"X-Hostelry-Key": graphs.stack.credentials.internal_key}
+
+    def traced() -> dict[str, Any] | None:
+        with urlopen(Request(url, headers=key)) as answer:
+            call = json.loads(answer.read())["call"]
+        (attempt,) = [it for it in call["spans"] if it["name"] == "attempt"]
+        (step,) = attempt["spans"]
+        assert (step["name"], step["outcome"]) == ("a", "under way")
+        assert 1900 < step["ms"] <= attempt["ms"] <= call["ms"]
+        made: dict[str, Any] | None = step.get("call")
+        return made
+
+    made = until(traced, "its call has ended, too", 10)
+    assert (made["endpoint"], made["status"], made["parent_id"]) == ("echo", 499, request_id)
 
 
 def test_a_dropped_branch_leaves_the_others(graphs: GraphStack) -> None:

@@ -305,7 +305,9 @@ def test_a_trace_has_each_step_with_the_call_that_it_made(graphs: Graphs) -> Non
     for step in made.values():
         child = step["call"]
         assert (child["parent_id"], child["status"]) == (request_id, 200)
-        assert child["ms"] <= step["ms"] <= scatter["ms"] <= attempt["ms"]
+        (inner,) = [it for it in child["spans"] if it["name"] == "attempt"]
+        assert inner["ms"] <= step["ms"] <= scatter["ms"] <= attempt["ms"]
+        assert child["parent_step"] == step["name"]
         assert step["bytes_in"] == child["bytes_in"]
         assert step["bytes_out"] == child["bytes_out"]
     shown = platform.cli("trace", request_id).stdout

@@ -269,7 +269,6 @@ def test_a_trace_has_each_hop_and_the_log_of_that_moment(platform: Platform) -> 
     assert all(it["ms"] > 0 for it in hops)
     assert sum(it["ms"] + it["wait_ms"] for it in hops) <= attempt["ms"] + 0.01
     assert arrival["ms"] + attempt["ms"] + passing["ms"] <= call["ms"] + 0.01
-    assert call["ms"] - attempt["ms"] < attempt["ms"], "most of it is the containers'"
 
 
 def test_a_trace_names_the_container_that_failed(platform: Platform) -> None:

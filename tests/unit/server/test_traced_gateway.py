@@ -236,8 +236,10 @@ def test_a_parent_is_believed_of_a_copys_own_keys_alone(by_copy: bool, is_believ
 
     async def work(caller: Caller) -> None:
         top = await caller.call(WHOLE)
-        child = await caller.call(WHOLE, {PARENT: top}, by_copy=by_copy)
-        assert (await caller.traced(child))["parent_id"] == (top if is_believed else None)
+        child = await caller.call(WHOLE, {PARENT: f"{top} b"}, by_copy=by_copy)
+        made = await caller.traced(child)
+        parent = (top, "b") if is_believed else (None, None)
+        assert (made["parent_id"], made["parent_step"]) == parent
         found = await caller.traced(top)
         assert [it["request_id"] for it in found["calls"]] == ([child] if is_believed else [])
         (attempt,) = [it for it in found["spans"] if it["name"] == "attempt"]
@@ -254,7 +256,7 @@ async def _as_signer(caller: Caller, path: str, *, by_copy: bool = False) -> tup
 def test_an_account_sees_its_own_calls_and_the_operator_all() -> None:
     async def work(caller: Caller) -> None:
         own = await caller.call(WHOLE)
-        theirs = caller.parts.calls.begin("other-account", "444455556666", 0)
+        theirs = caller.parts.calls.begin("other-account", "444455556666", HttpRequest("POST", "/"))
         theirs.failed(500, "InternalFailure", "theirs")
         caller.parts.calls.end(theirs, is_whole=True)
         for id, seen in ((own, 200), ("other-account", 404)):

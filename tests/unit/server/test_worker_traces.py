@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hostelry.base.http import HttpRequest
 from hostelry.gateway.tracing.call_ring import CallRing
 from hostelry.gateway.tracing.question import TraceQuestion, WorkerCalls
 from hostelry.server.heartbeat import (
@@ -23,7 +24,7 @@ from hostelry.server.worker_traces import AllWorkers
 def ring_with(*ids: str) -> CallRing:
     ring = CallRing(lambda: 1000.0, lambda: 0)
     for id in ids:
-        ring.end(ring.begin(id, "111122223333", 0), is_whole=True)
+        ring.end(ring.begin(id, "111122223333", HttpRequest("POST", "/")), is_whole=True)
     return ring
 
 

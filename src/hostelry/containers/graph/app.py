@@ -17,7 +17,6 @@ from hostelry.containers.graph.signing import CallKeys
 from hostelry.containers.graph.targets import (
     LOOP,
     MAX_DEPTH,
-    PARENT_HEADER,
     PASSED_ON,
     PATH_HEADER,
     GatewayTargets,
@@ -110,12 +109,12 @@ class GraphApp(ServingApp):
         if len(path) > MAX_DEPTH:
             return text_response(f"graphs call graphs more than {MAX_DEPTH} deep", LOOP)
         passed = {it: request.headers[it] for it in PASSED_ON if it in request.headers}
-        if REQUEST_ID in request.headers:
-            passed[PARENT_HEADER] = request.headers[REQUEST_ID]
         call = GraphCall(
             deps=self._deps,
             request=found,
-            context=GraphContext(path=path, headers=passed),
+            context=GraphContext(
+                path=path, parent=request.headers.get(REQUEST_ID, ""), headers=passed
+            ),
             is_stream=request.headers.get(FORWARDED) == STREAM_API,
         )
         return await self._answer(request, call)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hostelry.base.clock import Clock
 from hostelry.containers.graph.answer_cache import AnswerCache, content_key
@@ -201,11 +201,12 @@ class GraphCall:
         target = action.target
         body = self._body(ready, given, media_type(target.content_type))
         self.record.sent(ready.key, len(body))
+        context = replace(self.context, step=ready.key)
         if self.is_stream and ready.is_last:
-            self.stream = await self.deps.targets.stream(target, body, self.context)
+            self.stream = await self.deps.targets.stream(target, body, context)
             self.record.answered(ready.key, 0, self.stream.request_id)
             return StepOutcome(is_streamed=True, content_type=self.stream.content_type)
-        answer = await self.deps.targets.call(target, body, self.context)
+        answer = await self.deps.targets.call(target, body, context)
         self.record.answered(ready.key, len(answer.body), answer.request_id)
         self.answer_bytes += len(answer.body)
         if self.answer_bytes > MAX_ANSWERS_BYTES:

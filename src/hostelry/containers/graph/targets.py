@@ -22,7 +22,7 @@ from hostelry.containers.graph.signing import CallKeys, CallSigner
 from hostelry.graph.steps import CallTarget
 
 PATH_HEADER = "X-Hostelry-Graph-Path"
-PARENT_HEADER = "X-Hostelry-Parent-Request"  # of the calls that a call makes
+PARENT_HEADER = "X-Hostelry-Parent-Request"  # the call that makes a call, and its step
 ID_HEADER = "x-amzn-requestid"
 MAX_DEPTH = 4
 MAX_ANSWER_BYTES = 25 * 1024 * 1024  # the gateway's own for whole answers
@@ -51,9 +51,14 @@ class CallTargetError(HostelryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphContext:
-    """What a graph's calls take from its own: the targets called above it, and headers."""
+    """What a graph's calls take from its own: the targets called above it, and headers.
+
+    `parent` is the gateway's id of its own, `step` the step that calls.
+    """
 
     path: tuple[str, ...] = ()
+    parent: str = ""
+    step: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -178,6 +183,7 @@ class GatewayTargets:
             "content-type": target.content_type,
             "accept": target.accept,
             PATH_HEADER: ",".join(deeper(context.path, target)),
+            **({PARENT_HEADER: f"{context.parent} {context.step}"} if context.parent else {}),
             **named(target, is_stream=action != "invocations"),
         }
         return await pool.send(signer.head(path, headers, body, self._clock.now()), body)

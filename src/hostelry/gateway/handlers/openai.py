@@ -10,7 +10,7 @@ import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.gateway.handlers.admission import Admitted, note_answer, note_chunk
+from hostelry.gateway.handlers.admission import Admitted
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.completions import Completions, asked_model, no_answer
 from hostelry.gateway.handlers.invocation_head import noted
@@ -20,7 +20,7 @@ from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.routes import RouteSource
 from hostelry.gateway.tracing.call_ring import CallRing
-from hostelry.gateway.tracing.call_trace import MAX_ERROR_CHARACTERS
+from hostelry.gateway.tracing.call_trace import MAX_ERROR_CHARACTERS, CallTrace
 
 COMPLETION_PATHS = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank",
@@ -85,34 +85,32 @@ class OpenAiHandler:
 
     async def _complete(self, exchange: Exchange, request_id: str) -> None:
         request, owner = exchange.request, self._callers.owner
-        trace = exchange.trace = self._calls.begin(
-            request_id, owner.account, len(request.body), request.headers.get("traceparent")
-        )
+        trace = exchange.trace = self._calls.begin(request_id, owner.account, request)
         trace.operation = request.path
         trace.endpoint = name = asked_model(request.body)
         admitted = await self._completions.admit(request, owner, name, request_id, trace)
         try:
-            await self._pass_on(exchange, admitted, request_id)
+            await self._pass_on(exchange, admitted, trace)
         finally:
             admitted.in_flight.close()
             admitted.measured.end()
 
-    async def _pass_on(self, exchange: Exchange, admitted: Admitted, request_id: str) -> None:
+    async def _pass_on(self, exchange: Exchange, admitted: Admitted, trace: CallTrace) -> None:
         reply, measured = admitted.in_flight.reply, admitted.measured
         content_type = reply.headers.get("content-type", "application/json")
-        headers = {"Content-Type": content_type, "x-request-id": request_id, **noted(reply.headers)}
+        headers = {"Content-Type": content_type, "x-request-id": trace.request_id}
+        headers |= noted(reply.headers)
         if "retry-after" in reply.headers:
             headers["Retry-After"] = reply.headers["retry-after"]
         try:
             if not content_type.startswith(EVENT_STREAM):
                 body = await reply.body(self._max_answer_bytes)
                 measured.answered()
-                note_answer(exchange.trace, admitted, body)
+                trace.passed(body, reply.head_ns)
                 if not 200 <= reply.status < 300:
                     measured.refused_by_model(reply.status)
-                    if exchange.trace is not None:
-                        text = body[:MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
-                        exchange.trace.failed(reply.status, "ModelError", text)
+                    text = body[:MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
+                    trace.failed(reply.status, "ModelError", text)
                 exchange.respond(HttpResponse(reply.status, headers, body))
                 return
             chunk = await reply.next_chunk()
@@ -123,7 +121,7 @@ class OpenAiHandler:
         exchange.start(reply.status, headers | {"Cache-Control": "no-cache"})
         try:
             while chunk is not None:
-                note_chunk(exchange.trace, admitted, chunk)
+                trace.passed(chunk)
                 await exchange.send(chunk)
                 chunk = await reply.next_chunk()
             measured.answered()

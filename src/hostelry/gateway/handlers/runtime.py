@@ -13,7 +13,6 @@ from hostelry.aws.runtime import (
     parse_invocation,
     runtime_error,
 )
-from hostelry.aws.sigv4 import Identity
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.domain.at_zero import AtZero
@@ -38,7 +37,7 @@ from hostelry.gateway.balancing.sessions import (
     pinned_copy,
 )
 from hostelry.gateway.balancing.traffic_split import TrafficSplit
-from hostelry.gateway.handlers.admission import Admitted, admit, note_answer, note_chunk
+from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service
 from hostelry.gateway.handlers.invocation_call import InvocationCall
 from hostelry.gateway.handlers.invocation_head import noted
@@ -66,8 +65,9 @@ SendTo = Callable[[Destination, Chosen, Measurement], Awaitable[InFlightRequest]
 MAX_ERROR_BYTES = 1024 * 1024
 WHOLE_API, STREAM_API = "InvokeEndpoint", "InvokeEndpointWithResponseStream"
 STEPS = GRAPH_STEPS.lower()
-PARENT = "x-hostelry-parent-request"  # of a graph's calls: the request that the graph serves
-MAX_ID_CHARACTERS = 64
+# The request that a graph serves, and its step, in its calls; believed where a copy's own keys
+# signed it.
+PARENT = "x-hostelry-parent-request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,9 @@ class RuntimeHandler:
         check_service(identity.service, SERVICE)
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
-        trace = exchange.trace = self._begun(request, request_id, identity)
+        trace = exchange.trace = self._taps.calls.begin(request_id, identity.account_id, request)
+        if identity.session is not None and identity.session.invokes_only:
+            trace.made_by(request.headers.get(PARENT, ""))
         invocation = parse_invocation(request)
         trace.operation = STREAM_API if invocation.stream else WHOLE_API
         trace.endpoint, trace.target_model = invocation.endpoint_name, invocation.target_model
@@ -166,16 +168,6 @@ class RuntimeHandler:
         finally:
             leave()
             self._pending_queue.freed(serverless.key)
-
-    def _begun(self, request: HttpRequest, request_id: str, identity: Identity) -> CallTrace:
-        """The trace of a call; its parent is believed where a copy's own keys name it."""
-        given, session = request.headers, identity.session
-        trace = self._taps.calls.begin(
-            request_id, identity.account_id, len(request.body), given.get("traceparent")
-        )
-        if session is not None and session.invokes_only:
-            trace.parent_id = given.get(PARENT, "")[:MAX_ID_CHARACTERS] or None
-        return trace
 
     async def _serve(
         self,
@@ -256,7 +248,7 @@ class RuntimeHandler:
     ) -> Admitted:
         """The invocation on a copy; one that needs a certain copy does not wait for another."""
         invocation, request, timeouts = tapped.invocation, tapped.request, limits.timeouts
-        has_session = invocation.session_id not in (None, NEW_SESSION)
+        has_session = trace.has_session = invocation.session_id not in (None, NEW_SESSION)
         call = InvocationCall(
             balancers=self._balancers,
             tapped=tapped,
@@ -304,7 +296,8 @@ class RuntimeHandler:
             measured.got_no_answer()
             raise gave_no_answer(admitted.destination, error, answered_by) from error
         measured.answered()
-        note_answer(exchange.trace, admitted, body)
+        if exchange.trace is not None:
+            exchange.trace.passed(body, reply.head_ns)
         measured.moved(len(exchange.request.body), len(body))
         if not 200 <= reply.status < 300:
             measured.refused_by_model(reply.status)
@@ -329,7 +322,8 @@ class RuntimeHandler:
             if not 200 <= reply.status < 300:
                 body = await reply.body(MAX_ERROR_BYTES)
                 measured.answered()
-                note_answer(exchange.trace, admitted, body)
+                if exchange.trace is not None:
+                    exchange.trace.passed(body, reply.head_ns)
                 measured.moved(len(exchange.request.body), len(body))
                 measured.refused_by_model(reply.status)
                 raise container_error(admitted, body)
@@ -345,7 +339,8 @@ class RuntimeHandler:
         try:
             while chunk is not None:
                 measured.moved(0, len(chunk))
-                note_chunk(exchange.trace, admitted, chunk)
+                if exchange.trace is not None:
+                    exchange.trace.passed(chunk)
                 await exchange.send(payload_part(chunk))
                 if tap is not None:
                     tap.add(chunk)

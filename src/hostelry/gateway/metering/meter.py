@@ -75,7 +75,13 @@ class Measurement:
         "trace",
     )
 
-    def __init__(self, meter: "Meter", tally: RequestCounters, now_ns: int) -> None:
+    def __init__(
+        self,
+        meter: "Meter",
+        tally: RequestCounters,
+        now_ns: int,
+        trace: CallTrace | None = None,
+    ) -> None:
         self._meter = meter
         self._tally = tally
         self._began_ns = now_ns
@@ -87,16 +93,7 @@ class Measurement:
         self._copy: list[int] | None = None
         self._config: str | None = None
         self._ended = False
-        self.trace: CallTrace | None = None
-
-    def traced(self, trace: CallTrace, key: LoadKey, base_key: LoadKey | None) -> None:
-        """Note its way in `trace` from now on; `key` is its destination."""
         self.trace = trace
-        trace.found_ns = self._began_ns
-        trace.endpoint, trace.variant = key.endpoint_name, key.variant_name
-        trace.component = key.component_name
-        if base_key is not None:
-            trace.base_component = base_key.component_name
 
     def held(self) -> None:
         """Record that it waits for a copy; a copy that it was sent to has refused it."""
@@ -136,8 +133,12 @@ class Measurement:
         self._chosen_ns = self._hop_ns = now_ns = meter.clock_ns()
         if now_ns >= meter.ends_ns:
             meter.now_ns()
-        if self.trace is not None:
-            self.trace.note(CHOSEN, now_ns, copy_id, config, route)
+        trace = self.trace
+        if trace is not None:
+            if trace.events:
+                trace.note(CHOSEN, now_ns, copy_id, config, route)
+            else:
+                trace.events = (CHOSEN, now_ns, copy_id, config, route)
         if self._copy is not None:
             self._copy[0] -= 1
         copies = self._tally.copies
@@ -318,8 +319,13 @@ class Meter:
         self._begins_ns = self.ends_ns = 0
         self._anchor(clock_ns())
 
-    def begin(self, key: LoadKey, base_key: LoadKey | None = None) -> Measurement:
-        """Begin to measure a request for `key`; `base_key` has the copies, if not `key` itself."""
+    def begin(
+        self, key: LoadKey, base_key: LoadKey | None = None, trace: CallTrace | None = None
+    ) -> Measurement:
+        """Begin to measure a request for `key`; `base_key` has the copies, if not `key` itself.
+
+        Its way is noted in `trace`, if any.
+        """
         now_ns = self.clock_ns()
         if now_ns >= self.ends_ns:
             self._pass(now_ns)
@@ -328,7 +334,13 @@ class Meter:
             base = None if base_key is None else self._tally(base_key, now_ns)
             tally = self._tallies[key] = RequestCounters(key, now_ns, base)
         tally.arrived(now_ns)
-        return Measurement(self, tally, now_ns)
+        if trace is not None:
+            trace.found_ns = now_ns
+            trace.endpoint, trace.variant = key.endpoint_name, key.variant_name
+            trace.component = key.component_name
+            if base_key is not None:
+                trace.base_component = base_key.component_name
+        return Measurement(self, tally, now_ns, trace)
 
     def throttled(self, key: LoadKey) -> None:
         """Record a request for `key` that was refused, as too many are in flight; no arrival."""

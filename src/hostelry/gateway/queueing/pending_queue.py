@@ -262,9 +262,10 @@ class PendingQueue:
 
     def _measured(self, pending: PendingRequest, destination: Destination) -> Measurement:
         if pending.measured is None:
-            measured = pending.measured = self._meter.begin(destination.key, destination.base_key)
-            if pending.trace is not None:
-                measured.traced(pending.trace, destination.key, destination.base_key)
+            trace = pending.trace
+            if trace is not None:
+                trace.is_llm = destination.serves_llm
+            pending.measured = self._meter.begin(destination.key, destination.base_key, trace)
         return pending.measured
 
     def _refuse(self, pending: PendingRequest, error: NoCopyError | UnknownNameError) -> Refuse:

@@ -43,6 +43,7 @@ def call_document(call: CallTrace, worker: str = "") -> dict[str, Any]:
     return {
         "request_id": call.request_id,
         "parent_id": call.parent_id,
+        "parent_step": call.parent_step or None,
         "worker": worker,
         "account": call.account,
         "at": round(call.arrived_at, 6),
@@ -176,7 +177,8 @@ class _Walk:
         more: Span = {"copy": copy_id, "wait_ms": _ms(at_ns - self._since_ns)}
         if config is not None:
             more["config"] = config
-        more["choice"] = choice_of(route)
+        alone = "its session" if self._call.has_session else "the only copy"
+        more["choice"] = choice_of(route, alone)
         self._attempt = self.span("attempt", at_ns, at_ns, **more)
         if self._container is not None:
             self._enter(at_ns)
@@ -221,10 +223,10 @@ class _Walk:
         return round(_ms(at_ns - self._call.arrived_ns) - from_ms, 3)
 
 
-def choice_of(route: RouteView | None) -> dict[str, Any]:
-    """How a copy was chosen, and what each of the copies would have cost; one was no choice."""
+def choice_of(route: RouteView | None, alone: str) -> dict[str, Any]:
+    """How a copy was chosen, and what each of the copies would have cost; `alone`: of one."""
     if route is None:
-        return {"policy": "the only copy", "of": 1, "unit": None, "costs": {}}
+        return {"policy": alone, "of": 1, "unit": None, "costs": {}}
     policy, ids, costs, num = route
     return {
         "policy": policy,
@@ -285,12 +287,16 @@ def with_calls(
     `calls` has them by the request that made them; those that no step names are below the call.
     """
     made = {it["request_id"]: with_calls(it, calls) for it in calls.get(document["request_id"], ())}
+    by_step = {it["parent_step"]: it["request_id"] for it in made.values() if it["parent_step"]}
 
     def joined(spans: list[Span]) -> list[Span]:
         found = []
         for span in spans:
             more: Span = {}
-            child = made.pop(span["request_id"], None) if span.get("request_id") else None
+            made_id = span.get("request_id")
+            if made_id is None and span.get("kind") == "call":  # it was cut off before its answer
+                made_id = by_step.get(span["name"])
+            child = made.pop(made_id, None) if made_id is not None else None
             if child is not None:
                 more["call"] = child
             if "spans" in span:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappush, heapreplace
 from itertools import chain
 
+from hostelry.base.http import HttpRequest
 from hostelry.gateway.tracing.call_trace import (
     CLIENT_LEFT,
     LEFT,
@@ -44,6 +45,7 @@ class _LastCalls:
     num_bytes: int = 0
 
     def add(self, call: bytes) -> None:
+        """Keep a call, and drop the oldest beyond the bounds."""
         calls, num_bytes = self.calls, self.num_bytes + len(call)
         calls.append(call)
         while len(calls) > self.num or num_bytes > self.max_bytes:
@@ -87,14 +89,12 @@ class CallRing:
         # Of the present minute's endpoints that have all their slow calls, the fastest of these.
         self._floors: dict[str, int] = {}
 
-    def begin(
-        self, request_id: str, account: str, bytes_in: int, traceparent: str | None = None
-    ) -> CallTrace:
+    def begin(self, request_id: str, account: str, request: HttpRequest) -> CallTrace:
         """Begin to note a call; `end` it."""
-        now_ns = self._clock_ns()
-        if traceparent is not None:
-            traceparent = traceparent[:MAX_TRACEPARENT_CHARACTERS]
-        return CallTrace(request_id, account, self._now(), now_ns, bytes_in, traceparent)
+        trace = CallTrace(request_id, account, self._now(), self._clock_ns(), len(request.body))
+        if "traceparent" in request.headers:
+            trace.traceparent = request.headers["traceparent"][:MAX_TRACEPARENT_CHARACTERS]
+        return trace
 
     def end(self, call: CallTrace, *, is_whole: bool) -> None:
         """Keep a call that is over; not `is_whole`: its client has not got all of an answer."""

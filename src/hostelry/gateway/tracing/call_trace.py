@@ -26,6 +26,7 @@ MAX_EVENTS = 128  # of one call; of more the first ones and the last
 MAX_ERROR_CHARACTERS = 1024
 MAX_STEPS_CHARACTERS = 32 * 1024
 MAX_TRACEPARENT_CHARACTERS = 128
+MAX_PARENT_CHARACTERS = 128
 MAX_TAIL_BYTES = 512
 CLIENT_LEFT = 499
 LEFT = "The connection to the client ended before the answer was whole."
@@ -38,9 +39,9 @@ MAX_VIEWED = 16  # copies of a choice that are kept
 class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no cycle
     """One call, from the instant that its sender was known.
 
-    `parent_id` is the call of a graph that made this one. `endpoint` is the endpoint or model that
-    the request names, until its destination is found. `steps` is what a graph says of its steps,
-    `tail` the end of an LLM's answer, which may have the numbers of its tokens.
+    `parent_id` is the call of a graph that made this one, in `parent_step`. `endpoint` is what the
+    request names, an endpoint or a model, until its destination is found. `steps` is what a graph
+    says of its steps, `tail` the end of an LLM's answer, which may have the numbers of its tokens.
     """
 
     request_id: str
@@ -54,7 +55,10 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
     variant: str = ""
     component: str | None = None
     parent_id: str | None = None
+    parent_step: str = ""
     target_model: str | None = None
+    has_session: bool = False
+    is_llm: bool = False
     base_component: str | None = None
     found_ns: int = 0  # when its destination was known
     first_ns: int = 0  # the first byte of the answer
@@ -83,10 +87,20 @@ class CallTrace(msgspec.Struct, gc=False, array_like=True):  # it is part of no 
         self.code = code
         self.error = message[:MAX_ERROR_CHARACTERS]
 
-    def passed(self, chunk: bytes, is_llm: bool) -> None:
-        """Note a piece of the answer; of an LLM's its end is kept."""
+    def made_by(self, header: str) -> None:
+        """Note the call of a graph that made it, and the step: `ID STEP`."""
+        parent_id, _, step = header[:MAX_PARENT_CHARACTERS].partition(" ")
+        self.parent_id, self.parent_step = parent_id or None, step
+
+    def passed(self, chunk: bytes, first_ns: int = 0) -> None:
+        """Note a piece of the answer; of an LLM's its end is kept.
+
+        `first_ns` is when the first byte came, where that is known by now.
+        """
         self.bytes_out += len(chunk)
-        if is_llm:
+        if first_ns:
+            self.first_ns = first_ns
+        if self.is_llm:
             is_long = len(chunk) >= MAX_TAIL_BYTES
             self.tail = (chunk if is_long else self.tail + chunk)[-MAX_TAIL_BYTES:]
 

@@ -10,6 +10,7 @@ from tests.unit.gateway.routes_sample import COPIES, HERE, component
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.load import LoadKey, SecondLoad, Wake
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
@@ -24,6 +25,8 @@ from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import FixedRoutes
+from hostelry.gateway.tracing.call_document import call_document
+from hostelry.gateway.tracing.call_ring import CallRing
 
 LIMIT_S = 60.0
 NOTHING = EndpointRoute(scope=HERE, name="llms", takes_components=True)
@@ -61,6 +64,7 @@ class Rig:
         self.copies = LoadBalancer(self.upstream, self.counts, lambda: 0.0, lambda: self.now_s)
         self.wall = ManualClock()
         self.meter = Meter(self.wall.now, lambda: int(self.now_s * 1e9))
+        self.calls = CallRing(self.wall.now, lambda: int(self.now_s * 1e9))
         self.answers: list[str] = []
         self.placed: list[InFlightRequest] = []
         self.pending_queue = PendingQueue(
@@ -97,11 +101,16 @@ class Rig:
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
             return await self.copies.send(
-                destination.copies, destination.routing, (b"head", b""), Timeouts(total_s=1)
+                destination.copies,
+                destination.routing,
+                (b"head", b""),
+                Timeouts(total_s=1),
+                chosen=measured.chosen,
             )
 
+        trace = self.calls.begin(who, HERE.account, HttpRequest("POST", "/"))
         try:
-            pending = self.pending_queue.arrived(find, num_bytes, limit_s)
+            pending = self.pending_queue.arrived(find, num_bytes, limit_s, trace)
             admitted = await admit(self.pending_queue, pending, send)
         except ServiceError as error:
             self.answers.append(f"{who} {error.http_status} {error.message}")
@@ -111,7 +120,10 @@ class Rig:
         else:
             self.answers.append(f"{who} {admitted.in_flight.copy.id}")
             self.placed.append(admitted.in_flight)
+            admitted.measured.answered()
             admitted.measured.end()
+        finally:
+            self.calls.end(trace, is_whole=True)
 
     def start(self, who: str, **changes: Any) -> "asyncio.Task[None]":
         return asyncio.get_running_loop().create_task(self.request(who, **changes))
@@ -120,6 +132,11 @@ class Rig:
         self.now_s += seconds
         self.wall.advance(seconds)
         self.pending_queue.tick()
+
+    def spans(self, who: str) -> list[tuple[str, float]]:
+        """Name and milliseconds of what was noted of a request."""
+        (call,) = self.calls.found(ids=frozenset({who}))
+        return [(it["name"], it["ms"]) for it in call_document(call)["spans"]]
 
     def loads(self) -> list[SecondLoad]:
         return [load for closed in self.meter.close_now() for load in closed.loads]

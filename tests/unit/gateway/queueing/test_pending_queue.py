@@ -32,6 +32,24 @@ def test_a_request_that_wakes_a_component_is_answered_once_there_is_a_copy() -> 
     )  # fmt: skip
 
 
+def test_the_wait_for_a_copy_is_noted_however_it_ends() -> None:
+    rig = Rig(ASLEEP)
+
+    async def scenario() -> None:
+        waiting = [rig.start("a"), rig.start("late", limit_s=2.0)]
+        await settle()
+        rig.pass_s(3.0)
+        await settle()
+        rig.pass_s(5.0)
+        rig.show(AWAKE)
+        await asyncio.gather(*waiting)
+
+    play(scenario)
+    rest = [("attempt", 0.0), ("passing on", 0.0)]
+    assert rig.spans("a") == [("arrival", 0.0), ("queue", 8000.0), *rest]
+    assert rig.spans("late") == [("arrival", 0.0), ("queue", 3000.0)]
+
+
 def test_a_wake_is_repeated_until_control_desires_a_copy() -> None:
     rig = Rig(ASLEEP)
 

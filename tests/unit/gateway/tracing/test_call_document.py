@@ -134,6 +134,7 @@ ROWS = (
     StepReport("s", "scatter", "", 9, 0.1, "ok"),
     StepReport("a", "call", "s", 1, 8, "ok", 5, 6, "child"),
     StepReport("b", "map", "s", 2, 1, "dropped"),
+    StepReport("c", "call", "s", 3, 1, "under way"),
 )
 
 
@@ -141,11 +142,13 @@ def test_steps_of_a_graph_are_within_their_scatter_and_calls_below_their_step() 
     found = document(CHOICE, steps=step_header(ROWS))
     child = {**document(CHOICE), "request_id": "child", "parent_id": "id"}
     other = {**child, "request_id": "unnamed"}
-    whole = with_calls(found, {"id": [child, other]})
+    cut = {**child, "request_id": "cut", "parent_step": "c"}
+    whole = with_calls(found, {"id": [child, other, cut]})
     (attempt,) = [it for it in whole["spans"] if it["name"] == "attempt"]
     (scatter,) = attempt["spans"]
-    assert outline([scatter]) == [("s", 3, 8.1, [("a", 3, 8), ("b", 4, 1)])]
-    called, mapped = scatter["spans"]
+    assert outline([scatter]) == [("s", 3, 8.1, [("a", 3, 8), ("b", 4, 1), ("c", 5, 1)])]
+    called, mapped, late = scatter["spans"]
+    assert (late["outcome"], late["call"]["request_id"]) == ("under way", "cut")
     assert (called["bytes_in"], called["bytes_out"], called["kind"]) == (5, 6, "call")
     assert called["call"]["request_id"] == "child"
     assert mapped["outcome"] == "dropped"

@@ -3,9 +3,11 @@ from typing import Any
 
 import pytest
 
+from hostelry.base.http import HttpRequest
 from hostelry.gateway.tracing.call_ring import MINUTE_NS, CallRing, RingLimits
 from hostelry.gateway.tracing.call_trace import CLIENT_LEFT, MAX_EVENTS, CallTrace
 
+ASKED = HttpRequest("POST", "/", body=b"1234567")
 OURS, THEIRS = "111122223333", "444455556666"
 LIMITS = RingLimits(
     num_calls=3, num_failed=2, max_bytes=10_000, slow_minutes=2, slow_each=2, num_slow=5
@@ -22,7 +24,7 @@ class Rig:
     def call(self, id: str, took_ms: float = 1.0, *, is_whole: bool = True, **given: Any) -> None:
         """A call of an endpoint, with `status`, and what else its trace has."""
         account, endpoint = given.pop("account", OURS), given.pop("endpoint", "wine")
-        trace = self.ring.begin(id, account, 7)
+        trace = self.ring.begin(id, account, ASKED)
         if endpoint is not None:
             trace.endpoint, trace.found_ns = endpoint, self.now_ns
         for name, value in given.items():
@@ -142,7 +144,7 @@ def test_an_account_sees_its_own_calls_alone() -> None:
 
 
 def test_a_call_of_many_events_keeps_the_first_and_the_last() -> None:
-    trace = Rig().ring.begin("a", OURS, 0)
+    trace = Rig().ring.begin("a", OURS, ASKED)
     for number in range(1000):
         trace.note(0, number)
     events = list(trace.each_event())
@@ -151,8 +153,9 @@ def test_a_call_of_many_events_keeps_the_first_and_the_last() -> None:
 
 
 def test_the_end_of_an_llms_answer_is_kept_however_it_is_cut() -> None:
-    trace = Rig().ring.begin("a", OURS, 0)
+    trace = Rig().ring.begin("a", OURS, ASKED)
+    trace.is_llm = True
     for piece in (b"a" * 1000, b"b" * 500, b"c" * 100):
-        trace.passed(piece, True)
+        trace.passed(piece)
     assert trace.tail == b"b" * 412 + b"c" * 100
     assert trace.bytes_out == 1600
