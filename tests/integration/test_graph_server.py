@@ -1,5 +1,6 @@
 """A graph's server against a real gateway and an echo model: streams, deaths, large bodies."""
 
+import asyncio
 import json
 import os
 import re
@@ -9,11 +10,18 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from benchmarks.graph_stack import GraphStack, running_graphs
+from benchmarks.graph_stack import GraphStack, copys_keys, running_graphs
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.session import Session
+from msgspec import convert
 from tests.integration.platform import until
+
+from hostelry.base.clock import SystemClock
+from hostelry.containers.graph.signing import CallKeys
+from hostelry.containers.graph.targets import GatewayTargets
+from hostelry.graph.check import plan_of_text
+from hostelry.graph.target_proof import EXISTS, HEADER
 
 CALL = "{call: {endpoint: echo}, on_error: %s}"
 HOPS = "".join(
@@ -136,6 +144,41 @@ def test_the_last_steps_stream_is_passed_on_as_it_comes(graphs: GraphStack) -> N
 
 def test_a_graph_whose_last_step_is_no_call_answers_whole(graphs: GraphStack) -> None:
     assert b"".join(streamed(graphs, "mapped", "")) == b"1"
+
+
+def test_targets_are_asked_for_without_a_request_to_a_model(graphs: GraphStack) -> None:
+    def served() -> int:
+        with urlopen(f"http://127.0.0.1:{graphs.echo.port}/served") as answer:
+            return int(answer.read())
+
+    document = (
+        "output: all\nsteps:\n  all: {scatter: [a, b, c]}\n  a: {call: {endpoint: echo}}\n"
+        "  b: {call: {endpoint: gone}}\n  c: {call: {endpoint: echo, variant: other}}\n"
+    )
+    url = f"http://127.0.0.1:{graphs.stack.gateway_port}"
+    keys = convert(copys_keys(url, graphs.stack.credentials), CallKeys)
+
+    async def asked() -> dict[str, str]:
+        targets = GatewayTargets(SystemClock())
+        targets.use(keys)
+        try:
+            return await targets.missing(plan_of_text(document))
+        finally:
+            targets.close()
+            await asyncio.sleep(0)  # for the connections' ends
+
+    before, missing = served(), asyncio.run(asked())
+    assert list(missing) == ["b", "c"]
+    assert "Endpoint gone of account" in missing["b"]
+    assert "other" in missing["c"]
+    assert served() == before + 1, "that of this question itself"
+
+    mine = client(graphs)
+    mine.meta.events.register(
+        "before-sign.*.*", lambda request, **_: request.headers.add_header(HEADER, EXISTS)
+    )
+    answer = mine.invoke_endpoint(EndpointName="echo", ContentType="text/plain", Body=b"mine")
+    assert answer["Body"].read() == b"mine", "other keys ask nothing by that header"
 
 
 def test_connections_are_reused(graphs: GraphStack) -> None:
