@@ -8,7 +8,8 @@ X-Amzn-SageMaker-Custom-Attributes has its commands, ``name=value`` pairs separa
 - ``show``: a JSON object of the headers and path it received
 - ``status=N``: that status, with the body; ``retry_after=N``: that many seconds in Retry-After
 - ``session``: opens session ``s-1`` and closes session ``s-0``
-- ``sleep_ms=N``: waits first; ``/cancelled`` counts the callers that went away meanwhile
+- ``sleep_ms=N``: waits first; ``/asleep`` counts those that wait, ``/cancelled`` the callers
+  that went away meanwhile
 - ``chunks=N;interval_ms=M``: N chunks of 16 bytes, M apart, each the time it was sent at
 - ``die=start|middle``: exits before the first byte of an answer, or after a first chunk
 - ``close=start|middle``: likewise closes the connection, and lives on
@@ -43,7 +44,7 @@ class EchoModel:
 
     def __init__(self, *, reads_json: bool = False) -> None:
         self._reads_json = reads_json
-        self.num_served = 0
+        self.num_served = self.num_asleep = 0
         self.num_cancelled = 0
 
     async def handle(self, exchange: Exchange) -> None:
@@ -52,16 +53,25 @@ class EchoModel:
         commands = parse_commands(exchange.request)
         try:
             if "sleep_ms" in commands:
-                await asyncio.sleep(commands["sleep_ms"] / 1000)
+                await self._sleep(commands["sleep_ms"] / 1000)
             await self._answer(exchange, commands)
         except asyncio.CancelledError:
             self.num_cancelled += 1
             raise
 
+    async def _sleep(self, seconds: float) -> None:
+        self.num_asleep += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.num_asleep -= 1
+
     async def _answer(self, exchange: Exchange, commands: dict[str, int]) -> None:
         request = exchange.request
         if request.path == "/cancelled":
             exchange.respond(HttpResponse(200, {}, str(self.num_cancelled).encode()))
+        elif request.path == "/asleep":
+            exchange.respond(HttpResponse(200, {}, str(self.num_asleep).encode()))
         elif request.path == "/served":
             exchange.respond(HttpResponse(200, {}, str(self.num_served).encode()))
         elif request.path.startswith("/v1/"):

@@ -113,8 +113,8 @@ def running_graph(folder: Path, text: str, port: int) -> Iterator["subprocess.Po
         yield process
 
 
-def give_keys(port: int, gateway_url: str, credentials: Credentials) -> None:
-    """Send the server keys, as an agent does, once it listens."""
+def copys_keys(gateway_url: str, credentials: Credentials) -> dict[str, str | float]:
+    """Keys as an agent sends them to a graph's server."""
     session = Session(
         access_key_id="ASIABENCHMARK",
         account_id=credentials.account_id,
@@ -122,7 +122,7 @@ def give_keys(port: int, gateway_url: str, credentials: Credentials) -> None:
         session_name="i-benchmark",
     )
     keys = TokenSeal(credentials.internal_key).issue(session)
-    body = {
+    return {
         "gateway_url": gateway_url,
         "region": credentials.region,
         "access_key_id": keys.access_key_id,
@@ -130,6 +130,11 @@ def give_keys(port: int, gateway_url: str, credentials: Credentials) -> None:
         "session_token": keys.session_token,
         "expires_at": float(keys.expires_at),
     }
+
+
+def give_keys(port: int, gateway_url: str, credentials: Credentials) -> None:
+    """Send the server keys, as an agent does, once it listens."""
+    body = copys_keys(gateway_url, credentials)
     url = f"http://127.0.0.1:{port}/credentials"
     give_up_at_s = monotonic_s() + READY_TIMEOUT_S
     while True:

@@ -1,30 +1,43 @@
 """A graph's server against a real gateway and an echo model: streams, deaths, large bodies."""
 
+import asyncio
 import json
 import os
 import re
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from benchmarks.graph_stack import GraphStack, running_graphs
+from benchmarks.graph_stack import GraphStack, copys_keys, running_graphs
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.session import Session
+from msgspec import convert
 from tests.integration.platform import until
+
+from hostelry.base.clock import SystemClock
+from hostelry.containers.graph.signing import CallKeys
+from hostelry.containers.graph.targets import GatewayTargets
+from hostelry.graph.check import plan_of_text
+from hostelry.graph.target_proof import EXISTS, HEADER
 
 CALL = "{call: {endpoint: echo}, on_error: %s}"
 HOPS = "".join(
     f"  h{number}: {{call: {{endpoint: echo}}, input: {f'h{number - 1}' if number else 'input'}}}\n"
     for number in range(5)
 )
+BRANCHES = tuple(f"s{number}" for number in range(8))
 DOCUMENTS = {
     "chain": f"output: h4\nsteps:\n{HOPS}",
     "one": "output: a\ndeadline_s: 2\nsteps: {a: {call: {endpoint: echo}}}",
     "both": "output: all\nsteps:\n  all: {scatter: [a, b]}\n"
     f"  a: {CALL % 'drop'}\n  b: {{map: input.n}}\n",
+    "wide": f"output: all\nsteps:\n  all: {{scatter: {list(BRANCHES)}}}\n"
+    + "".join(f"  {name}: {CALL % 'drop'}\n" for name in BRANCHES),
     "mapped": "output: a\nsteps: {a: {map: 'b.n'}, b: {call: {endpoint: echo}}}",
 }
 MIB = 1 << 20
@@ -69,13 +82,14 @@ def test_a_body_comes_back_as_it_went_through_five_hops(graphs: GraphStack) -> N
 
 def test_memory_is_flat_where_a_megabyte_goes_through_five_hops(graphs: GraphStack) -> None:
     body = json.dumps({"text": "x" * MIB}).encode()
-    pid = graphs.pids["chain"]
+    pids = (graphs.pids["chain"], *graphs.stack.gateway_pids)
     for _ in range(20):
         assert len(invoke(graphs, "chain", body)) == len(body)
-    before = resident_bytes(pid)
-    for _ in range(60):
+    before = [resident_bytes(pid) for pid in pids]
+    for _ in range(200):
         invoke(graphs, "chain", body)
-    assert resident_bytes(pid) - before < 64 * MIB, "300 MiB have passed"
+    grown = [resident_bytes(pid) - was for pid, was in zip(pids, before, strict=True)]
+    assert max(grown) < 32 * MIB, f"1,000 MiB have passed; grown by {grown}"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +100,8 @@ def test_memory_is_flat_where_a_megabyte_goes_through_five_hops(graphs: GraphSta
         pytest.param("status=503", 503, "step a: endpoint echo answered", id="a busy target"),
         pytest.param("close=start", 424, "step a: endpoint echo answered 424", id="no answer"),
         pytest.param("close=middle", 424, "step a: endpoint echo", id="half an answer"),
+        pytest.param("chunks=2", 424, "step a: endpoint echo answered application/jsonlines;",
+                     id="nonsense"),
         pytest.param("sleep_ms=5000", 504, "step a: the call's deadline of 2 s has passed",
                      id="a target that hangs"),
     ],
@@ -126,12 +142,34 @@ def test_a_dropped_branch_leaves_the_others(graphs: GraphStack) -> None:
     assert json.loads(invoke(graphs, "both", b'{"n": 7}', "close=start")) == [7]
 
 
-def test_a_client_that_leaves_ends_the_calls_of_its_graph(graphs: GraphStack) -> None:
-    def cancelled() -> int:
-        with urlopen(f"http://127.0.0.1:{graphs.echo.port}/cancelled") as answer:
-            return int(answer.read())
+def count(graphs: GraphStack, what: str) -> int:
+    """What the echo model counts: requests `served` or `asleep`, callers that are `cancelled`."""
+    with urlopen(f"http://127.0.0.1:{graphs.echo.port}/{what}") as answer:
+        return int(answer.read())
 
-    before = cancelled()
+
+def test_a_graph_that_is_killed_in_a_scatter_leaves_no_call_behind(graphs: GraphStack) -> None:
+    cancelled = count(graphs, "cancelled")
+    with ThreadPoolExecutor() as pool:
+        call = pool.submit(invoke, graphs, "wide", b"{}", "sleep_ms=50000")
+        until(lambda: count(graphs, "asleep") == 8, "all branches have arrived", 10)
+        os.kill(graphs.pids["wide"], signal.SIGKILL)
+        with pytest.raises(ClientError, match="ModelError"):
+            call.result(20)
+    until(lambda: count(graphs, "asleep") == 0, "no branch is left", 10)
+    assert count(graphs, "cancelled") == cancelled + 8
+
+
+def test_a_target_that_is_killed_in_a_scatter_is_a_dropped_branch() -> None:
+    with running_graphs({"both": DOCUMENTS["both"]}) as own, ThreadPoolExecutor() as pool:
+        call = pool.submit(invoke, own, "both", b'{"n": 7}', "sleep_ms=50000")
+        until(lambda: count(own, "asleep") == 1, "the branch has arrived", 10)
+        os.kill(own.echo.pid, signal.SIGKILL)
+        assert json.loads(call.result(20)) == [7]
+
+
+def test_a_client_that_leaves_ends_the_calls_of_its_graph(graphs: GraphStack) -> None:
+    before = count(graphs, "cancelled")
     with pytest.raises(ReadTimeoutError):
         client(graphs, read_timeout=1).invoke_endpoint(
             EndpointName="both",
@@ -139,7 +177,7 @@ def test_a_client_that_leaves_ends_the_calls_of_its_graph(graphs: GraphStack) ->
             Body=b"{}",
             CustomAttributes="sleep_ms=20000",
         )
-    until(lambda: cancelled() > before, "the echo's caller is gone", 10)
+    until(lambda: count(graphs, "cancelled") > before, "the echo's caller is gone", 10)
 
 
 def streamed(graphs: GraphStack, name: str, attributes: str) -> list[bytes]:
@@ -157,6 +195,37 @@ def test_the_last_steps_stream_is_passed_on_as_it_comes(graphs: GraphStack) -> N
 
 def test_a_graph_whose_last_step_is_no_call_answers_whole(graphs: GraphStack) -> None:
     assert b"".join(streamed(graphs, "mapped", "")) == b"1"
+
+
+def test_targets_are_asked_for_without_a_request_to_a_model(graphs: GraphStack) -> None:
+    document = (
+        "output: all\nsteps:\n  all: {scatter: [a, b, c]}\n  a: {call: {endpoint: echo}}\n"
+        "  b: {call: {endpoint: gone}}\n  c: {call: {endpoint: echo, variant: other}}\n"
+    )
+    url = f"http://127.0.0.1:{graphs.stack.gateway_port}"
+    keys = convert(copys_keys(url, graphs.stack.credentials), CallKeys)
+
+    async def asked() -> dict[str, str]:
+        targets = GatewayTargets(SystemClock())
+        targets.use(keys)
+        try:
+            return await targets.missing(plan_of_text(document))
+        finally:
+            targets.close()
+            await asyncio.sleep(0)  # for the connections' ends
+
+    before, missing = count(graphs, "served"), asyncio.run(asked())
+    assert list(missing) == ["b", "c"]
+    assert "Endpoint gone of account" in missing["b"]
+    assert "other" in missing["c"]
+    assert count(graphs, "served") == before + 1, "that of this question itself"
+
+    mine = client(graphs)
+    mine.meta.events.register(
+        "before-sign.*.*", lambda request, **_: request.headers.add_header(HEADER, EXISTS)
+    )
+    answer = mine.invoke_endpoint(EndpointName="echo", ContentType="text/plain", Body=b"mine")
+    assert answer["Body"].read() == b"mine", "other keys ask nothing by that header"
 
 
 def test_connections_are_reused(graphs: GraphStack) -> None:

@@ -177,14 +177,6 @@ def test_a_copys_keys_invoke_and_do_nothing_else(graphs: Graphs) -> None:
             refused()
 
 
-def test_a_graph_that_calls_itself_is_refused(graphs: Graphs) -> None:
-    document = "output: a\nsteps: {a: {call: {endpoint: wine, component: ouroboros}}}"
-    assert graphs.create("ouroboros", document)["InferenceComponentStatus"] == "InService"
-    with pytest.raises(ClientError, match="the graph calls itself: wine/ouroboros") as caught:
-        graphs.invoke("ouroboros", {})
-    assert caught.value.response["OriginalStatusCode"] == 508
-
-
 def test_a_graph_calls_the_containers_of_its_own_model(graphs: Graphs) -> None:
     document = (
         "output: answer\nsteps:\n  answer: {gather: {of: all, by: stack}}\n"
@@ -224,15 +216,6 @@ def test_a_graph_calls_the_containers_of_its_own_model(graphs: Graphs) -> None:
     )  # fmt: skip
     expected = [graphs.invoke(name, ROWS) for name in ("logistic", "bayes")]
     assert json.loads(answer["Body"].read()) == expected
-
-
-def test_a_missing_target_names_step_and_target(graphs: Graphs) -> None:
-    document = "output: a\nsteps: {a: {call: {endpoint: wine, component: gone}}}"
-    graphs.create("to-nowhere", document)
-    with pytest.raises(ClientError) as caught:
-        graphs.invoke("to-nowhere", {})
-    message = caught.value.response["Error"]["Message"]
-    assert "step a: component gone of endpoint wine answered 400:" in message, message
 
 
 CURIOUS = """

@@ -48,6 +48,8 @@ def explain_graph(
     for name, graph in graphs.items():
         typer.echo(f"endpoint {endpoint['name']}, copy {name}, the last minute")
         typer.echo("\n".join(f"  {line}" for line in graph_lines(graph)))
+        for step, why in graph.get("missing", {}).items():
+            typer.echo(f"  warning: step {step}: {why}")
 
 
 def _is_of(copy: JsonObject, component: str | None) -> bool:

@@ -29,15 +29,17 @@ from hostelry.graph.content import CSV, JSON, ContentError, media_type, read_bod
 from hostelry.graph.drawing import drawing_of
 from hostelry.graph.state import StepOutcome
 from hostelry.graph.step_report import HEADER as STEPS_HEADER
+from hostelry.graph.steps import OnError
 from hostelry.graph.value_types import ValueType, type_of_value
 
-# The agent's probe: that a call could be made, without one that reaches a model.
+# The agent's probe: that calls could be made, without one that reaches a model.
 PROOF = "application/vnd.hostelry.graph-proof"
 REQUEST_ID = "x-request-id"  # the gateway's
 FORWARDED = "x-amzn-sagemaker-forwarded-api"
 STREAM_API = "InvokeEndpointWithResponseStream"
 MAX_KEYS_BYTES = 64 * 1024
 MAX_CALLS = 256
+MAX_MISSING_CHARACTERS = 600
 ANY_ACCEPT = frozenset({"", "*/*", "application/*", "text/*"})
 
 
@@ -83,13 +85,18 @@ class GraphApp(ServingApp):
 
     async def described(self, _request: Request) -> Response:
         """GET /graph: its steps, with their times of the last minute."""
-        found = {**drawing_of(self._deps.plan), "last_minute": self._deps.times.last_minute()}
+        found = {
+            **drawing_of(self._deps.plan),
+            "last_minute": self._deps.times.last_minute(),
+            "missing": await self._targets.missing(self._deps.plan),
+        }
         return Response(msgspec.json.encode(found), media_type=JSON)
 
     async def invocations(self, request: Request) -> Response:
         """An invocation, counted; or the agent's probe."""
-        if media_type(request.headers.get("content-type", "")) == PROOF:
-            return await self._proven()
+        kind = request.headers.get("content-type", "")
+        if media_type(kind) == PROOF:
+            return await self._proven(is_again="again" in kind)
         return await self.counted(request)
 
     async def invoked(self, request: Request) -> Response:
@@ -150,9 +157,22 @@ class GraphApp(ServingApp):
         response.headers[STEPS_HEADER] = result.steps
         return response
 
-    async def _proven(self) -> Response:
+    async def _proven(self, *, is_again: bool) -> Response:
         fault = self.fault() or await self._targets.prove()
+        if fault is None and not is_again:
+            fault = await self._missing()
         return text_response(fault, 503) if fault else Response(b"{}", media_type=JSON)
+
+    async def _missing(self) -> str | None:
+        """The targets that are not there, of the steps whose failure ends a call."""
+        missing = await self._targets.missing(self._deps.plan)
+        steps = self._deps.plan.steps
+        named = [
+            f"step {step}: {fault}"
+            for step, fault in missing.items()
+            if steps[step].on_error is OnError.FAIL
+        ]
+        return "; ".join(named)[:MAX_MISSING_CHARACTERS] or None
 
 
 class PassedOnResponse(StreamingResponse):

@@ -19,7 +19,8 @@ from hostelry.containers.graph.gateway_connection import (
     GatewayPool,
 )
 from hostelry.containers.graph.signing import CallKeys, CallSigner
-from hostelry.graph.steps import CallTarget
+from hostelry.graph import target_proof
+from hostelry.graph.steps import CallAction, CallTarget, EachAction, GraphPlan
 
 PATH_HEADER = "X-Hostelry-Graph-Path"
 PARENT_HEADER = "X-Hostelry-Parent-Request"  # the call that makes a call, and its step
@@ -131,7 +132,7 @@ class GatewayTargets:
         """Why no call can succeed; None where the gateway takes the keys."""
         try:
             target = CallTarget(endpoint=PROOF_ENDPOINT, content_type="text/plain", accept="*/*")
-            answer = await self._sent(target, b"", GraphContext(), "invocations")
+            answer = await self._sent(target, b"", GraphContext())
             try:
                 body = await answer.body(MAX_ERROR_BYTES)
             finally:
@@ -141,10 +142,39 @@ class GatewayTargets:
         # An endpoint that is not there is a 400; keys that are refused are a 403.
         return None if answer.status in (200, 400) else refusal_text(answer.status, body)
 
+    async def missing(self, plan: GraphPlan) -> dict[str, str]:
+        """Why steps' targets cannot be called, by step; no model is invoked.
+
+        A container of a direct endpoint is not asked for: its graph may be in the same model, whose
+        endpoint has no route until the graph is ready.
+        """
+        steps = {
+            step.name: step.action.target
+            for step in plan.steps.values()
+            if isinstance(step.action, CallAction | EachAction) and not step.action.target.container
+        }
+        faults = await asyncio.gather(*[self._fault_of(it) for it in steps.values()])
+        found = dict(zip(steps, faults, strict=True))
+        return {step: fault for step, fault in found.items() if fault is not None}
+
+    async def _fault_of(self, target: CallTarget) -> str | None:
+        context = GraphContext(headers={target_proof.HEADER: target_proof.EXISTS})
+        try:
+            answer = await self._sent(target, b"", context)
+            try:
+                body = await answer.body(MAX_ERROR_BYTES)
+            finally:
+                answer.close()
+        except (CallTargetError, GatewayLostError) as error:
+            return f"{target.title}: {error}"
+        if answer.status == 200:
+            return None
+        return f"{target.title} {refusal_text(answer.status, body)}"
+
     async def call(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetAnswer:
         """The whole answer; raises CallTargetError."""
         try:
-            answer = await self._sent(target, body, context, "invocations")
+            answer = await self._sent(target, body, context)
             try:
                 await self._check(target, answer)
                 found = await answer.body(MAX_ANSWER_BYTES)
@@ -172,7 +202,11 @@ class GatewayTargets:
         return GatewayStream(target, answer)
 
     async def _sent(
-        self, target: CallTarget, body: bytes, context: GraphContext, action: str
+        self,
+        target: CallTarget,
+        body: bytes,
+        context: GraphContext,
+        action: str = "invocations",
     ) -> GatewayAnswer:
         signer, pool = self._signer, self._pool
         if signer is None or pool is None:

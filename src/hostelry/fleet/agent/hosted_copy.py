@@ -199,8 +199,9 @@ class HostedCopy:
             if not self._attempts.ever_ready:
                 raise
             return Ending(kind=EndKind.NOT_STARTED, detail=f"It cannot be started again: {error}")
-        assert self._state.record.rule is not None
-        return await self._watch_process(process, self._state.record.rule)
+        rule = self._state.record.rule
+        assert rule is not None
+        return await self._watch_process(process, rule.again if self._attempts.ever_ready else rule)
 
     def _rule(self) -> ImageRule:
         """The image's rule in the operator's current file."""
@@ -344,7 +345,7 @@ class HostedCopy:
         self, server: ModelServer, rule: ImageRule, deadline: float
     ) -> Ending | None:
         """Wait for /ping, then send the probe; None once READY."""
-        policy, began_at = self._deps.policy, monotonic_s()
+        policy, began_at, refusals = self._deps.policy, monotonic_s(), 0
         while not await self._is_up(server):
             if monotonic_s() >= deadline:
                 return self._too_late("GET /ping never answered 200")
@@ -353,7 +354,6 @@ class HostedCopy:
         if self.models is not None:
             mount, adopted = mount_of(rule, self._folder.root), self._started_at is None
             await self.models.served_by(server, mount, adopted=adopted)
-        refusals = 0
         while True:
             left_s = max(0.1, deadline - monotonic_s())
             answer = await server.prove(rule.probe, min(policy.probe_timeout_s, left_s))
@@ -362,6 +362,7 @@ class HostedCopy:
                 self._proven()
                 return None
             self._log.note(f"probe: {answer.fault}")
+            self._state.report(CopyPhase.PROVING, probe_detail(rule, answer.fault))
             refusals = refusals + 1 if answer.refused else 0
             if refusals >= policy.max_probe_refusals:
                 return self._ending(EndKind.PROBE_REFUSED, probe_detail(rule, answer.fault))
@@ -400,7 +401,7 @@ class HostedCopy:
                         f"{health.silent_s:.0f} s.",
                     )
                 case PingVerdict.HEALTHY if self._state.phase is CopyPhase.UNHEALTHY:
-                    answer = await server.prove(rule.probe, policy.probe_timeout_s)
+                    answer = await server.prove(rule.again.probe, policy.probe_timeout_s)
                     if answer.fault is None:
                         self._proven()
 

@@ -60,6 +60,7 @@ LMI_PROBE_BODY = (
 DRILL_REPOSITORY = re.compile(r"hostelry/drill$")
 DRILL_COMMAND = (*PYTHON, "-m", "hostelry.containers.drill")
 GRAPH_REPOSITORY = re.compile(r"hostelry/graph$")
+GRAPH_PROOF = "application/vnd.hostelry.graph-proof"
 GRAPH_COMMAND = (*PYTHON, "-m", "hostelry.containers.graph")
 FRAMEWORK_COMMAND = (*PYTHON, "-m", "hostelry.containers.predictive")
 TRITON_REPOSITORY = re.compile(r"(^|[-_./])tritonserver$")
@@ -126,6 +127,13 @@ class ImageRule:
         return self.kind == "graph"
 
     @property
+    def again(self) -> "ImageRule":
+        """The rule of a copy that was ready before: a graph serves on although a target is gone."""
+        if self.probe.content_type != GRAPH_PROOF:
+            return self
+        return replace(self, probe=replace(self.probe, content_type=f"{GRAPH_PROOF}; again"))
+
+    @property
     def is_container(self) -> bool:
         """Whether the image itself is run."""
         return self.kind == "container"
@@ -151,11 +159,11 @@ DRILL_RULE = ImageRule(
     probe=Probe(content_type="application/json", body=b"{}"),
     environment=BUILT_IN_NAMES,
 )
-# Its own content type asks whether a call could be made; no model is invoked by that.
+# Its own content type asks whether its calls could be made; no model is invoked by that.
 GRAPH_RULE = ImageRule(
     kind="graph",
     argv=GRAPH_COMMAND,
-    probe=Probe(content_type="application/vnd.hostelry.graph-proof", body=b""),
+    probe=Probe(content_type=GRAPH_PROOF, body=b""),
     environment=BUILT_IN_NAMES,
 )
 

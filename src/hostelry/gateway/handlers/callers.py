@@ -85,9 +85,14 @@ def is_unsigned(request: HttpRequest) -> bool:
     return "authorization" not in request.headers and "X-Amz-Signature=" not in request.query
 
 
+def is_copys(identity: Identity) -> bool:
+    """Whether the keys are a graph's copy's."""
+    return identity.session is not None and identity.session.invokes_only
+
+
 def check_not_a_copys(identity: Identity) -> None:
     """Raise where the keys are a copy's, for anything but an invocation."""
-    if identity.session is not None and identity.session.invokes_only:
+    if is_copys(identity):
         raise ServiceError(
             "AccessDeniedException",
             "These keys are those of a graph's copy, which may invoke endpoints and nothing else.",

@@ -1,7 +1,7 @@
 """Runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -19,7 +19,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
-from hostelry.gateway.balancing.destination import find_destination, unavailable
+from hostelry.gateway.balancing.destination import NoCopyError, find_destination, unavailable
 from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest
 from hostelry.gateway.balancing.model_balancer import (
     Balancers,
@@ -38,7 +38,7 @@ from hostelry.gateway.balancing.sessions import (
 )
 from hostelry.gateway.balancing.traffic_split import TrafficSplit
 from hostelry.gateway.handlers.admission import Admitted, admit
-from hostelry.gateway.handlers.callers import Callers, check_service
+from hostelry.gateway.handlers.callers import Callers, check_service, is_copys
 from hostelry.gateway.handlers.invocation_call import InvocationCall
 from hostelry.gateway.handlers.invocation_head import noted
 from hostelry.gateway.handlers.model_error import (
@@ -57,6 +57,7 @@ from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
 from hostelry.gateway.tracing.call_trace import CallTrace, RouteView
+from hostelry.graph import target_proof
 from hostelry.graph.step_report import HEADER as GRAPH_STEPS
 from hostelry.routing.session import NEW_SESSION
 
@@ -144,8 +145,12 @@ class RuntimeHandler:
         check_service(identity.service, SERVICE)
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
+        from_copy = is_copys(identity)
+        if from_copy and target_proof.HEADER.lower() in request.headers:
+            self._prove_target(exchange, scope, parse_invocation(request))
+            return
         trace = exchange.trace = self._taps.calls.begin(request_id, identity.account_id, request)
-        if identity.session is not None and identity.session.invokes_only:
+        if from_copy:
             trace.made_by(request.headers.get(PARENT, ""))
         invocation = parse_invocation(request)
         trace.operation = STREAM_API if invocation.stream else WHOLE_API
@@ -207,6 +212,12 @@ class RuntimeHandler:
                 answer, headers={**answer.headers, "Retry-After": error.retry_after}
             )
         return answer
+
+    def _prove_target(self, exchange: Exchange, scope: Scope, invocation: InvokeRequest) -> None:
+        """Answer whether a graph's target exists; raises as an invocation of it would."""
+        with suppress(NoCopyError):  # it may have copies later
+            find_destination(self._routes.table, scope, invocation, self._draw())
+        exchange.respond(HttpResponse(200))
 
     def _find(self, scope: Scope, invocation: InvokeRequest) -> Destination:
         """The destination; with an open session only the copy that holds it."""

@@ -6,6 +6,7 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.rules.images import (
     GRAPH_RULE,
+    LMI_RULE,
     UNKNOWN_PROBE,
     ImageRules,
     Probe,
@@ -174,7 +175,13 @@ def test_a_container_may_bring_its_own_probe(
 def test_a_graph_may_bring_a_real_call_as_its_probe() -> None:
     rule = with_own_probe(GRAPH_RULE, {"HOSTELRY_PROBE_BODY": "[1]"})
     assert (rule.probe.content_type, rule.probe.body) == ("application/json", b"[1]")
+    assert rule.again == rule
     assert with_own_probe(GRAPH_RULE, {}) == GRAPH_RULE
+
+
+def test_a_graph_that_was_ready_is_proven_without_its_targets() -> None:
+    assert GRAPH_RULE.again.probe.content_type == f"{GRAPH_RULE.probe.content_type}; again"
+    assert LMI_RULE.again == LMI_RULE
 
 
 @pytest.mark.parametrize("image", ["lmi:1", "x/my-server:1"])
