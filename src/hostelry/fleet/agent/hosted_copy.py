@@ -362,7 +362,9 @@ class HostedCopy:
                 self._proven()
                 return None
             self._log.note(f"probe: {answer.fault}")
-            self._state.report(CopyPhase.PROVING, probe_detail(rule, answer.fault))
+            why = self._state.restart_reason or probe_detail(rule, answer.fault)
+            if why != self._state.status.reason:
+                self._state.report(CopyPhase.PROVING, why)
             refusals = refusals + 1 if answer.refused else 0
             if refusals >= policy.max_probe_refusals:
                 return self._ending(EndKind.PROBE_REFUSED, probe_detail(rule, answer.fault))

@@ -17,6 +17,7 @@ from hostelry.base.copy_key import HEADER
 from hostelry.base.json import decode
 from hostelry.domain.copy import AdapterPlacement
 from hostelry.fleet.rules.images import Probe
+from hostelry.fleet.rules.model_failures import is_model_failure
 
 ADAPTER_ID_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"
@@ -81,7 +82,10 @@ class ModelServer:
         answer, body = await self.call(
             "POST", "/invocations", timeout_s=timeout_s, headers=headers, body=probe.body
         )
-        if probe.any_answer and proves_the_route(answer.status, model_errors=probe.model_errors):
+        if probe.any_answer and (
+            proves_the_route(answer.status, model_errors=probe.model_errors)
+            or is_model_failure(answer.status, body)
+        ):
             return Answer(status=answer.status)
         if answer.fault is None and probe.json_field is not None:
             is_vector = probe.or_vector and _is_vector(body)

@@ -88,10 +88,10 @@ def test_any_other_refusal_is_reported_as_it_is() -> None:
     assert calls == ["POST /adapters"]
 
 
-def proved(status: int, probe: Probe) -> Answer:
+def proved(status: int, probe: Probe, text: str = "the server's words") -> Answer:
     def server(request: httpx.Request) -> httpx.Response:
         assert request.url.path == "/invocations"
-        return httpx.Response(status, text="the server's words")
+        return httpx.Response(status, text=text)
 
     async def ask() -> Answer:
         async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as http:
@@ -111,6 +111,12 @@ def test_where_no_request_is_known_these_answers_prove_nothing(status: int) -> N
     assert answer.fault is not None
     assert str(status) in answer.fault
     assert answer.refused == (status in (404, 405)), "a route that is missing will not come"
+
+
+def test_where_no_request_is_known_a_failure_of_the_models_own_code_proves_the_route() -> None:
+    text = '{"code": 503, "type": "InternalServerException", "message": "Prediction failed"}'
+    assert proved(503, UNKNOWN_PROBE, text) == Answer(status=503)
+    assert proved(503, LMI_RULE.probe, text).fault is not None
 
 
 @pytest.mark.parametrize("status", [201, 204, 400, 500])

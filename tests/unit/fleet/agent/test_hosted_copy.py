@@ -1,0 +1,54 @@
+"""One copy on its way to READY, with a model server that is not there."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.unit.fleet.agent.test_full_disk import deps, spec
+
+from hostelry.domain.copy import CopyPhase
+from hostelry.fleet.agent.hosted_copy import HostedCopy
+from hostelry.fleet.agent.lifecycle import CopyPolicy
+from hostelry.fleet.records import CopyFolder
+
+
+@pytest.mark.parametrize(
+    ("image", "advice"),
+    [
+        pytest.param("lmi:1", "", id="whose probe is known"),
+        pytest.param("mine:1", "HOSTELRY_PROBE_BODY", id="whose probe is a guess"),
+    ],
+)
+def test_why_a_copy_is_not_proven_is_reported_meanwhile(
+    tmp_path: Path, image: str, advice: str
+) -> None:
+    """It may still become ready, for minutes."""
+
+    def broken(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200 if request.url.path == "/ping" else 500, text="no model")
+
+    async def work() -> str:
+        shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def changed() -> None:
+            status = copy.status
+            if status.phase is CopyPhase.PROVING and status.reason and not shown.done():
+                shown.set_result(status.reason)
+
+        async with httpx.AsyncClient(transport=httpx.MockTransport(broken)) as http:
+            given = replace(deps(tmp_path, http), policy=CopyPolicy(ping_every_s=0.01))
+            folder = CopyFolder(tmp_path / "c-1")
+            copy = HostedCopy(spec("c-1", image), folder, given, changed, tuple)
+            running = asyncio.create_task(copy.run())
+            try:
+                return await asyncio.wait_for(shown, 20)
+            finally:
+                running.cancel()
+                await asyncio.wait([running])
+
+    reason = asyncio.run(work())
+    assert "The request that proves readiness failed: " in reason
+    assert "500" in reason
+    assert advice in reason
