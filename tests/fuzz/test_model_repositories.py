@@ -14,7 +14,7 @@ from hostelry.containers.triton.model_folder import (
 )
 from hostelry.containers.triton.text_format import TextFormatError, parse_message
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "triton" / "models"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "triton_ensemble" / "models"
 TEXTS = tuple(path.read_text() for path in sorted(EXAMPLES.glob("*/config.pbtxt")))
 WORDS = (
     *"{}<>[]:,;'\"#\\", "name", "platform", "backend", '"ensemble"', "step", "model_name", "-1",

@@ -320,7 +320,9 @@ def test_the_example_of_a_pipeline_runs(bench: Bench) -> None:
 
 
 def test_the_example_of_triton_runs(bench: Bench) -> None:
-    printed = bench.platform.exec([sys.executable, str(EXAMPLES / "triton" / "deploy.py")]).stdout
+    printed = bench.platform.exec(
+        [sys.executable, str(EXAMPLES / "triton_ensemble" / "deploy.py")]
+    ).stdout
     by_json, by_bytes = (json.loads(it) for it in printed.splitlines() if it.startswith("{"))
     assert by_json["json"] == by_bytes["binary"]
     assert [round(it) for it in by_json["json"]] == [0, 1, 1]

@@ -241,8 +241,10 @@ class TritonProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await asyncio.to_thread(self._process.wait)
-            while any(process_stat(it) is not None for it in pids):
-                await self._clock.sleep(LOOK_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CALL_S):
+                    while any(process_stat(it) is not None for it in pids):
+                        await self._clock.sleep(LOOK_S)
         remove_regions(self._order.regions)
         self._left.remove()
         shutil.rmtree(self._order.folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """An ensemble on Triton: preprocessing and a model as one call, with JSON and with binary tensors.
 
     HOSTELRY_CUSTOM_CODE=trusted hostelry up --detach
-    hostelry exec -- python examples/triton/deploy.py
+    hostelry exec -- python examples/triton_ensemble/deploy.py
 
 Plain boto3, and AWS's Triton image, whose runtime is installed when it is first needed. A logistic
 regression is fitted here; its numbers go into the archive beside the code of both steps. Resources
