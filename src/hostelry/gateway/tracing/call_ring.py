@@ -7,7 +7,6 @@ kept ends with the process.
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from heapq import heappush, heapreplace
 from itertools import chain
 
 from hostelry.base.http import HttpRequest
@@ -19,20 +18,17 @@ from hostelry.gateway.tracing.call_trace import (
     read,
     written,
 )
-
-MINUTE_NS = 60 * 1_000_000_000
+from hostelry.gateway.tracing.slow_calls import SlowCalls, SlowLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingLimits:
-    """What one worker keeps; `num_slow` is for all `slow_minutes` and endpoints together."""
+    """What one worker keeps."""
 
     num_calls: int = 8192
     num_failed: int = 2048
     max_bytes: int = 8 * 1024 * 1024  # of the last calls, and as many of those that failed
-    slow_minutes: int = 15
-    slow_each: int = 8  # of an endpoint in a minute
-    num_slow: int = 2048
+    slow: SlowLimits = field(default_factory=SlowLimits)
 
 
 @dataclass(slots=True)
@@ -53,15 +49,6 @@ class _LastCalls:
         self.num_bytes = num_bytes
 
 
-@dataclass(slots=True)
-class _SlowMinute:
-    """The slowest calls of a minute, of each endpoint's name: heaps, the fastest first."""
-
-    number: int
-    heaps: dict[str, list[tuple[int, int, bytes]]] = field(default_factory=dict)
-    num: int = 0
-
-
 class CallRing:
     """The calls of one worker.
 
@@ -77,17 +64,13 @@ class CallRing:
         clock_ns: Callable[[], int],
         limits: RingLimits | None = None,
     ) -> None:
-        self.limits = limits = limits or RingLimits()
+        limits = limits or RingLimits()
         self.began_at = now()
         self._now = now
         self._clock_ns = clock_ns
         self._last = _LastCalls(limits.num_calls, limits.max_bytes)
         self._failed = _LastCalls(limits.num_failed, limits.max_bytes)
-        self._slow: deque[_SlowMinute] = deque()
-        self._num_slow = self._minute_ends_ns = 0
-        self._num_slow_ever = 0
-        # Of the present minute's endpoints that have all their slow calls, the fastest of these.
-        self._floors: dict[str, int] = {}
+        self._slow = SlowCalls(limits.slow)
 
     def begin(self, request_id: str, account: str, request: HttpRequest) -> CallTrace:
         """Begin to note a call; `end` it."""
@@ -113,9 +96,9 @@ class CallRing:
             self._failed.add(kept)
         if not call.found_ns:  # of names that are not there any client can make up many
             return
-        took_ns, floors = now_ns - call.arrived_ns, self._floors
-        if now_ns >= self._minute_ends_ns or took_ns > floors.get(call.endpoint, -1):
-            self._add_slow(call.endpoint, took_ns, kept, now_ns)
+        took_ns, slow = now_ns - call.arrived_ns, self._slow
+        if now_ns >= slow.minute_ends_ns or took_ns > slow.floors.get(call.endpoint, -1):
+            slow.add(call.endpoint, took_ns, kept, now_ns)
 
     def found(
         self,
@@ -169,40 +152,10 @@ class CallRing:
     ) -> Iterable[CallTrace]:
         """Every call that is kept and `may_be`, once; of that account alone, None: of all."""
         seen: set[int] = set()
-        slow = (it[2] for minute in self._slow for heap in minute.heaps.values() for it in heap)
-        for kept in chain(self._last.calls, self._failed.calls, slow):
+        for kept in chain(self._last.calls, self._failed.calls, self._slow):
             if id(kept) in seen or not may_be(kept):
                 continue
             seen.add(id(kept))
             call = read(kept)
             if account in (None, call.account):
                 yield call
-
-    def _add_slow(self, endpoint: str, took_ns: int, kept: bytes, now_ns: int) -> None:
-        """Keep a call that is slower than the fastest of the slow ones; there is room, or none."""
-        if now_ns >= self._minute_ends_ns:
-            self._next_minute(now_ns // MINUTE_NS)
-        minute, each = self._slow[-1], self.limits.slow_each
-        heap = minute.heaps.get(endpoint)
-        self._num_slow_ever += 1  # of two that took as long the first one leaves first
-        if heap is not None and len(heap) >= each:
-            heapreplace(heap, (took_ns, self._num_slow_ever, kept))
-            self._floors[endpoint] = heap[0][0]
-            return
-        while self._num_slow >= self.limits.num_slow and len(self._slow) > 1:
-            self._num_slow -= self._slow.popleft().num
-        if self._num_slow < self.limits.num_slow:
-            if heap is None:
-                heap = minute.heaps[endpoint] = []
-            heappush(heap, (took_ns, self._num_slow_ever, kept))
-            minute.num += 1
-            self._num_slow += 1
-            if len(heap) == each:
-                self._floors[endpoint] = heap[0][0]
-
-    def _next_minute(self, number: int) -> None:
-        self._slow.append(_SlowMinute(number))
-        self._minute_ends_ns = (number + 1) * MINUTE_NS
-        self._floors = {}
-        while self._slow[0].number <= number - self.limits.slow_minutes:
-            self._num_slow -= self._slow.popleft().num

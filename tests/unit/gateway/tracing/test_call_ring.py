@@ -4,14 +4,14 @@ from typing import Any
 import pytest
 
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.tracing.call_ring import MINUTE_NS, CallRing, RingLimits
+from hostelry.gateway.tracing.call_ring import CallRing, RingLimits
 from hostelry.gateway.tracing.call_trace import CLIENT_LEFT, MAX_EVENTS, CallTrace
+from hostelry.gateway.tracing.slow_calls import MINUTE_NS, SlowLimits
 
 ASKED = HttpRequest("POST", "/", body=b"1234567")
 OURS, THEIRS = "111122223333", "444455556666"
-LIMITS = RingLimits(
-    num_calls=3, num_failed=2, max_bytes=10_000, slow_minutes=2, slow_each=2, num_slow=5
-)
+SLOW = SlowLimits(num_minutes=2, each=2, num_calls=5, max_bytes=10_000)
+LIMITS = RingLimits(num_calls=3, num_failed=2, max_bytes=10_000, slow=SLOW)
 
 
 class Rig:
@@ -124,6 +124,25 @@ def test_slow_calls_leave_with_their_minute_and_beyond_the_number_of_all() -> No
     assert rig.kept() == "kl"
 
 
+def test_bytes_bound_the_slow_calls_too() -> None:
+    rig = Rig()
+    for id, took_ms in zip("abc", (5, 6, 7), strict=True):
+        rig.call(id, took_ms, steps="x" * 4000)
+    for id in "def":
+        rig.call(id, 1, endpoint="other")
+    assert rig.slowest(endpoint="wine") == ["c", "b"], "two of an endpoint, c took the place of a"
+    rig.call("g", 9, endpoint="third", steps="x" * 4000)
+    for id in "hij":
+        rig.call(id, 0.5, endpoint="other")
+    assert rig.slowest(endpoint="third") == [], "there is no room in this minute"
+    rig.now_ns += MINUTE_NS
+    rig.call("k", 9, endpoint="third", steps="x" * 4000)
+    for id in "lmn":
+        rig.call(id, 0.5, endpoint="other")
+    assert rig.slowest(endpoint="third") == ["k"], "the minute before makes room"
+    assert rig.slowest(endpoint="wine") == []
+
+
 def test_names_that_clients_make_up_take_no_place_among_the_slow() -> None:
     rig = Rig()
     for id in "abcdefgh":
@@ -159,3 +178,9 @@ def test_the_end_of_an_llms_answer_is_kept_however_it_is_cut() -> None:
         trace.passed(piece)
     assert trace.tail == b"b" * 412 + b"c" * 100
     assert trace.bytes_out == 1600
+
+
+def test_a_name_of_half_a_character_is_no_defect() -> None:
+    rig = Rig()
+    rig.call("a", endpoint="\ud800")
+    assert rig.kept() == ""
