@@ -41,7 +41,7 @@ INTEGRATION := $(BIN)/python -m pytest tests/integration tests/hostile -o cache_
 test: check engine
 	nice $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -n 2 --dist loadfile --durations=40 \
 	  >$(HALF) 2>&1 & units=$$!; \
-	$(INTEGRATION) -n 2 --dist loadfile --durations=25 || $(INTEGRATION) --last-failed; integration=$$?; \
+	$(INTEGRATION) -n 3 --dist loadfile --no-loadscope-reorder --durations=25 || $(INTEGRATION) --last-failed; integration=$$?; \
 	wait $$units; units=$$?; cat $(HALF); rm -f $(HALF); \
 	test $$integration -eq 0 -a $$units -eq 0
 

@@ -4,9 +4,12 @@ All requests are mirrored: to another echo model, to a server that never answers
 refuses. Rounds alternate; each figure is the median over rounds of a round's ratio to the endpoint
 without a shadow. ``paced`` sends at a set rate, as clients of models do, ``closed`` as fast as it
 is answered, which leaves no processor idle: production then shares it with the shadow's
-requests. The aim is 3 % on the paced latencies.
+requests. ``apart`` is the same with the mirror process and the shadow's copy on a processor of
+their own: what the gateway's workers alone lose. The aim is 3 % on the paced latencies.
 
-``python -m benchmarks.shadow [--setting tiny|short|full]``
+``cpu`` is the processor time of the gateway's workers a request, that of the mirror process apart.
+
+``python -m benchmarks.shadow [--setting tiny|short|full] [--in-workers]``
 """
 
 import argparse
@@ -16,6 +19,7 @@ import socket
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -30,6 +34,7 @@ SEED = 0
 BODY = b"x" * 1024
 WARM_UP_S = 0.5
 SHADOWED = ("mirrored", "hanging", "refused")
+SHARED, APART = "shared", "apart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,7 @@ class Figures:
     p50_ms: float
     p99_ms: float
     cpu_us: float
+    mirror_us: float
     errors: int
 
 
@@ -66,24 +72,59 @@ def main() -> None:
     parser.add_argument("--setting", choices=SETTINGS, default="short")
     default_workers = min(4, len(os.sched_getaffinity(0)))
     parser.add_argument("--workers", type=int, default=default_workers, help="of the gateway")
+    parser.add_argument("--in-workers", action="store_true", help="without a mirror process")
     arguments = parser.parse_args()
-    rows = measure(SETTINGS[arguments.setting], arguments.workers)
+    in_workers = arguments.in_workers
+    rows = measure(SETTINGS[arguments.setting], arguments.workers, in_workers=in_workers)
     print_table(f"A 100 % shadow, gateway of {arguments.workers} workers: ratios to none", rows)
-    measured = {"workers": arguments.workers, "rows": rows}
+    measured = {"workers": arguments.workers, "in_workers": in_workers, "rows": rows}
     write_result("shadow", arguments.setting, SEED, measured)
 
 
-def measure(setting: Setting, workers: int) -> list[dict[str, Any]]:
+def measure(setting: Setting, workers: int, *, in_workers: bool) -> list[dict[str, Any]]:
     """A row for each load and kind of shadow."""
     with running_echo() as shadow, deaf_port() as deaf, closed_port() as closed:
         ports = dict(zip(SHADOWED, (shadow.port, deaf, closed), strict=True))
         shadows = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
-        with running_stack(workers, shadows=shadows) as stack:
-            loads = ("paced", *(f"closed, {num} connections" for num in setting.connections))
-            return [row for load in loads for row in compared(stack, setting, load)]
+        with running_stack(workers, shadows=shadows, mirrors_in_workers=in_workers) as stack:
+            loads = ["paced", *(f"closed, {num} connections" for num in setting.connections)]
+            rows = [row for load in loads for row in compared(stack, setting, load)]
+            with on_two_sides(stack, shadow.pid) as are_apart:
+                if are_apart:
+                    rows += [row for load in loads for row in compared(stack, setting, load, APART)]
+        return rows
 
 
-def compared(stack: Stack, setting: Setting, load: str) -> list[dict[str, Any]]:
+@contextlib.contextmanager
+def on_two_sides(stack: Stack, shadow_pid: int) -> Iterator[bool]:
+    """Have the shadow's copy and the mirror process on the last processor, the rest on the others.
+
+    False, and all stay where they are, with one processor or without a mirror process.
+    """
+    usable = os.sched_getaffinity(0)
+    if len(usable) == 1 or stack.mirror_pid is None:
+        yield False
+        return
+    last = {max(usable)}
+    for pid in (0, stack.echo_pid, *stack.gateway_pids):
+        move(pid, usable - last)
+    for pid in (shadow_pid, stack.mirror_pid):
+        move(pid, last)
+    try:
+        yield True
+    finally:
+        os.sched_setaffinity(0, usable)
+
+
+def move(pid: int, processors: set[int]) -> None:
+    """Have a process with all its threads on these processors; 0 is this one."""
+    for thread in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), processors)
+
+
+def compared(
+    stack: Stack, setting: Setting, load: str, processors: str = SHARED
+) -> list[dict[str, Any]]:
     """A row for each kind of shadow under one load."""
     rounds: list[dict[str, Figures]] = []
     names = (ENDPOINT_NAME, *SHADOWED)
@@ -93,6 +134,7 @@ def compared(stack: Stack, setting: Setting, load: str) -> list[dict[str, Any]]:
     return [
         {
             "load": load,
+            "processors": processors,
             "shadow": name,
             "p50": ratio(rounds, name, "p50_ms"),
             "p99": ratio(rounds, name, "p99_ms"),
@@ -101,6 +143,7 @@ def compared(stack: Stack, setting: Setting, load: str) -> list[dict[str, Any]]:
             "p99 ms without": statistics.median(it[ENDPOINT_NAME].p99_ms for it in rounds),
             "cpu": ratio(rounds, name, "cpu_us"),
             "cpu us without": statistics.median(it[ENDPOINT_NAME].cpu_us for it in rounds),
+            "mirror us": statistics.median(it[name].mirror_us for it in rounds),
             "errors": sum(it[name].errors for it in rounds),
         }
         for name in SHADOWED
@@ -116,7 +159,7 @@ def ratio(rounds: list[dict[str, Figures]], name: str, figure: str) -> float:
 def measured(stack: Stack, setting: Setting, load: str, endpoint: str) -> Figures:
     """One endpoint under one load."""
     request = signed_request(stack, "invocations", BODY, {}, endpoint)
-    before_s = stack.gateway_cpu_s
+    before_s, mirror_before_s = stack.gateway_cpu_s, stack.mirror_cpu_s
     if load == "paced":
         outcome = uvloop.run(Generator(paced(stack, setting, request)).run())
         kept = [it for it in outcome.answers if it.began_s >= WARM_UP_S]
@@ -136,8 +179,14 @@ def measured(stack: Stack, setting: Setting, load: str, endpoint: str) -> Figure
         )
         total, per_s, errors = found.total, found.per_s, found.errors
         p50_ms, p99_ms = found.p50_ms, found.p99_ms
-    cpu_us = (stack.gateway_cpu_s - before_s) / total * 1e6
-    return Figures(per_s=per_s, p50_ms=p50_ms, p99_ms=p99_ms, cpu_us=cpu_us, errors=errors)
+    return Figures(
+        per_s=per_s,
+        p50_ms=p50_ms,
+        p99_ms=p99_ms,
+        cpu_us=(stack.gateway_cpu_s - before_s) / total * 1e6,
+        mirror_us=(stack.mirror_cpu_s - mirror_before_s) / total * 1e6,
+        errors=errors,
+    )
 
 
 def paced(stack: Stack, setting: Setting, request: bytes) -> Plan:

@@ -50,20 +50,31 @@ class Stack:
     echo_port: int
     echo_pid: int
     gateway_pids: tuple[int, ...]
+    mirror_pid: int | None = None
 
     @property
     def gateway_cpu_s(self) -> float:
         """Processor time that the gateway has used; unlike latency, it bears a busy machine."""
         return sum(cpu_s(pid) for pid in self.gateway_pids)
 
+    @property
+    def mirror_cpu_s(self) -> float:
+        """Processor time of the mirror process, which is in none of the gateway's."""
+        return 0.0 if self.mirror_pid is None else cpu_s(self.mirror_pid)
+
 
 @contextlib.contextmanager
 def running_stack(
-    num_workers: int = 1, *, reads_json: bool = False, shadows: Mapping[str, str] | None = None
+    num_workers: int = 1,
+    *,
+    reads_json: bool = False,
+    shadows: Mapping[str, str] | None = None,
+    mirrors_in_workers: bool = False,
 ) -> Iterator[Stack]:
     """Start all and stop them afterwards; the gateway has its routes from its file.
 
-    `shadows` are further endpoints of the same copy, each mirrored to an address.
+    `shadows` are further endpoints of the same copy, each mirrored to an address, by a process of
+    its own unless `mirrors_in_workers`.
     """
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -72,12 +83,17 @@ def running_stack(
         home.make()
         credentials = new_credentials("111122223333", "us-west-2")
         save_credentials(home, credentials)
+        has_mirror = bool(shadows) and not mirrors_in_workers
         config = UpConfig(
-            gateway_port=free_port(), control_port=free_port(), gateway_workers=num_workers
+            gateway_port=free_port(),
+            control_port=free_port(),
+            gateway_workers=num_workers,
+            mirror_process=has_mirror,
         )
         save_config(home, config)
         copies = (CopyRoute(id="c-echo", address=f"http://127.0.0.1:{echo.port}"),)
         write_whole(home.routes, msgspec.json.encode(routes_of(credentials, copies, shadows or {})))
+        mirror = stack.enter_context(running_mirror(home)) if has_mirror else None
         workers = stack.enter_context(running_workers(home, config))
         yield Stack(
             credentials=credentials,
@@ -85,7 +101,22 @@ def running_stack(
             echo_port=echo.port,
             echo_pid=echo.pid,
             gateway_pids=tuple(worker.pid for worker in workers),
+            mirror_pid=None if mirror is None else mirror.pid,
         )
+
+
+@contextlib.contextmanager
+def running_mirror(home: Home) -> Iterator[AnyProcess]:
+    """The mirror process, as `hostelry up` starts it, once it takes requests."""
+    command = [sys.executable, "-m", "hostelry.server.mirror", "--home", str(home.root)]
+    started = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    with stopped_after(started) as mirror:
+        give_up_at_s = monotonic_s() + READY_TIMEOUT_S
+        while not home.mirror.exists():
+            if mirror.poll() is not None or monotonic_s() > give_up_at_s:
+                raise RuntimeError(f"the mirror process has not made {home.mirror}")
+            time.sleep(0.01)
+        yield mirror
 
 
 @contextlib.contextmanager
@@ -128,7 +159,12 @@ def running_echo(*, reads_json: bool = False) -> Iterator[Echo]:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time that a process has used."""
+    """Processor time that a process has used, to the nanosecond where the kernel counts so."""
+    with contextlib.suppress(OSError, ValueError):
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        spent_ns = sum(int((it / "schedstat").read_text().split()[0]) for it in threads)
+        if spent_ns:
+            return spent_ns / 1e9
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

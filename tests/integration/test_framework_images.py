@@ -6,6 +6,7 @@ XGBoost's runtime is installed here. Those of some GB serve where they are in HO
 """
 
 import json
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,8 +23,11 @@ from tests.integration.framework_rig import (
     runtimes_of_tests,
     runtimes_with,
 )
-from tests.integration.platform import Platform
+from tests.integration.platform import Platform, until
 from tests.integration.sdk_rig import PROGRAMS, Programs, upload
+from tests.integration.triton_rig import BINARY, Files, tensor, times
+from tests.integration.triton_rig import numbers as of_tensor
+from tests.integration.triton_rig import packed as packed_models
 from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.runtimes import VARIABLE, installed, runtime_python
@@ -32,7 +36,8 @@ from hostelry.fleet.rules.images import ImageRules
 from hostelry.runtimes.recipes import folder_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
-EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TRITON = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3"
 ALGORITHMS = "246618743249.dkr.ecr.us-west-2.amazonaws.com"
 DEEP_LEARNING = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
 ENCODED = """
@@ -197,7 +202,8 @@ class Bench(Deployer):
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    environment = {VARIABLE: str(runtimes_with(*INSTALLED)), "HOSTELRY_CUSTOM_CODE": "trusted"}
+    runtimes = runtimes_with(*INSTALLED, "triton")
+    environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
     folder = tmp_path_factory.mktemp("frameworks")
     sdk = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     with Platform(folder / "home", environment=environment) as platform:
@@ -299,10 +305,95 @@ def test_sdk_2_deploys_a_pipeline_of_two_frameworks_and_predicts(bench: Bench) -
     assert numbers(answer) == pytest.approx(predicted, abs=1e-5)
 
 
+def test_the_example_of_a_safe_update_runs(bench: Bench) -> None:
+    printed = bench.platform.exec([sys.executable, str(EXAMPLES / "safe_update.py")]).stdout
+    broken, better = printed.split("Updating to ")[1:]
+    assert "is worse than the old one: errors" in broken
+    assert "'answered'" in better
+    assert "failed" not in better
+
+
 def test_the_example_of_a_pipeline_runs(bench: Bench) -> None:
-    printed = bench.platform.exec([sys.executable, str(EXAMPLE)]).stdout
+    printed = bench.platform.exec([sys.executable, str(EXAMPLES / "pipeline.py")]).stdout
     assert "the pipeline: ['0', '1', '2']" in printed
     assert "both, called one after the other by name, say the same" in printed
+
+
+def test_the_example_of_triton_runs(bench: Bench) -> None:
+    printed = bench.platform.exec([sys.executable, str(EXAMPLES / "triton" / "deploy.py")]).stdout
+    by_json, by_bytes = (json.loads(it) for it in printed.splitlines() if it.startswith("{"))
+    assert by_json["json"] == by_bytes["binary"]
+    assert [round(it) for it in by_json["json"]] == [0, 1, 1]
+
+
+def triton(bench: Bench, name: str, files: Files) -> dict[str, Any]:
+    """The endpoint of these models, once it is InService or Failed."""
+    s3 = bench.platform.boto3("s3")
+    s3.put_object(Bucket="models", Key=f"{name}.tar.gz", Body=packed_models(files))
+    return bench.deployed(name, name, TRITON)
+
+
+def test_binary_tensors_pass_through_the_queue_and_batches(bench: Bench) -> None:
+    assert triton(bench, "times", times("3"))["EndpointStatus"] == "InService"
+    assert of_tensor(bench.invoke("times", "application/json", tensor(2.0))) == [6.0]
+    head = (
+        b'{"inputs":[{"name":"x","shape":[2,1],"datatype":"FP32",'
+        b'"parameters":{"binary_data_size":8}}],"parameters":{"binary_data_output":true}}'
+    )
+    body, kind = head + struct.pack("<2f", 1.5, 2.5), f"{BINARY}{len(head)}"
+    s3, sagemaker = bench.platform.boto3("s3"), bench.platform.boto3("sagemaker")
+    s3.put_object(Bucket="models", Key="in/tensors", Body=body, ContentType=kind)
+    job = "triton-tensors"
+    sagemaker.create_transform_job(
+        TransformJobName=job,
+        ModelName="times",
+        TransformInput={
+            "DataSource": {
+                "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://models/in/tensors"}
+            },
+            "ContentType": kind,
+        },
+        TransformOutput={
+            "S3OutputPath": "s3://models/out",
+            "Accept": "application/octet-stream",
+        },
+        TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
+    )
+    config = {"OutputConfig": {"S3OutputPath": "s3://models/async/"}}
+    variant = {"VariantName": "AllTraffic", "ModelName": "times",
+               "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}  # fmt: skip
+    sagemaker.create_endpoint_config(
+        EndpointConfigName="queued", ProductionVariants=[variant], AsyncInferenceConfig=config
+    )
+    sagemaker.create_endpoint(EndpointName="queued", EndpointConfigName="queued")
+    assert bench.settled("queued")["EndpointStatus"] == "InService"
+    place = bench.platform.boto3("sagemaker-runtime").invoke_endpoint_async(
+        EndpointName="queued", InputLocation="s3://models/in/tensors", ContentType=kind
+    )["OutputLocation"]
+
+    def output(key: str) -> Any:
+        found = s3.list_objects_v2(Bucket="models", Prefix=key).get("Contents")
+        return s3.get_object(Bucket="models", Key=key) if found else None
+
+    key = place.removeprefix("s3://models/")
+    queued = until(lambda: output(key), "the queue's answer", 60)
+    content = queued["Body"].read()
+    size = int(queued["ContentType"].removeprefix(BINARY))
+    assert json.loads(content[:size])["outputs"][0]["name"] == "y"
+    assert struct.unpack("<2f", content[size:]) == (4.5, 7.5)
+    batch = until(lambda: output("out/tensors.out"), "the job's answer", 90)
+    assert batch["ContentType"] == "application/octet-stream"
+    assert batch["Body"].read() == content
+    bench.delete("times")
+    bench.delete("queued")
+
+
+def test_a_model_for_a_backend_that_is_not_here_fails_with_those_that_are(bench: Bench) -> None:
+    files = {"net/config.pbtxt": 'platform: "onnxruntime_onnx"', "net/1/model.onnx": "x"}
+    found = triton(bench, "net", files)
+    assert found["EndpointStatus"] == "Failed"
+    assert "net/config.pbtxt needs the backend 'onnxruntime'" in found["FailureReason"]
+    bench.delete("net")
 
 
 SERVED = {

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import threading
@@ -134,6 +135,29 @@ def test_connections_wait_while_no_worker_lives(platform: Platform, table: Count
         platform.back(name, pid)
     assert Traffic(platform).once() == OK
     until(lambda: table.total == 0, "what they counted is gone with them")
+
+
+def test_any_worker_finds_the_calls_of_all_and_a_killed_one_has_lost_its_own(
+    platform: Platform, table: CountTable
+) -> None:
+    def called() -> dict[str, dict[str, Any]] | None:
+        """A call of each worker, by its name."""
+        assert Traffic(platform).once() == OK
+        listed = platform.cli("trace", "--slowest", ENDPOINT, "--limit", "100", "--json").stdout
+        found = {it["worker"]: it for it in json.loads(listed)["calls"]}
+        return found if len(found) == WORKERS else None
+
+    calls = until(called, "each worker has had a call")
+    for name, call in calls.items():
+        shown = platform.cli("trace", call["request_id"]).stdout
+        assert shown.splitlines()[1].endswith(f"; {name}")
+        assert f"of {COPIES} copies by LEAST_OUTSTANDING_REQUESTS; requests in flight:" in shown
+    lost, left = calls["gateway-2"]["request_id"], calls["gateway-1"]["request_id"]
+    platform.back("gateway-2", platform.kill("gateway-2"))
+    refused = platform.cli("trace", lost, code=1).stderr
+    assert f"No call {lost} is kept." in refused
+    assert "gateway-2" in refused
+    assert left in platform.cli("trace", left).stdout
 
 
 def test_the_workers_are_shown_and_their_logs_found_together(platform: Platform) -> None:

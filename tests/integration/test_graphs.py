@@ -268,6 +268,35 @@ def test_functions_are_confined_and_their_faults_end_one_call(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
+def test_a_trace_has_each_step_with_the_call_that_it_made(graphs: Graphs) -> None:
+    platform = graphs.platform
+    runtime = platform.boto3("sagemaker-runtime")
+    answer = runtime.invoke_endpoint(
+        EndpointName=ENDPOINT,
+        InferenceComponentName="ensemble",
+        ContentType="application/json",
+        Body=json.dumps({"wines": [dict(zip(FIELDS, ROWS[0], strict=True))]}),
+    )
+    request_id = answer["ResponseMetadata"]["RequestId"]
+    call = json.loads(platform.cli("trace", request_id, "--json").stdout)["call"]
+    assert (call["component"], call["calls"]) == ("ensemble", [])
+    (attempt,) = [it for it in call["spans"] if it["name"] == "attempt"]
+    (scatter,) = [it for it in attempt["spans"] if it["kind"] == "scatter"]
+    assert {it["kind"] for it in attempt["spans"]} >= {"map", "scatter"}
+    made = {it["call"]["component"]: it for it in scatter["spans"]}
+    assert set(made) == {"logistic", "forest"}
+    for step in made.values():
+        child = step["call"]
+        assert (child["parent_id"], child["status"]) == (request_id, 200)
+        assert child["ms"] <= step["ms"] <= scatter["ms"] <= attempt["ms"]
+        assert step["bytes_in"] == child["bytes_in"]
+        assert step["bytes_out"] == child["bytes_out"]
+    shown = platform.cli("trace", request_id).stdout
+    assert "call of wine/logistic" in shown
+    alone = made["forest"]["call"]["request_id"]
+    assert f"made by {request_id}" in platform.cli("trace", alone).stdout
+
+
 def test_a_killed_target_counts_by_its_steps_rule(graphs: Graphs) -> None:
     request = {"wines": [dict(zip(FIELDS, ROWS[0], strict=True))]}
     both = graphs.invoke("ensemble", request)[0]

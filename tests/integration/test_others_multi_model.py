@@ -77,6 +77,29 @@ def test_models_are_loaded_by_name_and_evicted_where_the_server_answers_507(mine
     assert len(unloads) >= 3
 
 
+def test_a_models_request_has_the_headers_of_the_contract(mine: Models) -> None:
+    answer = mine.runtime.invoke_endpoint(
+        EndpointName="mine",
+        TargetModel=put(mine, "a/headers.tar.gz", 1),
+        Body=b"headers",
+        ContentType="application/x-mine",
+        Accept="text/csv",
+        CustomAttributes="c000,1",
+        InferenceId="known",
+    )
+    came = {name.lower(): value for name, value in json.loads(answer["Body"].read()).items()}
+    wanted = {
+        "content-type": "application/x-mine",
+        "accept": "text/csv",
+        "x-amzn-sagemaker-custom-attributes": "c000,1",
+        "x-amzn-sagemaker-inference-id": "known",
+        "x-amzn-sagemaker-target-model": "a/headers.tar.gz",
+    }
+    assert {name: came.get(name) for name in wanted} == wanted
+    assert not {"authorization", "x-amz-date", "x-amz-security-token"} & came.keys()
+    assert answer["CustomAttributes"] == "c000,1"
+
+
 def test_memory_is_measured_where_the_server_reports_none(mine: Models) -> None:
     name = put(mine, "measured.tar.gz", 1)
     assert mine.ask(name, "1") == 1

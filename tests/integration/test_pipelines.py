@@ -1,11 +1,18 @@
 """Serial pipelines and direct multi-container endpoints on a real platform, through boto3."""
 
+import base64
 import json
+import os
+import signal
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.integration.capture_rig import capture_of
 from tests.integration.container_models import (
     STEP_IMAGE,
     begin,
@@ -16,9 +23,11 @@ from tests.integration.container_models import (
     step,
 )
 from tests.integration.echo_image import ECHO_IMAGE
+from tests.integration.guardrail_rig import Endpoint, Traffic, canary, linear, measured
 from tests.integration.multi_model_rig import archive
 from tests.integration.platform import Platform, until
 
+STEPS = ("one", "two", "three")
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
@@ -27,8 +36,11 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     home = tmp_path_factory.mktemp("home") / "home"
     home.mkdir()
     (home / "images.toml").write_text(STEP_IMAGE + ECHO_IMAGE)
-    with Platform(home, "--max-body-mb", "1") as running:
-        begin(running, "chain", [step("one"), step("two"), step("three")])
+    flags = ("--max-body-mb", "1", "--invoke-timeout-s", "8", "--pace", "20")
+    with Platform(home, *flags) as running:
+        running.boto3("s3").create_bucket(Bucket="seen")
+        capture = capture_of("Input", "Output")
+        begin(running, "chain", [step(it) for it in STEPS], DataCaptureConfig=capture)
         in_service(running, "chain")
         yield running
 
@@ -44,6 +56,13 @@ def refused(platform: Platform, name: str, body: Any, **given: Any) -> dict[str,
         invoke(platform, name, body, **given)
     found: dict[str, Any] = caught.value.response
     return found
+
+
+def answers(platform: Platform, name: str) -> bool:
+    try:
+        return bool(invoke(platform, name, {}))
+    except ClientError:
+        return False
 
 
 def test_each_container_gets_the_answer_of_the_one_before(platform: Platform) -> None:
@@ -84,6 +103,189 @@ def test_a_fault_in_the_middle_names_the_container(
     assert error["LogStreamArn"].endswith("/container-2")
 
 
+def test_the_time_limit_is_that_of_all_containers_together(platform: Platform) -> None:
+    error = refused(platform, "chain", {"faults": {"one": "slow 5", "two": "slow 5"}})
+    assert (error["Error"]["Code"], error["OriginalStatusCode"]) == ("ModelError", 0)
+    late = "timed out while waiting for a response from container container-2"
+    assert late in error["OriginalMessage"]
+
+
+def test_the_clients_request_and_the_last_answer_are_captured(platform: Platform) -> None:
+    invoke(platform, "chain", {}, InferenceId="kept", CustomAttributes="mine")
+    s3 = platform.boto3("s3")
+
+    def record() -> dict[str, Any] | None:
+        for found in s3.list_objects_v2(Bucket="seen").get("Contents", ()):
+            text = s3.get_object(Bucket="seen", Key=found["Key"])["Body"].read().decode()
+            for line in map(json.loads, text.splitlines()):
+                if line["eventMetadata"].get("inferenceId") == "kept":
+                    found_line: dict[str, Any] = line
+                    return found_line
+        return None
+
+    captured = until(record, "the captured request", 60)["captureData"]
+    sides = (captured["endpointInput"], captured["endpointOutput"])
+    kinds = [it["observedContentType"] for it in sides]
+    assert kinds == ["application/json", "application/x-three"]
+    assert sides[0]["data"] == "{}"
+    answer = json.loads(base64.b64decode(sides[1]["data"]))
+    assert [it["name"] for it in answer["trail"]] == list(STEPS)
+
+
+def test_containers_share_the_memory_of_their_instance_and_no_port(platform: Platform) -> None:
+    parts, ports = set(), set()
+    for copy in copies(platform, "chain").values():
+        text = Path(f"/proc/{copy['pid']}/environ").read_text()
+        variables = dict(it.split("=", 1) for it in text.split("\0") if it)
+        parts.add(int(variables["HOSTELRY_MEMORY_BYTES"]))
+        first, last = map(int, variables["SAGEMAKER_SAFE_PORT_RANGE"].split("-"))
+        ports |= {int(variables["SAGEMAKER_BIND_TO_PORT"]), *range(first, last + 1)}
+    assert parts == {8 * 2**30 // 3}
+    assert len(ports) == 3 * (1 + 16)
+
+
+def test_requests_in_a_container_that_is_killed_name_it(platform: Platform) -> None:
+    before = copies(platform, "chain")
+    logs, group = platform.boto3("logs"), "/aws/sagemaker/Endpoints/chain"
+
+    def there() -> bool:
+        found = logs.filter_log_events(logGroupName=group, filterPattern="doomed")["events"]
+        return [it["logStreamName"].rpartition("/")[2] for it in found].count("container-3") == 4
+
+    with ThreadPoolExecutor(4) as clients:
+        body = {"mark": "doomed", "faults": {"three": "hang"}}
+        asked = [clients.submit(refused, platform, "chain", body) for _ in range(4)]
+        until(there, "four requests are in the last container", 7)
+        os.kill(before["container-3"]["pid"], signal.SIGKILL)
+        errors = [it.result() for it in asked]
+    assert {it["Error"]["Code"] for it in errors} == {"ModelError"}
+    assert {it["OriginalStatusCode"] for it in errors} == {0}
+    assert all("from container-3 with message" in it["Error"]["Message"] for it in errors)
+    assert all(it["LogStreamArn"].endswith("/container-3") for it in errors)
+    assert all("closed the connection" in it["OriginalMessage"] for it in errors)
+    until(lambda: copies(platform, "chain")["container-3"]["phase"] == "ready", "it serves again")
+    now = copies(platform, "chain")
+    assert now["container-3"]["restarts"] == before["container-3"]["restarts"] + 1
+    for name in ("container-1", "container-2"):
+        assert now[name]["pid"] == before[name]["pid"]
+    until(lambda: answers(platform, "chain"), "the pipeline answers")
+
+
+@pytest.mark.parametrize(
+    ("ill", "words"),
+    [
+        pytest.param({"Image": "echo:1", "Environment": {"ECHO_MODE": "exit"}},
+                     "ensure the model container container-2 for variant AllTraffic starts",
+                     id="it does not start"),
+        pytest.param(step("two", ModelDataUrl="s3://seen/none.tar.gz"),
+                     "model data for variant AllTraffic container-2 from URL", id="no archive"),
+    ],
+)  # fmt: skip
+def test_a_container_that_cannot_start_fails_the_endpoint_by_name(
+    platform: Platform, ill: dict[str, Any], words: str
+) -> None:
+    name = f"ill-{ill['Image'][:4]}"
+    begin(platform, name, [step("one"), ill, step("three")])
+
+    def failed() -> str | None:
+        found = platform.looker().describe_endpoint(EndpointName=name)
+        assert found["EndpointStatus"] in ("Creating", "Failed")
+        reason: str | None = found.get("FailureReason")
+        return reason
+
+    assert words in until(failed, "the endpoint is Failed", 60)
+
+
+def test_updates_to_a_pipeline_and_back_and_scaling_fail_no_request(platform: Platform) -> None:
+    endpoint = Endpoint(platform, "moving", 2)
+    endpoint.configure("v2", num_containers=3)
+    endpoint.configure("v3")
+    one = {"Type": "INSTANCE_COUNT", "Value": 1}
+    at_once = {"TrafficRoutingConfiguration": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}}
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("v2", {"BlueGreenUpdatePolicy": at_once}),
+        ("v3", {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": canary(50, 3)}}),
+        ("v2", {"RollingUpdatePolicy": {"MaximumBatchSize": one, "WaitIntervalInSeconds": 2}}),
+        ("v3", {"RollingUpdatePolicy": {"MaximumBatchSize": one, "WaitIntervalInSeconds": 2}}),
+        ("v2", {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": linear(1, 3)}}),
+    ]
+    with Traffic(endpoint) as traffic:
+        for version, policy in steps:
+            endpoint.begin(version, policy, None)
+            endpoint.in_service()
+            assert (set(measured(traffic, 2.0)), traffic.failed()) == ({version}, [])
+        scaling = platform.boto3("application-autoscaling")
+        for count in (3, 1):
+            scaling.register_scalable_target(
+                ServiceNamespace="sagemaker",
+                ResourceId="endpoint/moving/variant/AllTraffic",
+                ScalableDimension="sagemaker:variant:DesiredInstanceCount",
+                MinCapacity=count,
+                MaxCapacity=count,
+            )
+            has_settled(platform, count)
+        assert traffic.failed() == []
+        print(f"{traffic.seen().total()} requests, none failed")
+
+
+def has_settled(platform: Platform, num_instances: int) -> None:
+    """Wait until `moving` has so many instances, with three containers each."""
+    wanted = [3] * num_instances
+    until(lambda: ready_on(platform, "moving") == wanted, f"{num_instances} instances", 60)
+
+
+def ready_on(platform: Platform, name: str) -> list[int]:
+    """How many containers are ready on each instance of an endpoint."""
+    state = json.loads(platform.cli("status", "--json").stdout)["state"]
+    (endpoint,) = [it for it in state["endpoints"] if it["name"] == name]
+    ready = [it["instance"] for it in endpoint["copies"] if it["phase"] == "ready"]
+    return list(Counter(ready).values())
+
+
+def traced(platform: Platform, answer: Any) -> dict[str, Any]:
+    request_id = answer["ResponseMetadata"]["RequestId"]
+    found: dict[str, Any] = json.loads(platform.cli("trace", request_id, "--json").stdout)
+    return found
+
+
+def test_a_trace_has_each_hop_and_the_log_of_that_moment(platform: Platform) -> None:
+    answer = invoke(platform, "chain", {"mark": "of the traced call"})
+
+    def logged() -> bool:
+        logs = traced(platform, answer)["logs"]
+        return sum("of the traced call" in str(lines) for lines in logs.values()) == 3
+
+    until(logged, "what the containers logged")
+    call = traced(platform, answer)["call"]
+    arrival, attempt, passing = call["spans"]
+    names = [f"container-{number}" for number in (1, 2, 3)]
+    hops = attempt["spans"]
+    assert [it["name"] for it in hops] == names
+    ids = copies(platform, "chain")
+    assert [it["copy"] for it in hops] == [ids[name]["id"] for name in names]
+    num_bytes = [call["bytes_in"], *(it["bytes_out"] for it in hops)]
+    assert [it["bytes_in"] for it in hops] == num_bytes[:-1]
+    assert num_bytes[-1] == call["bytes_out"] == len(answer["Body"].read())
+    assert all(it["ms"] > 0 for it in hops)
+    assert sum(it["ms"] + it["wait_ms"] for it in hops) <= attempt["ms"] + 0.01
+    assert arrival["ms"] + attempt["ms"] + passing["ms"] <= call["ms"] + 0.01
+    assert call["ms"] - attempt["ms"] < attempt["ms"], "most of it is the containers'"
+
+
+def test_a_trace_names_the_container_that_failed(platform: Platform) -> None:
+    error = refused(platform, "chain", {"faults": {"two": "status 418"}})
+    call = traced(platform, error)["call"]
+    (attempt,) = [it for it in call["spans"] if it["name"] == "attempt"]
+    hops = [(it["name"], it.get("outcome")) for it in attempt["spans"]]
+    assert hops == [("container-1", None), ("container-2", "failed")]
+    request_id = error["ResponseMetadata"]["RequestId"]
+    shown = platform.cli("trace", request_id).stdout
+    (row,) = [it for it in shown.splitlines() if it.startswith("  container-2 (container)")]
+    assert row.endswith("│ failed")
+    assert "failed: 424 ModelError: Received client error (418) from container-2" in shown
+    assert request_id in platform.cli("trace", "--failed", "chain").stdout
+
+
 def test_the_last_answer_streams(platform: Platform) -> None:
     client = platform.boto3("sagemaker-runtime")
     answer = client.invoke_endpoint_with_response_stream(
@@ -93,29 +295,6 @@ def test_the_last_answer_streams(platform: Platform) -> None:
     assert parts[:2] == [b"first", b"second"]
     apis = [it["X-Amzn-SageMaker-Forwarded-Api"] for it in json.loads(parts[2])["trail"]]
     assert apis == ["InvokeEndpoint", "InvokeEndpoint", "InvokeEndpointWithResponseStream"]
-
-
-def test_a_container_that_is_killed_is_started_again_alone(platform: Platform) -> None:
-    before = copies(platform, "chain")
-    error = refused(platform, "chain", {"faults": {"container-2": "", "two": "die"}})
-    assert "from container-2" in error["Error"]["Message"]
-
-    def again() -> bool:
-        found = copies(platform, "chain")["container-2"]
-        return (found["restarts"], found["phase"]) == (1, "ready")
-
-    until(again, "container-2 serves again")
-    now = copies(platform, "chain")
-    for name in ("container-1", "container-3"):
-        assert (now[name]["pid"], now[name]["restarts"]) == (before[name]["pid"], 0)
-
-    def answers() -> bool:
-        try:
-            return bool(invoke(platform, "chain", {}))
-        except ClientError:
-            return False
-
-    until(answers, "the pipeline answers")
 
 
 @pytest.fixture(scope="module")
@@ -200,11 +379,16 @@ def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platf
     create_model(platform, "queued", [step("one"), step("two")])
     create_config(platform, "queued", AsyncInferenceConfig=settings)
     sagemaker.create_endpoint(EndpointName="queued", EndpointConfigName="queued")
-    s3.put_object(Bucket="jobs", Key="in/good", Body=b"{}")
-    s3.put_object(Bucket="jobs", Key="in/ill", Body=b'{"faults": {"two": "status 400"}}')
-    jobs = {}
-    for key in ("good", "ill"):
-        jobs[key] = sagemaker.create_transform_job(
+    # "late" is so only if the time limit is that of both containers together.
+    inputs: dict[str, Any] = {
+        "good": {},
+        "ill": {"two": "status 400"},
+        "late": {"one": "slow 2", "two": "slow 2"},
+    }
+    limit_s = {"good": 60, "ill": 60, "late": 3}
+    for key, faults in inputs.items():
+        s3.put_object(Bucket="jobs", Key=f"in/{key}", Body=json.dumps({"faults": faults}))
+        sagemaker.create_transform_job(
             TransformJobName=key,
             ModelName="queued",
             TransformInput={
@@ -215,15 +399,19 @@ def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platf
             },
             TransformOutput={"S3OutputPath": "s3://jobs/batch", "Accept": "text/csv"},
             TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
+            ModelClientConfig={
+                "InvocationsTimeoutInSeconds": limit_s[key],
+                "InvocationsMaxRetries": 0,
+            },
         )
     in_service(platform, "queued")
     runtime = platform.boto3("sagemaker-runtime")
     asked = {
         key: runtime.invoke_endpoint_async(
             EndpointName="queued", InputLocation=f"s3://jobs/in/{key}", Accept="text/csv",
-            ContentType="application/json",
+            ContentType="application/json", InvocationTimeoutSeconds=limit_s[key],
         )
-        for key in ("good", "ill")
+        for key in inputs
     }  # fmt: skip
 
     def object_at(uri: str) -> bytes | None:
@@ -237,6 +425,8 @@ def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platf
     bad = until(lambda: object_at(asked["ill"]["FailureLocation"]), "the failure", 60)
     assert [it["name"] for it in json.loads(good)["trail"]] == ["one", "two"]
     assert b"client error (400) from container-2" in bad
+    late = until(lambda: object_at(asked["late"]["FailureLocation"]), "the late one", 60)
+    assert b"timed out while waiting for a response from container container-2" in late
 
     def ended(name: str) -> dict[str, Any] | None:
         found: dict[str, Any] = sagemaker.describe_transform_job(TransformJobName=name)
@@ -252,6 +442,9 @@ def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platf
     failed = until(lambda: ended("ill"), "the other job", 90)
     assert failed["TransformJobStatus"] == "Failed"
     assert "Container container-2 answered 400" in failed["FailureReason"]
+    failed = until(lambda: ended("late"), "the late job", 90)
+    assert failed["TransformJobStatus"] == "Failed"
+    assert "Container container-2 gave no answer" in failed["FailureReason"]
 
 
 @pytest.mark.parametrize("at", [0, 1])

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import socket
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ from tests.integration.platform import Platform, names, until
 from tests.integration.served_models import ROLE
 
 from hostelry.base.clock import SystemClock
+from hostelry.gateway.mirroring.messages import SIZES
+from hostelry.server.heartbeat import short_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 NUM_THREADS = 8
@@ -220,7 +224,7 @@ def test_a_shadow_that_hangs_or_dies_costs_production_nothing(platform: Platform
         assert answered(platform, 300) == 300
     finally:
         os.kill(pid, signal.SIGCONT)
-    dropped = until(
+    num_dropped = until(
         lambda: total(platform, "MirrorsDropped", "shadow", space="Hostelry"),
         "what a hanging copy cannot take is dropped",
     )
@@ -231,7 +235,7 @@ def test_a_shadow_that_hangs_or_dies_costs_production_nothing(platform: Platform
             + total(platform, "MirrorsDropped", "shadow", space="Hostelry")
             == 300
         ),
-        f"each request was mirrored or dropped, {dropped} of them so far",
+        f"each request was mirrored or dropped, {num_dropped} of them so far",
     )
     os.kill(pid_of(platform, "e-shadow"), signal.SIGKILL)
     assert answered(platform, 100) == 100
@@ -243,6 +247,77 @@ def test_a_shadow_that_hangs_or_dies_costs_production_nothing(platform: Platform
         "the copy is back, and mirrored to",
         60,
     )
+
+
+def dropped(platform: Platform) -> float:
+    return total(platform, "MirrorsDropped", "shadow", space="Hostelry")
+
+
+def mirrored_again(platform: Platform) -> None:
+    """Return once the shadow gets copies of all requests again; production answers all of them."""
+
+    def all_arrived() -> bool:
+        before = arrived(platform, "shadow"), dropped(platform)
+        assert answered(platform, 8) == 8
+        until(
+            lambda: arrived(platform, "shadow") + dropped(platform) >= sum(before) + 8,
+            "eight requests are counted",
+        )
+        return dropped(platform) == before[1]
+
+    until(all_arrived, "requests are mirrored", 60)
+
+
+def test_a_mirror_process_that_dies_costs_production_nothing(platform: Platform) -> None:
+    mirrored_again(platform)
+    pid, before = platform.pid("mirror"), (arrived(platform, "main"), dropped(platform))
+    workers, mirror = (
+        os.getpriority(os.PRIO_PROCESS, platform.pid(name)) for name in ("gateway-1", "mirror")
+    )
+    assert mirror == min(workers + 10, 19)
+    with SteadyClient(platform, "e") as client:
+        for _ in range(3):
+            pid = platform.back("mirror", platform.kill("mirror"))
+        assert answered(platform, 40) == 40
+    assert client.failures == []
+    num_asked = 40 + len(client.versions)
+    until(lambda: arrived(platform, "main") == before[0] + num_asked, "production's are counted")
+    assert dropped(platform) > before[1], "what comes meanwhile is dropped"
+    mirrored_again(platform)
+    assert (platform.pid("mirror"), client.failures) == (pid, [])
+
+
+def test_a_mirror_process_that_hangs_costs_production_nothing(platform: Platform) -> None:
+    before = dropped(platform)
+    pid = platform.kill("mirror", signal.SIGSTOP)
+    large = platform.boto3("sagemaker-runtime", retries={"total_max_attempts": 1})
+    assert answered(platform, 400) == 400
+    for _ in range(4):  # more than its socket takes
+        body = b"x" * 4_000_000
+        answer = large.invoke_endpoint(EndpointName="e", Body=body)["Body"].read()
+        assert body in answer
+    assert answered(platform, 400) == 400
+    platform.back("mirror", pid)
+    assert dropped(platform) >= before
+    mirrored_again(platform)
+    assert total(platform, "Invocation5XXErrors", "main") == 0
+    assert in_service(platform, "e")
+
+
+def test_bytes_that_are_no_request_end_their_line_alone(platform: Platform) -> None:
+    pid, path = platform.pid("mirror"), platform.home.mirror
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    for noise in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000, SIZES.pack(1, 2**32 - 1)):
+        with socket.socket(socket.AF_UNIX) as line, short_name(path) as name:
+            line.settimeout(20)
+            line.connect(name)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                line.sendall(noise)
+                assert line.recv(1) == b""
+    mirrored_again(platform)
+    assert platform.pid("mirror") == pid
+    assert not platform.tracebacks()
 
 
 def test_an_update_takes_the_shadow_away(platform: Platform) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,13 +15,17 @@ INSTALL_TIMEOUT_S = 500
 DONE = ".installed"
 
 
-def virtual_environment(name: str, *requirements: str, alone: Sequence[str] = ()) -> Path:
+def virtual_environment(
+    name: str, *requirements: str, alone: Sequence[str] = (), borrows: bool = False
+) -> Path:
     """The `bin` folder of a virtual environment that has `requirements`, made at the first call.
 
-    Of `alone` nothing is installed but themselves: what they name and do not need stays away.
+    Of `alone` nothing is installed but themselves: what they name and do not need stays away. One
+    that `borrows` also finds this interpreter's packages, after its own.
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     named = [version, *requirements, *(f"{each} alone" for each in alone)]
+    named += [sysconfig.get_path("purelib")] if borrows else []
     digest = hashlib.sha256("\n".join(named).encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "hostelry" / "test-venvs" / f"{name}-{digest}"
@@ -33,6 +38,9 @@ def virtual_environment(name: str, *requirements: str, alone: Sequence[str] = ()
             install(folder, *requirements)
             if alone:
                 install(folder, "--no-deps", *alone)
+            if borrows:
+                (packages,) = (folder / "lib").glob("python3*/site-packages")
+                (packages / "zz_borrowed.pth").write_text(sysconfig.get_path("purelib"))
             (folder / DONE).touch()
     return folder / "bin"
 

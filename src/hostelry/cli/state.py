@@ -31,6 +31,8 @@ def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
     names = platform_names(config.gateway_workers)
     if not home.kept.exists():
         names.remove("watcher")
+    if not config.mirror_process:
+        names.remove("mirror")
     if not config.has_own_s3:
         names.remove("objectstore")
         names.remove("s3door")

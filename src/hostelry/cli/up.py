@@ -31,6 +31,7 @@ from hostelry.cli.up_flags import (
     InvokeTimeoutOption,
     LogsDaysOption,
     NoAuthOption,
+    NoMirrorProcessOption,
     PaceOption,
     PortOption,
     PrintUnitOption,
@@ -65,6 +66,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     stream_timeout_s: StreamTimeoutOption = 480.0,
     artifact_cache_gb: CacheOption = 50.0,
     gateway_workers: WorkersOption = None,
+    no_mirror_process: NoMirrorProcessOption = False,
     pace: PaceOption = 1.0,
     at_zero: AtZeroOption = "hold",
     hold_limit_s: HoldLimitOption = None,
@@ -83,9 +85,8 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
 ) -> None:
     """Start the platform: the gateway, control and the object store.
 
-    It is ready when the gateway and the object store each answered a signed call. Keys are made at
-    the first start and kept in the home folder. Processes that a killed `up` has left running are
-    adopted. With --detach, an `up` that is killed is started again.
+    It is ready when the gateway and the object store each answered a signed call. Keys are kept in
+    the home. An `up` that was killed, and started again with --detach, adopts what it left running.
 
     Example: hostelry up --home /srv/hostelry --print-unit > /etc/systemd/system/hostelry.service
 
@@ -113,6 +114,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         artifact_cache_gb=artifact_cache_gb,
         pace=pace,
         gateway_workers=gateway_workers,
+        mirror_process=not no_mirror_process,
         at_zero=at_zero,
         hold_limit_s=hold_limit_s,
         hold_requests=hold_requests,

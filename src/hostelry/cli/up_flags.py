@@ -43,6 +43,12 @@ AnyRoleOption = Annotated[
     bool,
     typer.Option("--any-role", help="Accept models whose ExecutionRoleArn names no role here."),
 ]
+NoMirrorProcessOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-mirror-process", help="Mirror requests to shadow variants in the gateway's workers."
+    ),
+]
 InvokeTimeoutOption = Annotated[
     float, typer.Option(help="Time limit of an invocation, in seconds.")
 ]

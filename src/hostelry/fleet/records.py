@@ -15,6 +15,7 @@ import msgspec
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
+from hostelry.base.shared_memory import region_prefix, remove_regions
 from hostelry.domain.copy import CopySpec, LastEnd
 from hostelry.domain.log_source import LogSource
 from hostelry.fleet.rules.images import ImageRule
@@ -142,9 +143,10 @@ class CopyFolder:
     def remove(self) -> None:
         """Remove the folder and its contents, but not the files that the model links to.
 
-        The log is kept until it is collected.
+        The log is kept until it is collected. Its shared memory is removed with it.
         """
         self.keep_log()
+        remove_regions(region_prefix(self.root))
         shutil.rmtree(self.root, ignore_errors=True)
 
 

@@ -14,8 +14,10 @@ from hostelry.base.ids import new_request_id
 from hostelry.base.rebinding import foreign_page
 from hostelry.gateway.handlers.metrics import PATH as METRICS_PATH
 from hostelry.gateway.handlers.openai_batches import PATHS as BATCH_PATHS
+from hostelry.gateway.handlers.traces import TRACES
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import HttpRefusedError
+from hostelry.gateway.tracing.call_ring import CallRing
 
 log = logging.getLogger(__name__)
 OWN_PATHS = frozenset({"/ping", "/health"})
@@ -45,7 +47,7 @@ class ApiHandler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatcher:
-    """Sends requests to their handlers, by path.
+    """Sends requests to their handlers, by path; what was noted of calls is kept in `calls`.
 
     `own_names` are set where no key is required: requests with another Host are refused, since a
     web page may have sent them.
@@ -56,7 +58,9 @@ class Dispatcher:
     openai_batches: ApiHandler
     control: ApiHandler
     async_runtime: ApiHandler
+    calls: CallRing
     metrics: ApiHandler | None = None
+    traces: ApiHandler | None = None
     own_names: frozenset[str] | None = None
 
     def admit(self, request: HttpRequest) -> bool:
@@ -92,6 +96,9 @@ class Dispatcher:
                 500,
             )
             self._fail(exchange, handler, failure, request_id)
+        finally:
+            if exchange.trace is not None:
+                self.calls.end(exchange.trace, is_whole=exchange.finished)
 
     def refusal_answer(self, refusal: HttpRefusedError) -> HttpResponse:
         """The answer to bytes that did not become a request."""
@@ -118,6 +125,8 @@ class Dispatcher:
             return self.async_runtime if is_async_path(path) else self.runtime
         if path == METRICS_PATH and self.metrics is not None:
             return self.metrics
+        if path.partition("/")[2].partition("/")[0] == TRACES and self.traces is not None:
+            return self.traces
         if path.startswith(BATCH_PATHS):
             return self.openai_batches
         return self.openai if path.startswith("/v1/") else self.control
@@ -127,6 +136,8 @@ class Dispatcher:
         exchange: Exchange, handler: ApiHandler, error: ServiceError, request_id: str
     ) -> None:
         """Answer with `error`; an answer that has begun is cut off instead."""
+        if exchange.trace is not None:
+            exchange.trace.failed(error.http_status, error.code, error.message)
         if not exchange.started:
             exchange.respond(handler.error_answer(error, exchange.request, request_id))
 

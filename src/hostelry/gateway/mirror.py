@@ -1,15 +1,15 @@
 """Mirror: sends copies of requests to shadow variants, whose answers no client gets.
 
-a request whose turn it is                            result
+a request                                             result
 ----------------------------------------------------  ------------------------------------------
 the shadow has no copy, or the circuits of all are    dropped, and counted
 open, or each has as many as it takes
-this worker has as many requests, or bytes of their   dropped, and counted
+this process has as many requests, or bytes of their  dropped, and counted
 bodies, as it may
 any other                                             sent once; its outcome is the shadow's own
 
 No answer to a client waits for anything here. Answers are read at a bounded rate, so that a shadow
-that floods is slowed down instead of this worker. Taps get what they keep of an answer as it is
+that floods is slowed down instead of this process. Taps get what they keep of an answer as it is
 read; the rest is discarded.
 """
 
@@ -22,7 +22,6 @@ from functools import partial
 from typing import Protocol
 
 from hostelry.domain.routes import CopyRoute
-from hostelry.gateway.balancing.even_positions import EvenPositions
 from hostelry.gateway.balancing.load_balancer import head_end
 from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.http.reply import (
@@ -37,10 +36,9 @@ from hostelry.gateway.metering.meter import Measurement, Meter
 from hostelry.gateway.route_table import Shadow
 from hostelry.routing.circuit import Circuit, chosen, refused, unanswered
 from hostelry.routing.copy_choice import choose_copy
-from hostelry.routing.traffic_split import takes_new
 
 log = logging.getLogger(__name__)
-MAX_IN_FLIGHT = 256  # of a worker; each has a connection of its own
+MAX_IN_FLIGHT = 256  # for a gateway worker; each has a connection of its own
 LEAST_CHUNK_BYTES = 512  # what a smaller chunk counts as: it costs as much to read
 CLOSED = Circuit()
 BATCH_S = 0.001  # requests that are due within it are sent by one timer
@@ -49,7 +47,7 @@ BURST_S = 0.5  # what may be read at once after a pause, in seconds of the rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorLimits:
-    """Limits of one worker: requests in flight on a shadow copy, on all; their bodies; reading.
+    """Limits of one process: requests in flight on a shadow copy, on all; their bodies; reading.
 
     An answer of an invocation that is no stream may have `max_answer_bytes`. A request is sent
     `delay_s` after production's, or up to 1 ms later, so that fast models have answered before this
@@ -100,7 +98,7 @@ class MirroredRequest:
 
 
 class ShadowMirror:
-    """Requests in flight on shadow copies, of one worker; bodies are shared with their owners.
+    """Requests in flight on shadow copies, of one process; bodies are shared with their owners.
 
     Args:
         pool: connections to copies.
@@ -128,7 +126,6 @@ class ShadowMirror:
         self._sleep = sleep
         self._counts = Outstanding()
         self._circuits: dict[str, Circuit] = {}
-        self._positions = EvenPositions(draw)
         self._bytes = 0
         self._read_until_s = 0.0
         self._waiting: deque[MirroredRequest] = deque()  # in the order of their times
@@ -139,19 +136,17 @@ class ShadowMirror:
     def offer(
         self,
         shadow: Shadow,
-        head: Callable[[], bytes],
+        head: bytes,
         body: bytes,
         taps: Sequence[AnswerTap] = (),
         *,
         is_stream: bool,
     ) -> None:
-        """Send a copy of a request to `shadow` where it is its turn, once the caller waits.
+        """Send a copy of a request to `shadow`, once the caller waits.
 
-        `head` makes the request's head, without the end that carries the copy's key. `taps` get
-        the answer; of a request that is not sent they receive nothing.
+        `head` lacks the end that carries the copy's key. `taps` get the answer; of a request that
+        is not sent they receive nothing.
         """
-        if not self._is_due(shadow):
-            return
         num_bytes = len(body)
         copy = self._free_copy(shadow) if self._has_room(num_bytes) else None
         if copy is None:
@@ -162,7 +157,7 @@ class ShadowMirror:
         request = MirroredRequest(
             shadow=shadow,
             copy=copy,
-            parts=(head() + head_end(copy.key), body),
+            parts=(head + head_end(copy.key), body),
             taps=taps,
             is_stream=is_stream,
             due_at_s=loop.time() + delay_s,
@@ -273,12 +268,6 @@ class ShadowMirror:
     def _has_room(self, num_bytes: int) -> bool:
         is_full = self.num_in_flight >= self._limits.max_in_flight_all
         return not is_full and self._bytes + num_bytes <= self._limits.max_bytes
-
-    def _is_due(self, shadow: Shadow) -> bool:
-        """Whether the next request is one of the shadow's share, which are evenly spread."""
-        if shadow.share >= 1:
-            return True
-        return takes_new(self._positions.take(shadow.key), shadow.share)
 
     def _free_copy(self, shadow: Shadow) -> CopyRoute | None:
         """The copy to send to; None where none can take a request now."""

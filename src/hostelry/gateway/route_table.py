@@ -107,6 +107,7 @@ class RouteTable:
         self._llms: dict[tuple[str, str], list[Destination]] = {}
         self._serverless: dict[tuple[str, str, str], Destination] = {}
         self._failed: dict[tuple[str, str, str], FailedComponent] = {}
+        self._shadows: dict[tuple[str, str, str, str], Shadow] = {}
         for endpoint in snapshot.endpoints:
             self._add(endpoint)
 
@@ -138,6 +139,10 @@ class RouteTable:
         if not self._serverless:
             return None
         return self._serverless.get((scope.account, scope.region, endpoint_name))
+
+    def shadow(self, address: tuple[str, str, str, str]) -> Shadow | None:
+        """The shadow at that account, region, endpoint and variant, or None."""
+        return self._shadows.get(address)
 
     def llm(self, scope: Scope, name: str) -> Destination | None:
         """The component that serves an LLM under that name; one in the scope's region goes first.
@@ -174,6 +179,9 @@ class RouteTable:
         scope = endpoint.scope
         self._endpoints[scope.account, scope.region, endpoint.name] = endpoint
         shadow = _shadow(endpoint)
+        if shadow is not None:
+            name = shadow.key.variant_name
+            self._shadows[scope.account, scope.region, endpoint.name, name] = shadow
         for variant in endpoint.variants:
             key = (scope.account, scope.region, endpoint.name, variant.name)
             destination = self._variants[key] = _variant_destination(endpoint, variant, shadow)

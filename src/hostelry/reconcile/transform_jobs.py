@@ -46,12 +46,14 @@ JobKey = tuple[Scope, str]
 class TransformJobs:
     """The transform jobs of one control process; `run` until cancelled.
 
-    `board` has the jobs that the runner works on. Their progress is kept in memory while they run,
-    since the runner says it again, and written once they are over.
+    `board` has the jobs that the runner works on, `snapshot` those of the last pass. Their progress
+    is kept in memory while they run, since the runner says it again, and written once they are
+    over.
     """
 
     def __init__(self, state: State, clock: Clock) -> None:
         self.board: SnapshotBoard[TransformSnapshot] = SnapshotBoard()
+        self.snapshot: TransformSnapshot | None = None
         self._state = state
         self._clock = clock
         self._followed = -1
@@ -68,26 +70,42 @@ class TransformJobs:
         if self._followed >= 0:
             await asyncio.to_thread(self._state.store.wait, self._followed, WATCH_S)
         self._followed = self._state.store.revision()
-        snapshot = await asyncio.to_thread(self.one_pass)
-        self.board.publish(snapshot)
+        try:
+            await asyncio.to_thread(self.one_pass)
+        finally:
+            if self.snapshot is not None:
+                self.board.publish(self.snapshot)
 
-    def one_pass(self) -> TransformSnapshot:
-        """Drive every job by one step, and the jobs to be run then.
+    def one_pass(self) -> None:
+        """Drive every job by one step; `snapshot` has the jobs to be run then.
 
-        A job that changed meanwhile is left for the next pass.
+        A job that changed meanwhile is left for the next pass. Where some fail, the others are
+        driven all the same, and one of the errors is raised.
         """
         now, hidden = self._clock.now(), self._hidden_endpoints()
-        running = []
-        for stored in self._state.transform_jobs.list():
-            job = stored.value
-            if job.is_over and (job.scope, job.name) not in hidden:
-                self._progress.pop((job.scope, job.name), None)
-                continue
+        after: list[TransformJob] = []
+        with contextlib.ExitStack() as each:
+            each.callback(self._note_running, after)  # last, whatever fails
+            for stored in reversed(self._state.transform_jobs.list()):
+                job = stored.value
+                if job.is_over and (job.scope, job.name) not in hidden:
+                    self._progress.pop((job.scope, job.name), None)
+                else:
+                    each.callback(self._drive_unless_changed, stored, now, after)
+
+    def _drive_unless_changed(
+        self, stored: Versioned[TransformJob], now: float, after: list[TransformJob]
+    ) -> None:
+        """Drive the job; add it to `after` as it is then, or as it was."""
+        job = stored.value
+        try:
             with contextlib.suppress(Conflict):
                 job = self._drive(stored, now)
-            if not job.is_over:
-                running.append(job)
-        return snapshot_of(running)
+        finally:
+            after.append(job)
+
+    def _note_running(self, jobs: Iterable[TransformJob]) -> None:
+        self.snapshot = snapshot_of(it for it in jobs if not it.is_over)
 
     def _hidden_endpoints(self) -> set[JobKey]:
         endpoints = (it.value for it in self._state.endpoints.list())

@@ -45,13 +45,15 @@ class CopyView(NamedTuple):
 class AdapterChoice:
     """The copy that gets the request, by its `index`, and why.
 
-    `home_ms` is the least cost among copies that have the adapter loaded, None where none has.
+    `home_ms` is the least cost among copies that have the adapter loaded, None where none has;
+    `costs_ms` are those of all copies.
     """
 
     index: int
     wait_ms: float
     loading_ms: float
     home_ms: float | None
+    costs_ms: tuple[float, ...] = ()
 
     @property
     def resident(self) -> bool:
@@ -96,6 +98,7 @@ def choose_for_adapter(copies: Sequence[CopyView]) -> AdapterChoice:
         wait_ms=waits_ms[index],
         loading_ms=loads_ms[index],
         home_ms=min(home) if home else None,
+        costs_ms=tuple(costs_ms),
     )
 
 

@@ -46,13 +46,15 @@ class ModelChoice:
     """The instance that gets the request, by its `index`, and the one to copy the model to.
 
     `loads` says that the request makes the instance load the model. `copy_to` is the index of an
-    instance that should load it in the background, or None.
+    instance that should load it in the background, or None. `costs_ms` are those of all instances,
+    where the caller has noted them.
     """
 
     index: int
     loads: bool
     copy_to: int | None
     reason: str
+    costs_ms: tuple[float, ...] = ()
 
 
 def choose_for_model(

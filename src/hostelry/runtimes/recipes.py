@@ -30,10 +30,21 @@ VLLM: Mapping[str, Recipe] = {
         packages=("vllm==0.32.0", "boto3", "google-re2"), imports="vllm.v1.engine.async_llm"
     ),
 }
+# Its package has tritonserver (2.51.0) and the Python backend for each of these versions; of numpy
+# it takes 1, of which there is none for later ones.
+TRITON = Recipe(
+    packages=("nvidia-pytriton==0.7.0", "numpy<2"),
+    imports="pytriton, numpy",
+    pythons=("3.11", "3.12", "3.10", "3.9"),
+)
+ENGINES: Mapping[str, Mapping[str, Recipe]] = {
+    "vllm": VLLM,
+    "triton": {"cpu": TRITON, "cuda": TRITON},
+}
 
 
 def folder_name(name: str) -> str:
-    """The runtime's folder: vllm, or FRAMEWORK-VERSION. Raises TerminalError."""
+    """The runtime's folder: an engine's name, or FRAMEWORK-VERSION. Raises TerminalError."""
     recipe_of(name, "cpu")
     framework, _, version = name.partition(":")
     return runtime_folder(framework, short_version(name)) if version else framework
@@ -61,8 +72,8 @@ def recipe_of(name: str, device: str) -> Recipe:
 
 def recipes_of(name: str) -> Mapping[str, Recipe]:
     """The recipes of a runtime by device. Raises TerminalError with the names that are known."""
-    if name == "vllm":
-        return VLLM
+    if name in ENGINES:
+        return ENGINES[name]
     found = FRAMEWORKS.get(name.partition(":")[0], {}).get(short_version(name))
     if found is None:
         raise TerminalError(f"NAME is {name[:80]!r}; it must be one of {', '.join(known_names())}")
@@ -77,7 +88,7 @@ def best_device(name: str, here: str) -> str:
 def known_names() -> list[str]:
     """Every runtime that can be made."""
     found = [f"{name}:{version}" for name, each in FRAMEWORKS.items() for version in each]
-    return ["vllm", *found]
+    return [*ENGINES, *found]
 
 
 def known_versions(framework: str) -> list[str]:

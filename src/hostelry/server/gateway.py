@@ -12,8 +12,9 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -37,7 +38,6 @@ from hostelry.gateway.balancing.model_homes import ModelHomes
 from hostelry.gateway.balancing.outstanding import InFlightCounts, Outstanding
 from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
-from hostelry.gateway.capture.spool import Spool, SpoolLimits, remove_unfinished
 from hostelry.gateway.control_client import ControlClient, HttpControlClient, NoControl
 from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
@@ -49,45 +49,61 @@ from hostelry.gateway.handlers.openai import OpenAiHandler
 from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
 from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
 from hostelry.gateway.handlers.tapped import RequestTaps
+from hostelry.gateway.handlers.traces import TracesHandler
 from hostelry.gateway.http.acceptor import NoPeers, Peers
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.jobs_client import HttpJobsClient
-from hostelry.gateway.metering.load_backlog import LoadBacklog
-from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
-from hostelry.gateway.mirror import MAX_IN_FLIGHT, MirrorLimits, ShadowMirror
+from hostelry.gateway.mirror import MAX_IN_FLIGHT, ShadowMirror
+from hostelry.gateway.mirroring.handover import MirrorHandover
+from hostelry.gateway.mirroring.intake import MirrorIntake, OwnMirror
+from hostelry.gateway.mirroring.port import MirrorPort
+from hostelry.gateway.mirroring.tap_defects import TapDefects
+from hostelry.gateway.mirroring.turns import ShadowTurns
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
 from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.gateway.shared.peer_workers import PeerWorkers
+from hostelry.gateway.tracing.call_ring import CallRing
 from hostelry.routing.even_draws import EvenDraws
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
-from hostelry.server.heartbeat import answer_heartbeats
+from hostelry.server.heartbeat import answer_heartbeats, connected
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.server.ports import bind
+from hostelry.server.run_file import gateway_name
+from hostelry.server.worker_parts import (
+    REPORTS_IDLE_S,
+    first_to_end,
+    load_sender,
+    mirror_limits,
+    raise_file_limit,
+    spool_of,
+)
+from hostelry.server.worker_traces import AllWorkers, OneWorker
 
 log = logging.getLogger("hostelry.server.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
 RESERVED_FILES = 128 + MAX_IN_FLIGHT  # descriptors that a worker opens for itself, and for shadows
 TIDY_PAUSE_S = 1.0
-LEAST_ROLL_S = 1.0
-REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept so long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, and taps."""
+    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, and taps.
+
+    `calls` are those that were noted.
+    """
 
     dispatcher: Dispatcher
     pending_queue: PendingQueue
     meter: Meter
     capture: RequestCapture
-    mirror: ShadowMirror
-    pairs: AnswerPairs
+    mirror: MirrorPort
+    calls: CallRing
 
 
 def build_gateway(
@@ -119,14 +135,16 @@ def build_gateway(
     pending_queue = PendingQueue(
         routes, control, outstanding, queue_limits(config), clock, monotonic_s, meter
     )
-    limits = InvocationLimits(
-        max_answer_bytes=config.max_body_bytes,
-        invoke_timeout_s=config.invoke_timeout_s,
-        stream_timeout_s=config.stream_timeout_s,
+    limits = invocation_limits(config)
+    mirror = mirror_of(config, memory, pool, meter, capture, draw)
+    calls = memory.calls
+    taps = RequestTaps(
+        capture=capture,
+        mirror=mirror,
+        not_mirrored=meter.dropped,
+        defects=TapDefects(monotonic_s),
+        calls=calls,
     )
-    mirror = ShadowMirror(pool, meter, mirror_limits(limits), draw, monotonic_s)
-    pairs = AnswerPairs(meter, monotonic_s)
-    taps = RequestTaps(capture=capture, mirror=mirror, pairs=pairs)
     dispatcher = Dispatcher(
         runtime=RuntimeHandler(
             callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), taps
@@ -136,6 +154,7 @@ def build_gateway(
             routes,
             Completions(routes, copies, pending_queue, config.stream_timeout_s),
             config.max_body_bytes,
+            calls,
         ),
         openai_batches=OpenAiBatchHandler(
             callers=callers,
@@ -152,6 +171,8 @@ def build_gateway(
             clock=clock,
         ),
         metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
+        traces=TracesHandler(callers, credentials.internal_key, memory.workers or OneWorker(calls)),
+        calls=calls,
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
     return Gateway(
@@ -160,8 +181,33 @@ def build_gateway(
         meter=meter,
         capture=capture,
         mirror=mirror,
-        pairs=pairs,
+        calls=calls,
     )
+
+
+def invocation_limits(config: UpConfig) -> InvocationLimits:
+    """Limits of one invocation."""
+    return InvocationLimits(
+        max_answer_bytes=config.max_body_bytes,
+        invoke_timeout_s=config.invoke_timeout_s,
+        stream_timeout_s=config.stream_timeout_s,
+    )
+
+
+def mirror_of(
+    config: UpConfig,
+    memory: GatewayMemory,
+    pool: UpstreamPool,
+    meter: Meter,
+    capture: RequestCapture,
+    draw: Callable[[], float],
+) -> MirrorPort:
+    """The line to the mirror process; without one, requests are mirrored here."""
+    turns = ShadowTurns(draw)
+    if memory.mirror is not None:
+        return MirrorHandover(memory.mirror, turns, meter.dropped, monotonic_s)
+    mirror = ShadowMirror(pool, meter, mirror_limits(config), draw, monotonic_s)
+    return OwnMirror(MirrorIntake(mirror, capture, AnswerPairs(meter, monotonic_s)), turns)
 
 
 def callers_of(config: UpConfig, credentials: Credentials, clock: Clock) -> Callers:
@@ -189,13 +235,6 @@ def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
         max_connections=min(config.max_connections, room),
         max_unverified_bytes=max(config.unproven_bytes, 4 * config.max_body_bytes),
         streamed_bodies=UPLOADS,
-    )
-
-
-def mirror_limits(limits: InvocationLimits) -> MirrorLimits:
-    """The limits of mirrored requests, whose answers have those of clients' requests."""
-    return MirrorLimits(
-        max_answer_bytes=limits.max_answer_bytes, whole=limits.whole, stream=limits.stream
     )
 
 
@@ -250,8 +289,15 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         clock,
     )
     counts, peers = workers_of(home, config, worker)
-    spool = spool_of(home, config, f"gateway-{worker}")
-    memory = replace(shared_memory(home, config, clock.now), spool=spool)
+    name = gateway_name(worker)
+    memory = shared_memory(home, config, clock.now)
+    workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
+    memory = replace(
+        memory,
+        spool=spool_of(home, config, name),
+        mirror=partial(connected, home.mirror) if config.mirror_process else None,
+        workers=workers,
+    )
     control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
     server = HttpServer(
@@ -262,20 +308,17 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         peers,
         gateway.dispatcher.admit,
     )
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    loop, stopping = asyncio.get_running_loop(), stop_event()
     listener = listening or bind(config.host, config.gateway_port)
     await server.start(listener)
     log.info("listening at %s", config.gateway_url)
     if config.insecure_no_auth:
         log.warning("signatures are not required: any client that can connect acts as the owner")
-    heartbeats = loop.create_task(answer_heartbeats(listener))
+    heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))
     reports = UpstreamPool(REPORTS_IDLE_S)
-    sender = load_sender(config, credentials, gateway.meter, worker, reports)
+    sender = load_sender(config, credentials, gateway.meter, name, reports)
     captured = CaptureReportSender(
-        f"gateway-{worker}",
+        name,
         gateway.capture.counts,
         reports,
         config.control_url,
@@ -297,7 +340,6 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     log.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
     await gateway.mirror.close()
-    await gateway.pairs.close()
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
@@ -311,46 +353,12 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         raise TerminalError(cause)
 
 
-async def first_to_end(
-    tasks: Mapping[str, asyncio.Task[None]], stopping: asyncio.Event
-) -> str | None:
-    """None once `stopping` is set; else which of `tasks` ended, and why: none should.
-
-    After a defect a new process is better than one that lacks a task.
-    """
-    asked_to_stop = asyncio.get_running_loop().create_task(stopping.wait())
-    await asyncio.wait((*tasks.values(), asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
-    asked_to_stop.cancel()
-    if stopping.is_set():
-        return None
-    name, task = next((name, task) for name, task in tasks.items() if task.done())
-    defect = None if task.cancelled() else task.exception()
-    log.error("%s ended", name, exc_info=defect)
-    return f"{name} ended: {defect!r}"
-
-
-def load_sender(
-    config: UpConfig, credentials: Credentials, meter: Meter, worker: int, pool: UpstreamPool
-) -> LoadSender:
-    """The sender of the load that `meter` measures to control."""
-    clock = SystemClock()
-    backlog = LoadBacklog(f"gateway-{worker}", clock.now())
-    return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
-
-
-def spool_of(home: Home, config: UpConfig, process: str) -> Spool:
-    """A process's captured requests on disk; all workers and the jobs process have 2 GiB."""
-    folder = home.capture / process
-    remove_unfinished(folder)
-    limits = SpoolLimits()
-    return Spool(
-        folder,
-        replace(
-            limits,
-            roll_s=max(limits.roll_s / config.pace, LEAST_ROLL_S),
-            total_bytes=limits.total_bytes // (config.gateway_workers + 1),
-        ),
-    )
+def stop_event() -> asyncio.Event:
+    """Set by SIGTERM or SIGINT."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping
 
 
 async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
@@ -365,12 +373,6 @@ async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
             seen = table
 
     await run_periodically("dropping counts of gone copies", look, TIDY_PAUSE_S)
-
-
-def raise_file_limit() -> None:
-    """Raise the limit of open files to the hard limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main() -> None:

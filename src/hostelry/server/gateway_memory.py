@@ -1,15 +1,19 @@
-"""Sessions and adapter locations, in memory that a gateway worker shares with its peers."""
+"""Memory of a gateway worker: sessions and adapter locations, shared with its peers; its calls."""
 
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hostelry.base.clock import monotonic_ns
 from hostelry.gateway.balancing.adapter_places import AdapterPlaces
 from hostelry.gateway.balancing.sessions import SessionDict, Sessions
 from hostelry.gateway.capture.spool import Spool
+from hostelry.gateway.handlers.traces import GatewayWorkers
 from hostelry.gateway.shared.map import SharedMap
 from hostelry.gateway.shared.mapped_file import LockedError
+from hostelry.gateway.tracing.call_ring import CallRing
 from hostelry.server.home import Home, UpConfig
 
 log = logging.getLogger(__name__)
@@ -18,19 +22,27 @@ NUM_PLACES = 65536  # adapters on copies; 4 MB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayMemory:
-    """Sessions, the copies that adapters are on, and captured requests on disk.
+    """Sessions, the copies that adapters are on, captured requests on disk, and noted calls.
 
-    Without `spool` nothing is captured.
+    Without `spool` nothing is captured. `mirror` connects to the mirror process; without it the
+    worker mirrors requests itself. Without `workers` this is the only one.
     """
 
     sessions: Sessions
     places: AdapterPlaces
+    calls: CallRing
     spool: Spool | None = None
+    mirror: Callable[[], socket.socket] | None = None
+    workers: GatewayWorkers | None = None
 
 
 def own_memory(now: Callable[[], float]) -> GatewayMemory:
     """Memory of this process alone, lost at its end; `now` is seconds since the epoch."""
-    return GatewayMemory(sessions=Sessions(SessionDict(now), now), places=AdapterPlaces(now))
+    return GatewayMemory(
+        sessions=Sessions(SessionDict(now), now),
+        places=AdapterPlaces(now),
+        calls=CallRing(now, monotonic_ns),
+    )
 
 
 def shared_memory(home: Home, config: UpConfig, now: Callable[[], float]) -> GatewayMemory:
@@ -41,6 +53,7 @@ def shared_memory(home: Home, config: UpConfig, now: Callable[[], float]) -> Gat
     return GatewayMemory(
         sessions=Sessions(sessions or SessionDict(now), now),
         places=AdapterPlaces(now, board, num_workers=num_workers),
+        calls=CallRing(now, monotonic_ns),
     )
 
 

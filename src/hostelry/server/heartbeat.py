@@ -2,7 +2,8 @@
 
 The service echoes each line, which shows that its event loop runs and nothing more: a slow store
 is no reason to kill a process. A gateway worker that is sent `LISTENER_REQUEST` passes its
-listening socket, so that the successor of a killed supervisor loses no connection.
+listening socket, so that the successor of a killed supervisor loses no connection; to a line that
+begins with `CALLS_REQUEST` it says which calls it has noted.
 
 The socket needs no port and no key: only the home's owner can reach it (run/ has mode 0700). The
 service binds it, so that it outlives a supervisor.
@@ -13,7 +14,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -21,8 +22,11 @@ log = logging.getLogger(__name__)
 # The service's run file without its suffix: `/home/run/gateway-1`.
 SERVICE_VARIABLE = "HOSTELRY_SERVICE"
 LISTENER_REQUEST = b"door"
+CALLS_REQUEST = b"calls "
 RETRY_S = 1.0
 LINE_BYTES = 4096
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+AnswerLine = Callable[[bytes], bytes]
 
 
 def line_path(service: Path) -> Path:
@@ -91,8 +95,28 @@ def take_listener(path: Path, timeout_s: float) -> socket.socket | None:
     return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
-async def answer_heartbeats(listener: socket.socket | None = None) -> None:
-    """Echo the lines of this process's supervisors, until cancelled; no-op without one."""
+async def asked_line(path: Path, line: bytes, timeout_s: float) -> bytes:
+    """The line that the service at `path` answers; raises OSError, TimeoutError without one."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout_s):
+        with connected(path) as asked:
+            await loop.sock_sendall(asked, line + b"\n")
+            received = bytearray()
+            while not received.endswith(b"\n"):
+                piece = await loop.sock_recv(asked, 64 * LINE_BYTES)
+                if not piece or len(received) > MAX_ANSWER_BYTES:
+                    raise ConnectionError("the service ended before its answer did")
+                received += piece
+    return bytes(received)
+
+
+async def answer_heartbeats(
+    listener: socket.socket | None = None, calls: AnswerLine | None = None
+) -> None:
+    """Echo the lines of this process's supervisors, until cancelled; no-op without one.
+
+    `calls` answers the lines that begin with `CALLS_REQUEST`.
+    """
     service = os.environ.pop(SERVICE_VARIABLE, None)
     if service is None:
         return
@@ -110,17 +134,19 @@ async def answer_heartbeats(listener: socket.socket | None = None) -> None:
                 log.warning("%s cannot be listened on: %s", path, error)
                 await asyncio.sleep(RETRY_S)
                 continue
-            task = loop.create_task(_answer(line, listener))
+            task = loop.create_task(_answer(line, listener, calls))
             answering.add(task)
             task.add_done_callback(answering.discard)
 
 
-async def _answer(line: socket.socket, listener: socket.socket | None) -> None:
-    """Answer one supervisor until it disconnects."""
+async def _answer(
+    line: socket.socket, listener: socket.socket | None, calls: AnswerLine | None
+) -> None:
+    """Answer one supervisor, or another worker, until it disconnects."""
     loop = asyncio.get_running_loop()
     unread = b""
     line.setblocking(False)
-    with line, contextlib.suppress(OSError):
+    with line, contextlib.suppress(OSError, ValueError):  # a question that is none ends the line
         while received := await loop.sock_recv(line, LINE_BYTES):
             *lines, unread = (unread + received).split(b"\n")
             for text in lines:
@@ -128,6 +154,8 @@ async def _answer(line: socket.socket, listener: socket.socket | None) -> None:
                     socket.send_fds(
                         line, [LISTENER_REQUEST], [] if listener is None else [listener.fileno()]
                     )
+                elif calls is not None and text.startswith(CALLS_REQUEST):
+                    await loop.sock_sendall(line, calls(text) + b"\n")
                 else:
                     await loop.sock_sendall(line, text + b"\n")
 

@@ -64,6 +64,7 @@ class UpConfig:
     stream_timeout_s: float = 480.0
     artifact_cache_bytes: int = 50 * 1000**3  # on each instance
     gateway_workers: int = 1
+    mirror_process: bool = True  # else gateway workers mirror requests to shadow variants
     max_connections: int = 10_000  # of clients, to each gateway worker
     unproven_bytes: int = 512 * 1024 * 1024  # buffered for requests that are not authenticated yet
     pace: float = 1.0  # divides AWS's waits of minutes
@@ -168,6 +169,11 @@ class Home:
     def adapter_places(self) -> Path:
         """The copies that adapters are on, in memory that the gateway's workers share."""
         return self.run / "adapter-places"
+
+    @property
+    def mirror(self) -> Path:
+        """The Unix socket where the mirror process takes requests from gateway workers."""
+        return self.run / "mirror-requests.sock"
 
     @property
     def images(self) -> Path:

@@ -13,9 +13,9 @@ from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
 from hostelry.jobs.capture.spool_folder import SpoolFolder
 from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads
 from hostelry.jobs.objects.object_store import ObjectStore
-from hostelry.server.gateway import spool_of
 from hostelry.server.home import Home, UpConfig
 from hostelry.server.job_batches import ProcessParts
+from hostelry.server.worker_parts import spool_of
 
 REPORTER = "jobs"
 REPORTING = "reporting data capture"

@@ -22,6 +22,8 @@ def gateway_digest(start: StartPlan) -> str:
 def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     """The services behind the gateway, in the order of their start."""
     config, own = start.config, [control_service(start, env), jobs_service(start, env)]
+    if config.mirror_process:
+        own.append(mirror_service(start, env))
     if not config.has_own_s3:
         return own
     living = start.found.get("objectstore")
@@ -70,6 +72,18 @@ def jobs_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
         command=lambda: Command(argv=argv, env=env),
         port=start.config.jobs_port,
         digest=service_digest("jobs", start.config, start.credentials),
+        liveness=PATIENT_LIVENESS,
+    )
+
+
+def mirror_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
+    """The mirror process, run with this interpreter; it answers heartbeats."""
+    argv = [sys.executable, "-m", "hostelry.server.mirror", "--home", str(start.home.root)]
+    return ServiceSpec(
+        name="mirror",
+        command=lambda: Command(argv=argv, env=env),
+        port=0,
+        digest=service_digest("mirror", start.config, start.credentials),
         liveness=PATIENT_LIVENESS,
     )
 

@@ -19,6 +19,7 @@ from hostelry.server.home import Credentials, UpConfig
 GATEWAY_ONLY = frozenset(
     {
         "gateway_workers",
+        "mirror_process",
         "hold_limit_s",
         "hold_requests",
         "hold_requests_each",
@@ -42,6 +43,7 @@ JOBS_ONLY = frozenset({"files_bytes"})
 NOT_READ: Mapping[str, frozenset[str]] = {
     "control": GATEWAY_ONLY | JOBS_ONLY,
     "gateway": CONTROL_ONLY - {"pace"} | JOBS_ONLY,  # it paces the objects of data capture
+    "mirror": GATEWAY_ONLY - {"gateway_workers"} | CONTROL_ONLY - {"pace"} | JOBS_ONLY,
     "jobs": GATEWAY_ONLY | CONTROL_ONLY,
 }
 
@@ -58,7 +60,7 @@ def program_stamp() -> str:
 
 
 def service_digest(kind: str, config: UpConfig, credentials: Credentials) -> str:
-    """The digest of one of our own services: `control`, `gateway` or `jobs`."""
+    """The digest of one of our own services, a kind of `NOT_READ`."""
     read = {k: v for k, v in asdict(config).items() if k not in NOT_READ[kind]}
     return digest(kind, read, asdict(credentials))
 

@@ -254,7 +254,8 @@ async def stop_platform(
     report.phase("draining the gateway")
     workers = gateway_names(config.gateway_workers)
     await asyncio.gather(*[supervisor.stop(name) for name in workers], supervisor.retired())
-    report.phase("stopping jobs and control")
+    report.phase("stopping the mirror, jobs and control")
+    await supervisor.stop("mirror")
     await supervisor.stop("jobs")
     await supervisor.stop("control")
     if fleet:

@@ -51,6 +51,7 @@ class UpOptions:
     artifact_cache_gb: float = 50.0
     pace: float = 1.0
     gateway_workers: int | None = None
+    mirror_process: bool = True
     at_zero: str = AtZero.HOLD.value
     hold_limit_s: float | None = None
     hold_requests: int = 4096
@@ -279,6 +280,7 @@ def decide_config(
         artifact_cache_bytes=int(options.artifact_cache_gb * 1000**3),
         pace=options.pace,
         gateway_workers=options.gateway_workers or min(MAX_DEFAULT_WORKERS, num_cpus),
+        mirror_process=options.mirror_process,
         at_zero=AtZero(options.at_zero),
         hold_limit_s=options.hold_limit_s,
         hold_requests=options.hold_requests,

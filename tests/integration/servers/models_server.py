@@ -5,7 +5,8 @@ Plain standard library, one process for all models. A model is `model.json` at t
 connection) or `stays` (it has no answer). It answers 507 to a load beyond
 MODELS_MAX models, 409 to a second load, 404 for what it has not. It lists two models a page, the
 first of them its own. An invocation multiplies a number, or has a fault: `die`, `hang`, `forget`
-(all models), `refuse STATUS`, `alone` (507 while another model is loaded), `calls` (what came).
+(all models), `refuse STATUS`, `alone` (507 while another model is loaded), `calls` (what came),
+`headers` (those of the request). Its answers carry a request's custom attributes.
 """
 
 import json
@@ -109,14 +110,19 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(int(asked.split()[1]), {"message": "by the model"})
         elif asked == "alone" and len(FACTORS) > 2:
             self.answer(507, {"message": "no memory for the request"})
-        elif asked == "calls":
-            self.answer(200, {"calls": CALLS, "own": OWN in FACTORS, "url": URLS[name]})
-        elif asked == "environment":
-            self.answer(200, dict(os.environ))
-        elif asked == "alone":
-            self.answer(200, len(FACTORS))
+        elif asked in ("alone", "calls", "environment", "headers"):
+            self.answer(200, self.report(name, asked))
         else:
             self.answer(200, float(asked) * FACTORS[name])
+
+    def report(self, name: str, asked: str) -> object:
+        reports: dict[str, object] = {
+            "alone": len(FACTORS),
+            "calls": {"calls": CALLS, "own": OWN in FACTORS, "url": URLS[name]},
+            "environment": dict(os.environ),
+            "headers": dict(self.headers),
+        }
+        return reports[asked]
 
     def note(self, call: str) -> None:
         CALLS.append([call, self.headers.get("X-Amzn-SageMaker-Target-Model", "")])
@@ -126,6 +132,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        if attributes := self.headers.get("X-Amzn-SageMaker-Custom-Attributes"):
+            self.send_header("X-Amzn-SageMaker-Custom-Attributes", attributes)
         self.end_headers()
         self.wfile.write(body)
 

@@ -1,8 +1,9 @@
 """A container of a model of several: notes what came, and has a fault where the body says so.
 
 Plain standard library. A body is JSON: `trail` has what each container was sent, and `faults`, by
-the name in STEP_NAME, is `status N`, `hang`, `die`, `large N` (an answer of N bytes), `cut` (an
-answer that breaks off) or `stream` (an answer in chunks, then what it was sent).
+the name in STEP_NAME, is `status N`, `hang`, `slow N` (an answer after N s), `die`, `large N` (an
+answer of N bytes), `cut` (an answer that breaks off) or `stream` (an answer in chunks, then what it
+was sent).
 """
 
 import json
@@ -39,6 +40,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(int(number), f"{NAME} does not want this".encode())
         elif fault == "hang":
             time.sleep(600)
+        elif fault == "slow":
+            time.sleep(float(number))
+            self.answer(200, body)
         elif fault == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         elif fault == "large":

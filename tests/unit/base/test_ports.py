@@ -1,9 +1,10 @@
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from hostelry.base.ports import LOWEST, OUTGOING, free_ports, own_range
+from hostelry.base.ports import LOWEST, OUTGOING, free_ports, free_range, own_range
 
 
 def test_ports_differ_and_can_be_listened_on() -> None:
@@ -18,6 +19,16 @@ def test_ports_differ_and_can_be_listened_on() -> None:
 def test_ports_are_none_that_an_outgoing_connection_may_take() -> None:
     own = own_range(OUTGOING)
     assert not own or set(free_ports(50)) <= set(own)
+
+
+def test_ports_in_a_row_can_all_be_listened_on() -> None:
+    ports = free_range(16)
+    assert len(ports) == 16
+    with ExitStack() as stack:
+        for port in ports:
+            stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+        with pytest.raises(OSError, match="no 60000 free ports in a row"):
+            free_range(60_000)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import write_whole
+from hostelry.base.shared_memory import REGIONS, region_prefix
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.fleet.agent.agent import worth_reporting
@@ -56,6 +57,21 @@ def test_a_copys_record_comes_back_with_its_rule(tmp_path: Path) -> None:
     )
     CopyFolder(tmp_path).save(record)
     assert CopyFolder(tmp_path).load() == record
+
+
+def test_a_copys_shared_memory_goes_with_its_folder(tmp_path: Path) -> None:
+    folder = CopyFolder(tmp_path / "copy")
+    own = REGIONS / f"{region_prefix(folder.root)}of-a-test"
+    other = REGIONS / f"{region_prefix(tmp_path / 'other')}of-a-test"
+    folder.root.mkdir()
+    try:
+        own.touch()
+        other.touch()
+        folder.remove()
+        assert (folder.root.exists(), own.exists(), other.exists()) == (False, False, True)
+    finally:
+        own.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"3", b'{"pid": "x"}', b"\xff"])

@@ -10,6 +10,7 @@ from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import HttpRefusedError, Received
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.routes import FixedRoutes
+from hostelry.gateway.tracing.call_ring import CallRing
 from hostelry.server.gateway import build_gateway
 from hostelry.server.home import UpConfig, new_credentials
 
@@ -52,7 +53,12 @@ class FailingHandler:
 
 def ask(room: FailingHandler, path: str = "/endpoints/e/invocations") -> tuple[Exchange, bytes]:
     dispatcher = Dispatcher(
-        runtime=room, openai=room, openai_batches=room, control=room, async_runtime=room
+        runtime=room,
+        openai=room,
+        openai_batches=room,
+        control=room,
+        async_runtime=room,
+        calls=CallRing(lambda: 0.0, lambda: 0),
     )
     sink = WrittenAnswer()
     exchange = Exchange(sink, Received(HttpRequest("POST", path), True, True), b"")

@@ -1,7 +1,6 @@
 """The mirror: what is sent to a shadow, what is dropped, and what is counted."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
@@ -79,7 +78,6 @@ class Rig:
         self,
         answer: Answer,
         copies: Sequence[CopyRoute] = ONE,
-        share: float = 1,
         delay_s: float = 0.0,
         *,
         is_kept: bool = False,
@@ -107,7 +105,7 @@ class Rig:
         )
         self.shadow = Shadow(
             key=KEY,
-            share=share,
+            share=1.0,
             routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
             copies=tuple(copies),
         )
@@ -153,7 +151,7 @@ class Rig:
         is_stream: bool = False,
     ) -> None:
         for _ in range(num):
-            self.mirror.offer(self.shadow, lambda: b"POST / \r\n", body, taps, is_stream=is_stream)
+            self.mirror.offer(self.shadow, b"POST / \r\n", body, taps, is_stream=is_stream)
 
     async def _sleep(self, duration_s: float) -> None:
         self.slept_s += duration_s
@@ -327,21 +325,6 @@ def test_an_answer_that_is_whole_at_once_counts_for_the_rate() -> None:
     asyncio.run(scenario())
     # The first ends just beyond the burst, and those after it wait for all beyond it.
     assert rig.slept_s == pytest.approx(sum(number * 0.512 - 0.5 for number in (2, 3, 4)))
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
-def test_the_share_is_even(share: float) -> None:
-    rig, sent = Rig(ok, share=share), Counter[str]()
-
-    async def scenario() -> None:
-        for number in range(1, 101):
-            rig.offer()
-            await let_run()
-            sent.update(address for address, _ in rig.sent)
-            rig.sent.clear()
-            assert abs(sent.total() - share * number) <= 2
-
-    asyncio.run(scenario())
 
 
 def test_a_defect_is_logged_and_takes_nothing_with_it(caplog: pytest.LogCaptureFixture) -> None:

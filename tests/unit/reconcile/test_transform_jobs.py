@@ -1,5 +1,6 @@
 """Transform jobs come up with their endpoints, and take them away, whatever is killed when."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ from hostelry.domain.transform_job import (
     TransformJobStatus,
     TransformProgress,
     TransformProgressReport,
+    TransformSnapshot,
 )
 from hostelry.reconcile.census import take_census
 from hostelry.reconcile.plan.transform import (
@@ -34,6 +36,8 @@ from hostelry.reconcile.plan.transform import (
 )
 from hostelry.reconcile.record import load_all, visible
 from hostelry.reconcile.transform_overview import RECENT, transform_overview
+from hostelry.store.memory import MemoryStore
+from hostelry.store.protocol import Key, Record
 
 IN_PROGRESS, STOPPING = TransformJobStatus.IN_PROGRESS, TransformJobStatus.STOPPING
 COMPLETE, FAILED = TransformJobStatus.COMPLETED, TransformJobStatus.FAILED
@@ -312,6 +316,44 @@ def test_jobs_beside_each_other_do_not_meet(place: TransformTown) -> None:
     place.turn(60)
     assert place.endpoint("a") is None
     assert [it.endpoint_name for it in place.town.instance_records()] == ["transform-job/b"]
+
+
+class RefusingStore(MemoryStore):
+    """A store that raises for every write of one endpoint."""
+
+    def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
+        if key.name == "transform-job/ill":
+            raise ZeroDivisionError
+        return super().put(key, body, expect=expect)
+
+
+def test_one_that_cannot_be_driven_holds_up_no_other() -> None:
+    place = TransformTown(RefusingStore())
+    place.add(transform_job("ill"), transform_job("well"))
+    for _ in range(20):
+        with pytest.raises(ZeroDivisionError):
+            place.turn()
+        place.town.turn()
+    assert place.job("well").started_at is not None
+    assert [it.name for it in place.snapshot.jobs] == ["ill", "well"]
+    place.town.close()
+
+
+def test_the_snapshot_of_a_pass_that_fails_is_published() -> None:
+    place = TransformTown(RefusingStore())
+    place.add(transform_job("ill"), transform_job("well"))
+
+    async def published() -> TransformSnapshot | None:
+        driving = asyncio.create_task(place.jobs.run())
+        try:
+            return await place.jobs.board.newer_than(None, 10.0)
+        finally:
+            driving.cancel()
+
+    snapshot = asyncio.run(published())
+    assert snapshot is not None
+    assert [it.name for it in snapshot.jobs] == ["ill", "well"]
+    place.town.close()
 
 
 def test_clients_and_their_metrics_do_not_see_the_endpoint(place: TransformTown) -> None:

@@ -49,7 +49,6 @@ class TransformTown:
         self.town = Town(store=store)
         self.state = self.town.state
         self.jobs = TransformJobs(self.state, self.town.clock)
-        self.snapshot = TransformSnapshot(version="", jobs=())
 
     def add(self, *jobs: TransformJob) -> None:
         """Record new jobs, as CreateTransformJob does."""
@@ -67,8 +66,14 @@ class TransformTown:
     def turn(self, times: int = 1) -> None:
         """Both reconcilers take a step, and each instance, `times` times."""
         for _ in range(times):
-            self.snapshot = self.jobs.one_pass()
+            self.jobs.one_pass()
             self.town.turn()
+
+    @property
+    def snapshot(self) -> TransformSnapshot:
+        """The jobs to be run after the last step."""
+        assert self.jobs.snapshot is not None
+        return self.jobs.snapshot
 
     def restart_control(self) -> None:
         """Control dies and starts again with nothing but its records."""

@@ -17,6 +17,7 @@ from hostelry.runtimes.recipes import best_device, folder_name, known_names, rec
     ("name", "folder"),
     [
         pytest.param("vllm", "vllm", id="vLLM"),
+        pytest.param("triton", "triton", id="Triton"),
         pytest.param("sklearn:1.2", "sklearn-1.2", id="a framework"),
         pytest.param("sklearn:1.2-1", "sklearn-1.2", id="as the image's tag has it"),
         pytest.param("sklearn:1.2.2", "sklearn-1.2", id="as the package has it"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from tests.unit.gateway.capture.capture_sample import AT, CAPTURE, all_records, content, spool
@@ -136,7 +136,7 @@ def answers_apart(answer: Callable[[Reply], None], action: str) -> tuple[int, in
             found = reduce(Divergence.plus, (it.divergence for it in loads), found)
             if found.pairs:
                 break
-        await gateway.pairs.close()
+        await gateway.mirror.close()
         return found.counts
 
     return asyncio.run(main())
@@ -320,3 +320,55 @@ def test_a_shadow_gets_productions_head(
     assert [any(b"Session-Id" in it for it in head) for head in lines] == has_session
     kept = [[it for it in head if b"Session-Id" not in it] for head in lines]
     assert kept[0] == kept[1]
+
+
+def broken(*_: object, **__: object) -> NoReturn:
+    raise ZeroDivisionError("a defect")
+
+
+@pytest.mark.parametrize("action", ["invocations", "invocations-response-stream"])
+@pytest.mark.parametrize(
+    ("part", "name", "dropped"),
+    [
+        pytest.param("mirror", "is_turn", 1, id="whose turn it is"),
+        pytest.param("mirror", "offer", 1, id="the offer"),
+        pytest.param("capture", "is_turn", 1, id="whether it is captured"),
+        pytest.param("capture", "begin", 1, id="the capture's beginning"),
+        pytest.param("capture", "put", 0, id="the capture's end"),
+    ],
+)
+def test_a_defect_of_a_tap_costs_the_client_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    action: str,
+    part: str,
+    name: str,
+    dropped: int,
+) -> None:
+    async def main() -> tuple[list[bytes], Gateway]:
+        routes = routes_of(CAPTURE, shadow_route(CAPTURE))
+        gateway = gateway_in(tmp_path, routes, Copies(whole, streamed))
+        monkeypatch.setattr(getattr(gateway, part), name, broken)
+        written: list[bytes] = []
+
+        class KeptSink(Sink):
+            async def write(self, *parts: bytes) -> None:
+                written.extend(parts)
+
+            def write_now(self, *parts: bytes) -> None:
+                written.extend(parts)
+
+        await ask(gateway, action, KeptSink)
+        await mirrored(gateway)
+        return written, gateway
+
+    written, gateway = asyncio.run(main())
+    assert b"".join(written).startswith(b"HTTP/1.1 200 ")
+    assert caplog.text.count("a tap of requests failed") <= 1, "once in a while"
+    loads = [load for span in gateway.meter.close_now() for load in span.loads]
+    found = {load.key.variant_name: load for load in loads}
+    assert found["v"].finished == 1
+    assert found["shadow"].dropped == dropped
+    counts = gateway.capture.counts()
+    assert sum(it.dropped for it in counts.values()) == (part == "capture")

@@ -3,8 +3,9 @@ import logging
 
 import pytest
 
-from hostelry.server.gateway import first_to_end, http_limits
+from hostelry.server.gateway import http_limits
 from hostelry.server.home import UpConfig
+from hostelry.server.worker_parts import first_to_end
 
 
 async def for_ever() -> None:

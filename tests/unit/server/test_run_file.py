@@ -94,6 +94,7 @@ def test_processes_are_listed_in_the_platforms_order(home: Home) -> None:
         "watcher",
         "gateway-1",
         "gateway-2",
+        "mirror",
         "jobs",
         "control",
         "s3door",

@@ -14,7 +14,8 @@ KEYS = new_credentials("1" * 12, "us-east-1")
 # The modules that read the configuration in a service's process.
 READERS = {
     "control": ("control", "scaling", "control_app"),
-    "gateway": ("gateway", "gateway_memory"),
+    "gateway": ("gateway", "gateway_memory", "worker_parts"),
+    "mirror": ("mirror", "worker_parts"),
     "jobs": ("jobs",),
 }
 
@@ -23,9 +24,12 @@ READERS = {
     ("changes", "replaced"),
     [
         pytest.param({}, [], id="nothing changed"),
-        pytest.param({"gateway_workers": 3}, ["gateway"], id="--gateway-workers"),
-        pytest.param({"pace": 60.0}, ["control", "gateway"], id="--pace"),
-        pytest.param({"gateway_port": 9000}, ["control", "gateway", "jobs"], id="another port"),
+        pytest.param({"gateway_workers": 3}, ["gateway", "mirror"], id="--gateway-workers"),
+        pytest.param({"mirror_process": False}, ["gateway"], id="--no-mirror-process"),
+        pytest.param({"pace": 60.0}, ["control", "gateway", "mirror"], id="--pace"),
+        pytest.param(
+            {"gateway_port": 9000}, ["control", "gateway", "mirror", "jobs"], id="another port"
+        ),
     ],
 )
 def test_who_is_started_by_something_else(changes: dict[str, Any], replaced: list[str]) -> None:

@@ -17,6 +17,7 @@ from hostelry.containers.graph.signing import CallKeys
 from hostelry.containers.graph.targets import (
     LOOP,
     MAX_DEPTH,
+    PARENT_HEADER,
     PASSED_ON,
     PATH_HEADER,
     GatewayTargets,
@@ -28,11 +29,13 @@ from hostelry.containers.http.serving_app import ServingApp, body_of, one_line, 
 from hostelry.graph.content import CSV, JSON, ContentError, media_type, read_body, write_body
 from hostelry.graph.drawing import drawing_of
 from hostelry.graph.state import StepOutcome
+from hostelry.graph.step_report import HEADER as STEPS_HEADER
 from hostelry.graph.steps import OnError
 from hostelry.graph.value_types import ValueType, type_of_value
 
 # The agent's probe: that calls could be made, without one that reaches a model.
 PROOF = "application/vnd.hostelry.graph-proof"
+REQUEST_ID = "x-request-id"  # the gateway's
 FORWARDED = "x-amzn-sagemaker-forwarded-api"
 STREAM_API = "InvokeEndpointWithResponseStream"
 MAX_KEYS_BYTES = 64 * 1024
@@ -114,6 +117,8 @@ class GraphApp(ServingApp):
         if len(path) > MAX_DEPTH:
             return text_response(f"graphs call graphs more than {MAX_DEPTH} deep", LOOP)
         passed = {it: request.headers[it] for it in PASSED_ON if it in request.headers}
+        if REQUEST_ID in request.headers:
+            passed[PARENT_HEADER] = request.headers[REQUEST_ID]
         call = GraphCall(
             deps=self._deps,
             request=found,
@@ -148,12 +153,10 @@ class GraphApp(ServingApp):
             return text_response("the client closed the connection", 499)
         finally:
             leaving.cancel()
-        if result.outcome.fault is not None:
-            return text_response(result.outcome.fault.text, result.outcome.fault.status)
-        if result.stream is not None:
-            left_s = self._deps.plan.deadline_s - (self._clock.now() - began_at)
-            return PassedOnResponse(result.stream, max(0.0, left_s))
-        return whole_answer(result, request.headers.get("accept", ""))
+        left_s = self._deps.plan.deadline_s - (self._clock.now() - began_at)
+        response = response_of(result, request.headers.get("accept", ""), left_s)
+        response.headers[STEPS_HEADER] = result.steps
+        return response
 
     async def _proven(self, *, is_again: bool) -> Response:
         fault = self.fault() or await self._targets.prove()
@@ -186,6 +189,15 @@ class PassedOnResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._stream.close()
+
+
+def response_of(result: GraphResult, accept: str, left_s: float) -> Response:
+    """The answer to a call; a stream may take `left_s` more."""
+    if result.outcome.fault is not None:
+        return text_response(result.outcome.fault.text, result.outcome.fault.status)
+    if result.stream is not None:
+        return PassedOnResponse(result.stream, max(0.0, left_s))
+    return whole_answer(result, accept)
 
 
 async def disconnected(request: Request) -> None:

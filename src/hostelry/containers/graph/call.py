@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hostelry.base.clock import Clock
 from hostelry.containers.graph.answer_cache import AnswerCache, content_key
 from hostelry.containers.graph.functions import DEFAULT_LIMIT_S, FunctionError, Functions
+from hostelry.containers.graph.step_record import HIT, StepRecord
 from hostelry.containers.graph.step_times import StepEnd, StepTimes
 from hostelry.containers.graph.targets import (
     CallTargetError,
@@ -50,9 +51,13 @@ class GraphDeps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphResult:
-    """What a call came to; `stream` has the answer where the last step streams."""
+    """What a call came to; `stream` has the answer where the last step streams.
+
+    `steps` is what its steps did, for the gateway.
+    """
 
     outcome: StepOutcome
+    steps: str
     stream: TargetStream | None = None
 
 
@@ -67,6 +72,7 @@ class GraphCall:
     answer_bytes: int = 0
     stream: TargetStream | None = None
     state: GraphState = field(init=False)
+    record: StepRecord = field(init=False)
     tasks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     change: "asyncio.Future[None] | None" = None  # the end of a task, which `run` waits for
     defect: BaseException | None = None
@@ -75,6 +81,7 @@ class GraphCall:
     def __post_init__(self) -> None:
         """Begin with the request."""
         self.state = GraphState({REQUEST: self.request})
+        self.record = StepRecord(self.deps.plan, self.deps.clock.now())
 
     async def run(self) -> GraphResult:
         """The result, also where the deadline passes; steps still under way then are ended."""
@@ -91,7 +98,8 @@ class GraphCall:
             if self.stream is not None and (outcome is None or not outcome.is_streamed):
                 self.stream.close()
                 self.stream = None
-        return GraphResult(outcome=outcome, stream=self.stream)
+        steps = self.record.header(self.deps.clock.now())
+        return GraphResult(outcome=outcome, stream=self.stream, steps=steps)
 
     async def _finished(self) -> StepOutcome:
         while self.defect is None:
@@ -128,7 +136,8 @@ class GraphCall:
             settle(self.deps.plan, self.state, ready)
             outcome = self.state.outcomes.get(ready.name)
             if outcome is not None:
-                self._note(self.deps.plan.steps[ready.name], began_at, outcome)
+                self.record.began(ready, began_at)
+                self._note(ready, began_at, outcome)
             return
         cache = self.deps.caches[ready.name]
         if ready.act is Act.STORE:
@@ -149,12 +158,16 @@ class GraphCall:
             self.state.choices[ready.name] = key
         else:
             self.state.outcomes[ready.name] = found
-            self._note(self.deps.plan.steps[ready.name], self.deps.clock.now(), found)
+            now = self.deps.clock.now()
+            self.record.began(ready, now)
+            self._note(ready, now, found)
+            self.record.ended(ready, now, HIT)
 
     async def _carry_out(self, ready: ReadyStep) -> None:
         """Run a call or a function, and note its outcome by the step's rule."""
         step = self.deps.plan.steps[ready.name]
         began_at = self.deps.clock.now()
+        self.record.began(ready, began_at)
         try:
             async with asyncio.timeout(step.timeout_s):
                 outcome = await self._outcome(step, ready)
@@ -163,11 +176,13 @@ class GraphCall:
         except (GraphExpressionError, ContentError) as error:
             outcome = self._failed(step, str(error), UNPROCESSABLE)
         except CallTargetError as error:
+            if error.request_id:
+                self.record.answered(ready.key, 0, error.request_id)
             outcome = self._failed(step, str(error), error.status)
         except FunctionError as error:
             outcome = self._failed(step, str(error), FUNCTION_FAILED)
         self.state.outcomes[ready.key] = outcome
-        self._note(step, began_at, outcome)
+        self._note(ready, began_at, outcome)
 
     async def _outcome(self, step: GraphStep, ready: ReadyStep) -> StepOutcome:
         given = input_of(self.deps.plan, self.state, ready)
@@ -185,10 +200,13 @@ class GraphCall:
     ) -> StepOutcome:
         target = action.target
         body = self._body(ready, given, media_type(target.content_type))
+        self.record.sent(ready.key, len(body))
         if self.is_stream and ready.is_last:
             self.stream = await self.deps.targets.stream(target, body, self.context)
+            self.record.answered(ready.key, 0, self.stream.request_id)
             return StepOutcome(is_streamed=True, content_type=self.stream.content_type)
         answer = await self.deps.targets.call(target, body, self.context)
+        self.record.answered(ready.key, len(answer.body), answer.request_id)
         self.answer_bytes += len(answer.body)
         if self.answer_bytes > MAX_ANSWERS_BYTES:
             raise CallTargetError(
@@ -223,7 +241,8 @@ class GraphCall:
         fault = StepFault(step=waiting or "none", reason=reason, status=TIMED_OUT)
         return StepOutcome(fault=fault)
 
-    def _note(self, step: GraphStep, began_at: float, outcome: StepOutcome) -> None:
+    def _note(self, ready: ReadyStep, began_at: float, outcome: StepOutcome) -> None:
+        step, now = self.deps.plan.steps[ready.name], self.deps.clock.now()
         end = StepEnd.OK
         if outcome.fault is not None:
             end = StepEnd.FAILED
@@ -231,7 +250,8 @@ class GraphCall:
             end = StepEnd.DROPPED
         elif step.on_error is OnError.DEFAULT and outcome.value is step.default:
             end = StepEnd.DEFAULT
-        self.deps.times.ended(step.name, self.deps.clock.now() - began_at, end)
+        self.deps.times.ended(step.name, now - began_at, end)
+        self.record.ended(ready, now, "streams" if outcome.is_streamed else end.value)
 
     async def _end_tasks(self) -> None:
         running = [task for task in self.tasks.values() if not task.done()]

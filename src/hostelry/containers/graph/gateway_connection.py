@@ -1,4 +1,6 @@
-"""HTTP connections to the gateway, kept alive and reused; a request is sent once and never again.
+"""HTTP connections to a server, kept alive and reused; a request is sent once and never again.
+
+The server is the gateway, or a tritonserver (`containers/triton`).
 
 A call may have done its work although its connection broke, so nothing is repeated. Connections
 that were idle for MAX_IDLE_S are closed: the gateway closes them later.
@@ -6,7 +8,7 @@ that were idle for MAX_IDLE_S are closed: the gateway closes them later.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import cast
 
@@ -20,10 +22,11 @@ MAX_IDLE_CONNECTIONS = 64
 MAX_CONNECTIONS = 256
 MAX_HEAD_BYTES = 64 * 1024
 READ_BYTES = 256 * 1024
+Open = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]  # connects what it makes
 
 
 class GatewayLostError(HostelryError):
-    """The gateway did not answer, or its answer broke off; the call may have done its work."""
+    """The server did not answer, or its answer broke off; the call may have done its work."""
 
 
 class GatewayAnswer:
@@ -116,7 +119,7 @@ class GatewayConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the transport."""
         if self.is_complete:
-            self._lose("the gateway sent what was not asked for")
+            self._lose(f"{self.pool.server} sent what was not asked for")
             return
         try:
             self._parser.feed_data(data)
@@ -133,8 +136,9 @@ class GatewayConnection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the transport, also after an end of the gateway's side."""
-        end = f"the connection broke: {exc}" if exc else "the gateway closed the connection"
+        """Called by the transport, also after an end of the server's side."""
+        closed = f"{self.pool.server} closed the connection"
+        end = f"the connection broke: {exc}" if exc else closed
         self._lose(f"{end} before its answer's end")
 
     def take(self) -> list[bytes]:
@@ -186,10 +190,14 @@ class GatewayConnection(asyncio.Protocol):
 
 
 class GatewayPool:
-    """The connections to one gateway; at most MAX_CONNECTIONS carry requests at once."""
+    """Connections to one server; at most MAX_CONNECTIONS carry requests at once.
 
-    def __init__(self, host: str, port: int) -> None:
-        self._address = host, port
+    `opened` opens one; `server` is what errors call the server.
+    """
+
+    def __init__(self, opened: Open, server: str) -> None:
+        self._open = opened
+        self.server = server
         self._idle: deque[GatewayConnection] = deque()
         self._free = asyncio.Semaphore(MAX_CONNECTIONS)
 
@@ -229,13 +237,9 @@ class GatewayPool:
         return None
 
     async def _opened(self) -> GatewayConnection:
+        opened = GatewayConnection(self)
         try:
-            loop = asyncio.get_running_loop()
-            _, opened = await loop.create_connection(
-                lambda: GatewayConnection(self), *self._address
-            )
+            await self._open(lambda: opened)
         except OSError as error:
-            raise GatewayLostError(
-                f"the gateway at {self._address[0]}:{self._address[1]} cannot be reached: {error}"
-            ) from None
+            raise GatewayLostError(f"{self.server} cannot be reached: {error}") from None
         return opened

@@ -23,6 +23,8 @@ from hostelry.graph import target_proof
 from hostelry.graph.steps import CallAction, CallTarget, EachAction, GraphPlan
 
 PATH_HEADER = "X-Hostelry-Graph-Path"
+PARENT_HEADER = "X-Hostelry-Parent-Request"  # of the calls that a call makes
+ID_HEADER = "x-amzn-requestid"
 MAX_DEPTH = 4
 MAX_ANSWER_BYTES = 25 * 1024 * 1024  # the gateway's own for whole answers
 MAX_ERROR_BYTES = 64 * 1024
@@ -30,16 +32,22 @@ MAX_REASON_CHARACTERS = 1000
 BUSY = frozenset({429, 503})
 FAILED_DEPENDENCY, UNAVAILABLE, LOOP = 424, 503, 508
 # Of the caller's request to the graph, for every call that it makes.
-PASSED_ON = ("x-amzn-sagemaker-custom-attributes", "x-hostelry-tenant")
+PASSED_ON = (
+    "x-amzn-sagemaker-custom-attributes", "x-hostelry-tenant", "traceparent", "tracestate",
+)  # fmt: skip
 PROOF_ENDPOINT = "hostelry-graph-proof"  # there is none: the refusal proves the keys
 
 
 class CallTargetError(HostelryError):
-    """A target did not answer with a value; `status` is what the graph's call ends with."""
+    """A target did not answer with a value; `status` is what the graph's call ends with.
 
-    def __init__(self, reason: str, status: int = FAILED_DEPENDENCY) -> None:
+    `request_id` is the gateway's, where it answered.
+    """
+
+    def __init__(self, reason: str, status: int = FAILED_DEPENDENCY, request_id: str = "") -> None:
         super().__init__(reason[:MAX_REASON_CHARACTERS])
         self.status = status
+        self.request_id = request_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +60,18 @@ class GraphContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAnswer:
-    """A target's whole answer."""
+    """A target's whole answer; `request_id` is the gateway's."""
 
     body: bytes
     content_type: str
+    request_id: str = ""
 
 
 class TargetStream(Protocol):
-    """A target's answer as it comes."""
+    """A target's answer as it comes; `request_id` is the gateway's."""
 
     content_type: str
+    request_id: str
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
         """The bytes; raises CallTargetError where the target or the connection fails."""
@@ -101,7 +111,11 @@ class GatewayTargets:
         """Sign with `keys` from now on; raises ValueError for an address that is none."""
         if self._pool is None or self.keys is None or self.keys.address != keys.address:
             self.close()
-            self._pool = GatewayPool(*keys.address)
+            host, port = keys.address
+            self._pool = GatewayPool(
+                lambda made: asyncio.get_running_loop().create_connection(made, host, port),
+                f"the gateway at {host}:{port}",
+            )
         self._signer = CallSigner(keys)
 
     def close(self) -> None:
@@ -163,7 +177,11 @@ class GatewayTargets:
                 answer.close()
         except GatewayLostError as error:
             raise CallTargetError(f"{target.title}: {error}") from None
-        return TargetAnswer(body=found, content_type=answer.headers.get("content-type", ""))
+        return TargetAnswer(
+            body=found,
+            content_type=answer.headers.get("content-type", ""),
+            request_id=answer.headers.get(ID_HEADER, ""),
+        )
 
     async def stream(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetStream:
         """The answer once it begins; raises CallTargetError."""
@@ -208,7 +226,8 @@ class GatewayTargets:
         status = LOOP if original == LOOP else FAILED_DEPENDENCY
         if original in BUSY or answer.status in BUSY:
             status = UNAVAILABLE
-        raise CallTargetError(f"{target.title} {refusal_text(answer.status, body)}", status)
+        text, request_id = refusal_text(answer.status, body), answer.headers.get(ID_HEADER, "")
+        raise CallTargetError(f"{target.title} {text}", status, request_id)
 
 
 class GatewayStream:
@@ -218,6 +237,7 @@ class GatewayStream:
         self._target = target
         self._answer = answer
         self.content_type = answer.headers.get("x-amzn-sagemaker-content-type", target.accept)
+        self.request_id = answer.headers.get(ID_HEADER, "")
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The bytes of each part; raises CallTargetError for an error in the stream."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from starlette.applications import Starlette
@@ -37,6 +38,7 @@ class ServingApp(ABC):
         self.idle = asyncio.Event()
         self.idle.set()
         self.is_draining = False
+        self.further_metrics: Callable[[], Awaitable[bytes]] | None = None
 
     @abstractmethod
     def routes(self) -> list[Route]:
@@ -66,7 +68,10 @@ class ServingApp(ABC):
 
     async def metrics(self, _request: Request) -> Response:
         """The page for Prometheus."""
-        return Response(self._answers.page(), media_type="text/plain; version=0.0.4")
+        page = self._answers.page()
+        if self.further_metrics is not None:
+            page += await self.further_metrics()
+        return Response(page, media_type="text/plain; version=0.0.4")
 
     async def counted(self, request: Request) -> Response:
         """`invoked`, counted and timed."""

@@ -11,7 +11,8 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.containers.http.serving_app import ServingApp, body_of, one_line, text_response
 from hostelry.containers.predictive.metrics import PredictiveMetrics
-from hostelry.containers.predictive.worker_pool import PoolBusyError, WorkerPool
+from hostelry.containers.predictive.model_processes import ModelProcesses
+from hostelry.containers.predictive.worker_pool import PoolBusyError
 from hostelry.containers.predictive.worker_process import Answered, Asked, WorkerLostError
 
 SHOWN_PREFIX = "x-amzn-sagemaker-"
@@ -23,10 +24,10 @@ OK_TO_PASS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")  #
 
 
 class PredictiveApp(ServingApp):
-    """The application over the workers of one model."""
+    """The application over the processes of one model."""
 
     def __init__(
-        self, pool: WorkerPool, max_request_bytes: int, clock: Clock, metrics: PredictiveMetrics
+        self, pool: ModelProcesses, max_request_bytes: int, clock: Clock, metrics: PredictiveMetrics
     ) -> None:
         super().__init__(clock, metrics)
         self._pool = pool

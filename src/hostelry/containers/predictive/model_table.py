@@ -11,14 +11,14 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.containers.predictive.memory import grown_most, no_room, proportional_bytes
 from hostelry.containers.predictive.metrics import PredictiveMetrics
-from hostelry.containers.predictive.worker_pool import WorkerPool
+from hostelry.containers.predictive.model_processes import ModelProcesses, SharedProcess
 from hostelry.containers.predictive.worker_process import (
     Answered,
     Asked,
     ModelLoadError,
     WorkerLostError,
 )
-from hostelry.containers.predictive.zygote_process import ZygoteError, ZygoteProcess
+from hostelry.containers.predictive.zygote_process import ZygoteError
 
 UNLOAD_LOOK_S = 0.02
 WATCH_EVERY_S = 2.0
@@ -36,11 +36,15 @@ class ModelRefusedError(HostelryError):
 
 @dataclass(slots=True, eq=False)
 class ModelInMemory:
-    """A model in memory: its bytes when it was loaded, and when they were measured last."""
+    """A model in memory: its bytes when it was loaded, and when they were measured last.
+
+    `target` is its TargetModel, where the load named one.
+    """
 
     name: str
     url: str
-    pool: WorkerPool
+    pool: ModelProcesses
+    target: str = ""
     loaded_bytes: int = 0
     memory_bytes: int = 0
     in_flight: int = 0
@@ -48,12 +52,12 @@ class ModelInMemory:
 
 
 class ModelTable:
-    """Load, use and unload models by their names. `pool_of` makes the workers of a folder."""
+    """Load, use and unload models by their names. `pool_of` makes the processes of a folder."""
 
     def __init__(
         self,
-        zygote: ZygoteProcess,
-        pool_of: Callable[[Path], WorkerPool],
+        zygote: SharedProcess,
+        pool_of: Callable[[Path], ModelProcesses],
         limit_bytes: int | None,
         clock: Clock,
         metrics: PredictiveMetrics,
@@ -89,7 +93,12 @@ class ModelTable:
         """The process ids of all models."""
         return tuple(pid for model in self._models.values() for pid in model.pool.pids)
 
-    async def load(self, name: str, url: str) -> ModelInMemory:
+    @property
+    def models(self) -> tuple[ModelInMemory, ...]:
+        """All that are loaded."""
+        return tuple(self._models.values())
+
+    async def load(self, name: str, url: str, target: str = "") -> ModelInMemory:
         """Load the model of a folder. Raises ModelRefusedError: 409, 507, 404, 400."""
         while (loading := self._loading.get(name)) is not None:
             await asyncio.wait({loading})
@@ -99,7 +108,7 @@ class ModelTable:
             raise ModelRefusedError(409, f"model {name} is already loaded")
         if not is_folder(url):
             raise ModelRefusedError(404, f"the url of model {name} is no folder here: {url[:200]}")
-        task = asyncio.create_task(self._loaded(name, url), name=f"load {name}")
+        task = asyncio.create_task(self._loaded(name, url, target), name=f"load {name}")
         self._loading[name] = task
         task.add_done_callback(lambda _: self._loading.pop(name, None))
         try:
@@ -177,15 +186,16 @@ class ModelTable:
         """The models whose memory may have changed since it was measured."""
         return [model for model in self._models.values() if model.has_served or model.in_flight]
 
-    async def _ended(self, pool: WorkerPool, reason: str = "the model is unloaded") -> None:
+    async def _ended(self, pool: ModelProcesses, reason: str = "the model is unloaded") -> None:
         pids = pool.pids
         await pool.close(reason)
         await asyncio.gather(*(self._zygote.exit_code(pid) for pid in pids))
 
-    async def _loaded(self, name: str, url: str) -> ModelInMemory:
+    async def _loaded(self, name: str, url: str, target: str) -> ModelInMemory:
         began = self._clock.now()
         self._refuse_without_room(await self._used_bytes())
-        model = ModelInMemory(name=name, url=url, pool=self._pool_of(Path(url)))
+        pool = self._pool_of(Path(url))
+        model = ModelInMemory(name=name, url=url, pool=pool, target=target)
         try:
             await model.pool.start()
             model.loaded_bytes = model.memory_bytes = await measured(model.pool.pids)

@@ -17,6 +17,7 @@ from hostelry.containers.predictive.worker_process import Asked
 MAX_LOAD_BYTES = 1 << 16
 MAX_NAME_CHARACTERS = 1024
 PAGE, MAX_PAGE = 100, 1000
+TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
 
 
 class ToLoad(msgspec.Struct, frozen=True):
@@ -72,7 +73,8 @@ class MultiModelApp(ServingApp):
                 f"model_name must have 1 to {MAX_NAME_CHARACTERS} characters and no slash", 400
             )
         try:
-            model = await self._table.load(given.model_name, given.url)
+            target = request.headers.get(TARGET_MODEL, "")
+            model = await self._table.load(given.model_name, given.url, target)
         except ModelRefusedError as error:
             return text_response(str(error), error.status)
         except HostelryError as error:

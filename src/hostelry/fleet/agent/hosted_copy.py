@@ -5,19 +5,19 @@ process ends. lifecycle.py decides what to do next; this module carries it out.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse, LastEnd
+from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse
 from hostelry.domain.log_source import source_of
 from hostelry.fleet.agent.adapter_mount import mount_of
 from hostelry.fleet.agent.adapters import CopyAdapters
 from hostelry.fleet.agent.call_keys import with_call_keys
 from hostelry.fleet.agent.code_packages import CodePlace
+from hostelry.fleet.agent.copy_state import CopyState
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import (
     Attempts,
@@ -31,8 +31,6 @@ from hostelry.fleet.agent.lifecycle import (
     after_ping,
     ping_limit_s,
     ping_verdict,
-    recent_end,
-    spec_digest,
     start_limit,
     starting_pause_s,
 )
@@ -54,19 +52,12 @@ from hostelry.fleet.host.gpu import uses_of
 from hostelry.fleet.host.processes import members, process_table
 from hostelry.fleet.host.read_ahead import read_model_ahead
 from hostelry.fleet.host.usage import memory_use
-from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.launcher import CopyProcess
 from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
 from hostelry.fleet.rules.devices import devices_of_copy
 from hostelry.fleet.rules.given_variables import given_variables, left_out_note
 from hostelry.fleet.rules.images import ImageRule
-
-log = logging.getLogger(__name__)
-
-LOG_TAIL_LINES = 20
-LAST_END_LOG_BYTES = 4096
-LAST_END_CAUSE_CHARS = 1024
-ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
+from hostelry.fleet.rules.limits import num_sharing
 
 
 class HostedCopy:
@@ -85,11 +76,9 @@ class HostedCopy:
         self._folder = folder
         self._deps = deps
         self._changed = changed
-        self._log = CopyLog(folder.log)
-        self._status = CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
-        self._record = CopyRecord(spec_digest=spec_digest(spec))
+        self._state = CopyState(spec, folder, deps, changed)
+        self._log = self._state.log
         self._attempts = Attempts()
-        self._restart_reason: str | None = None  # how the last process ended, until READY again
         # Kept from garbage collection, never awaited.
         self._reading_ahead: asyncio.Task[int] | None = None
         self._started_at: float | None = None  # None: started by a previous agent
@@ -101,7 +90,7 @@ class HostedCopy:
             artifacts=deps.artifacts,
             policy=deps.policy,
             note=self._log.note,
-            waiting=self._waits,
+            waiting=self._state.waits,
         )
         self._adapters = CopyAdapters(
             spec.id,
@@ -111,13 +100,15 @@ class HostedCopy:
             self._adapters_changed,
         )
         self._adapters.set_desired(spec.adapters)
-        self.models = copy_models(spec, deps, folder.root, self._log.note, self._resident_bytes)
+        sharing = num_sharing(set_desired())
+        self.models = copy_models(
+            spec, deps, folder.root, self._log.note, self._resident_bytes, sharing
+        )
 
     @property
     def status(self) -> CopyStatus:
         """The current status."""
-        end = recent_end(self._record.last_end, self._deps.clock.now(), self._deps.policy)
-        status = replace(self._status, adapters=self._adapters.statuses, last_end=end)
+        status = replace(self._state.status, adapters=self._adapters.statuses)
         return with_models(status, self.models, self._deps.address)
 
     @property
@@ -128,14 +119,14 @@ class HostedCopy:
     @property
     def record(self) -> CopyRecord:
         """The record as the next agent would read it."""
-        return self._record
+        return self._state.record
 
     @property
     def settled(self) -> bool:
         """Whether adoption is over: the copy is proven, has failed, or is being started."""
-        if self._status.phase is CopyPhase.READY:
+        if self._state.phase is CopyPhase.READY:
             return self._adapters.settled
-        return self._status.phase not in (CopyPhase.PENDING, CopyPhase.PROVING)
+        return self._state.phase not in (CopyPhase.PENDING, CopyPhase.PROVING)
 
     def adapt(self, spec: CopySpec) -> None:
         """Follow a spec that differs only in adapters and draining."""
@@ -145,10 +136,8 @@ class HostedCopy:
 
     def record_memory(self, memory_bytes: int) -> None:
         """Report what the copy's processes hold in memory."""
-        peak_bytes = max(memory_bytes, self._status.peak_memory_bytes)
-        self._status = replace(
-            self._status, memory_bytes=memory_bytes, peak_memory_bytes=peak_bytes
-        )
+        peak_bytes = max(memory_bytes, self._state.status.peak_memory_bytes)
+        self._state.amend(memory_bytes=memory_bytes, peak_memory_bytes=peak_bytes)
         self._changed()
 
     def record_usage(self, cpu_s: float, at_s: float, machine: Mapping[str, GpuUse]) -> None:
@@ -160,40 +149,40 @@ class HostedCopy:
         accelerators = None if needs is None else needs.accelerators
         devices = devices_of_copy(self.spec.device_ids, accelerators, self._deps.devices)
         gpus = uses_of(devices, machine)
-        self._status = replace(self._status, cpu_s=cpu_s, cpu_at=at_s, gpus=gpus)
+        self._state.amend(cpu_s=cpu_s, cpu_at=at_s, gpus=gpus)
 
     async def run(self) -> None:
         """Keep the copy running until cancelled; return once it has failed for good."""
         try:
             await self._run_processes()
         except (TerminalError, OSError) as error:
-            self._fail(str(error))
+            self._state.fail(str(error))
 
     async def stop(self) -> None:
         """End every process of the copy, forget its artifacts and remove its folder."""
-        self._report(CopyPhase.STOPPING)
+        self._state.report(CopyPhase.STOPPING)
         if self.models is not None:
             await self.models.close()
-        await self._end(self._record.process, self._deps.policy.stop_grace_s)
+        await self._end(self._state.record.process, self._deps.policy.stop_grace_s)
         self._deps.artifacts.release(self.spec.id)
         await asyncio.to_thread(self._folder.remove)
 
     def crashed(self, error: BaseException) -> None:
         """Fail the copy because the agent's own task for it raised: a defect of ours."""
-        self._fail(f"The agent failed on this copy: {type(error).__name__}: {error}")
+        self._state.fail(f"The agent failed on this copy: {type(error).__name__}: {error}")
 
     async def _run_processes(self) -> None:
         self._folder.root.mkdir(parents=True, exist_ok=True)
         if self._deps.instance is not None:
             self._folder.save_source(source_of(self._deps.instance, self.spec))
         process = await self._adopt()
-        if self._record.failure is not None:
-            raise TerminalError(self._record.failure)
+        if self._state.record.failure is not None:
+            raise TerminalError(self._state.record.failure)
         while True:
             ending = await self._run_process(process)
             process = None
             self._log.note(ending.detail)
-            await self._end(self._record.process, grace_s=0.0)
+            await self._end(self._state.record.process, grace_s=0.0)
             self._attempts, step = after_end(self._attempts, ending, self._deps.policy)
             if isinstance(step, FailCopy):
                 raise TerminalError(start_failure(self.spec, ending))
@@ -210,7 +199,7 @@ class HostedCopy:
             if not self._attempts.ever_ready:
                 raise
             return Ending(kind=EndKind.NOT_STARTED, detail=f"It cannot be started again: {error}")
-        rule = self._record.rule
+        rule = self._state.record.rule
         assert rule is not None
         return await self._watch_process(process, rule.again if self._attempts.ever_ready else rule)
 
@@ -227,25 +216,25 @@ class HostedCopy:
     async def _adopt(self) -> CopyProcess | None:
         """The process that a previous agent left, if it runs the desired spec; ends any other."""
         found = self._folder.load()
-        if found is None or found.spec_digest != self._record.spec_digest:
+        if found is None or found.spec_digest != self._state.record.spec_digest:
             await self._end(found.process if found else None, grace_s=1.0)
             self._deps.artifacts.release(self.spec.id)
             return None
-        self._record = found
+        self._state.record = found
         self._attempts = Attempts(ever_ready=found.ever_ready)
         process = self._adopted(found.process)
         if process is None or found.rule is None:
             if found.process is not None and process is None:
-                self._ended(GONE_MEANWHILE)
+                self._state.ended(GONE_MEANWHILE)
             await self._end(found.process, grace_s=1.0)
             return None
         self._adapters.process_started(found.adapters, mount_of(found.rule, self._folder.root))
         self._log.note(f"adopted process {process.identity.pid}")
-        self._status = replace(self._status, left_out=not_passed_on(self.spec, found.rule))
-        self._report(
+        self._state.amend(left_out=not_passed_on(self.spec, found.rule))
+        self._state.report(
             CopyPhase.PROVING,
             pid=process.identity.pid,
-            address=self._address,
+            address=self._state.address,
             key=found.key,
             restarts=found.restarts,
             memory_limit=process.memory_limit,
@@ -263,10 +252,10 @@ class HostedCopy:
     async def _start(self) -> CopyProcess:
         rule = self._rule()
         if not self._attempts.ever_ready:
-            self._report(CopyPhase.DOWNLOADING, self._restart_reason)
+            self._state.report(CopyPhase.DOWNLOADING, self._state.restart_reason)
         if rule.runtime is not None:
             operator = self._deps.operator_environment
-            await ensure_runtime(rule.runtime, operator, self._log.note, self._waits)
+            await ensure_runtime(rule.runtime, operator, self._log.note, self._state.waits)
         given = given_variables(
             self.spec.container.environment, rule.environment, self._deps.machine_cpus
         )
@@ -276,7 +265,7 @@ class HostedCopy:
         packages = await self._packages(rule, given, substitutes)
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
-        place = new_place(self._folder, self._deps, self._desired())
+        place = new_place(self.spec, self._folder, self._deps, self._desired())
         self._report_left_out(rule)
         order = launch_order(self.spec, rule, place, substitutes, self._deps.operator_environment)
         order = replace(order, environment={**order.environment, **packages})
@@ -284,14 +273,14 @@ class HostedCopy:
         self._started_at = monotonic_s()
         process = await self._deps.launcher.start(order)
         self._adapters.process_started((), mount_of(rule, self._folder.root))
-        self._remember(
+        self._state.remember(
             process=process.identity, port=place.port, key=order.key, adapters=(), rule=rule
         )
-        self._report(
+        self._state.report(
             CopyPhase.STARTING,
-            self._restart_reason,
+            self._state.restart_reason,
             pid=process.identity.pid,
-            address=self._address,
+            address=self._state.address,
             key=order.key,
             memory_limit=process.memory_limit,
             peak_memory_bytes=0,
@@ -307,20 +296,22 @@ class HostedCopy:
         if self._deps.packages is None or rule.runtime is None:
             return {}
         code = CodePlace(self._folder, {**given, **substitutes}, tuple(substitutes.values()))
-        return await self._deps.packages.provide(rule.runtime, code, self._log.note, self._waits)
+        return await self._deps.packages.provide(
+            rule.runtime, code, self._log.note, self._state.waits
+        )
 
     def _report_left_out(self, rule: ImageRule) -> None:
         """Report the variables that its server does not get: in its log once, and in its status."""
         names = not_passed_on(self.spec, rule)
-        if names and names != self._status.left_out:
+        if names and names != self._state.status.left_out:
             self._log.note(left_out_note(names))
-        self._status = replace(self._status, left_out=names)
+        self._state.amend(left_out=names)
 
     async def _watch_process(self, process: CopyProcess, rule: ImageRule) -> Ending:
         """Watch one process until it exits, fails to start, or hangs."""
         self._ready_at, self._process = None, process
         exited = asyncio.create_task(process.wait())
-        server = ModelServer(self._address, self._deps.http, self._record.key)
+        server = ModelServer(self._state.address, self._deps.http, self._state.record.key)
         keys = self._deps.call_keys if rule.invokes else None
         serves = with_call_keys(self._serve(rule, server), server, keys, self._deps.clock)
         serving = asyncio.create_task(serves)
@@ -359,7 +350,7 @@ class HostedCopy:
             if monotonic_s() >= deadline:
                 return self._too_late("GET /ping never answered 200")
             await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
-        self._report(CopyPhase.PROVING, self._restart_reason)
+        self._state.report(CopyPhase.PROVING, self._state.restart_reason)
         if self.models is not None:
             mount, adopted = mount_of(rule, self._folder.root), self._started_at is None
             await self.models.served_by(server, mount, adopted=adopted)
@@ -371,7 +362,7 @@ class HostedCopy:
                 self._proven()
                 return None
             self._log.note(f"probe: {answer.fault}")
-            self._report(CopyPhase.PROVING, probe_detail(rule, answer.fault))
+            self._state.report(CopyPhase.PROVING, probe_detail(rule, answer.fault))
             refusals = refusals + 1 if answer.refused else 0
             if refusals >= policy.max_probe_refusals:
                 return self._ending(EndKind.PROBE_REFUSED, probe_detail(rule, answer.fault))
@@ -384,7 +375,7 @@ class HostedCopy:
         if not await server.ping(self._deps.policy.ping_timeout_s):
             return False
         table = await asyncio.to_thread(process_table)
-        return not belongs_to_another(self._record.port, self._folder.root, table)
+        return not belongs_to_another(self._state.record.port, self._folder.root, table)
 
     async def _watch_pings(self, server: ModelServer, rule: ImageRule) -> Ending:
         """Ping a ready copy until it hangs; one that recovers has to be proven again."""
@@ -403,19 +394,19 @@ class HostedCopy:
                         f"The model server did not answer /ping for {policy.hung_after_s:g} s "
                         "and was killed.",
                     )
-                case PingVerdict.UNHEALTHY if self._status.phase is CopyPhase.READY:
-                    self._report(
+                case PingVerdict.UNHEALTHY if self._state.phase is CopyPhase.READY:
+                    self._state.report(
                         CopyPhase.UNHEALTHY,
                         f"/ping failed {health.misses} times in a row, for "
                         f"{health.silent_s:.0f} s.",
                     )
-                case PingVerdict.HEALTHY if self._status.phase is CopyPhase.UNHEALTHY:
+                case PingVerdict.HEALTHY if self._state.phase is CopyPhase.UNHEALTHY:
                     answer = await server.prove(rule.again.probe, policy.probe_timeout_s)
                     if answer.fault is None:
                         self._proven()
 
     def _resident_bytes(self) -> int:
-        mine = members(process_table(), self._folder.root, self._record.process)
+        mine = members(process_table(), self._folder.root, self._state.record.process)
         return memory_use(mine).resident_bytes
 
     def _proven(self) -> None:
@@ -423,33 +414,24 @@ class HostedCopy:
             self._ready_at = monotonic_s()
             if self._started_at is not None and self._process is not None:
                 start_s, kind = self._ready_at - self._started_at, self._process.start_kind
-                self._status = replace(self._status, start_s=round(start_s, 3), start_kind=kind)
+                self._state.amend(start_s=round(start_s, 3), start_kind=kind)
         self._attempts = replace(self._attempts, ever_ready=True)
-        self._restart_reason = None
-        self._remember(ever_ready=True)
-        self._report(CopyPhase.READY)
+        self._state.restart_reason = None
+        self._state.remember(ever_ready=True)
+        self._state.report(CopyPhase.READY)
 
     async def _await_restart(self, step: RestartCopy, ending: Ending) -> None:
-        self._ended(ending.detail)
-        self._remember(process=None, restarts=self._record.restarts + 1)
-        self._restart_reason = f"{ending.detail} {restart_note(step)}"
-        self._report(
+        self._state.ended(ending.detail)
+        self._state.remember(process=None, restarts=self._state.record.restarts + 1)
+        self._state.restart_reason = f"{ending.detail} {restart_note(step)}"
+        self._state.report(
             CopyPhase.UNHEALTHY if self._attempts.ever_ready else CopyPhase.STARTING,
-            self._restart_reason,
-            restarts=self._record.restarts,
+            self._state.restart_reason,
+            restarts=self._state.record.restarts,
             pid=None,
             memory_bytes=0,
         )
         await asyncio.sleep(step.delay_s)
-
-    def _ended(self, cause: str) -> None:
-        """Record how the process ended."""
-        end = LastEnd(
-            at=self._deps.clock.now(),
-            cause=cause[:LAST_END_CAUSE_CHARS],
-            log_tail=self._log.tail(LOG_TAIL_LINES, LAST_END_LOG_BYTES),
-        )
-        self._remember(last_end=end)
 
     def _too_late(self, cause: str) -> Ending:
         return self._ending(EndKind.STARTUP_TIMEOUT, late_detail(self.spec, cause))
@@ -458,39 +440,9 @@ class HostedCopy:
         ready_for_s = None if self._ready_at is None else monotonic_s() - self._ready_at
         return Ending(kind=kind, detail=detail, ready_for_s=ready_for_s)
 
-    def _fail(self, reason: str) -> None:
-        self._log.note(f"failed: {reason}")
-        self._remember(failure=reason)
-        self._report(CopyPhase.FAILED, reason, pid=None, address=None, memory_bytes=0)
-
-    def _remember(self, **members: Any) -> None:
-        """Change members of the copy's record, also on disk.
-
-        A full disk stops no copy: without its record it is found by its environment.
-        """
-        self._record = replace(self._record, **members)
-        try:
-            self._folder.save(self._record)
-        except OSError as error:
-            log.warning("copy %s: its record cannot be written: %s", self.spec.id, error)
-
-    def _report(self, phase: CopyPhase, reason: str | None = None, **members: Any) -> None:
-        """Change the status; that of a copy in trouble includes the end of its log."""
-        ended = phase in ENDED or self._restart_reason is not None
-        tail = self._log.tail(LOG_TAIL_LINES) if ended else ""
-        self._status = replace(self._status, phase=phase, reason=reason, log_tail=tail, **members)
-        self._changed()
-
-    def _waits(self, cause: str) -> None:
-        self._report(self._status.phase, cause)
-
-    @property
-    def _address(self) -> str:
-        return f"http://127.0.0.1:{self._record.port}"
-
     def _adapters_changed(self) -> None:
-        if self._record.adapters != self._adapters.registered:
-            self._remember(adapters=self._adapters.registered)
+        if self._state.record.adapters != self._adapters.registered:
+            self._state.remember(adapters=self._adapters.registered)
         self._changed()
 
 

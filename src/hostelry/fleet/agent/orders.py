@@ -2,10 +2,12 @@
 
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.ports import free_port
+from hostelry.base.ports import free_port, free_range
+from hostelry.containers.triton.program import own_server
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.fleet.agent.deps import CopyDeps
@@ -29,9 +31,10 @@ from hostelry.fleet.rules.images import (
     unknown_image,
     with_own_probe,
 )
-from hostelry.fleet.rules.limits import DISK_VARIABLE, reserved_cpus
+from hostelry.fleet.rules.limits import DISK_VARIABLE, num_sharing, reserved_cpus
 
 KEY_BYTES = 32
+NUM_SAFE_PORTS = 16
 
 
 def rule_of(
@@ -41,30 +44,41 @@ def rule_of(
     rule = ImageRules.load(images_file).resolve(container.image)
     if rule is None:
         raise TerminalError(unknown_image(container.image, images_file))
-    if rule.runtime is not None:
+    refusal = None
+    if rule.runs_code:
         refusal = why_not_trusted(operator, has_own_user=has_own_user)
-        refusal = refusal or why_no_runtime(rule.runtime)
-        if refusal is not None:
-            raise TerminalError(refusal)
+    if refusal is None and rule.kind == "predictive" and rule.runtime is not None:
+        refusal = why_no_runtime(rule.runtime)
+    if refusal is not None:
+        raise TerminalError(refusal)
+    if rule.kind == "triton" and own_server(operator) is not None:
+        rule = replace(rule, runtime=None)  # none is to be installed
     if container.is_multi_model:
         accelerator_memory(container.environment)  # raises for what is no number
         return multi_model_rule(rule, container.image)
     return with_own_probe(rule, container.environment)
 
 
-def new_place(folder: CopyFolder, deps: CopyDeps, desired: Iterable[CopySpec]) -> CopyPlace:
+def new_place(
+    spec: CopySpec, folder: CopyFolder, deps: CopyDeps, desired: Iterable[CopySpec]
+) -> CopyPlace:
     """The place of a copy that is started now, with a port and a key of its own.
 
-    `desired` are all copies of the instance.
+    `desired` are all copies of the instance. As on AWS, servers of many models, and those beside
+    other containers, get further ports.
     """
+    specs, container = tuple(desired), spec.container
+    has_more_ports = container.is_multi_model or container.hostname is not None
     return CopyPlace(
         folder=folder.root,
         model_folder=folder.model,
         port=free_port(),
+        safe_ports=free_range(NUM_SAFE_PORTS) if has_more_ports else range(0),
         region=deps.region,
         shape=deps.shape,
         machine_cpus=deps.machine_cpus,
-        reserved_cpus=reserved_cpus(desired),
+        reserved_cpus=reserved_cpus(specs),
+        num_sharing=num_sharing(specs),
         devices=deps.devices,
         key=secrets.token_hex(KEY_BYTES),
     )

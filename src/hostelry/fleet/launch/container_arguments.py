@@ -132,17 +132,11 @@ def run_arguments(engine: EngineFacts, image: ImageFacts, plan: ContainerPlan) -
     Raises TerminalError for options that this engine or image does not support.
     """
     order = plan.order
-    if order.is_multi_model and not image.loads_models:
+    missing = _missing_labels(order, image)
+    if missing:
         raise TerminalError(
-            f'The image "{order.image}" does not contain the required label {MODELS_LABEL}=true, '
-            "and Mode is MultiModel. Add the label once its server has the routes "
-            "(docs/multi-model.md)."
-        )
-    if order.is_one_of_several and not image.binds_to_port:
-        raise TerminalError(
-            f"Your Ecr Image {order.image} does not contain required {BIND_LABEL}=true Docker "
-            "label(s). Each container of a model of several must listen on "
-            "SAGEMAKER_BIND_TO_PORT."
+            f"Your Ecr Image {order.image} does not contain required {','.join(missing)} Docker "
+            f"label(s). {' '.join(missing.values())}"
         )
     return [
         *engine.argv,
@@ -278,6 +272,20 @@ def _confinement() -> list[str]:
         f"--pids-limit={MAX_PROCESSES}",
         f"--shm-size={SHARED_MEMORY}",
     ]
+
+
+def _missing_labels(order: ContainerOrder, image: ImageFacts) -> dict[str, str]:
+    """The labels that the image lacks, and what each says that its server does."""
+    missing = {}
+    if order.is_one_of_several and not image.binds_to_port:
+        missing[f"{BIND_LABEL}=true"] = (
+            "Each container of a model of several must listen on SAGEMAKER_BIND_TO_PORT."
+        )
+    if order.is_multi_model and not image.loads_models:
+        missing[f"{MODELS_LABEL}=true"] = (
+            "With Mode MultiModel its server must have the routes of docs/multi-model.md."
+        )
+    return missing
 
 
 def _limits(order: ContainerOrder) -> list[str]:

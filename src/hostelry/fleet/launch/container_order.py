@@ -7,13 +7,19 @@ from pathlib import Path
 from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.host.processes import MARKER_VARIABLE
-from hostelry.fleet.launch.environment import CopyPlace, contract_variables, visible_devices
+from hostelry.fleet.launch.environment import (
+    SAFE_PORTS,
+    CopyPlace,
+    contract_variables,
+    visible_devices,
+)
 from hostelry.fleet.rules.accelerator_memory import CAPACITY, EACH_MODEL
 from hostelry.fleet.rules.given_variables import VARIABLE, is_among, is_steering
 from hostelry.fleet.rules.images import ImageRule
 from hostelry.fleet.rules.limits import thread_variables
 
 INNER_PORT = 8080  # of a server in a network namespace of its own
+INNER_SAFE_PORTS = "10000-10999"
 MODEL_PATH = "/opt/ml/model"
 ARTIFACT_PATH = "/opt/ml/artifacts"
 ADAPTERS_PATH = "/opt/ml/models"
@@ -29,7 +35,7 @@ ENGINE_NAMES = (
 OWN_PREFIX = "HOSTELRY_"
 # In a container devices are numbered from 0 again, and the proxy checks the key for it.
 HOST_ONLY = frozenset({"CUDA_VISIBLE_DEVICES", MARKER_VARIABLE, KEY_VARIABLE})
-OURS = frozenset({"SAGEMAKER_BIND_TO_PORT", "NVIDIA_VISIBLE_DEVICES"})
+OURS = frozenset({"SAGEMAKER_BIND_TO_PORT", SAFE_PORTS, "NVIDIA_VISIBLE_DEVICES"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +125,8 @@ def container_environment(
         "PYTHONUNBUFFERED": "1",
         **contract_variables(spec, place, inner),
     }
+    if SAFE_PORTS in made and order.network != "host":
+        made[SAFE_PORTS] = INNER_SAFE_PORTS
     chosen = {
         **{name: value for name, value in made.items() if name not in HOST_ONLY},
         **given,

@@ -52,6 +52,7 @@ PINNED = {
 TOKENS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})  # a caller's replaces the operator's
 OWN_TOKENS = frozenset({"HF_TOKEN", "HF_TOKEN_PATH"})
 BIND_HOST = "127.0.0.1"
+SAFE_PORTS = "SAGEMAKER_SAFE_PORT_RANGE"
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 
 
@@ -60,7 +61,9 @@ class CopyPlace:
     """A copy's folders, port and key, and its instance.
 
     `machine_cpus` are the real CPUs, `reserved_cpus` those that all copies of the instance reserve
-    together. `devices` are the instance's real accelerators (`devices.assign_devices`).
+    together. `safe_ports` are free ones, for what a server listens on beside `port`. `num_sharing`
+    containers without a reservation share the memory. `devices` are the
+    instance's real accelerators (`devices.assign_devices`).
     """
 
     folder: Path
@@ -70,6 +73,8 @@ class CopyPlace:
     shape: Shape
     machine_cpus: int
     reserved_cpus: float = 0.0
+    num_sharing: int = 1
+    safe_ports: range = range(0)
     devices: tuple[str, ...] = ()
     key: str | None = field(default=None, repr=False)
 
@@ -131,7 +136,8 @@ def contract_variables(
         "SAGEMAKER_BIND_TO_PORT": str(place.port),
         "HOSTELRY_MODEL_DIR": str(place.model_folder),
         **({"SAGEMAKER_MULTI_MODEL": "true"} if spec.container.is_multi_model else {}),
-        **_reservation(spec.requirements, place.shape),
+        **_safe_ports(place.safe_ports),
+        **_reservation(spec.requirements, place),
         **device_variables(visible_devices(spec, place.devices)),
         MARKER_VARIABLE: str(place.folder),
         **({} if place.key is None else {KEY_VARIABLE: place.key}),
@@ -149,10 +155,17 @@ def visible_devices(spec: CopySpec, own: Sequence[str]) -> tuple[str, ...]:
     return devices_of_copy(spec.device_ids, accelerators, own)
 
 
-def _reservation(requirements: Requirements | None, shape: Shape) -> dict[str, str]:
-    """The copy's reservation; the whole instance without requirements."""
+def _safe_ports(ports: range) -> dict[str, str]:
+    return {SAFE_PORTS: f"{ports[0]}-{ports[-1]}"} if ports else {}
+
+
+def _reservation(requirements: Requirements | None, place: CopyPlace) -> dict[str, str]:
+    """The copy's reservation; without requirements the whole instance, but for others' memory."""
+    shape = place.shape
     reserved = requirements or Requirements(
-        min_memory_bytes=shape.memory_bytes, cpus=shape.cpus, accelerators=shape.accelerators
+        min_memory_bytes=shape.memory_bytes // place.num_sharing,
+        cpus=shape.cpus,
+        accelerators=shape.accelerators,
     )
     return {
         "HOSTELRY_CPUS": f"{reserved.cpus:g}",

@@ -18,8 +18,11 @@ from hostelry.fleet.rules.limits import THREAD_VARIABLES
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEVICE_VARIABLES = frozenset(device_variables(()))  # a copy sees what it reserves
-# Set by the agent: the copy's port and its place. No rule passes these on.
-PLATFORM_NAMES = ("SAGEMAKER_BIND_HOST", "SAGEMAKER_BIND_TO_PORT", "HOSTELRY_*", *DEVICE_VARIABLES)
+# Set by the agent: the copy's ports and its place. No rule passes these on.
+PLATFORM_NAMES = (
+    *("SAGEMAKER_BIND_HOST", "SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_SAFE_PORT_RANGE", "HOSTELRY_*"),
+    *DEVICE_VARIABLES,
+)
 
 # Names of the built-in servers -> why they are harmless. A star stands for any ending.
 BUILT_IN: Mapping[tuple[str, ...], str] = {
@@ -33,7 +36,7 @@ BUILT_IN: Mapping[tuple[str, ...], str] = {
         "SAGEMAKER_INFERENCE_*", "SAGEMAKER_MAX_*", "SAGEMAKER_MODEL_SERVER_TIMEOUT",
         "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "SAGEMAKER_MODEL_SERVER_WORKERS",
         "SAGEMAKER_MULTI_MODEL", "SAGEMAKER_NUM_MODEL_WORKERS", "SAGEMAKER_PROGRAM",
-        "SAGEMAKER_REGION", "SAGEMAKER_REQUIREMENTS", "SAGEMAKER_SAFE_PORT_RANGE",
+        "SAGEMAKER_REGION", "SAGEMAKER_REQUIREMENTS",
         "SAGEMAKER_SESSIONS_*", "SAGEMAKER_STARTUP_TIMEOUT", "SAGEMAKER_SUBMIT_DIRECTORY",
         "SAGEMAKER_TS_*",
     ): "what SageMaker's SDK sets for every image: limits, which are parsed, and names of code "

@@ -25,6 +25,7 @@
     sagemaker-scikit-learn, sagemaker-xgboost, pytorch-inference, tensorflow-inference,
     huggingface-pytorch-inference, autogluon-inference
                                            -> the built-in framework server, with the tag's runtime
+    tritonserver, sagemaker-tritonserver   -> the built-in server over Triton
     any other                              -> its own container; none with `enabled = false`
 
 A program's rule must say how readiness is proven: `probe` is a request that a working server
@@ -62,6 +63,8 @@ GRAPH_REPOSITORY = re.compile(r"hostelry/graph$")
 GRAPH_PROOF = "application/vnd.hostelry.graph-proof"
 GRAPH_COMMAND = (*PYTHON, "-m", "hostelry.containers.graph")
 FRAMEWORK_COMMAND = (*PYTHON, "-m", "hostelry.containers.predictive")
+TRITON_REPOSITORY = re.compile(r"(^|[-_./])tritonserver$")
+TRITON_COMMAND = (*PYTHON, "-m", "hostelry.containers.triton")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ class Probe:
 class ImageRule:
     """How copies of an image are started (`argv`) and proven (`probe`).
 
-    kind: "lmi", "predictive", "graph", "drill", "operator" or "container".
+    kind: "lmi", "predictive", "triton", "graph", "drill", "operator" or "container".
     argv: a program; of a container the arguments of its entry point.
     network: a container's network: "none", "host" or "bridge".
     engine: the container engine, a name or a path; None for the first that works.
@@ -111,7 +114,12 @@ class ImageRule:
     @property
     def is_built_in(self) -> bool:
         """Whether it is one of Hostelry's own servers."""
-        return self.kind in ("lmi", "predictive", "graph", "drill")
+        return self.kind in ("lmi", "predictive", "triton", "graph", "drill")
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether a model's files are code, which its server runs with the copy's rights."""
+        return self.kind in ("predictive", "triton")
 
     @property
     def invokes(self) -> bool:
@@ -161,6 +169,8 @@ GRAPH_RULE = ImageRule(
 
 UNKNOWN_PROBE = Probe(content_type="application/json", body=b"{}", any_answer=True)
 MODEL_PROBE = replace(UNKNOWN_PROBE, model_errors=True)
+# Its server refuses the empty object with 400, and has proven the model itself before /ping is 200.
+TRITON_RULE = ImageRule(kind="triton", argv=TRITON_COMMAND, probe=UNKNOWN_PROBE, runtime="triton")
 SERVE = ("serve",)
 PROBE_BODY = "HOSTELRY_PROBE_BODY"
 PROBE_CONTENT_TYPE = "HOSTELRY_PROBE_CONTENT_TYPE"
@@ -245,6 +255,8 @@ class ImageRules:
             return LMI_RULE
         if VLLM_REPOSITORY.search(repository):
             return VLLM_RULE
+        if TRITON_REPOSITORY.search(repository):
+            return TRITON_RULE
         return framework_rule(repository, tag_of(image)) or self._otherwise
 
 
@@ -301,7 +313,8 @@ def unknown_image(image: str, operator_file: Path) -> str:
     return (
         f'No rule for the image "{image}", and {operator_file} allows no containers ([containers] '
         "enabled = false). Images of djl-inference, djl-lmi, lmi, vllm and TGI run on the built-in "
-        "LLM server, AWS's framework images on the framework server; for any other, add an "
+        "LLM server, AWS's framework images on the framework server, tritonserver's on Triton; for "
+        "any other, add an "
         "[[image]] with pattern, command and probe, or with container = true, to that file."
     )
 

@@ -48,6 +48,14 @@ def reserved_cpus(specs: Iterable[CopySpec]) -> float:
     return sum(spec.requirements.cpus for spec in specs if spec.requirements is not None)
 
 
+def num_sharing(specs: Iterable[CopySpec]) -> int:
+    """How many containers of one model share an instance's memory, evenly; at least 1.
+
+    `specs` are all copies of the instance: one that is ended may be there beside its successor.
+    """
+    return len({it.container.hostname for it in specs if it.requirements is None}) or 1
+
+
 def limits_of(
     requirements: Requirements | None, shape: Shape, machine_cpus: int, reserved: float
 ) -> CopyLimits:

@@ -18,6 +18,7 @@ from hostelry.gateway.http.reply import (
     UpstreamError,
 )
 from hostelry.gateway.http.upstream import Timeouts, Upstream
+from hostelry.gateway.tracing.call_trace import MAX_VIEWED, RouteView
 from hostelry.routing import circuit as circuits
 from hostelry.routing.circuit import Circuit, refused, unanswered, usable
 from hostelry.routing.copy_choice import choose_copy
@@ -27,7 +28,7 @@ RANDOM = RoutingStrategy.RANDOM
 CLOSED = Circuit()
 MAX_KNOWN_KEYS = 4096
 Ending = Callable[[Reply], None]
-Chosen = Callable[[str, int, str | None], None]
+Chosen = Callable[[str, int, str | None, RouteView | None], None]
 
 
 class InFlightRequest:
@@ -117,16 +118,16 @@ class LoadBalancer:
 
         `parts` are the request's head, without the end that carries the copy's key, and its body.
         `adapter` is the adapter's name on the copies, if one is requested. `chosen` is called with
-        the id of each copy that is tried, and the requests in flight on all of `copies`, of all
-        workers.
+        the id of each copy that is tried, the requests in flight on all of `copies`, of all
+        workers, and what it was chosen from.
         """
         left = copies
         refusal = ConnectError("There is no copy to connect to.")
         while left:
-            copy, learn, num_others = self._choose(left, strategy, adapter)
+            copy, learn, num_others, route = self._choose(left, strategy, adapter)
             give_back = self._outstanding.reserve(copy.id)
             if chosen is not None:
-                chosen(copy.id, num_others + 1, copy.config)
+                chosen(copy.id, num_others + 1, copy.config, route)
             try:
                 reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
             except ConnectError as error:
@@ -155,8 +156,9 @@ class LoadBalancer:
             if give_back is None:
                 continue
             if chosen is not None:
-                num_on_copies = sum(self._outstanding.of(it.id) for it in copies)
-                chosen(copy.id, num_on_copies, copy.config)
+                counts = [self._outstanding.of(it.id) for it in copies]
+                route = route_view("the first free", copies, counts)
+                chosen(copy.id, sum(counts), copy.config, route)
             try:
                 reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
             except ConnectError as error:
@@ -236,21 +238,26 @@ class LoadBalancer:
 
     def _choose(
         self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None
-    ) -> tuple[CopyRoute, Ending | None, int]:
-        """As `choose`, with the requests in flight on the copies whose circuit is not open."""
+    ) -> tuple[CopyRoute, Ending | None, int, RouteView | None]:
+        """As `choose`, with the requests in flight on the copies whose circuit is not open.
+
+        The last is what was chosen from; None where there was no choice.
+        """
         if self._circuits:
             copies = self._usable(copies)
         learn = None
         counts = [self._outstanding.of(copy.id) for copy in copies]
         if adapter is not None and self._places is not None and strategy is not RANDOM:
-            copy, learn = self._choose_for(adapter, self._places, copies, counts)
+            copy, learn, costs = self._choose_for(adapter, self._places, copies, counts)
+            route = route_view("adapter", copies, costs)
         elif len(copies) == 1:
-            copy = copies[0]
+            copy, route = copies[0], None
         else:
             copy = copies[choose_copy(strategy, counts, self._draw())]
+            route = route_view(strategy.value, copies, counts)
         if self._circuits and copy.id in self._circuits:
             self._circuits[copy.id] = circuits.chosen(self._circuits[copy.id], self._now_s())
-        return copy, learn, sum(counts)
+        return copy, learn, sum(counts), route
 
     def _choose_for(
         self,
@@ -258,7 +265,7 @@ class LoadBalancer:
         places: AdapterPlaces,
         copies: Sequence[CopyRoute],
         counts: Sequence[int],
-    ) -> tuple[CopyRoute, Ending]:
+    ) -> tuple[CopyRoute, Ending, Sequence[float]]:
         began_s = self._now_s()
         choice = places.choose(copies, counts, adapter)
         copy, outstanding = copies[choice.index], counts[choice.index]
@@ -272,7 +279,7 @@ class LoadBalancer:
                 took_ms = (self._now_s() - began_s) * 1000
                 places.answered(copy, took_ms, outstanding, choice)
 
-        return copy, learn
+        return copy, learn, choice.costs_ms
 
     def _note_refusal(self, copy: CopyRoute, error: ConnectError) -> None:
         self._note(copy, refused(self._circuit(copy), self._now_s()), error)
@@ -294,6 +301,18 @@ class LoadBalancer:
                 del self._circuits[copy_id]
         circuits = [self._circuits.get(copy.id) for copy in copies]
         return [copies[index] for index in usable(circuits, now_s)]
+
+
+def route_view(
+    policy: str, copies: Sequence[CopyRoute], costs: Sequence[float]
+) -> RouteView | None:
+    """What a copy was chosen from: the first of `copies`, with their costs; None for one alone."""
+    num = len(copies)
+    if num < 2:
+        return None
+    if num > MAX_VIEWED:
+        copies, costs = copies[:MAX_VIEWED], costs[:MAX_VIEWED]
+    return policy, tuple([it.id for it in copies]), tuple(costs), num
 
 
 def uncounted() -> None:

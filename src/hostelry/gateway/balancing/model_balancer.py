@@ -7,7 +7,7 @@ is sent, and given back after its last byte, or a moment later if other requests
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -18,12 +18,19 @@ from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.kept_leases import IDLE_S, KeptLease, KeptLeases
-from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest, LoadBalancer, head_end
+from hostelry.gateway.balancing.load_balancer import (
+    Chosen,
+    InFlightRequest,
+    LoadBalancer,
+    head_end,
+    route_view,
+)
 from hostelry.gateway.balancing.model_homes import ModelHomes
 from hostelry.gateway.balancing.outstanding import InFlightCounts
 from hostelry.gateway.balancing.sessions import Sessions
 from hostelry.gateway.http.reply import ConnectError, Reply, ReplyPhase, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, Upstream
+from hostelry.gateway.tracing.call_trace import RouteView
 
 log = logging.getLogger(__name__)
 LEASE_TIMEOUTS = Timeouts(total_s=65.0)  # an agent lets a request wait 60 s for its model
@@ -85,6 +92,16 @@ class ModelRequest:
     whole_below_bytes: int | None
     chosen: Chosen
     leased: Callable[[ModelLease], None]
+
+    def seen_by(self, route: RouteView | None) -> "ModelRequest":
+        """The request whose `chosen` gets `route`, which its copy was chosen from."""
+        if route is None:
+            return self
+
+        def chosen(copy_id: str, num_on_copies: int, config: str | None, _: object) -> None:
+            self.chosen(copy_id, num_on_copies, config, route)
+
+        return replace(self, chosen=chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +167,9 @@ class ModelBalancer:
             copy = left[choice.index]
             if choice.copy_to is not None:
                 self._load(left[choice.copy_to], [request.target])
+            asked = request.seen_by(route_view("model", left, choice.costs_ms))
             try:
-                return await self._send_to(copy, request, counts[choice.index])
+                return await self._send_to(copy, asked, counts[choice.index])
             except ConnectError as error:
                 self._homes.forget(copy)
                 left.remove(copy)

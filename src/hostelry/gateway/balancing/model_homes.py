@@ -3,6 +3,7 @@
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
@@ -87,7 +88,9 @@ class ModelHomes:
         for index in (choice.index, choice.copy_to):
             if index is not None:
                 self._expect(memories[index], target, views[index], now_s)
-        return choice
+        if len(views) == 1:
+            return choice
+        return replace(choice, costs_ms=tuple(view.cost_ms for view in views))
 
     def acquired(self, copy: CopyRoute, target: str, *, hit: bool, waited_s: float) -> None:
         """Learn that the copy has the model, for which a request waited."""

@@ -49,11 +49,11 @@ class PipelineStep:
 class ContainerTimes(Protocol):
     """What is measured of one request at each of its containers."""
 
-    def at_container(self, name: str | None) -> None:
-        """Record that it goes to this container."""
+    def at_container(self, name: str | None, copy_id: str = "") -> None:
+        """Record that it goes to this container, which is that copy."""
         ...
 
-    def container_answered(self) -> None:
+    def container_answered(self, num_bytes: int = 0) -> None:
         """Record the whole answer of a container that another one follows."""
         ...
 
@@ -115,9 +115,9 @@ async def _next_step(
     except UpstreamError as error:
         error.copy = current.answered_by
         raise
-    measured.container_answered()
+    measured.container_answered(len(body))
     left_s = limits.total_s - measured.since_chosen_s()
-    measured.at_container(copy.container)
+    measured.at_container(copy.container, copy.id)
     if left_s <= 0:
         raise DeadlineError("The time limit passed before the container was asked.", copy)
     return PipelineStep(

@@ -9,6 +9,7 @@ from hostelry.gateway.metering.meter import Measurement
 from hostelry.gateway.queueing.decisions import Decision, Refuse, Wait
 from hostelry.gateway.queueing.pending_queue import PendingQueue, PendingRequest
 from hostelry.gateway.route_table import Destination
+from hostelry.gateway.tracing.call_trace import CallTrace
 
 Send = Callable[[Destination, Measurement], Awaitable[InFlightRequest]]
 
@@ -47,3 +48,16 @@ async def admit(queue: PendingQueue, pending: PendingRequest, send: Send) -> Adm
         raise
     pending.end()
     raise decision.error
+
+
+def note_answer(trace: CallTrace | None, admitted: Admitted, body: bytes) -> None:
+    """Note a whole answer in the call's trace."""
+    if trace is not None:
+        trace.first_ns = admitted.in_flight.reply.head_ns
+        trace.passed(body, admitted.destination.serves_llm)
+
+
+def note_chunk(trace: CallTrace | None, admitted: Admitted, chunk: bytes) -> None:
+    """Note a piece of a streamed answer in the call's trace."""
+    if trace is not None:
+        trace.passed(chunk, admitted.destination.serves_llm)

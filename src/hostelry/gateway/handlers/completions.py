@@ -24,6 +24,7 @@ from hostelry.gateway.queueing.decisions import NotServedError
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
+from hostelry.gateway.tracing.call_trace import CallTrace
 
 NO_CAPACITY = "no_capacity"
 TIMEOUT = "timeout"
@@ -59,7 +60,12 @@ class Completions:
         self._timeouts = Timeouts(total_s=timeout_s)
 
     async def admit(
-        self, request: HttpRequest, owner: Scope, name: str, request_id: str
+        self,
+        request: HttpRequest,
+        owner: Scope,
+        name: str,
+        request_id: str,
+        trace: CallTrace | None = None,
     ) -> Admitted:
         """The request on a copy of model `name`, after a wait if none was ready.
 
@@ -77,7 +83,7 @@ class Completions:
             return await self._send(head, request.body, destination, measured)
 
         limit_s = self._timeouts.total_s
-        pending = self._pending_queue.arrived(find, len(request.body), limit_s)
+        pending = self._pending_queue.arrived(find, len(request.body), limit_s, trace)
         try:
             return await admit(self._pending_queue, pending, send)
         except NotServedError as error:

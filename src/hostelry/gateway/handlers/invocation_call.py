@@ -115,5 +115,5 @@ class InvocationCall:
         return InFlightRequest(step.copy, reply, uncounted)
 
 
-def _chosen_before(copy_id: str, num_on_copies: int, config: str | None) -> None:
+def _chosen_before(copy_id: str, num_on_copies: int, config: str | None, route: object) -> None:
     """The copy was chosen with the first container."""

@@ -13,8 +13,8 @@ ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
-# Headers that are forwarded on any route: tenant, deadline, whether unknown fields are refused, and
-# the calls of graphs above this one.
+# Headers that are forwarded on any route: tenant, deadline, whether unknown fields are refused, the
+# calls of graphs above this one, and the client's trace (W3C Trace Context), unchanged.
 TERMS = {
     name.lower(): name
     for name in (
@@ -22,6 +22,8 @@ TERMS = {
         "X-Hostelry-First-Token-Deadline-S",
         "X-Hostelry-Strict-Fields",
         "X-Hostelry-Graph-Path",
+        "traceparent",
+        "tracestate",
     )
 }
 # What a copy says of a request's unknown fields; in its answers to the client on any route.

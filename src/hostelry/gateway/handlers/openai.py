@@ -10,7 +10,7 @@ import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.gateway.handlers.admission import Admitted
+from hostelry.gateway.handlers.admission import Admitted, note_answer, note_chunk
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.completions import Completions, asked_model, no_answer
 from hostelry.gateway.handlers.invocation_head import noted
@@ -19,6 +19,8 @@ from hostelry.gateway.handlers.openai_model import find_model
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.routes import RouteSource
+from hostelry.gateway.tracing.call_ring import CallRing
+from hostelry.gateway.tracing.call_trace import MAX_ERROR_CHARACTERS
 
 COMPLETION_PATHS = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank",
@@ -36,7 +38,9 @@ class OpenAiHandler:
         routes: RouteSource,
         completions: Completions,
         max_answer_bytes: int,
+        calls: CallRing,
     ) -> None:
+        self._calls = calls
         self._callers = callers
         self._routes = routes
         self._completions = completions
@@ -80,9 +84,13 @@ class OpenAiHandler:
         return _json(_model_object(name), request_id)
 
     async def _complete(self, exchange: Exchange, request_id: str) -> None:
-        name = asked_model(exchange.request.body)
-        owner = self._callers.owner
-        admitted = await self._completions.admit(exchange.request, owner, name, request_id)
+        request, owner = exchange.request, self._callers.owner
+        trace = exchange.trace = self._calls.begin(
+            request_id, owner.account, len(request.body), request.headers.get("traceparent")
+        )
+        trace.operation = request.path
+        trace.endpoint = name = asked_model(request.body)
+        admitted = await self._completions.admit(request, owner, name, request_id, trace)
         try:
             await self._pass_on(exchange, admitted, request_id)
         finally:
@@ -99,8 +107,12 @@ class OpenAiHandler:
             if not content_type.startswith(EVENT_STREAM):
                 body = await reply.body(self._max_answer_bytes)
                 measured.answered()
+                note_answer(exchange.trace, admitted, body)
                 if not 200 <= reply.status < 300:
                     measured.refused_by_model(reply.status)
+                    if exchange.trace is not None:
+                        text = body[:MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
+                        exchange.trace.failed(reply.status, "ModelError", text)
                 exchange.respond(HttpResponse(reply.status, headers, body))
                 return
             chunk = await reply.next_chunk()
@@ -111,6 +123,7 @@ class OpenAiHandler:
         exchange.start(reply.status, headers | {"Cache-Control": "no-cache"})
         try:
             while chunk is not None:
+                note_chunk(exchange.trace, admitted, chunk)
                 await exchange.send(chunk)
                 chunk = await reply.next_chunk()
             measured.answered()

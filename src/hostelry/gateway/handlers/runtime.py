@@ -13,6 +13,7 @@ from hostelry.aws.runtime import (
     parse_invocation,
     runtime_error,
 )
+from hostelry.aws.sigv4 import Identity
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.domain.at_zero import AtZero
@@ -37,7 +38,7 @@ from hostelry.gateway.balancing.sessions import (
     pinned_copy,
 )
 from hostelry.gateway.balancing.traffic_split import TrafficSplit
-from hostelry.gateway.handlers.admission import Admitted, admit
+from hostelry.gateway.handlers.admission import Admitted, admit, note_answer, note_chunk
 from hostelry.gateway.handlers.callers import Callers, check_service, is_copys
 from hostelry.gateway.handlers.invocation_call import InvocationCall
 from hostelry.gateway.handlers.invocation_head import noted
@@ -56,12 +57,18 @@ from hostelry.gateway.metering.meter import Measurement
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
+from hostelry.gateway.tracing.call_trace import CallTrace, RouteView
 from hostelry.graph import target_proof
+from hostelry.graph.step_report import HEADER as GRAPH_STEPS
 from hostelry.routing.session import NEW_SESSION
 
 SERVICE = "sagemaker"
 SendTo = Callable[[Destination, Chosen, Measurement], Awaitable[InFlightRequest]]
 MAX_ERROR_BYTES = 1024 * 1024
+WHOLE_API, STREAM_API = "InvokeEndpoint", "InvokeEndpointWithResponseStream"
+STEPS = GRAPH_STEPS.lower()
+PARENT = "x-hostelry-parent-request"  # of a graph's calls: the request that the graph serves
+MAX_ID_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,14 +145,17 @@ class RuntimeHandler:
         check_service(identity.service, SERVICE)
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
-        invocation = parse_invocation(request)
         if is_copys(identity) and target_proof.HEADER.lower() in request.headers:
-            self._prove_target(exchange, scope, invocation)
+            self._prove_target(exchange, scope, parse_invocation(request))
             return
+        trace = exchange.trace = self._begun(request, request_id, identity)
+        invocation = parse_invocation(request)
+        trace.operation = STREAM_API if invocation.stream else WHOLE_API
+        trace.endpoint, trace.target_model = invocation.endpoint_name, invocation.target_model
         serverless = self._routes.table.serverless(scope, invocation.endpoint_name)
         if serverless is None:
             limits = self._stream_limits if invocation.stream else self._whole_limits
-            await self._serve(exchange, request_id, scope, invocation, limits)
+            await self._serve(exchange, scope, invocation, limits)
             return
         check_invocation(serverless, invocation, len(request.body))
         try:
@@ -156,24 +166,38 @@ class RuntimeHandler:
         if is_beyond_provisioned(serverless, self._counts):
             self._pending_queue.spilled(serverless.key)
         try:
-            await self._serve(exchange, request_id, scope, invocation, self._serverless_limits)
+            await self._serve(exchange, scope, invocation, self._serverless_limits)
         finally:
             leave()
             self._pending_queue.freed(serverless.key)
 
+    def _begun(self, request: HttpRequest, request_id: str, identity: Identity) -> CallTrace:
+        """The trace of a call; its parent is believed where a copy's own keys name it."""
+        given = request.headers
+        trace = self._taps.calls.begin(
+            request_id, identity.account_id, len(request.body), given.get("traceparent")
+        )
+        if is_copys(identity):
+            trace.parent_id = given.get(PARENT, "")[:MAX_ID_CHARACTERS] or None
+        return trace
+
     async def _serve(
         self,
         exchange: Exchange,
-        request_id: str,
         scope: Scope,
         invocation: InvokeRequest,
         limits: CallLimits,
     ) -> None:
+        trace = exchange.trace
+        assert trace is not None, "it was begun once the sender was known"
+        request_id = trace.request_id
         tapped = TappedInvocation(self._taps, invocation, exchange.request, request_id)
-        admitted = await self._admit(scope, tapped, limits)
+        admitted = await self._admit(scope, tapped, limits, trace)
         destination, in_flight = admitted.destination, admitted.in_flight
         try:
             reply = in_flight.reply
+            if STEPS in reply.headers:
+                trace.graph_steps(reply.headers[STEPS])
             if invocation.session_id is not None and 200 <= reply.status < 300:
                 self._sessions.note(scope, invocation, in_flight.copy, reply.headers)
             headers = answer_headers(reply, destination, request_id, invocation)
@@ -222,10 +246,14 @@ class RuntimeHandler:
             others = [it.id for it in (fleets.new if fleet.copies is fleets.old else fleets.old)]
 
             def chosen(
-                copy_id: str, num_on_copies: int, config: str | None, others: list[str] = others
+                copy_id: str,
+                num_on_copies: int,
+                config: str | None,
+                route: RouteView | None,
+                others: list[str] = others,
             ) -> None:
                 num_others = sum(map(self._counts.of, others))
-                measured.chosen(copy_id, num_on_copies + num_others, config)
+                measured.chosen(copy_id, num_on_copies + num_others, config, route)
 
             try:
                 return await send_to(fleet, chosen, measured)
@@ -233,7 +261,9 @@ class RuntimeHandler:
                 refusal = error
         raise refusal
 
-    async def _admit(self, scope: Scope, tapped: TappedInvocation, limits: CallLimits) -> Admitted:
+    async def _admit(
+        self, scope: Scope, tapped: TappedInvocation, limits: CallLimits, trace: CallTrace
+    ) -> Admitted:
         """The invocation on a copy; one that needs a certain copy does not wait for another."""
         invocation, request, timeouts = tapped.invocation, tapped.request, limits.timeouts
         has_session = invocation.session_id not in (None, NEW_SESSION)
@@ -264,7 +294,7 @@ class RuntimeHandler:
 
         limit_s = 0.0 if has_session else timeouts.total_s
         pending = self._pending_queue.arrived(
-            lambda: self._find(scope, invocation), len(request.body), limit_s
+            lambda: self._find(scope, invocation), len(request.body), limit_s, trace
         )
         return await admit(self._pending_queue, pending, send)
 
@@ -284,6 +314,7 @@ class RuntimeHandler:
             measured.got_no_answer()
             raise gave_no_answer(admitted.destination, error, answered_by) from error
         measured.answered()
+        note_answer(exchange.trace, admitted, body)
         measured.moved(len(exchange.request.body), len(body))
         if not 200 <= reply.status < 300:
             measured.refused_by_model(reply.status)
@@ -308,6 +339,7 @@ class RuntimeHandler:
             if not 200 <= reply.status < 300:
                 body = await reply.body(MAX_ERROR_BYTES)
                 measured.answered()
+                note_answer(exchange.trace, admitted, body)
                 measured.moved(len(exchange.request.body), len(body))
                 measured.refused_by_model(reply.status)
                 raise container_error(admitted, body)
@@ -323,6 +355,7 @@ class RuntimeHandler:
         try:
             while chunk is not None:
                 measured.moved(0, len(chunk))
+                note_chunk(exchange.trace, admitted, chunk)
                 await exchange.send(payload_part(chunk))
                 if tap is not None:
                     tap.add(chunk)

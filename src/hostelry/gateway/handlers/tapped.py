@@ -1,6 +1,6 @@
 """One invocation as data capture and a shadow variant get it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,47 +8,57 @@ from msgspec import structs
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.answer_pairs import AnswerPair, AnswerPairs
-from hostelry.gateway.capture.capture import CapturedRequest, RequestCapture
+from hostelry.domain.load import LoadKey
+from hostelry.gateway.capture.capture import UNWRITTEN, CapturedRequest, RequestCapture
 from hostelry.gateway.handlers.invocation_head import invocation_head
-from hostelry.gateway.mirror import AnswerTap, ShadowMirror
-from hostelry.gateway.route_table import Destination
+from hostelry.gateway.mirror import AnswerTap
+from hostelry.gateway.mirroring.messages import MirroredInvocation, address_of
+from hostelry.gateway.mirroring.port import MirrorPort
+from hostelry.gateway.mirroring.tap_defects import TapDefects
+from hostelry.gateway.route_table import Destination, Shadow
+from hostelry.gateway.tracing.call_ring import CallRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTaps:
     """What else gets requests, and never delays them: data capture, and shadow variants.
 
-    `pairs` compares a shadow's answers with production's.
+    `not_mirrored` counts a request that a shadow did not get. `calls` keeps what was done for each.
     """
 
     capture: RequestCapture
-    mirror: ShadowMirror
-    pairs: AnswerPairs
+    mirror: MirrorPort
+    not_mirrored: Callable[[LoadKey], None]
+    defects: TapDefects
+    calls: CallRing
 
 
-class _BothTaps:
-    """Two taps as one."""
+class _GuardedTaps:
+    """Taps as one; a defect of one costs neither the client nor the others anything."""
 
-    __slots__ = ("_taps",)
+    __slots__ = ("_count", "_defects", "_taps")
 
-    def __init__(self, *taps: AnswerTap) -> None:
+    def __init__(
+        self, taps: list[AnswerTap], defects: TapDefects, count: Callable[[], None]
+    ) -> None:
         self._taps = taps
+        self._defects = defects
+        self._count = count
 
     def add(self, chunk: bytes) -> None:
         """Take the next part."""
         for tap in self._taps:
-            tap.add(chunk)
+            self._defects.guarded(self._count, tap.add, chunk)
 
     def finish(self, answered: Mapping[str, str]) -> None:
         """The answer is whole."""
         for tap in self._taps:
-            tap.finish(answered)
+            self._defects.guarded(self._count, tap.finish, answered)
 
     def close(self) -> None:
         """No more will come."""
         for tap in self._taps:
-            tap.close()
+            self._defects.guarded(self._count, tap.close)
 
 
 class TappedInvocation:
@@ -58,10 +68,10 @@ class TappedInvocation:
     """
 
     __slots__ = (
+        "_compared",
         "_head",
         "_is_captured",
         "_is_offered",
-        "_pair",
         "_taps",
         "invocation",
         "request",
@@ -77,7 +87,7 @@ class TappedInvocation:
         self._taps = taps
         self._is_offered = False
         self._is_captured: bool | None = None  # not decided yet
-        self._pair: AnswerPair | None = None
+        self._compared: AnswerTap | None = None  # takes production's answer, for the shadow's
         self._head: bytes | None = None  # beside a shadow, which gets the same one
 
     def head(self, destination: Destination) -> bytes:
@@ -98,35 +108,57 @@ class TappedInvocation:
         if shadow is None or self._is_offered:
             return
         self._is_offered = True
-        invocation, request, capture = self.invocation, self.request, self._taps.capture
-        self._is_captured = capture.is_turn(destination)
-        captured = capture.begin(shadow, self._captured_request()) if self._is_captured else None
-        head = partial(self.head, destination)
-        if invocation.session_id is not None:
-            alone = structs.replace(invocation, session_id=None)
-            head = partial(invocation_head, alone, destination, request, self.request_id)
-        self._pair = pair = self._taps.pairs.begin(shadow.key)
-        found = (captured, None if pair is None else pair.shadow)
-        taps = tuple(it for it in found if it is not None)
-        self._taps.mirror.offer(shadow, head, request.body, taps, is_stream=invocation.stream)
+        taps = self._taps
+        taps.defects.guarded(
+            partial(taps.not_mirrored, shadow.key), self._offer, destination, shadow
+        )
 
     def tap(self, destination: Destination) -> AnswerTap | None:
         """What the client's answer is added to, to be closed by the caller; None without any."""
-        is_captured, capture = self._is_captured, self._taps.capture
+        if destination.capture is None and self._compared is None:
+            return None
+        taps = self._taps
+        count = partial(taps.capture.dropped, destination.key, UNWRITTEN)
+        captured = taps.defects.guarded(count, self._captured, destination)
+        found = [it for it in (captured, self._compared) if it is not None]
+        return _GuardedTaps(found, taps.defects, count) if found else None
+
+    def _offer(self, destination: Destination, shadow: Shadow) -> None:
+        invocation, taps = self.invocation, self._taps
+        self._is_captured = taps.capture.is_turn(destination)
+        if not taps.mirror.is_turn(shadow):
+            return
+        head = self.head(destination)
+        if invocation.session_id is not None:
+            alone = structs.replace(invocation, session_id=None)
+            head = invocation_head(alone, destination, self.request, self.request_id)
+        captured = (
+            (invocation.content_type, invocation.inference_id, invocation.custom_attributes)
+            if self._is_captured
+            else None
+        )
+        mirrored = MirroredInvocation(
+            shadow=address_of(shadow.key),
+            head=head,
+            request_id=self.request_id,
+            is_stream=invocation.stream,
+            captured=captured,
+        )
+        self._compared = taps.mirror.offer(shadow, mirrored, self.request.body)
+
+    def _captured(self, destination: Destination) -> AnswerTap | None:
+        """The capture of the client's answer; None where it is not captured."""
+        capture, is_captured = self._taps.capture, self._is_captured
         if is_captured is None:
             is_captured = capture.is_turn(destination)
-        captured = capture.begin(destination, self._captured_request()) if is_captured else None
-        pair = self._pair
-        if pair is None:
-            return captured
-        return pair.production if captured is None else _BothTaps(captured, pair.production)
-
-    def _captured_request(self) -> CapturedRequest:
+        if not is_captured:
+            return None
         invocation = self.invocation
-        return CapturedRequest(
+        asked = CapturedRequest(
             self.request_id,
             self.request.body,
             invocation.content_type,
             invocation.inference_id,
             invocation.custom_attributes,
         )
+        return capture.begin(destination, asked)

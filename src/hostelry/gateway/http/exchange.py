@@ -6,6 +6,7 @@ from typing import Protocol
 
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.http.reader import Received
+from hostelry.gateway.tracing.call_trace import CallTrace
 
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
@@ -46,7 +47,8 @@ class Exchange:
     An answer that was `started` and is never finished ends with its connection cut.
     `keep_alive` turns False when the connection cannot carry another request. `verified` is called
     once it is known who sent the request. `body` is that of a request which is served while it
-    comes in; None where the request is whole.
+    comes in; None where the request is whole. `trace` is where a call's way is noted, from the
+    instant that its sender is known.
     """
 
     __slots__ = (
@@ -58,6 +60,7 @@ class Exchange:
         "keep_alive",
         "request",
         "started",
+        "trace",
         "verified",
     )
 
@@ -75,6 +78,7 @@ class Exchange:
         self.started = False
         self.finished = False
         self.verified = verified
+        self.trace: CallTrace | None = None
         self._sink = sink
         self._chunked = received.chunked_answer
         self._common_head = common_head

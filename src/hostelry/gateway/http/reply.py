@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
+from hostelry.base.clock import monotonic_ns
 from hostelry.base.errors import HostelryError
 from hostelry.domain.routes import CopyRoute
 
@@ -92,6 +93,7 @@ class Reply:
         "_waiter",
         "bytes_seen",
         "error",
+        "head_ns",
         "headers",
         "phase",
         "reusable",
@@ -101,6 +103,7 @@ class Reply:
     def __init__(self, line: ReplyConnection) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
+        self.head_ns = 0  # when its head was whole
         self.bytes_seen = 0
         self.phase = ReplyPhase.AWAITED
         self.reusable = False
@@ -181,6 +184,7 @@ class Reply:
         """Status and headers are whole."""
         self.status = status
         self.headers = headers
+        self.head_ns = monotonic_ns()
         self.phase = ReplyPhase.HEAD
         if self._limit_bytes is None:
             self._wake()

@@ -23,12 +23,23 @@ from hostelry.gateway.metering.request_counters import (
     RequestCounters,
     answered,
 )
+from hostelry.gateway.tracing.call_trace import (
+    CHOSEN,
+    CONTAINER,
+    CONTAINER_END,
+    HELD,
+    LEASED,
+    RELEASED,
+    CallTrace,
+    RouteView,
+)
 
 SECOND_NS = 1_000_000_000
 NS_PER_MS = 1_000_000
 MOST_SECONDS_AT_ONCE = 60  # that a stopped process catches up with
 FOLLOW_FROM_NS = SECOND_NS // 1000  # differences from the wall clock that are corrected
 MAX_LOADS = 50_000  # not collected yet; beyond it the older half is dropped
+BROKE_OFF = "The model server broke its streamed answer off, after it had begun."
 JUMP_FROM_NS = SECOND_NS // 2  # a larger difference: the wall clock was set
 
 
@@ -44,7 +55,8 @@ class ClosedSeconds:
 class Measurement:
     """One request in flight; `end` must be called once it is over, whatever happened to it.
 
-    Of the methods that record its outcome at most one is called.
+    Of the methods that record its outcome at most one is called. `trace` is where its way is noted
+    too, if anywhere.
     """
 
     __slots__ = (
@@ -60,6 +72,7 @@ class Measurement:
         "_model_ns",
         "_since_ns",
         "_tally",
+        "trace",
     )
 
     def __init__(self, meter: "Meter", tally: RequestCounters, now_ns: int) -> None:
@@ -74,10 +87,22 @@ class Measurement:
         self._copy: list[int] | None = None
         self._config: str | None = None
         self._ended = False
+        self.trace: CallTrace | None = None
+
+    def traced(self, trace: CallTrace, key: LoadKey, base_key: LoadKey | None) -> None:
+        """Note its way in `trace` from now on; `key` is its destination."""
+        self.trace = trace
+        trace.found_ns = self._began_ns
+        trace.endpoint, trace.variant = key.endpoint_name, key.variant_name
+        trace.component = key.component_name
+        if base_key is not None:
+            trace.base_component = base_key.component_name
 
     def held(self) -> None:
         """Record that it waits for a copy; a copy that it was sent to has refused it."""
-        self._meter.now_ns()
+        now_ns = self._meter.now_ns()
+        if self.trace is not None:
+            self.trace.note(HELD, now_ns)
         if self._copy is not None:
             self._copy[0] -= 1
             self._copy = self._config = None
@@ -87,21 +112,32 @@ class Measurement:
 
     def release(self) -> None:
         """Record the end of its wait; counted once."""
-        self._meter.now_ns()
+        now_ns = self._meter.now_ns()
         if self._tally.held.pop(self, None) is not None:
+            if self.trace is not None:
+                self.trace.note(RELEASED, now_ns)
             self._tally.delayed += 1
             self._tally.base.held_on_copies -= 1
 
-    def chosen(self, copy_id: str, num_on_copies: int = 0, config: str | None = None) -> None:
+    def chosen(
+        self,
+        copy_id: str,
+        num_on_copies: int = 0,
+        config: str | None = None,
+        route: RouteView | None = None,
+    ) -> None:
         """Record the copy that it is sent to; another one follows where the first refuses.
 
         `num_on_copies` are the requests in flight on all copies, with this one and those of other
         workers. `config` is the copy's configuration, where those of an endpoint are counted apart.
+        `route` is what it was chosen from, where there was a choice.
         """
         meter = self._meter
         self._chosen_ns = self._hop_ns = now_ns = meter.clock_ns()
         if now_ns >= meter.ends_ns:
             meter.now_ns()
+        if self.trace is not None:
+            self.trace.note(CHOSEN, now_ns, copy_id, config, route)
         if self._copy is not None:
             self._copy[0] -= 1
         copies = self._tally.copies
@@ -122,25 +158,34 @@ class Measurement:
 
     def leased(self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]) -> None:
         """Record its model of a multi-model endpoint, and times that the copy has measured."""
-        self._meter.now_ns()
+        now_ns = self._meter.now_ns()
+        if self.trace is not None:
+            self.trace.note(LEASED, now_ns, hit, waited_s)
         models = self._tally.models
         if models is None:
             models = self._tally.models = ModelCounters()
         models.leased(hit=hit, waited_s=waited_s, times=times)
 
-    def at_container(self, name: str | None) -> None:
-        """Record that it goes to this container of a model of several; None: there is one alone."""
+    def at_container(self, name: str | None, copy_id: str = "") -> None:
+        """Record that it goes to this container of a model of several; None: there is one alone.
+
+        `copy_id` is empty where its copy is yet to be chosen.
+        """
         if name is None:
             return
-        self._hop_ns = self._meter.now_ns()
+        self._hop_ns = now_ns = self._meter.now_ns()
         if name == self._container:  # another copy of it is tried
             return
+        if self.trace is not None:
+            self.trace.note(CONTAINER, now_ns, name, copy_id)
         self._container = name
         self._tally.of_container(name).numbers[ARRIVALS] += 1
 
-    def container_answered(self) -> None:
-        """Record the whole answer of a container that another one follows."""
+    def container_answered(self, num_bytes: int = 0) -> None:
+        """Record the whole answer, of so many bytes, of a container that another one follows."""
         now_ns = self._meter.now_ns()
+        if self.trace is not None:
+            self.trace.note(CONTAINER_END, now_ns, num_bytes)
         took_ns = now_ns - self._hop_ns
         self._containers_ns += took_ns
         self._leave_container(took_ns, self._hop_ns - self._since_ns)
@@ -163,6 +208,8 @@ class Measurement:
     def first_chunk(self) -> None:
         """Record the first chunk of a streamed answer."""
         now_ns = self._meter.now_ns()
+        if self.trace is not None:
+            self.trace.first_ns = now_ns
         model_ns, overhead_ns = now_ns - self._chosen_ns, self._chosen_ns - self._began_ns
         self._tally.first_chunk(model_ns, overhead_ns)
         if self._config is not None:
@@ -170,7 +217,10 @@ class Measurement:
 
     def answered(self) -> None:
         """Record the copy's whole answer."""
-        self._model_ns = self._meter.clock_ns() - self._hop_ns + self._containers_ns
+        now_ns = self._meter.clock_ns()
+        if self.trace is not None:
+            self.trace.answered_ns = now_ns
+        self._model_ns = now_ns - self._hop_ns + self._containers_ns
 
     def moved(self, bytes_in: int, bytes_out: int) -> None:
         """Record bytes of the request's body, or of its answer's; those of several calls add up."""
@@ -201,6 +251,8 @@ class Measurement:
 
     def stream_broke(self) -> None:
         """Record a streamed answer that broke off."""
+        if self.trace is not None:
+            self.trace.failed(200, "StreamBroken", BROKE_OFF)
         self._tally.broken_streams += 1
         self._note(BROKEN)
 

@@ -39,6 +39,7 @@ from hostelry.gateway.queueing.request_queues import (
 )
 from hostelry.gateway.route_table import Destination, RouteTable
 from hostelry.gateway.routes import RouteSource
+from hostelry.gateway.tracing.call_trace import CallTrace
 from hostelry.routing.release import RELEASE_INTERVAL_S
 
 SYNC_S = 5.0  # within which the routes have what control has
@@ -52,12 +53,20 @@ Find = Callable[[], Destination]
 class PendingRequest:
     """One request on its way to a copy: its place in a queue, and since and until when it may wait.
 
-    `find` reads the newest routes; it raises as `find_destination` does.
+    `find` reads the newest routes; it raises as `find_destination` does. `trace` is where its way
+    is noted, if anywhere.
     """
 
-    __slots__ = ("asked", "find", "measured", "num_bytes", "queued", "since_s", "until_s")
+    __slots__ = ("asked", "find", "measured", "num_bytes", "queued", "since_s", "trace", "until_s")
 
-    def __init__(self, find: Find, num_bytes: int, since_s: float, until_s: float) -> None:
+    def __init__(
+        self,
+        find: Find,
+        num_bytes: int,
+        since_s: float,
+        until_s: float,
+        trace: CallTrace | None = None,
+    ) -> None:
         self.find = find
         self.num_bytes = num_bytes
         self.since_s = since_s
@@ -65,6 +74,7 @@ class PendingRequest:
         self.queued: QueuedRequest | None = None
         self.asked = False  # control, whether it knows more than the routes
         self.measured: Measurement | None = None  # once its destination is known
+        self.trace = trace
 
     @property
     def may_wait(self) -> bool:
@@ -147,11 +157,13 @@ class PendingQueue:
         """How many wait."""
         return self._queues.num_held
 
-    def arrived(self, find: Find, num_bytes: int, limit_s: float) -> PendingRequest:
+    def arrived(
+        self, find: Find, num_bytes: int, limit_s: float, trace: CallTrace | None = None
+    ) -> PendingRequest:
         """A request of `num_bytes` that may take `limit_s`, hence wait as long; 0: not at all."""
         now_s, own_s = self._now_s(), self._queues.limits.limit_s
         patience_s = limit_s if own_s is None else min(limit_s, own_s)
-        return PendingRequest(find, num_bytes, now_s, now_s + patience_s)
+        return PendingRequest(find, num_bytes, now_s, now_s + patience_s, trace)
 
     def decide(self, pending: PendingRequest) -> Decision:
         """The decision by the newest routes, and by the requests that wait already.
@@ -250,7 +262,9 @@ class PendingQueue:
 
     def _measured(self, pending: PendingRequest, destination: Destination) -> Measurement:
         if pending.measured is None:
-            pending.measured = self._meter.begin(destination.key, destination.base_key)
+            measured = pending.measured = self._meter.begin(destination.key, destination.base_key)
+            if pending.trace is not None:
+                measured.traced(pending.trace, destination.key, destination.base_key)
         return pending.measured
 
     def _refuse(self, pending: PendingRequest, error: NoCopyError | UnknownNameError) -> Refuse:

@@ -22,6 +22,7 @@ from hostelry.containers.graph.targets import (
 )
 from hostelry.graph.check import plan_of_text
 from hostelry.graph.state import StepOutcome
+from hostelry.graph.step_report import MAX_ROWS, StepReport, reports_of, step_header
 from hostelry.graph.steps import CacheAction, CallTarget
 
 JSON = "application/json"
@@ -30,6 +31,7 @@ JSON = "application/json"
 @dataclass
 class FakeStream:
     content_type: str = "text/event-stream"
+    request_id: str = "r-1"
     closed: bool = False
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
@@ -329,6 +331,70 @@ def test_times_of_steps_are_those_of_the_last_minute() -> None:
     assert graph.times.last_minute() == {}
     assert b'hostelry_graph_step_ends_total{end="dropped",step="answer"} 1.0' in graph.times.page()
     assert times.last_minute() == {}
+
+
+STEPS = """
+output: all
+steps:
+  all: {scatter: [a, pick, each, kept]}
+  a: {call: {endpoint: a}, on_error: drop}
+  pick: {switch: {by: input.kind, cases: {x: b}}}
+  b: {map: input.n}
+  each: {scatter: {each: input.list, call: {endpoint: c}}}
+  kept: {cache: {of: d, ttl_s: 60}, input: input.n}
+  d: {call: {endpoint: c}, input: input.n}
+"""
+
+
+def test_a_result_has_each_step_that_took_part_below_the_one_that_ran_it() -> None:
+    answer = TargetAnswer(body=b"12", content_type=JSON, request_id="r-c")
+    refused = CallTargetError("endpoint a answered 424", request_id="r-a")
+    graph = Graph(STEPS, FakeTargets({"a": refused, "c": answer}))
+    request = {"kind": "x", "n": 5, "list": [1, 22]}
+
+    async def scenario() -> list[str]:
+        return [(await graph.call(request)).steps for _ in range(2)]
+
+    first, second = (reports_of(it) for it in asyncio.run(scenario()))
+    assert {(it.name, it.kind, it.under, it.end) for it in first} == {
+        ("all", "scatter", "", "ok"),
+        ("a", "call", "all", "dropped"),
+        ("pick", "switch", "all", "ok"),
+        ("b", "map", "pick", "ok"),
+        ("each", "scatter", "all", "ok"),
+        ("each[0]", "call", "each", "ok"),
+        ("each[1]", "call", "each", "ok"),
+        ("kept", "cache", "all", "ok"),
+        ("d", "call", "kept", "ok"),
+    }
+    calls = {it.name: (it.bytes_in, it.bytes_out, it.request_id) for it in first if it.request_id}
+    assert calls == {
+        "a": (len(msgspec.json.encode(request)), 0, "r-a"),
+        "each[0]": (1, 2, "r-c"),
+        "each[1]": (2, 2, "r-c"),
+        "d": (1, 2, "r-c"),
+    }
+    ends = {it.name: it.end for it in second}
+    assert ends["kept"] == "hit"
+    assert "d" not in ends
+
+
+def test_a_call_that_is_late_has_the_steps_that_were_under_way() -> None:
+    text = (
+        "output: a\ndeadline_s: 0.01\nsteps: {a: {call: {endpoint: a}, input: m}, m: {map: input}}"
+    )
+    result = asyncio.run(Graph(text, FakeTargets({"a": asyncio.Event()})).call(1))
+    assert {(it.name, it.end) for it in reports_of(result.steps)} == {
+        ("m", "ok"), ("a", "under way"),
+    }  # fmt: skip
+
+
+def test_of_many_steps_the_longest_are_reported_in_the_order_of_their_begin() -> None:
+    rows = [StepReport(f"s{it}", "map", "", it, it % 200, "ok") for it in range(400)]
+    kept = reports_of(step_header(rows))
+    assert len(kept) == MAX_ROWS
+    assert min(it.ms for it in kept) == 136
+    assert [it.at_ms for it in kept] == sorted(it.at_ms for it in kept)
 
 
 def test_branches_with_the_same_input_send_the_same_body() -> None:

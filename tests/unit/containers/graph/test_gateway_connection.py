@@ -44,7 +44,11 @@ def run(answers: Sequence[bytes], asking: Callable[[GatewayPool], Awaitable[None
 
     async def scenario() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        pool = GatewayPool(*server.sockets[0].getsockname())
+        host, port = server.sockets[0].getsockname()
+        pool = GatewayPool(
+            lambda made: asyncio.get_running_loop().create_connection(made, host, port),
+            "the gateway",
+        )
         async with server, asyncio.timeout(20):
             await asking(pool)
             pool.close()

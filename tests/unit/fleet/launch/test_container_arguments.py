@@ -10,7 +10,6 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.launch.container_arguments import (
     BIND_LABEL,
-    MODELS_LABEL,
     ContainerPlan,
     ContainerState,
     EngineFacts,
@@ -139,17 +138,32 @@ def test_the_machines_network_is_for_images_that_listen_on_the_given_port() -> N
         argv(network="host")
 
 
-def test_many_models_are_for_images_that_say_so() -> None:
-    labels = {MODELS_LABEL: "true"}
-    assert argv(image=ImageFacts(id="sha256:abc", labels=labels), is_multi_model=True)
-    with pytest.raises(TerminalError, match="multi-models=true"):
-        argv(is_multi_model=True)
+CAPABILITIES = "com.amazonaws.sagemaker.capabilities."
 
 
-def test_one_container_of_several_is_for_images_that_listen_on_the_given_port() -> None:
-    assert argv(image=BINDING, is_one_of_several=True)
-    with pytest.raises(TerminalError, match="accept-bind-to-port=true Docker label"):
-        argv(is_one_of_several=True)
+@pytest.mark.parametrize(
+    ("is_multi_model", "is_one_of_several", "required"),
+    [
+        pytest.param(True, False, f"{CAPABILITIES}multi-models=true", id="of many models"),
+        pytest.param(False, True, f"{CAPABILITIES}accept-bind-to-port=true", id="beside others"),
+        pytest.param(True, True, f"{CAPABILITIES}accept-bind-to-port=true,{CAPABILITIES}"
+                     "multi-models=true", id="of many models beside others"),
+    ],
+)  # fmt: skip
+def test_images_without_a_label_that_the_model_needs_are_refused_as_on_aws(
+    is_multi_model: bool, is_one_of_several: bool, required: str
+) -> None:
+    needed: dict[str, Any] = {
+        "is_multi_model": is_multi_model,
+        "is_one_of_several": is_one_of_several,
+    }
+    with pytest.raises(TerminalError) as refusal:
+        argv(**needed)
+    assert str(refusal.value).startswith(
+        f"Your Ecr Image {ORDER.image} does not contain required {required} Docker label(s). "
+    )
+    labels = dict(it.split("=") for it in required.split(","))
+    assert argv(image=ImageFacts(id="sha256:abc", labels=labels), **needed)
 
 
 def test_variables_are_in_a_file_and_not_for_every_user_to_read() -> None:

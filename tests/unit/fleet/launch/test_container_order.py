@@ -1,5 +1,6 @@
 """Orders of containers, and their variables."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,9 @@ def ordered(of: CopySpec, network: str = "none") -> ContainerOrder:
     return container_order(of, rule(network), PLACE, {"HF_MODEL_ID": "/cache/h"})
 
 
-def given(of: CopySpec, network: str = "none") -> dict[str, str]:
+def given(of: CopySpec, network: str = "none", place: CopyPlace = PLACE) -> dict[str, str]:
     order = ordered(of, network)
-    return container_environment(of, order, PLACE, {"HF_MODEL_ID": "/cache/h"})
+    return container_environment(of, order, place, {"HF_MODEL_ID": "/cache/h"})
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,21 @@ def test_a_container_gets_its_own_paths_and_port() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in made, "inside, devices are counted from 0"
     assert made["NVIDIA_VISIBLE_DEVICES"] == "5,7"
     assert given(spec(), "host")["SAGEMAKER_BIND_TO_PORT"] == "4321"
+    assert "SAGEMAKER_SAFE_PORT_RANGE" not in made
+
+
+@pytest.mark.parametrize(
+    ("network", "ports"),
+    [
+        pytest.param("none", "10000-10999", id="any of its own"),
+        pytest.param("host", "5000-5015", id="free ones of the machine"),
+    ],
+)
+def test_further_ports_of_a_container(network: str, ports: str) -> None:
+    place = replace(PLACE, safe_ports=range(5000, 5016))
+    wicked = spec(SAGEMAKER_SAFE_PORT_RANGE="1-2")
+    assert given(wicked, network, place)["SAGEMAKER_SAFE_PORT_RANGE"] == ports
+    assert refused_in_container(wicked) == ["SAGEMAKER_SAFE_PORT_RANGE"]
 
 
 def test_an_image_may_set_what_a_program_of_this_machine_may_not() -> None:

@@ -91,6 +91,16 @@ def test_a_copy_without_requirements_has_its_instance_to_itself() -> None:
     assert made["HOSTELRY_MEMORY_BYTES"] == "1000"
 
 
+def test_a_container_of_several_has_its_part_of_the_memory_and_all_cpus() -> None:
+    made = made_of({}, spec({}), replace(PLACE, num_sharing=3))
+    assert made["HOSTELRY_MEMORY_BYTES"] == "333"
+    assert (made["HOSTELRY_CPUS"], made["HOSTELRY_ACCELERATORS"]) == ("8", "2")
+    reserved = made_of(
+        {}, spec({}, Requirements(min_memory_bytes=512)), replace(PLACE, num_sharing=3)
+    )
+    assert reserved["HOSTELRY_MEMORY_BYTES"] == "512"
+
+
 @pytest.mark.parametrize(
     "name",
     [

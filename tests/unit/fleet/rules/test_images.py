@@ -82,9 +82,14 @@ def test_tgi_images_run_on_the_built_in_server_in_the_manner_of_tgi(image: str) 
         pytest.param("team/hostelry/graph", "container", id="somebody else's graph"),
         pytest.param("team/hostelry/drill", "container", id="somebody else's"),
         pytest.param("hostelry/drills", "container", id="another name"),
+        pytest.param("785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3",
+                     "triton", id="AWS's Triton"),
+        pytest.param("nvcr.io/nvidia/tritonserver:24.10-py3", "triton", id="NVIDIA's"),
+        pytest.param("tritonserver", "triton", id="a bare name of it"),
+        pytest.param("nvcr.io/nvidia/tritonserver-tools:1", "container", id="a longer name"),
     ],
-)
-def test_what_drills_break_and_graphs_are_built_in(image: str, kind: str) -> None:
+)  # fmt: skip
+def test_built_in_servers_of_one_repository(image: str, kind: str) -> None:
     rule = ImageRules.load(None).resolve(image)
     assert rule is not None
     assert rule.kind == kind

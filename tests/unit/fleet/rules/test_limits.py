@@ -1,5 +1,7 @@
 import pytest
 
+from hostelry.domain.copy import CopySpec
+from hostelry.domain.model import Container
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.rules.limits import (
@@ -13,6 +15,7 @@ from hostelry.fleet.rules.limits import (
     limits_of,
     megabytes,
     memory_cause,
+    num_sharing,
     over_limit,
     thread_variables,
 )
@@ -136,6 +139,34 @@ def test_threads_and_weight_of_a_copy(
 def test_an_instance_without_accelerators_has_no_shares_of_them() -> None:
     limits = limits_of(asks(), Shape(cpus=2, memory_bytes=1), LAPTOP, 0.0)
     assert (limits.num_threads, limits.cpus) == (2, 1)
+
+
+def of_model(*names: str | None, requirements: Requirements | None = None) -> list[CopySpec]:
+    return [
+        CopySpec(
+            id=f"c-{number}",
+            owner="variant/v",
+            container=Container(image="echo:1", hostname=name),
+            requirements=requirements,
+            download_timeout_s=60.0,
+            startup_timeout_s=60.0,
+        )
+        for number, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("specs", "sharing"),
+    [
+        pytest.param(of_model(None), 1, id="a lone container has all"),
+        pytest.param(of_model("one", "two", "three"), 3, id="containers of a pipeline share"),
+        pytest.param(of_model("one", "two", "two"), 2, id="its successor has an ended one's part"),
+        pytest.param(of_model(None, None, requirements=asks()), 1, id="components reserve theirs"),
+        pytest.param([], 1, id="none yet"),
+    ],
+)
+def test_containers_of_one_model_share_the_memory(specs: list[CopySpec], sharing: int) -> None:
+    assert num_sharing(specs) == sharing
 
 
 def test_threads_that_wait_do_not_spin_for_long() -> None:

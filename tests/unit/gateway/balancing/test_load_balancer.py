@@ -1,5 +1,7 @@
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.gateway.routes_sample import COPIES
@@ -11,6 +13,7 @@ from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.fake import FakeUpstream
 from hostelry.gateway.http.reply import BrokenError, ConnectError, DeadlineError, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
+from hostelry.gateway.tracing.call_trace import MAX_VIEWED, RouteView
 from hostelry.routing.circuit import FAILURES_IN_A_ROW, FIRST_OPEN_S
 
 FIRST, SECOND = (copy.address for copy in COPIES)
@@ -56,6 +59,24 @@ class Rig:
     def close(self) -> None:
         for placed in self.placed:
             placed.close()
+
+    def choices(self, **given: Any) -> list[tuple[str, RouteView | None]]:
+        """The copies that one request is sent to, each with what it was chosen from."""
+        found: list[tuple[str, RouteView | None]] = []
+
+        async def scenario() -> None:
+            asked = {"copies": COPIES, "strategy": LEAST, **given}
+            self.placed.append(
+                await self.copies.send(
+                    parts=REQUEST,
+                    timeouts=Timeouts(total_s=1),
+                    chosen=lambda copy_id, _num, _config, route: found.append((copy_id, route)),
+                    **asked,
+                )
+            )
+
+        asyncio.run(scenario())
+        return found
 
 
 def test_a_request_counts_until_it_is_closed_and_the_idlest_copy_is_next() -> None:
@@ -189,3 +210,30 @@ def test_counts_end_at_zero_in_whatever_order_places_come_back(order: Iterable[i
     for index in order:
         places[index]()
     assert outstanding.total == 0
+
+
+def test_what_a_copy_was_chosen_from_is_reported_with_the_costs() -> None:
+    first, second = (copy.id for copy in COPIES)
+    rig = Rig()
+    assert rig.choices() == [(first, (LEAST.value, (first, second), (0, 0), 2))]
+    assert rig.choices() == [(second, (LEAST.value, (first, second), (1, 0), 2))]
+    assert rig.choices(strategy=RANDOM) == [(first, (RANDOM.value, (first, second), (1, 1), 2))]
+    assert rig.choices(copies=COPIES[:1]) == [(first, None)], "there was no choice"
+    ((_, route),) = rig.choices(adapter="sql")
+    assert route is not None
+    assert route[:2] == ("adapter", (first, second))
+    assert all(cost > 0 for cost in route[2]), "milliseconds"
+
+
+def test_a_copy_that_refuses_is_followed_by_a_choice_among_the_others() -> None:
+    first, second = (copy.id for copy in COPIES)
+    choices = Rig({FIRST: ConnectError("refused")}).choices()
+    assert [it[0] for it in choices] == [first, second]
+    assert choices[1][1] is None
+
+
+def test_of_very_many_copies_the_first_are_reported_with_their_number() -> None:
+    many = [replace(COPIES[0], id=f"c-{it}") for it in range(40)]
+    ((_, route),) = Rig().choices(copies=many)
+    assert route is not None
+    assert (len(route[1]), len(route[2]), route[3]) == (MAX_VIEWED, MAX_VIEWED, 40)

@@ -131,7 +131,7 @@ def asked(target: str) -> ModelRequest:
         body=b"{}",
         timeouts=Timeouts(total_s=1),
         whole_below_bytes=None,
-        chosen=lambda _copy, _count, _config: None,
+        chosen=lambda _copy, _count, _config, _route: None,
         leased=lambda _lease: None,
     )
 

@@ -37,10 +37,10 @@ class FakeTimes:
         self.answered = 0
         self._step_s = step_s
 
-    def at_container(self, name: str | None) -> None:
+    def at_container(self, name: str | None, copy_id: str = "") -> None:
         self.at.append(name)
 
-    def container_answered(self) -> None:
+    def container_answered(self, num_bytes: int = 0) -> None:
         self.answered += 1
 
     def since_chosen_s(self) -> float:

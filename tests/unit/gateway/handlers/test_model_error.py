@@ -4,9 +4,7 @@ from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
 from hostelry.gateway.handlers.model_error import (
     MAX_ORIGINAL_CHARACTERS,
     answered_with_error,
-    gave_no_answer,
 )
-from hostelry.gateway.http.reply import BrokenError, DeadlineError, TooLargeError, UpstreamError
 from hostelry.gateway.route_table import RouteTable
 
 TABLE = RouteTable(SNAPSHOT)
@@ -40,20 +38,3 @@ def test_a_long_or_binary_body_is_cut_and_made_text() -> None:
     error = answered_with_error(variant, 500, b"\xff" * 100_000)
     assert len(error.members["OriginalMessage"]) == MAX_ORIGINAL_CHARACTERS
     assert "log-group:/aws/sagemaker/Endpoints/models" in error.members["LogStreamArn"]
-
-
-@pytest.mark.parametrize(
-    ("failure", "words"),
-    [
-        pytest.param(DeadlineError("x"), "timed out while waiting for a response", id="late"),
-        pytest.param(BrokenError("x"), "it may have died", id="died"),
-        pytest.param(TooLargeError("larger than 5 bytes"), "larger than 5 bytes", id="too much"),
-    ],
-)
-def test_a_container_without_an_answer_has_status_0(failure: UpstreamError, words: str) -> None:
-    component = TABLE.component(HERE, "base")
-    assert component is not None
-    error = gave_no_answer(component, failure)
-    assert error.members["OriginalStatusCode"] == 0
-    assert error.message.startswith('Received server error (0) from primary with message "')
-    assert words in error.message

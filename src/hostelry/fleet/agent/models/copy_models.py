@@ -176,16 +176,17 @@ def copy_models(
     folder: Path,
     note: Callable[[str], None],
     used_bytes: Callable[[], int],
+    num_sharing: int,
 ) -> CopyModels | None:
     """The models of the copy in `folder`; None where it has one model.
 
-    `used_bytes` is the memory of its processes.
+    `used_bytes` is the memory of its processes; `num_sharing` containers share the instance's.
     """
     if not spec.container.is_multi_model:
         return None
     # The copy's folder may not be there yet.
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    limits = model_limits(deps.shape, there, spec.container.environment)
+    limits = model_limits(deps.shape, there, spec.container.environment, num_sharing)
     routes = ServedRoutes(LoadedRecord(folder / LOADED), lambda: asyncio.to_thread(used_bytes))
     return CopyModels(spec, deps.artifacts, MonotonicClock(), limits, note, routes)
 
@@ -198,10 +199,12 @@ def with_models(status: CopyStatus, models: CopyModels | None, agent_address: st
     return replace(status, models_address=address, loaded_models=models.num_loaded)
 
 
-def model_limits(shape: Shape, folder: Path, environment: Mapping[str, str]) -> TargetModelLimits:
+def model_limits(
+    shape: Shape, folder: Path, environment: Mapping[str, str], num_sharing: int = 1
+) -> TargetModelLimits:
     """The memory and disk for models on an instance of `shape` with its files in `folder`.
 
-    `environment` is the container's.
+    `environment` is the container's, one of `num_sharing` of the instance.
     """
     try:
         declared = accelerator_memory(environment)
@@ -209,7 +212,7 @@ def model_limits(shape: Shape, folder: Path, environment: Mapping[str, str]) -> 
         declared = AcceleratorMemory()
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return TargetModelLimits(
-        memory_bytes=int(MODEL_SHARE * min(shape.memory_bytes, machine_bytes)),
+        memory_bytes=int(MODEL_SHARE * min(shape.memory_bytes, machine_bytes) / num_sharing),
         disk_bytes=min(MAX_DISK_BYTES, int(DISK_SHARE * shutil.disk_usage(folder).free)),
         accelerator_bytes=declared.capacity_bytes,
         model_accelerator_bytes=declared.model_bytes,

@@ -149,6 +149,11 @@ def test_an_endpoint_that_is_there_keeps_its_other_settings(
             {"ModelVariants": [MAIN, variant("next", "many")]}, "MultiModel", id="a multi-model"
         ),
         pytest.param(
+            {"ModelVariants": [MAIN, variant("next", "chain")]},
+            'model "chain", which has 2 containers',
+            id="a pipeline",
+        ),
+        pytest.param(
             {"RoleArn": "arn:aws:iam::123456789012:role/nobody"},
             "Could not assume role",
             id="no such role",
@@ -187,6 +192,7 @@ def test_a_request_that_is_refused(
         "many",
         PrimaryContainer={"Image": make.image, "ModelDataUrl": "s3://b/k/", "Mode": "MultiModel"},
     )
+    call("CreateModel", ModelName="chain", Containers=[{"Image": make.image}] * 2)
     make.endpoint("e2", PRODUCTION)
     assert text in refused("CreateInferenceExperiment", **{**TRIAL, **more})
     assert call("ListInferenceExperiments") == {"InferenceExperiments": []}

@@ -10,9 +10,21 @@ import pytest
 from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
 
 from hostelry.base.errors import TerminalError
+from hostelry.domain.shape import Shape
+from hostelry.fleet.agent.models.copy_models import model_limits
 from hostelry.fleet.agent.models.declared_memory import accelerator_bytes
 from hostelry.fleet.agent.models.values import TargetModelLoadError
 from hostelry.placement.model_cache_values import ModelTier
+
+
+@pytest.mark.parametrize("declared_bytes", [100 * MB, 1 << 60], ids=["declared", "the machine's"])
+def test_models_beside_other_containers_have_a_part_of_the_memory(
+    tmp_path: Path, declared_bytes: int
+) -> None:
+    shape = Shape(cpus=2, memory_bytes=declared_bytes)
+    alone, of_three = (model_limits(shape, tmp_path, {}, number) for number in (1, 3))
+    assert 0 < alone.memory_bytes <= 0.9 * declared_bytes
+    assert of_three.memory_bytes == pytest.approx(alone.memory_bytes / 3, abs=1)
 
 
 @pytest.mark.parametrize(

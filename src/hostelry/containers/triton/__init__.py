@@ -1,0 +1,1 @@
+"""NVIDIA Triton behind SageMaker's container contract: a front, a tritonserver for each model."""

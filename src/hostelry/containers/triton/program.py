@@ -1,0 +1,132 @@
+"""The tritonserver that is used: the operator's own in PATH, else that of the runtime.
+
+The runtime is the package nvidia-pytriton, which has the server and the parts of the Python backend
+apart from each other: they are put together in a folder of links. The stub, which runs models'
+Python, has the library of one version of Python linked in, and that must be the library of the
+runtime's own interpreter: the loader finds the system's first, if it is the same version.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.runtimes import installed, runtime_python, runtimes_folder
+
+RUNTIME = "triton"
+NAME = "tritonserver"
+STUB = "triton_python_backend_stub"
+DROPPED = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV")
+ASK = (
+    "import json, sys, sysconfig; print(json.dumps(['%d.%d' % sys.version_info[:2], "
+    "sysconfig.get_config_var('LIBDIR'), sysconfig.get_config_var('INSTSONAME'), "
+    "sysconfig.get_path('purelib')]))"
+)
+ASK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonProgram:
+    """A tritonserver, the folder of its backends, and the variables that it needs."""
+
+    path: Path
+    backends: Path
+    variables: Mapping[str, str]
+
+    @property
+    def backend_names(self) -> frozenset[str]:
+        """The backends that are there."""
+        try:
+            folders = [it for it in self.backends.iterdir() if it.is_dir()]
+        except OSError:
+            return frozenset()
+        return frozenset(
+            folder.name
+            for folder in folders
+            if (folder / f"libtriton_{folder.name}.so").exists() or (folder / "model.py").exists()
+        )
+
+
+def own_server(env: Mapping[str, str]) -> Path | None:
+    """The operator's tritonserver, where PATH has one."""
+    found = shutil.which(NAME, path=env.get("PATH", ""))
+    return Path(found).resolve() if found else None
+
+
+def find_program(env: Mapping[str, str], scratch: Path) -> TritonProgram:
+    """The tritonserver for the models of a copy; links are made in `scratch`.
+
+    Raises TerminalError where there is none.
+    """
+    own = own_server(env)
+    if own is not None:
+        return TritonProgram(path=own, backends=own.parents[1] / "backends", variables=given(env))
+    folder = runtimes_folder(env)
+    if installed(folder, RUNTIME) is None:
+        raise TerminalError(
+            f"there is no {NAME} in PATH, nor the runtime {RUNTIME} in {folder}: "
+            f"hostelry runtimes install {RUNTIME}"
+        )
+    return runtime_program(runtime_python(folder, RUNTIME), env, scratch)
+
+
+def runtime_program(python: Path, env: Mapping[str, str], scratch: Path) -> TritonProgram:
+    """The tritonserver of an environment with nvidia-pytriton. Raises TerminalError."""
+    version, libraries, library, packages = ask(python)
+    server = Path(packages) / "pytriton" / NAME
+    stub = server / "python_backend_stubs" / version / STUB
+    if not (Path(libraries) / library).exists():
+        raise TerminalError(
+            f"Triton's Python backend needs {library}, which {python} does not have in {libraries}:"
+            " install a Python with its shared library (python3-dev, or pyenv with "
+            "--enable-shared), then hostelry runtimes remove triton, and install it again"
+        )
+    if not stub.exists():
+        raise TerminalError(f"nvidia-pytriton has no stub for Python {version}: {stub}")
+    backends = scratch / "backends"
+    (backends / "python").mkdir(parents=True, exist_ok=True)
+    for file in (stub, *(server / "backends" / "python").glob("*.*")):
+        link = backends / "python" / file.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(file)
+    bundled = Path(packages) / "nvidia_pytriton.libs"
+    variables = {
+        **given(env),
+        "LD_LIBRARY_PATH": f"{libraries}:{bundled}",
+        # The stub takes the packages of the first interpreter.
+        "PATH": f"{python.parent}:{env.get('PATH', '/usr/bin:/bin')}",
+    }
+    return TritonProgram(path=server / "bin" / NAME, backends=backends, variables=variables)
+
+
+def given(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a model's processes: those of the copy, without what steers an interpreter.
+
+    An operator's own server finds its libraries as the operator has it.
+    """
+    kept = {name: it for name, it in env.items() if name not in DROPPED}
+    kept |= {"PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    if own_server(env) is not None and "LD_LIBRARY_PATH" in env:
+        kept["LD_LIBRARY_PATH"] = env["LD_LIBRARY_PATH"]
+    return kept
+
+
+def ask(python: Path) -> tuple[str, str, str, str]:
+    """An interpreter's version, folder of libraries, own library, and packages."""
+    try:
+        done = subprocess.run(
+            [str(python), "-I", "-c", ASK],
+            capture_output=True,
+            text=True,
+            timeout=ASK_S,
+            check=True,
+            env={"PATH": os.defpath},
+        )
+        version, libraries, library, packages = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise TerminalError(f"{python} does not run: {error}") from error
+    return version, libraries, library, packages

@@ -1,0 +1,128 @@
+"""Settings of Triton from a container's variables. Pure.
+
+Source: the `serve` program of AWS's image (docker/sagemaker in Triton's repository).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hostelry.base.errors import TerminalError
+from hostelry.containers.predictive.config import (
+    MAX_PAYLOAD,
+    MEMORY,
+    MIB,
+    QUEUE_SIZE,
+    TIMEOUT,
+    TIMEOUT_SECONDS,
+    whole,
+)
+from hostelry.containers.triton.model_folder import DEFAULT_NAME
+
+PREFIX = "SAGEMAKER_TRITON_"
+INFERENCE_TYPE = f"{PREFIX}INFERENCE_TYPE"
+REFUSED: Mapping[str, str] = {
+    f"{PREFIX}ADDITIONAL_ARGS": "options of tritonserver are the operator's; of AWS's variables "
+    "those for logs, threads and shared memory are read",
+    f"{PREFIX}TENSORFLOW_VERSION": "the server's own version of the backend is used",
+}
+# What they are for does not exist here: no other port, one repository for each server.
+WITHOUT_EFFECT = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        "ALLOW_GRPC", "ALLOW_METRICS", "DISABLE_MODEL_NAMESPACING", "GRPC_PORT", "METRICS_PORT",
+        "OVERRIDE_PING_MODE", "PING_MODE",
+    )
+)  # fmt: skip
+LOGS = ("LOG_INFO", "LOG_WARNING", "LOG_ERROR")
+TRUE, FALSE = ("true", "1"), ("false", "0")
+MAX_SHM_BYTES = 1 << 34
+LOAD_LIMIT = f"{PREFIX}MODEL_LOAD_GPU_LIMIT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonSettings:
+    """What a copy was given. `options` are tritonserver's; `shm_bytes` one instance's share."""
+
+    default_name: str
+    inference: str
+    options: tuple[str, ...]
+    shm_bytes: int
+    timeout_s: float
+    max_request_bytes: int
+    max_queued: int
+    memory_bytes: int | None
+
+
+def resolve(env: Mapping[str, str]) -> TritonSettings:
+    """The settings. Raises TerminalError with variable, value and limits."""
+    for name, reason in REFUSED.items():
+        if env.get(name, "").strip():
+            raise TerminalError(f"{name} is not taken here: {reason}")
+    inference = env.get(INFERENCE_TYPE) or "infer"
+    if inference not in ("infer", "generate"):
+        raise TerminalError(f"{INFERENCE_TYPE} is {inference[:40]!r}; it must be infer or generate")
+    shm_bytes = whole(env, f"{PREFIX}SHM_DEFAULT_BYTE_SIZE", 16 * MIB, MIB, MAX_SHM_BYTES)
+    growth_bytes = whole(env, f"{PREFIX}SHM_GROWTH_BYTE_SIZE", MIB, 4096, MAX_SHM_BYTES)
+    return TritonSettings(
+        default_name=env.get(DEFAULT_NAME, ""),
+        inference=inference,
+        options=(
+            f"--backend-config=python,shm-default-byte-size={shm_bytes}",
+            f"--backend-config=python,shm-growth-byte-size={growth_bytes}",
+            *log_options(env),
+            *thread_options(env),
+            *gpu_options(env),
+        ),
+        shm_bytes=shm_bytes,
+        timeout_s=whole(env, TIMEOUT_SECONDS, whole(env, TIMEOUT, 60, 1, 3600), 1, 3600),
+        max_request_bytes=whole(env, MAX_PAYLOAD, 100, 1, 2047) * MIB,
+        max_queued=whole(env, QUEUE_SIZE, 1000, 1, 1_000_000),
+        memory_bytes=whole(env, MEMORY, 0, 0, 1 << 60) or None,
+    )
+
+
+def log_options(env: Mapping[str, str]) -> Sequence[str]:
+    """What is logged: without the variables all but verbose lines, which AWS's image has too."""
+    verbose = (env.get(f"{PREFIX}LOG_VERBOSE") or "0").lower()
+    found = {"true": 1, "false": 0}.get(verbose, -1)
+    if found < 0:
+        found = whole(env, f"{PREFIX}LOG_VERBOSE", 0, 0, 9)
+    options = [f"--log-verbose={found}"]
+    for name in LOGS:
+        text = (env.get(f"{PREFIX}{name}") or "true").lower()
+        if text not in TRUE + FALSE:
+            raise TerminalError(f"{PREFIX}{name} is {text[:40]!r}; it must be true or false")
+        options.append(f"--{name.lower().replace('_', '-')}={str(text in TRUE).lower()}")
+    return options
+
+
+def thread_options(env: Mapping[str, str]) -> Iterable[str]:
+    """Threads of the server."""
+    for name, option in (
+        ("THREAD_COUNT", "http-thread-count"),
+        ("BUFFER_MANAGER_THREAD_COUNT", "buffer-manager-thread-count"),
+    ):
+        count = whole(env, f"{PREFIX}{name}", 0, 1, 256)
+        if count:
+            yield f"--{option}={count}"
+
+
+def gpu_options(env: Mapping[str, str]) -> Iterable[str]:
+    """The part of each accelerator's memory above which no model is loaded."""
+    text = env.get(LOAD_LIMIT, "").strip()
+    if not text:
+        return
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise TerminalError(f"{LOAD_LIMIT} is {text[:40]!r}; it must be a part from 0 to 1")
+    visible = env.get("CUDA_VISIBLE_DEVICES", "")
+    for number, _ in enumerate(it for it in visible.split(",") if it.strip()):
+        yield f"--model-load-gpu-limit={number}:{share:g}"
+
+
+def without_effect(env: Mapping[str, str]) -> list[str]:
+    """The given variables that change nothing here, for the log."""
+    return sorted(WITHOUT_EFFECT & env.keys())

@@ -1,0 +1,138 @@
+"""Protocol buffers' text format, in which config.pbtxt is written, as plain values. Pure.
+
+A message is a dict of lists, since any field may repeat; a scalar is its text, a message a dict.
+Source: the specification of the text format at protobuf.dev.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostelry.base.errors import HostelryError
+
+MAX_DEPTH = 32
+MAX_SHOWN = 80
+TOKEN = re.compile(
+    r"""(?P<skip>\s+|\#[^\n]*)
+    |(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
+    |(?P<word>[A-Za-z0-9_.+-]+)
+    |(?P<mark>[{}<>\[\]:,;])""",
+    re.VERBOSE,
+)
+CLOSING = {"{": "}", "<": ">"}
+
+Message = dict[str, list["Value"]]
+Value = str | Message
+
+
+class TextFormatError(HostelryError):
+    """The text is no message; the message has the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A part of the text: "string", "word", "mark" or "end", and the line it is on."""
+
+    kind: str
+    text: str
+    line: int
+
+    @property
+    def shown(self) -> str:
+        """Its beginning, for a message."""
+        return self.text[:MAX_SHOWN]
+
+
+def parse_message(text: str) -> Message:
+    """The message that the text is. Raises TextFormatError."""
+    reader = _Reader(list(_tokens(text)))
+    return reader.fields("", 0)
+
+
+def texts(message: Message, name: str) -> list[str]:
+    """The scalars of a field."""
+    return [it for it in message.get(name, ()) if isinstance(it, str)]
+
+
+def messages(message: Message, name: str) -> list[Message]:
+    """The messages of a field."""
+    return [it for it in message.get(name, ()) if isinstance(it, dict)]
+
+
+def text_of(message: Message, name: str) -> str:
+    """The scalar of a field; empty without one."""
+    return (texts(message, name) or [""])[-1]
+
+
+def _tokens(text: str) -> Iterator[TextPart]:
+    line, at = 1, 0
+    while at < len(text):
+        found = TOKEN.match(text, at)
+        if found is None:
+            raise TextFormatError(f"line {line}: {text[at]!r} is not expected")
+        kind, part = str(found.lastgroup), found.group()
+        if kind != "skip":
+            yield TextPart(kind, part, line)
+        line += part.count("\n")
+        at = found.end()
+    yield TextPart("end", "the end", line)
+
+
+class _Reader:
+    """Reads tokens from the first to the last."""
+
+    def __init__(self, tokens: list[TextPart]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def fields(self, closing: str, depth: int) -> Message:
+        """The fields up to `closing`; up to the end where it is empty."""
+        if depth > MAX_DEPTH:
+            raise TextFormatError(f"line {self._next.line}: more than {MAX_DEPTH} messages deep")
+        found: Message = {}
+        while not (self._take(closing) if closing else self._next.kind == "end"):
+            name = self._next
+            if name.kind != "word":
+                raise TextFormatError(
+                    f"line {name.line}: {name.shown} where a field's name must be"
+                )
+            self._at += 1
+            has_colon = self._take(":")
+            found.setdefault(name.text, []).extend(self._values(has_colon, depth))
+            self._take(",") or self._take(";")
+        return found
+
+    def _values(self, has_colon: bool, depth: int) -> list[Value]:
+        if not self._take("["):
+            return [self._value(has_colon, depth)]
+        found: list[Value] = []
+        while not self._take("]"):
+            found.append(self._value(True, depth))
+            self._take(",")
+        return found
+
+    def _value(self, has_colon: bool, depth: int) -> Value:
+        first = self._next
+        if first.text in CLOSING and first.kind == "mark":
+            self._at += 1
+            return self.fields(CLOSING[first.text], depth + 1)
+        if not has_colon or first.kind not in ("word", "string"):
+            raise TextFormatError(f"line {first.line}: {first.shown} where a value must be")
+        self._at += 1
+        if first.kind == "word":
+            return first.text
+        parts = [first.text[1:-1]]
+        while self._next.kind == "string":  # adjacent strings are one
+            parts.append(self._next.text[1:-1])
+            self._at += 1
+        return re.sub(r"\\(.)", r"\1", "".join(parts))
+
+    @property
+    def _next(self) -> TextPart:
+        return self._tokens[self._at]
+
+    def _take(self, mark: str) -> bool:
+        """Whether the next token is this mark, which is then taken."""
+        is_it = self._next.kind == "mark" and self._next.text == mark
+        self._at += is_it
+        return is_it

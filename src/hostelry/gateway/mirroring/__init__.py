@@ -1,0 +1,1 @@
+"""From a gateway worker to the mirror: turns, messages, both ends of the line."""

@@ -1,0 +1,285 @@
+"""A gateway worker's end of the line to the mirror process (`MirrorPort`).
+
+a request whose turn it is                                 result
+---------------------------------------------------------  -------------------------------------
+no process takes connections, as while it is restarted     dropped, and counted
+the worker has as many requests, or bytes, unsent as it    dropped, and counted
+may: the process hangs, or is slower than they come
+the line breaks before it is sent                          dropped, and counted
+any other                                                  sent with all of the same milliseconds
+
+A request costs the worker an entry in a list, and its share of a system call that never waits.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hostelry.domain.load import LoadKey
+from hostelry.gateway.mirroring.messages import (
+    Message,
+    MirroredInvocation,
+    ProductionAnswer,
+    frame_start,
+)
+from hostelry.gateway.mirroring.turns import ShadowTurns
+from hostelry.gateway.route_table import Shadow
+
+log = logging.getLogger(__name__)
+MAX_BATCH = 64  # frames of one system call
+EARLY_FROM = 32  # frames, which are sent as soon as production's requests are
+EARLY_S = 0.002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoverLimits:
+    """Limits of one worker: what is unsent, and the answers that are compared.
+
+    What comes within `batch_s` is sent together, earlier where it is much. Of the requests
+    `pairs_per_s` are compared, and `pairs_at_once` after a pause; `max_answer_bytes` is the most of
+    such an answer.
+    """
+
+    batch_s: float = 0.04
+    max_unsent: int = 256
+    max_unsent_bytes: int = 64 * 1024 * 1024
+    retry_s: float = 0.25
+    pairs_per_s: float = 20.0
+    pairs_at_once: int = 32
+    max_answer_bytes: int = 64 * 1024
+
+
+class HandedOver(NamedTuple):
+    """A message that is not sent yet, and the shadow whose request it is."""
+
+    message: Message
+    body: bytes
+    key: LoadKey | None
+
+
+class HandedAnswer:
+    """Production's answer of a pair, as it comes (`AnswerTap`)."""
+
+    __slots__ = ("_chunks", "_handover", "_num_bytes", "_pair")
+
+    def __init__(self, handover: "MirrorHandover", pair: int) -> None:
+        self._handover = handover
+        self._pair = pair
+        self._chunks: list[bytes] | None = []
+        self._num_bytes = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Keep the next part; an answer that is too large is compared with none."""
+        self._num_bytes += len(chunk)
+        if self._num_bytes > self._handover.limits.max_answer_bytes:
+            self.close()
+        elif self._chunks is not None:
+            self._chunks.append(chunk)
+
+    def finish(self, answered: Mapping[str, str]) -> None:
+        """The answer is whole; its headers do not count."""
+        if self._chunks is not None:
+            self._handover.answered(self._pair, b"".join(self._chunks))
+            self._chunks = None
+
+    def close(self) -> None:
+        """No more will come: without `finish` there is no pair."""
+        if self._chunks is not None:
+            self._handover.answered(self._pair, None)
+            self._chunks = None
+
+
+class MirrorHandover:
+    """Requests on their way to the mirror process.
+
+    Args:
+        connect: a connection to it, without a wait; raises OSError where it takes none.
+        turns: the shadows' shares.
+        dropped: counts a request that a shadow does not get.
+        now_s: seconds of a clock that never goes back.
+        limits: what it may take up.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], socket.socket],
+        turns: ShadowTurns,
+        dropped: Callable[[LoadKey], None],
+        now_s: Callable[[], float],
+        limits: HandoverLimits | None = None,
+    ) -> None:
+        self.is_turn = turns.is_turn
+        self.limits = limits or HandoverLimits()
+        self._connect = connect
+        self._dropped = dropped
+        self._now_s = now_s
+        self._line: socket.socket | None = None
+        self._is_connected = True  # as far as is logged
+        self._retry_at_s = float("-inf")
+        self._waiting: deque[HandedOver] = deque()
+        self._batch: list[HandedOver] = []  # being sent
+        self._parts: list[memoryview] = []  # of its bytes, those that are not sent
+        self._num_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_full = False  # the socket: the rest is sent once it has room
+        self._last_pair = 0
+        self._pairs_left = float(self.limits.pairs_at_once)
+        self._pairs_at_s = now_s()
+
+    def offer(
+        self, shadow: Shadow, request: MirroredInvocation, body: bytes
+    ) -> HandedAnswer | None:
+        """Hand a request over soon; the result takes production's answer, where it is compared."""
+        if not self._has_room(body):
+            self._dropped(shadow.key)
+            return None
+        request.offered_at_s = now_s = self._now_s()
+        answer = None
+        if self._is_compared(now_s):
+            self._last_pair += 1
+            request.pair = self._last_pair
+            answer = HandedAnswer(self, self._last_pair)
+        self._hand_over(HandedOver(request, body, shadow.key))
+        return answer
+
+    def answered(self, pair: int, body: bytes | None) -> None:
+        """Hand production's answer of a pair over; None: there is none."""
+        if self._has_room(body or b""):
+            answer = ProductionAnswer(pair=pair, is_whole=body is not None)
+            self._hand_over(HandedOver(answer, body or b"", None))
+
+    @property
+    def num_in_flight(self) -> int:
+        """Messages that are not sent yet."""
+        return len(self._waiting) + len(self._batch)
+
+    async def close(self) -> None:
+        """Send what the socket takes at once, drop the rest, and end the line."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.num_in_flight:
+            self._send()
+        self._drop_all()
+
+    def _has_room(self, body: bytes) -> bool:
+        limits = self.limits
+        has_place = len(self._waiting) + len(self._batch) < limits.max_unsent
+        return has_place and self._num_bytes + len(body) <= limits.max_unsent_bytes
+
+    def _is_compared(self, now_s: float) -> bool:
+        """Whether the present request is one of those whose answers are compared."""
+        limits = self.limits
+        earned = (now_s - self._pairs_at_s) * limits.pairs_per_s
+        self._pairs_at_s = now_s
+        self._pairs_left = min(self._pairs_left + earned, limits.pairs_at_once)
+        if self._pairs_left < 1:
+            return False
+        self._pairs_left -= 1
+        return True
+
+    def _hand_over(self, handed: HandedOver) -> None:
+        self._num_bytes += len(handed.body)
+        self._waiting.append(handed)
+        if self._is_full:
+            return
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self.limits.batch_s, self._send)
+        elif len(self._waiting) == EARLY_FROM:
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(EARLY_S, self._send)
+
+    def _send(self) -> None:
+        """Send what the socket takes; the rest waits for room in it."""
+        self._timer = None
+        line = self._connected()
+        if line is None:
+            self._drop_all()
+            return
+        while self._parts or self._waiting:
+            if not self._parts:
+                self._next_batch()
+            try:
+                self._sent(line.sendmsg(self._parts))
+            except BlockingIOError:
+                self._wait_for_room(line)
+                return
+            except OSError as error:
+                self._note(error)
+                self._drop_all()
+                return
+        if self._is_full:
+            self._is_full = False
+            asyncio.get_running_loop().remove_writer(line)
+
+    def _next_batch(self) -> None:
+        num = min(len(self._waiting), MAX_BATCH)
+        self._batch = [self._waiting.popleft() for _ in range(num)]
+        for message, body, _ in self._batch:
+            self._parts.append(memoryview(frame_start(message, body)))
+            if body:
+                self._parts.append(memoryview(body))
+
+    def _sent(self, num_bytes: int) -> None:
+        """Forget bytes that are sent, and the batch with its last one."""
+        num_whole = 0
+        for part in self._parts:
+            if num_bytes < len(part):
+                break
+            num_bytes -= len(part)
+            num_whole += 1
+        del self._parts[:num_whole]
+        if self._parts:
+            self._parts[0] = self._parts[0][num_bytes:]
+        else:
+            self._num_bytes -= sum(len(it.body) for it in self._batch)
+            self._batch = []
+
+    def _wait_for_room(self, line: socket.socket) -> None:
+        if not self._is_full:
+            self._is_full = True
+            asyncio.get_running_loop().add_writer(line, self._send)
+
+    def _connected(self) -> socket.socket | None:
+        """The line, made where there is none; None where that failed, or did a moment ago."""
+        if self._line is None and self._now_s() >= self._retry_at_s:
+            try:
+                self._line = self._connect()
+            except OSError as error:
+                self._note(error)
+            else:
+                self._note(None)
+        return self._line
+
+    def _drop_all(self) -> None:
+        """End the line; what is not sent is dropped."""
+        line, self._line = self._line, None
+        if line is not None:
+            if self._is_full:
+                asyncio.get_running_loop().remove_writer(line)
+            line.close()
+        self._is_full = False
+        for handed in (*self._batch, *self._waiting):
+            if handed.key is not None:
+                self._dropped(handed.key)
+        self._batch, self._parts, self._num_bytes = [], [], 0
+        self._waiting.clear()
+
+    def _note(self, error: OSError | None) -> None:
+        """Log whether the mirror process takes requests, where that changes."""
+        if error is not None:
+            self._retry_at_s = self._now_s() + self.limits.retry_s
+        if self._is_connected == (error is None):
+            return
+        self._is_connected = error is None
+        if error is None:
+            log.info("the mirror process takes requests again")
+        else:
+            log.warning(
+                "the mirror process takes no requests (%s): those for shadow variants are dropped",
+                error,
+            )

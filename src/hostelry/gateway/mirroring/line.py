@@ -1,0 +1,125 @@
+"""The mirror process's end of a gateway worker's line."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from hostelry.domain.load import LoadKey
+from hostelry.domain.scope import Scope
+from hostelry.gateway.answer_pairs import AnswerPair
+from hostelry.gateway.mirroring.intake import MirrorIntake
+from hostelry.gateway.mirroring.messages import (
+    FrameError,
+    FrameReader,
+    MirroredInvocation,
+    ProductionAnswer,
+    ShadowAddress,
+)
+from hostelry.gateway.mirroring.tap_defects import TapDefects
+from hostelry.gateway.routes import RouteSource
+
+log = logging.getLogger(__name__)
+DELAY_S = 0.045  # longer than a worker's batch takes to come
+LEAST_DELAY_S = 0.001
+MAX_HELD_BYTES = 64 * 1024 * 1024  # beyond it requests are sent early
+MAX_OPEN_PAIRS = 256  # whose production answer has not come; each holds one of 64 KiB at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorEnd:
+    """What the lines of one mirror process lead to.
+
+    `dropped` counts a request that a shadow does not get; bodies have `max_body_bytes` at most. A
+    request is sent `delay_s` after it was offered, by the clock `now_s`; `call_later` is as the
+    event loop's.
+    """
+
+    routes: RouteSource
+    intake: MirrorIntake
+    dropped: Callable[[LoadKey], None]
+    defects: TapDefects
+    max_body_bytes: int
+    now_s: Callable[[], float]
+    call_later: Callable[[float, Callable[[], None]], object]
+    delay_s: float = DELAY_S
+
+    def send(self, request: MirroredInvocation, body: bytes, pair: AnswerPair | None) -> None:
+        """Send a request whose time has come."""
+        key = key_of(request.shadow)
+        shadow = self.routes.table.shadow(request.shadow)
+        if shadow is None:  # it is gone, or not here yet
+            self.dropped(key)
+            return
+        count = partial(self.dropped, key)
+        self.defects.guarded(count, self.intake.take, shadow, request, body, pair)
+
+
+class MirrorLine(asyncio.Protocol):
+    """One connection; a malformed frame ends it, and no other."""
+
+    def __init__(self, end: MirrorEnd) -> None:
+        self._end = end
+        self._reader = FrameReader(end.max_body_bytes)
+        self._transport: asyncio.BaseTransport
+        self._pairs: dict[int, AnswerPair] = {}
+        self._held_bytes = 0  # of requests whose time has not come
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take the frames that are whole."""
+        try:
+            for message, body in self._reader.frames(data):
+                if isinstance(message, ProductionAnswer):
+                    self._answered(message, body)
+                else:
+                    self._take(message, body)
+        except FrameError as error:
+            log.warning("a gateway worker's line is ended: %s", error)
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Compare none of the answers that have not come."""
+        for pair in self._pairs.values():
+            pair.give_up()
+        self._pairs.clear()
+
+    def _take(self, request: MirroredInvocation, body: bytes) -> None:
+        """Have a request sent at its time: as long after the one before as production's was."""
+        end = self._end
+        pair = end.intake.begin_pair(key_of(request.shadow)) if request.pair > 0 else None
+        if pair is not None:
+            self._pairs[request.pair] = pair
+            if len(self._pairs) > MAX_OPEN_PAIRS:
+                self._pairs.pop(next(iter(self._pairs))).give_up()
+        early_s = request.offered_at_s + end.delay_s - end.now_s()
+        if early_s < LEAST_DELAY_S or self._held_bytes > MAX_HELD_BYTES:
+            end.send(request, body, pair)
+            return
+        self._held_bytes += len(body)
+        end.call_later(min(early_s, end.delay_s), partial(self._due, request, body, pair))
+
+    def _due(self, request: MirroredInvocation, body: bytes, pair: AnswerPair | None) -> None:
+        self._held_bytes -= len(body)
+        self._end.send(request, body, pair)
+
+    def _answered(self, answer: ProductionAnswer, body: bytes) -> None:
+        pair = self._pairs.pop(answer.pair, None)
+        if pair is None:
+            return
+        if answer.is_whole:
+            pair.production.add(body)
+            pair.production.finish({})
+        pair.production.close()
+
+
+def key_of(address: ShadowAddress) -> LoadKey:
+    """The name that a shadow variant's requests are counted under."""
+    account, region, endpoint_name, variant_name = address
+    return LoadKey(
+        scope=Scope(account, region), endpoint_name=endpoint_name, variant_name=variant_name
+    )

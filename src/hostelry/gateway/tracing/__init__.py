@@ -1,0 +1,1 @@
+"""The last calls of this worker: what each did, when, for `hostelry trace`."""

@@ -1,0 +1,125 @@
+"""Codes, statuses and texts of the runtime API, as AWS's recorded answers have them.
+
+Written out once more: the constants of the code would change with it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.gateway.routes_sample import COPIES, HERE, SNAPSHOT
+
+from hostelry.aws.runtime import InvokeRequest
+from hostelry.base.errors import ServiceError
+from hostelry.gateway.balancing.destination import find_destination
+from hostelry.gateway.handlers.model_error import answered_with_error, gave_no_answer
+from hostelry.gateway.http.reply import BrokenError, DeadlineError, TooLargeError, UpstreamError
+from hostelry.gateway.route_table import Destination, RouteTable
+
+TABLE = RouteTable(SNAPSHOT)
+LATE = (
+    "Your invocation timed out while waiting for a response from container {}. Review the latency "
+    "metrics for each container in Amazon CloudWatch, resolve the issue, and try again."
+)
+SEE = (
+    " See https://us-west-2.console.aws.amazon.com/cloudwatch/home?region=us-west-2"
+    "#logEventViewer:group=/aws/sagemaker/Endpoints/models in account 111122223333 for more "
+    "information."
+)
+
+
+def asked(endpoint_name: str, **members: Any) -> ServiceError:
+    """The refusal of an invocation."""
+    request = InvokeRequest(endpoint_name=endpoint_name, stream=False, **members)
+    with pytest.raises(ServiceError) as refusal:
+        find_destination(TABLE, HERE, request, 0.5)
+    return refusal.value
+
+
+def models() -> Destination:
+    endpoint = TABLE.endpoint(HERE, "models")
+    assert endpoint is not None
+    return TABLE.variant(endpoint, endpoint.variants[0])
+
+
+def answered(status: int, body: bytes, container: str | None = None) -> ServiceError:
+    """The error for a container's answer."""
+    return answered_with_error(
+        models(), status, body, None, replace(COPIES[0], container=container)
+    )
+
+
+def failed(error: UpstreamError, container: str | None = None) -> ServiceError:
+    """The error for a container that gave no whole answer."""
+    return gave_no_answer(models(), error, replace(COPIES[0], container=container))
+
+
+@pytest.mark.parametrize(
+    ("provoked", "text"),
+    [
+        pytest.param(lambda: asked("nope"), "Endpoint nope of account 111122223333 not found.",
+                     id="no such endpoint"),
+        pytest.param(lambda: asked("llms"), "Inference Component Name header is required for "
+                     "endpoints to which you plan to deploy inference components. Please include "
+                     "Inference Component Name header or consider using SageMaker models.",
+                     id="no component named"),
+        pytest.param(lambda: asked("llms", inference_component_name="asleep"), "Inference Component"
+                     " has no capacity to process this request. ApplicationAutoScaling may be in-"
+                     "progress (if configured) or try to increase the capacity by invoking "
+                     "UpdateInferenceComponentRuntimeConfig API.", id="a component at zero"),
+        pytest.param(lambda: asked("direct"), "Endpoint direct is a direct multi-container endpoint"
+                     "; name the container to invoke as TargetContainerHostname: a, b, dark.",
+                     id="no container named"),
+        pytest.param(lambda: asked("direct", target_container_hostname="c"), "TargetContainerHost"
+                     "name c is no container of endpoint direct; its containers are a, b, dark.",
+                     id="no such container"),
+        pytest.param(lambda: asked("models", target_container_hostname="c"), "Endpoint models is "
+                     "not a direct multi-container endpoint; TargetContainerHostname c cannot be "
+                     "invoked.", id="a container on another kind of endpoint"),
+        pytest.param(lambda: asked("many"), "Endpoint many is multi-model; name the model to invoke"
+                     " as TargetModel, its path below the ModelDataUrl.", id="no model named"),
+    ],
+)  # fmt: skip
+def test_refusals_of_the_platform(provoked: Callable[[], ServiceError], text: str) -> None:
+    error = provoked()
+    assert (error.code, error.http_status, error.message) == ("ValidationError", 400, text)
+
+
+@pytest.mark.parametrize(
+    ("provoked", "status", "head", "original"),
+    [
+        pytest.param(lambda: answered(400, b"bad"), 400, "client error (400) from primary", "bad",
+                     id="the container's 400"),
+        pytest.param(lambda: answered(415, b"csv"), 415, "client error (415) from primary", "csv",
+                     id="a type that it does not take"),
+        pytest.param(lambda: answered(500, b"bug"), 500, "server error (500) from primary", "bug",
+                     id="its 500"),
+        pytest.param(lambda: answered(507, b"oom"), 507, "server error (507) from primary", "oom",
+                     id="its 507"),
+        pytest.param(lambda: answered(400, b"bad", "container-2"), 400,
+                     "client error (400) from container-2", "bad", id="of a pipeline's container"),
+        pytest.param(lambda: failed(DeadlineError("x")), 0, "server error (0) from primary",
+                     LATE.format("primary"), id="no answer in time"),
+        pytest.param(lambda: failed(DeadlineError("x"), "prepare"), 0,
+                     "server error (0) from prepare", LATE.format("prepare"),
+                     id="nor by a container with a name"),
+        pytest.param(lambda: failed(BrokenError("x")), 0, "server error (0) from primary",
+                     "The model server closed the connection before it had answered; it may have "
+                     "died.", id="it died"),
+        pytest.param(lambda: failed(TooLargeError("above 5 bytes")), 0,
+                     "server error (0) from primary", "above 5 bytes", id="an answer too large"),
+    ],
+)  # fmt: skip
+def test_failures_of_a_container(
+    provoked: Callable[[], ServiceError], status: int, head: str, original: str
+) -> None:
+    error = provoked()
+    assert (error.code, error.http_status) == ("ModelError", 424)
+    assert error.message == f'Received {head} with message "{original}".{SEE}'
+    assert error.members == {
+        "OriginalStatusCode": status,
+        "OriginalMessage": original,
+        "LogStreamArn": "arn:aws:logs:us-west-2:111122223333:log-group:/aws/sagemaker/Endpoints/"
+        "models",
+    }
