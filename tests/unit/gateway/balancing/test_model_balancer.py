@@ -21,6 +21,7 @@ from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.fake import FakeReplyConnection
 from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts
+from hostelry.gateway.tracing.call_trace import RouteView
 
 KEY = LoadKey(scope=HERE, endpoint_name="many", variant_name="v")
 AGENTS = ("http://127.0.0.1:8", "http://127.0.0.1:9")
@@ -93,6 +94,7 @@ class Rig:
         self.network = Network()
         self.outstanding = Outstanding()
         self.placed: list[InFlightRequest] = []
+        self.routes: list[RouteView | None] = []
         self.copies: tuple[CopyRoute, ...] = MODEL_COPIES
         self.homes = ModelHomes(lambda: self.now_s)
         self.pause_s = 2.0
@@ -106,7 +108,8 @@ class Rig:
             copies = LoadBalancer(self.network, self.outstanding, lambda: 0.0, now)
             models = ModelBalancer(copies, self.network, self.outstanding, self.homes, now)
             for target in targets:
-                sent = await models.send(self.copies, asked(target))
+                request = replace(asked(target), chosen=lambda *given: self.routes.append(given[3]))
+                sent = await models.send(self.copies, request)
                 statuses.append(sent.reply.status)
                 self.placed.append(sent)
                 self.now_s += self.pause_s
@@ -324,3 +327,15 @@ def test_a_model_that_is_lost_under_a_kept_lease_is_loaded_again() -> None:
     assert rig.network.acquired[AGENTS[0]] == ["a", "a"]
     assert [it["lost"] for it in rig.network.released] == [True, False]
     assert set(rig.network.leases.values()) == {0}
+
+
+def test_what_a_models_copy_was_chosen_from_is_reported_with_the_costs() -> None:
+    rig = Rig()
+    rig.play("a")
+    (route,) = rig.routes
+    assert route is not None
+    assert route[:2] == ("model", tuple(it.id for it in MODEL_COPIES))
+    assert all(cost > 0 for cost in route[2]), "milliseconds"
+    rig.copies = MODEL_COPIES[:1]
+    rig.play("a")
+    assert rig.routes[1:] == [None], "there was no choice"
