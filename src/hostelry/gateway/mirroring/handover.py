@@ -44,7 +44,7 @@ class HandoverLimits:
     such an answer.
     """
 
-    batch_s: float = 0.04
+    batch_s: float = 0.1
     max_unsent: int = 256
     max_unsent_bytes: int = 64 * 1024 * 1024
     retry_s: float = 0.25

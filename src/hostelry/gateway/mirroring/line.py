@@ -21,7 +21,7 @@ from hostelry.gateway.mirroring.tap_defects import TapDefects
 from hostelry.gateway.routes import RouteSource
 
 log = logging.getLogger(__name__)
-DELAY_S = 0.045  # longer than a worker's batch takes to come
+DELAY_S = 0.105  # longer than a worker's batch takes to come
 LEAST_DELAY_S = 0.001
 MAX_HELD_BYTES = 64 * 1024 * 1024  # beyond it requests are sent early
 MAX_OPEN_PAIRS = 256  # whose production answer has not come; each holds one of 64 KiB at most
