@@ -19,8 +19,8 @@ from tests.integration.served_models import IMAGE, ROLE, packed, sklearn_runtime
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import SystemClock
 from hostelry.base.runtimes import VARIABLE
+from hostelry.containers.code.confinement import MIN_LANDLOCK, landlock_version
 from hostelry.containers.graph.functions import FunctionError, FunctionProcesses
-from hostelry.containers.lmi.code.confinement import MIN_LANDLOCK, landlock_version
 from hostelry.server.home import load_config, load_credentials
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "graph"

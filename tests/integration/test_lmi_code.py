@@ -11,9 +11,9 @@ import httpx
 import pytest
 from tests.integration.code_rig import HANDLE, INPUT, OUTPUT, Coded, with_code, write_code
 
+from hostelry.containers.code.confinement import ConfinementError, check_possible
 from hostelry.containers.lmi.code import author_code
 from hostelry.containers.lmi.code.author_code import CodePolicy
-from hostelry.containers.lmi.code.confinement import ConfinementError, check_possible
 from hostelry.containers.lmi.refusal import Refusal
 
 pytestmark = pytest.mark.integration

@@ -25,7 +25,7 @@ from hostelry.containers.graph.functions import FunctionError, FunctionProcesses
 from hostelry.containers.graph.step_times import StepTimes
 from hostelry.containers.graph.targets import GatewayTargets
 from hostelry.containers.http.listening import http_server, listen, served_on
-from hostelry.containers.predictive.config import MAX_PAYLOAD, MIB, reserved_cpus, whole
+from hostelry.containers.variables import MAX_PAYLOAD, MIB, reserved_cpus, whole
 from hostelry.graph.check import plan_of_text
 from hostelry.graph.document import FILE
 from hostelry.graph.faults import GraphDocumentError

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from hostelry.containers.lmi.code.author_module import AuthorModule
-from hostelry.containers.lmi.code.code_channel import CodeChannel, ServerGoneError, run_as_child
-from hostelry.containers.lmi.code.confinement import Confinement, ConfinementError, confine
-from hostelry.containers.lmi.code.messages import (
+from hostelry.containers.code.author_module import AuthorModule
+from hostelry.containers.code.code_channel import CodeChannel, ServerGoneError, run_as_child
+from hostelry.containers.code.confinement import Confinement, ConfinementError, confine
+from hostelry.containers.code.messages import (
     At,
     Broken,
     Handle,

@@ -13,16 +13,16 @@ from typing import Any, Protocol
 import msgspec
 
 from hostelry.base.errors import HostelryError, TerminalError
-from hostelry.containers.graph.function_program import FUNCTION
-from hostelry.containers.lmi.code.code_places import code_environment, readable_places
-from hostelry.containers.lmi.code.code_process import (
+from hostelry.containers.code.code_places import code_environment, readable_places
+from hostelry.containers.code.code_process import (
     CodeError,
     CodeLaunch,
     CodeProcess,
     start_code,
 )
-from hostelry.containers.lmi.code.confinement import ConfinementError, check_possible
-from hostelry.containers.lmi.code.messages import Handle, LoadCode
+from hostelry.containers.code.confinement import ConfinementError, check_possible
+from hostelry.containers.code.messages import Handle, LoadCode
+from hostelry.containers.graph.function_program import FUNCTION
 
 PROGRAM = "hostelry.containers.graph.function_program"
 POLICY = "HOSTELRY_CUSTOM_CODE"

@@ -24,7 +24,6 @@ from hostelry.containers.predictive.batching import BatchLimits
 from hostelry.containers.predictive.config import (
     MODULES,
     OF_MANY,
-    OWN_MODEL_DIR,
     TOOLKIT,
     PredictiveConfig,
     interpreter,
@@ -41,6 +40,7 @@ from hostelry.containers.predictive.zygote_process import (
     lent_socket,
     worker_environment,
 )
+from hostelry.containers.variables import OWN_MODEL_DIR
 
 DRAIN_S = 8.0
 LOAD_S = 3600.0  # the platform's own limit for a start is below it

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import installed, runtime_python, runtimes_folder
+from hostelry.containers.variables import MAX_PAYLOAD, MIB, OWN_MODEL_DIR, reserved_cpus, whole
 
-MIB = 1 << 20
-OWN_MODEL_DIR = "/opt/ml/model"
 WORKERS = "SAGEMAKER_MODEL_SERVER_WORKERS"
 TIMEOUT = "SAGEMAKER_MODEL_SERVER_TIMEOUT"
 TIMEOUT_SECONDS = "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS"
-MAX_PAYLOAD = "SAGEMAKER_MAX_PAYLOAD_IN_MB"
 SUBMIT_DIRECTORY = "SAGEMAKER_SUBMIT_DIRECTORY"
 BATCH_SIZE = "SAGEMAKER_TS_BATCH_SIZE"
 BATCH_DELAY = "SAGEMAKER_TS_MAX_BATCH_DELAY"
@@ -113,26 +111,6 @@ def resolve(
         multi_model=multi_model,
         memory_bytes=whole(env, MEMORY, 0, 0, 1 << 60) or None,
     )
-
-
-def reserved_cpus(env: Mapping[str, str], machine_cpus: int) -> float:
-    """The CPUs that the copy has reserved; without a reservation those of the machine."""
-    try:
-        reserved = float(env.get("HOSTELRY_CPUS", ""))
-    except ValueError:
-        return machine_cpus
-    return reserved if 0 < reserved < math.inf else machine_cpus
-
-
-def whole(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    """The whole number of a variable; raises TerminalError outside `least` to `most`."""
-    text = env.get(name, "").strip()
-    if not text:
-        return default
-    value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
-    if not least <= value <= most:
-        raise TerminalError(f"{name} is {text[:40]!r}; it must be a number from {least} to {most}")
-    return value
 
 
 def code_folder(env: Mapping[str, str], model_dir: Path) -> Path:

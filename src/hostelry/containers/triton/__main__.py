@@ -26,7 +26,6 @@ from hostelry.base.stop_event import stop_event
 from hostelry.containers.http.listening import http_server, listen, served_on
 from hostelry.containers.http.serving_app import ServingApp
 from hostelry.containers.predictive.app import PredictiveApp
-from hostelry.containers.predictive.config import OWN_MODEL_DIR, whole
 from hostelry.containers.predictive.metrics import PredictiveMetrics
 from hostelry.containers.predictive.model_table import ModelTable
 from hostelry.containers.predictive.multi_model_app import MultiModelApp
@@ -37,6 +36,7 @@ from hostelry.containers.triton.repository import repository_of
 from hostelry.containers.triton.settings import TritonSettings, resolve, without_effect
 from hostelry.containers.triton.triton_models import TritonModels
 from hostelry.containers.triton.triton_process import TritonOrder, remove_left
+from hostelry.containers.variables import OWN_MODEL_DIR, whole
 
 DRAIN_S = 8.0
 LOAD_S = 3600.0  # the platform's own limit for a start is below it

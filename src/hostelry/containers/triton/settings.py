@@ -7,16 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hostelry.base.errors import TerminalError
-from hostelry.containers.predictive.config import (
-    MAX_PAYLOAD,
-    MEMORY,
-    MIB,
-    QUEUE_SIZE,
-    TIMEOUT,
-    TIMEOUT_SECONDS,
-    whole,
-)
+from hostelry.containers.predictive.config import MEMORY, QUEUE_SIZE, TIMEOUT, TIMEOUT_SECONDS
 from hostelry.containers.triton.model_folder import DEFAULT_NAME
+from hostelry.containers.variables import MAX_PAYLOAD, MIB, whole
 
 PREFIX = "SAGEMAKER_TRITON_"
 INFERENCE_TYPE = f"{PREFIX}INFERENCE_TYPE"

@@ -1,5 +1,6 @@
 import pytest
 
+from hostelry.containers import variables
 from hostelry.containers.predictive import config
 from hostelry.fleet.rules.given_variables import (
     BUILT_IN,
@@ -112,7 +113,7 @@ def test_each_name_is_there_once_with_its_reason(table: dict[tuple[str, ...], st
 @pytest.mark.parametrize(
     "name",
     [
-        *(config.WORKERS, config.TIMEOUT, config.TIMEOUT_SECONDS, config.MAX_PAYLOAD),
+        *(config.WORKERS, config.TIMEOUT, config.TIMEOUT_SECONDS, variables.MAX_PAYLOAD),
         *(config.BATCH_SIZE, config.BATCH_DELAY, config.QUEUE_SIZE),
     ],
 )

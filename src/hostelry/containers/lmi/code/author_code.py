@@ -17,24 +17,25 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from hostelry.containers.lmi.code.author_module import (
-    FILE,
-    HANDLE,
-    INPUT_FORMATTER,
-    OUTPUT_FORMATTER,
-)
-from hostelry.containers.lmi.code.code_places import code_environment, readable_places
-from hostelry.containers.lmi.code.code_process import (
+from hostelry.containers.code.code_places import code_environment, readable_places
+from hostelry.containers.code.code_process import (
     CodeError,
     CodeLaunch,
     CodeProcess,
     start_code,
 )
-from hostelry.containers.lmi.code.confinement import ConfinementError, check_possible
-from hostelry.containers.lmi.code.messages import CodeCall, Handle, LoadCode, Replied
+from hostelry.containers.code.confinement import ConfinementError, check_possible
+from hostelry.containers.code.messages import CodeCall, Handle, LoadCode, Replied
+from hostelry.containers.lmi.code.author_hooks import (
+    FILE,
+    HANDLE,
+    INPUT_FORMATTER,
+    OUTPUT_FORMATTER,
+)
 from hostelry.containers.lmi.code.requirements import RequirementsError, install_requirements
 from hostelry.containers.lmi.refusal import Cause, Refusal
 
+PROGRAM = "hostelry.containers.lmi.code.program"
 MAX_ADAPTER_PROCESSES = 16
 IDLE_S = 300.0
 BUSY_RETRY_S = 1.0
@@ -299,7 +300,11 @@ class AuthorCode:
             terms.environment, is_adapter=is_adapter, is_confined=is_confined, scratch=scratch
         )
         return CodeLaunch(
-            author=author, load=load, environment=environment, load_limit_s=LOAD_LIMIT_S
+            author=author,
+            load=load,
+            environment=environment,
+            load_limit_s=LOAD_LIMIT_S,
+            program=PROGRAM,
         )
 
     def _make_room(self, host: CodeHost) -> None:

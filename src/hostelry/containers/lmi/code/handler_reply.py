@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from hostelry.containers.code.messages import Replied
 from hostelry.containers.lmi.code.djl_python.outputs import EncodedChunk, Output
-from hostelry.containers.lmi.code.messages import Replied
 
 DEFAULT_ERROR = 424
 

@@ -14,22 +14,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostelry.containers.lmi.code.author_module import (
-    HANDLE,
-    INPUT_FORMATTER,
-    OUTPUT_FORMATTER,
-    AuthorModule,
-    AuthorModuleError,
-    give_djl_python,
-    load_author_module,
-)
-from hostelry.containers.lmi.code.code_channel import CodeChannel, ServerGoneError, run_as_child
-from hostelry.containers.lmi.code.code_tokenizer import CodeTokenizer
-from hostelry.containers.lmi.code.confinement import Confinement, ConfinementError, confine
-from hostelry.containers.lmi.code.djl_python.inputs import Input
-from hostelry.containers.lmi.code.djl_python.outputs import Output
-from hostelry.containers.lmi.code.handler_reply import item_reply, whole_reply
-from hostelry.containers.lmi.code.messages import (
+from hostelry.containers.code.author_module import AuthorModule
+from hostelry.containers.code.code_channel import CodeChannel, ServerGoneError, run_as_child
+from hostelry.containers.code.confinement import Confinement, ConfinementError, confine
+from hostelry.containers.code.messages import (
     At,
     Broken,
     Cancel,
@@ -44,6 +32,18 @@ from hostelry.containers.lmi.code.messages import (
     ToCode,
     Where,
 )
+from hostelry.containers.lmi.code.author_hooks import (
+    HANDLE,
+    INPUT_FORMATTER,
+    OUTPUT_FORMATTER,
+    AuthorModuleError,
+    give_djl_python,
+    load_author_module,
+)
+from hostelry.containers.lmi.code.code_tokenizer import CodeTokenizer
+from hostelry.containers.lmi.code.djl_python.inputs import Input
+from hostelry.containers.lmi.code.djl_python.outputs import Output
+from hostelry.containers.lmi.code.handler_reply import item_reply, whole_reply
 from hostelry.containers.lmi.code.response_object import (
     formatted_text,
     response_object,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hostelry.base.errors import HostelryError
 from hostelry.base.requirement_lines import is_plain, requirement_lines
-from hostelry.containers.lmi.code.code_places import SECRETS, is_like
+from hostelry.containers.code.code_places import SECRETS, is_like
 
 MAX_BYTES = 64 * 1024
 MAX_LINES = 200

@@ -11,16 +11,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Send
 
-from hostelry.containers.lmi.code.author_code import AuthorCode, CodeHost, run_hook
-from hostelry.containers.lmi.code.author_module import HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER
-from hostelry.containers.lmi.code.code_process import CodeError, CodeProcess
-from hostelry.containers.lmi.code.messages import (
+from hostelry.containers.code.code_process import CodeError, CodeProcess
+from hostelry.containers.code.messages import (
     FormatInput,
     FormatOutput,
     Handle,
     NextItem,
     Replied,
 )
+from hostelry.containers.lmi.code.author_code import AuthorCode, CodeHost, run_hook
+from hostelry.containers.lmi.code.author_hooks import HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER
 from hostelry.containers.lmi.http.responses import send_chunks, send_whole
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import Caller

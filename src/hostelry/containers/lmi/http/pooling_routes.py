@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import Send
 
 from hostelry.base.ids import new_request_id
-from hostelry.containers.lmi.code.author_module import HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER
+from hostelry.containers.lmi.code.author_hooks import HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER
 from hostelry.containers.lmi.engine.backend import BackendError, EngineBackend
 from hostelry.containers.lmi.http.body import read_body
 from hostelry.containers.lmi.http.invoke import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hostelry.base.errors import HostelryError
 from hostelry.containers.lmi.code.author_code import REQUIREMENTS, CodePolicy
-from hostelry.containers.lmi.code.author_module import FILE
+from hostelry.containers.lmi.code.author_hooks import FILE
 from hostelry.containers.lmi.sessions.open_sessions import DEFAULT_EXPIRATION_S
 from hostelry.containers.lmi.settings.lmi_options import OWN_HANDLERS
 from hostelry.containers.lmi.settings.option_table import SECRETS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.containers.lmi.code.code_places import code_environment, readable_places
+from hostelry.containers.code.code_places import code_environment, readable_places
 from hostelry.containers.lmi.code.requirements import RequirementsError, parse_requirements
 
 SERVER = {

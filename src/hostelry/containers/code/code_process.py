@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.errors import HostelryError
-from hostelry.containers.lmi.code.code_output import CodeOutput
-from hostelry.containers.lmi.code.messages import (
+from hostelry.containers.code.code_output import CodeOutput
+from hostelry.containers.code.messages import (
     FROM_CODE,
     LENGTH,
     MAX_REPLY_BYTES,
@@ -34,7 +34,6 @@ from hostelry.containers.lmi.code.messages import (
     framed_message,
 )
 
-PROGRAM = "hostelry.containers.lmi.code.program"
 PLACE_S = 1.0  # how long a process has for saying where it hangs
 EXIT_S = 5.0
 
@@ -56,7 +55,7 @@ class CodeLaunch:
     load: LoadCode
     environment: Mapping[str, str]
     load_limit_s: float
-    program: str = PROGRAM
+    program: str
 
 
 class CodeProcess:

@@ -1,17 +1,15 @@
-"""The author's `model.py` as a module: its hooks, and the lines at which its code is."""
+"""Hooks of the author's `model.py`."""
 
 import importlib
 import importlib.util
 import sys
-import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from hostelry.base.errors import HostelryError
+from hostelry.containers.code.author_module import AuthorModule
 
 FILE = "model.py"
 MODULE = "model"
@@ -27,55 +25,10 @@ OTHER_MARKS = ("is_prediction_handler", "is_init_handler")
 # What DJL Serving calls in place of its own adapters, where model.py is the whole model.
 ADAPTER_FUNCTIONS = ("register_adapter", "update_adapter", "unregister_adapter")
 SAGEMAKER_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn")
-MAX_ERROR_CHARACTERS = 2000
 
 
 class AuthorModuleError(HostelryError):
     """model.py cannot be used; the message has the reason for its author."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuthorModule:
-    """The loaded module of a folder, and its hooks by name."""
-
-    folder: str
-    hooks: dict[str, Callable[..., Any]] = field(default_factory=dict)
-
-    def place(self, frames: Iterator[tuple[FrameType, int]]) -> str | None:
-        """The innermost of `frames` (outermost first) that is in the folder, as text."""
-        found = None
-        for frame, line in frames:
-            path = Path(frame.f_code.co_filename)
-            if path.is_relative_to(self.folder):
-                name = path.relative_to(self.folder)
-                found = f"{name} line {line} in {frame.f_code.co_name}"
-        return found
-
-    def described(self, error: BaseException) -> str:
-        """An error of the code: its kind, its message and its line."""
-        kind = type(error).__name__
-        text = "".join(traceback.format_exception_only(error)).strip()
-        if not isinstance(error, SyntaxError):
-            text = f"{kind}: {error}" if str(error) else kind
-        text = text.replace(f"{self.folder}/", "")  # a path of the host
-        place = self.place(traceback.walk_tb(error.__traceback__))
-        return text[:MAX_ERROR_CHARACTERS] + (f" ({place})" if place else "")
-
-    def main_thread_place(self) -> str | None:
-        """The line that the main thread executes; None outside the author's code."""
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        stack = [] if frame is None else list(traceback.walk_stack(frame))
-        return self.place(iter(reversed(stack)))
-
-    def coroutine_place(self, coroutine: Any) -> str | None:
-        """The line at which a coroutine or generator waits."""
-        frames = []
-        while coroutine is not None:
-            frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None)
-            if frame is not None:
-                frames.append((frame, frame.f_lineno))
-            coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
-        return self.place(iter(frames))
 
 
 def give_djl_python() -> None:

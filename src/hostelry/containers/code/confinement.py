@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.errors import HostelryError
-from hostelry.containers.lmi.code.system_calls import MACHINES, seccomp_program
+from hostelry.containers.code.system_calls import MACHINES, seccomp_program
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on every kind of machine
 MIN_LANDLOCK = 3  # Linux 6.2: the first in which truncating a file is restricted

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from hostelry.containers.lmi.code.messages import (
+from hostelry.containers.code.messages import (
     LENGTH,
     MAX_REPLY_BYTES,
     TO_CODE,
