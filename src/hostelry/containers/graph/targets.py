@@ -13,12 +13,12 @@ import msgspec
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
-from hostelry.containers.graph.gateway_connection import (
-    GatewayAnswer,
-    GatewayLostError,
-    GatewayPool,
-)
 from hostelry.containers.graph.signing import CallKeys, CallSigner
+from hostelry.containers.http.server_connection import (
+    ServerAnswer,
+    ServerLostError,
+    ServerPool,
+)
 from hostelry.graph import target_proof
 from hostelry.graph.steps import CallAction, CallTarget, EachAction, GraphPlan
 
@@ -105,7 +105,7 @@ class GatewayTargets:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._signer: CallSigner | None = None
-        self._pool: GatewayPool | None = None
+        self._pool: ServerPool | None = None
 
     @property
     def keys(self) -> CallKeys | None:
@@ -117,7 +117,7 @@ class GatewayTargets:
         if self._pool is None or self.keys is None or self.keys.address != keys.address:
             self.close()
             host, port = keys.address
-            self._pool = GatewayPool(
+            self._pool = ServerPool(
                 lambda made: asyncio.get_running_loop().create_connection(made, host, port),
                 f"the gateway at {host}:{port}",
             )
@@ -137,7 +137,7 @@ class GatewayTargets:
                 body = await answer.body(MAX_ERROR_BYTES)
             finally:
                 answer.close()
-        except (CallTargetError, GatewayLostError) as error:
+        except (CallTargetError, ServerLostError) as error:
             return str(error)
         # An endpoint that is not there is a 400; keys that are refused are a 403.
         return None if answer.status in (200, 400) else refusal_text(answer.status, body)
@@ -165,7 +165,7 @@ class GatewayTargets:
                 body = await answer.body(MAX_ERROR_BYTES)
             finally:
                 answer.close()
-        except (CallTargetError, GatewayLostError) as error:
+        except (CallTargetError, ServerLostError) as error:
             return f"{target.title}: {error}"
         if answer.status == 200:
             return None
@@ -180,7 +180,7 @@ class GatewayTargets:
                 found = await answer.body(MAX_ANSWER_BYTES)
             finally:
                 answer.close()
-        except GatewayLostError as error:
+        except ServerLostError as error:
             raise CallTargetError(f"{target.title}: {error}") from None
         return TargetAnswer(
             body=found,
@@ -192,7 +192,7 @@ class GatewayTargets:
         """The answer once it begins; raises CallTargetError."""
         try:
             answer = await self._sent(target, body, context, "invocations-response-stream")
-        except GatewayLostError as error:
+        except ServerLostError as error:
             raise CallTargetError(f"{target.title}: {error}") from None
         try:
             await self._check(target, answer)
@@ -207,7 +207,7 @@ class GatewayTargets:
         body: bytes,
         context: GraphContext,
         action: str = "invocations",
-    ) -> GatewayAnswer:
+    ) -> ServerAnswer:
         signer, pool = self._signer, self._pool
         if signer is None or pool is None:
             raise CallTargetError("the agent has sent no keys yet; try again", UNAVAILABLE)
@@ -223,7 +223,7 @@ class GatewayTargets:
         return await pool.send(signer.head(path, headers, body, self._clock.now()), body)
 
     @staticmethod
-    async def _check(target: CallTarget, answer: GatewayAnswer) -> None:
+    async def _check(target: CallTarget, answer: ServerAnswer) -> None:
         if answer.status == 200:
             return
         body = await answer.body(MAX_ERROR_BYTES)
@@ -239,7 +239,7 @@ class GatewayTargets:
 class GatewayStream:
     """An answer of InvokeEndpointWithResponseStream, without the frames."""
 
-    def __init__(self, target: CallTarget, answer: GatewayAnswer) -> None:
+    def __init__(self, target: CallTarget, answer: ServerAnswer) -> None:
         self._target = target
         self._answer = answer
         self.content_type = answer.headers.get("x-amzn-sagemaker-content-type", target.accept)
@@ -262,7 +262,7 @@ class GatewayStream:
                             text = refusal_text(200, event.payload)
                             raise CallTargetError(f"{self._target.title} {text}")
                         yield event.payload
-        except (GatewayLostError, ParserError) as error:
+        except (ServerLostError, ParserError) as error:
             raise CallTargetError(f"{self._target.title}: {error}") from None
 
     def close(self) -> None:

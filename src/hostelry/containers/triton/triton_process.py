@@ -26,7 +26,7 @@ from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
 from hostelry.base.proc import PROC, process_stat, processes
 from hostelry.base.shared_memory import close_regions, remove_regions
-from hostelry.containers.graph.gateway_connection import GatewayLostError, GatewayPool
+from hostelry.containers.http.server_connection import ServerLostError, ServerPool
 from hostelry.containers.predictive.worker_process import ModelLoadError
 from hostelry.containers.triton.program import STUB, TritonProgram
 from hostelry.containers.triton.python_environments import (
@@ -188,7 +188,7 @@ class TritonProcess:
             await self._listening()
             await self._load()
             await self._prove()
-        except (GatewayLostError, TimeoutError) as error:
+        except (ServerLostError, TimeoutError) as error:
             raise ModelLoadError(self.loss or str(error) or "Triton did not answer") from error
         finally:
             self._left = LeftEnvironments(
@@ -202,7 +202,7 @@ class TritonProcess:
         path = f"/v2/models/{quote(self._order.model, safe='')}/{self._order.inference}"
         try:
             answer = await self._call(self._http, "POST", path, body, headers)
-        except GatewayLostError as error:
+        except ServerLostError as error:
             await self._clock.sleep(LOOK_S)  # the kernel reports an end later than a broken socket
             raise TritonLostError(self.loss or str(error)) from None
         self.last_answer_at = self._clock.now()
@@ -212,7 +212,7 @@ class TritonProcess:
 
     async def metrics(self) -> str:
         """Its page for Prometheus; empty where it gives none."""
-        with suppress(GatewayLostError, TimeoutError):
+        with suppress(ServerLostError, TimeoutError):
             async with asyncio.timeout(CALL_S):
                 answer = await self._call(self._metrics, "GET", "/metrics", b"", {})
             return answer.body.decode(errors="replace")
@@ -224,7 +224,7 @@ class TritonProcess:
         An unload takes a second, which is for the model's finalize() alone.
         """
         if self._process is not None and self.loss is None and not self._order.can_be_killed:
-            with suppress(GatewayLostError, TimeoutError):
+            with suppress(ServerLostError, TimeoutError):
                 async with asyncio.timeout(UNLOAD_S):
                     await self._unload()
         await self.kill()
@@ -275,7 +275,7 @@ class TritonProcess:
     async def _listening(self) -> None:
         async with asyncio.timeout(START_S):
             while self.loss is None:
-                with suppress(GatewayLostError):
+                with suppress(ServerLostError):
                     if (
                         await self._call(self._http, "GET", "/v2/health/live", b"", {})
                     ).status == OK:
@@ -330,7 +330,7 @@ class TritonProcess:
         return []
 
     async def _call(
-        self, pool: GatewayPool, method: str, path: str, body: bytes, headers: Mapping[str, str]
+        self, pool: ServerPool, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> TritonAnswer:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"{method} {path} HTTP/1.1\r\nHost: triton\r\nContent-Length: {len(body)}\r\n"
@@ -342,8 +342,8 @@ class TritonProcess:
             answer.close()
 
 
-def _pool(path: Path) -> GatewayPool:
-    return GatewayPool(
+def _pool(path: Path) -> ServerPool:
+    return ServerPool(
         lambda made: asyncio.get_running_loop().create_unix_connection(made, str(path)), "Triton"
     )
 

@@ -1,4 +1,4 @@
-"""Connections to the gateway: reused where that is safe, and every broken answer is an error."""
+"""Connections to a server: reused where that is safe, and every broken answer is an error."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from hostelry.containers.graph.gateway_connection import (
+from hostelry.containers.http.server_connection import (
     MAX_HEAD_BYTES,
-    GatewayLostError,
-    GatewayPool,
+    ServerLostError,
+    ServerPool,
 )
 
 HEAD = b"POST / HTTP/1.1\r\n\r\n"
@@ -21,7 +21,7 @@ def answer(body: bytes, length: int | None = None, more: str = "") -> bytes:
     return f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n{more}\r\n".encode() + body
 
 
-def run(answers: Sequence[bytes], asking: Callable[[GatewayPool], Awaitable[None]]) -> list[int]:
+def run(answers: Sequence[bytes], asking: Callable[[ServerPool], Awaitable[None]]) -> list[int]:
     """Ask a gateway that has these answers, in turn; the connection of each request by number.
 
     A gateway out of answers closes its connections.
@@ -45,7 +45,7 @@ def run(answers: Sequence[bytes], asking: Callable[[GatewayPool], Awaitable[None
     async def scenario() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        pool = GatewayPool(
+        pool = ServerPool(
             lambda made: asyncio.get_running_loop().create_connection(made, host, port),
             "the gateway",
         )
@@ -58,7 +58,7 @@ def run(answers: Sequence[bytes], asking: Callable[[GatewayPool], Awaitable[None
     return asked
 
 
-async def body_from(pool: GatewayPool) -> bytes:
+async def body_from(pool: ServerPool) -> bytes:
     found = await pool.send(HEAD, b"")
     try:
         return await found.body(16 * MIB)
@@ -67,14 +67,14 @@ async def body_from(pool: GatewayPool) -> bytes:
 
 
 def test_a_connection_is_reused_after_a_whole_answer() -> None:
-    async def asking(pool: GatewayPool) -> None:
+    async def asking(pool: ServerPool) -> None:
         assert [await body_from(pool) for _ in range(3)] == [b"a", b"b", b"c"]
 
     assert run([answer(b"a"), answer(b"b"), answer(b"c"), b""], asking) == [1, 1, 1]
 
 
 def test_an_answer_that_was_closed_unread_is_not_the_next_ones() -> None:
-    async def asking(pool: GatewayPool) -> None:
+    async def asking(pool: ServerPool) -> None:
         (await pool.send(HEAD, b"")).close()
         assert await body_from(pool) == b"second"
 
@@ -82,7 +82,7 @@ def test_an_answer_that_was_closed_unread_is_not_the_next_ones() -> None:
 
 
 def test_a_connection_that_closes_after_its_answer_is_not_reused() -> None:
-    async def asking(pool: GatewayPool) -> None:
+    async def asking(pool: ServerPool) -> None:
         assert await body_from(pool) == b"a"
         assert await body_from(pool) == b"b"
 
@@ -93,7 +93,7 @@ def test_a_connection_that_closes_after_its_answer_is_not_reused() -> None:
 def test_a_body_that_is_read_slowly_comes_whole() -> None:
     body = bytes(range(256)) * (MIB // 64)
 
-    async def asking(pool: GatewayPool) -> None:
+    async def asking(pool: ServerPool) -> None:
         found = await pool.send(HEAD, b"")
         read = bytearray()
         async for piece in found.pieces():
@@ -118,15 +118,15 @@ def test_a_body_that_is_read_slowly_comes_whole() -> None:
     ],
 )  # fmt: skip
 def test_a_broken_answer_is_an_error(sent: bytes, reason: str) -> None:
-    async def asking(pool: GatewayPool) -> None:
-        with pytest.raises(GatewayLostError, match=reason):
+    async def asking(pool: ServerPool) -> None:
+        with pytest.raises(ServerLostError, match=reason):
             await body_from(pool)
 
     run([sent], asking)
 
 
 def test_a_second_answer_to_one_request_ends_the_connection() -> None:
-    async def asking(pool: GatewayPool) -> None:
+    async def asking(pool: ServerPool) -> None:
         assert await body_from(pool) == b"a"
         assert await body_from(pool) == b"b"
 

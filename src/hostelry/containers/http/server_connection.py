@@ -25,30 +25,30 @@ READ_BYTES = 256 * 1024
 Open = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]  # connects what it makes
 
 
-class GatewayLostError(HostelryError):
+class ServerLostError(HostelryError):
     """The server did not answer, or its answer broke off; the call may have done its work."""
 
 
-class GatewayAnswer:
+class ServerAnswer:
     """One answer, its head there; read it to its end, or close it."""
 
-    def __init__(self, connection: "GatewayConnection") -> None:
+    def __init__(self, connection: "ServerConnection") -> None:
         self._connection = connection
         self._is_closed = False
         self.status = connection.status
         self.headers = connection.headers
 
     async def body(self, max_bytes: int) -> bytes:
-        """The whole body; raises GatewayLostError, also for more than `max_bytes`."""
+        """The whole body; raises ServerLostError, also for more than `max_bytes`."""
         read = bytearray()
         async for piece in self.pieces():
             read += piece
             if len(read) > max_bytes:
-                raise GatewayLostError(f"the answer has more than {max_bytes} bytes")
+                raise ServerLostError(f"the answer has more than {max_bytes} bytes")
         return bytes(read)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes; raises GatewayLostError where it breaks off."""
+        """The body as it comes; raises ServerLostError where it breaks off."""
         while True:
             while pieces := self._connection.take():  # more come while these are used
                 for piece in pieces:
@@ -64,10 +64,10 @@ class GatewayAnswer:
             self._connection.pool.release(self._connection)
 
 
-class GatewayConnection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """One connection; carries one request at a time."""
 
-    def __init__(self, pool: "GatewayPool") -> None:
+    def __init__(self, pool: "ServerPool") -> None:
         self.pool = pool
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
@@ -89,8 +89,8 @@ class GatewayConnection(asyncio.Protocol):
         """Whether it can carry another request."""
         return self.is_complete and self._keeps_alive and not self._lost
 
-    async def send(self, head: bytes, body: bytes) -> GatewayAnswer:
-        """Send a request; its answer once its head is there. Raises GatewayLostError."""
+    async def send(self, head: bytes, body: bytes) -> ServerAnswer:
+        """Send a request; its answer once its head is there. Raises ServerLostError."""
         self._parser = httptools.HttpResponseParser(self)
         self.headers, self.has_head, self.is_complete, self._head_bytes = {}, False, False, 0
         self.take()  # of an answer that was closed unread
@@ -100,12 +100,12 @@ class GatewayConnection(asyncio.Protocol):
             self._transport.writelines((head, body))
         while not self.has_head:
             await self.receive()
-        return GatewayAnswer(self)
+        return ServerAnswer(self)
 
     async def receive(self) -> None:
-        """Return once more has arrived; raises GatewayLostError where nothing more will."""
+        """Return once more has arrived; raises ServerLostError where nothing more will."""
         if self._lost:
-            raise GatewayLostError(self._lost)
+            raise ServerLostError(self._lost)
         self._more = asyncio.get_running_loop().create_future()
         try:
             await self._more
@@ -189,7 +189,7 @@ class GatewayConnection(asyncio.Protocol):
             self._more.set_result(None)
 
 
-class GatewayPool:
+class ServerPool:
     """Connections to one server; at most MAX_CONNECTIONS carry requests at once.
 
     `opened` opens one; `server` is what errors call the server.
@@ -198,13 +198,13 @@ class GatewayPool:
     def __init__(self, opened: Open, server: str) -> None:
         self._open = opened
         self.server = server
-        self._idle: deque[GatewayConnection] = deque()
+        self._idle: deque[ServerConnection] = deque()
         self._free = asyncio.Semaphore(MAX_CONNECTIONS)
 
-    async def send(self, head: bytes, body: bytes) -> GatewayAnswer:
-        """The answer to a request; the caller closes it. Raises GatewayLostError."""
+    async def send(self, head: bytes, body: bytes) -> ServerAnswer:
+        """The answer to a request; the caller closes it. Raises ServerLostError."""
         await self._free.acquire()
-        connection: GatewayConnection | None = None
+        connection: ServerConnection | None = None
         try:
             connection = self._kept() or await self._opened()
             return await connection.send(head, body)
@@ -214,7 +214,7 @@ class GatewayPool:
             self._free.release()
             raise
 
-    def release(self, connection: GatewayConnection) -> None:
+    def release(self, connection: ServerConnection) -> None:
         """Take a connection back after its answer."""
         self._free.release()
         if connection.is_usable and len(self._idle) < MAX_IDLE_CONNECTIONS:
@@ -228,7 +228,7 @@ class GatewayPool:
         while self._idle:
             self._idle.pop().close()
 
-    def _kept(self) -> GatewayConnection | None:
+    def _kept(self) -> ServerConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable and monotonic_s() - connection.kept_at < MAX_IDLE_S:
@@ -236,10 +236,10 @@ class GatewayPool:
             connection.close()
         return None
 
-    async def _opened(self) -> GatewayConnection:
-        opened = GatewayConnection(self)
+    async def _opened(self) -> ServerConnection:
+        opened = ServerConnection(self)
         try:
             await self._open(lambda: opened)
         except OSError as error:
-            raise GatewayLostError(f"{self.server} cannot be reached: {error}") from None
+            raise ServerLostError(f"{self.server} cannot be reached: {error}") from None
         return opened
