@@ -25,8 +25,9 @@ from typing import Any
 from benchmarks.gateway_load import JSON, run_load, signed_request
 from benchmarks.graph_stack import running_graphs
 from benchmarks.load import Load
+from benchmarks.peers.composed import Composed, Compositions
 from benchmarks.peers.contestant import PeerMissingError
-from benchmarks.peers.graph_peers import GRAPH_PEERS, Composed, Compositions
+from benchmarks.peers.graph_peers import GRAPH_PEERS
 from benchmarks.record import print_table, write_result
 
 SEED = 0

@@ -4,44 +4,17 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.gateway_load import JSON, message
 from benchmarks.peers import process_tree
+from benchmarks.peers.composed import Composed, Compositions
 from benchmarks.peers.gateway_peers import PEERS, PROGRAMS, wait_until_it_echoes
 from benchmarks.peers.installed import gateway_environment
+from benchmarks.peers.triton_ensembles import running_triton
 from hostelry.base.ports import free_port
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compositions:
-    """What is asked of each contestant, in the names of its `Composed.requests`.
-
-    ``call`` and ``slow call`` ask the model itself, the latter so that it waits `sleep_ms`;
-    ``scatter`` asks it `branches` times at once with that wait, ``chain N`` N times in turn.
-    """
-
-    body: bytes
-    sleep_ms: int
-    branches: int
-    chains: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Composed:
-    """A contestant that answers: whole HTTP requests to `port`, and processes that work on them."""
-
-    port: int
-    requests: Mapping[str, bytes]
-    pids: tuple[int, ...]
-
-    @property
-    def cpu_s(self) -> float:
-        """Processor time of all its processes so far."""
-        return sum(process_tree.cpu_s(pid) for pid in self.pids)
 
 
 @contextlib.contextmanager
@@ -84,4 +57,5 @@ def ray_requests(asked: Compositions) -> dict[str, bytes]:
 # Each starts its compositions and ends them; may raise PeerMissingError.
 GRAPH_PEERS: dict[str, Callable[[Compositions], AbstractContextManager[Composed]]] = {
     "ray-serve": running_ray,
+    "triton": running_triton,
 }
