@@ -1,4 +1,4 @@
-"""What a composition of models is asked in a benchmark, and one that answers."""
+"""A composition of models in a benchmark: what it is asked, and one that answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
