@@ -74,7 +74,8 @@ def parsed_page(
     samples: dict[str, list[PageSample]] = {}
     dropped: Counter[str] = Counter()
     num_series = 0
-    for raw in page.split(b"\n"):
+    rows = iter(page.split(b"\n"))
+    for raw in rows:
         line = _text(raw)
         if line is None:
             dropped["invalid"] += 1
@@ -88,7 +89,7 @@ def parsed_page(
             elif sample.name.startswith(reserved):
                 dropped["reserved"] += 1
             elif num_series >= max_series:
-                dropped["limit"] += 1
+                dropped["limit"] = 1 + sum(1 for it in rows if it and not it.startswith(b"#"))
             else:
                 num_series += 1
                 samples.setdefault(family, []).append(sample)

@@ -4,7 +4,7 @@ what a copy does on GET /metrics               its page
 --------------------------------------------   --------------------------------------------------
 200, a page                                    what is valid of it
 200, more than a page's limit                  the whole lines of what was read
-200, no valid sample                           down
+200, no valid sample, or compressed            down
 404, 405, 501                                  none; it is asked again after NONE_FOR_S
 another status, no answer within EACH_S        down
 it was not its turn within TOTAL_S             down
@@ -21,6 +21,7 @@ from hostelry.fleet.protocol import CopyPage
 from hostelry.fleet.records import ProcessIdentity
 
 PATH = "/metrics"
+PLAIN = {"Accept": "text/plain; version=0.0.4", "Accept-Encoding": "identity"}
 EACH_S = 2.0
 TOTAL_S = 3.0
 AT_ONCE = 8
@@ -66,7 +67,9 @@ class MetricsPages:
             with suppress(TimeoutError):
                 async with asyncio.timeout(TOTAL_S), slots:
                     started_s = self._now_s()
-                    answer, body = await source.server.call("GET", PATH, timeout_s=EACH_S)
+                    answer, body = await source.server.call(
+                        "GET", PATH, timeout_s=EACH_S, headers=PLAIN, plain=True
+                    )
             if answer.status in NO_PAGE:
                 self._none_until[key] = self._now_s() + NONE_FOR_S
                 return found

@@ -1,6 +1,7 @@
 """The pages that an agent gets of its copies, of which some are no pages."""
 
 import asyncio
+import gzip
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ from hostelry.fleet.agent.metrics_pages import MetricsPages, MetricsSource
 from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.protocol import CopyPage
 
+GZIP = gzip.compress(b"mine 2\n")
 PAGE = b"hostelry_x 1\nhostelry_copy_metrics_up 1\nmine 2\n"
 
 
@@ -45,6 +47,8 @@ def asked(response: httpx.Response, *, is_built_in: bool = False, times: int = 1
         pytest.param(httpx.Response(200, content=b""), False, "up", [], {}, id="an empty page"),
         pytest.param(httpx.Response(200, content=b"<html>"), False, "down", [], {"invalid": 1},
                      id="no page"),
+        pytest.param(httpx.Response(200, content=GZIP, headers={"Content-Encoding": "gzip"}), False,
+                     "down", [], {}, id="a compressed page, which can be a bomb"),
         pytest.param(httpx.Response(500), False, "down", [], {}, id="a failure"),
         pytest.param(httpx.Response(404), False, "none", [], {}, id="no such route"),
         pytest.param(httpx.Response(200, content=b"mine 2\n" + b"#" * 1_100_000), False, "up",
