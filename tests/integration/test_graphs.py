@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from botocore.exceptions import ClientError
 from botocore.session import Session as Boto
+from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.platform import Platform, until
 from tests.integration.served_models import IMAGE, ROLE, packed, sklearn_runtimes
 
@@ -99,6 +101,28 @@ def test_the_examples_answer(graphs: Graphs) -> None:
     assert by_field["selection"] == graphs.invoke("bayes", ROWS)
     assert by_answer["selection"][0][2] > 0.5
     assert [max(range(3), key=row.__getitem__) for row in cascade["cascade"]] == [0, 2]
+
+
+def test_the_gateway_has_the_copies_own_metrics(graphs: Graphs) -> None:
+    config = load_config(graphs.platform.home)
+    key = {"Authorization": f"Bearer {load_credentials(graphs.platform.home).openai_api_key}"}
+
+    def page(query: str, headers: dict[str, str] = key) -> httpx.Response:
+        url = f"{config.gateway_url}/metrics/copies{query}"
+        return httpx.get(url, headers=headers, timeout=20, trust_env=False)
+
+    found = page(f"?endpoint={ENDPOINT}")
+    assert found.status_code == 200, found.text
+    families = {it.name: it for it in text_string_to_metric_families(found.text)}
+    steps = families["hostelry_graph_step_seconds"].samples
+    assert {it.labels["endpoint"] for it in steps} == {ENDPOINT}
+    assert "ensemble" in {it.labels["component"] for it in steps}
+    ups = {it.labels["component"]: it.value for it in families["hostelry_copy_metrics_up"].samples}
+    assert ups["ensemble"] == ups["forest"] == 1
+    requests = families["hostelry_model_requests"].samples
+    assert "forest" in {it.labels["component"] for it in requests if it.value > 0}
+    assert page("?endpoint=none").status_code == 404
+    assert page("", {}).status_code == 401
 
 
 def test_a_weighted_mean_is_that_of_the_models_own_answers(graphs: Graphs) -> None:

@@ -274,7 +274,7 @@ def test_many_models_are_loaded_beside_each_other_and_leave_nothing(
             described = client.get("/models/a").json()
             assert client.delete("/models/a").status_code == 200
             assert client.delete("/models/a").status_code == 404
-        assert 'nv_inference_count{model="times",version="1",target_model="a.tar.gz"}' in page
+        assert 'nv_inference_count{target_model="a.tar.gz",model="times",version="1"}' in page
         assert 10 * 2**20 < described["memoryBytes"] < 2**30
         status, text = found.ask(-2, path="/models/b/invoke")
         assert (status, "the model's process died" in text) == (502, True)

@@ -1,9 +1,10 @@
 """Protocols of the fleet and its agents. Nothing above fleet/ starts a process."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
+from hostelry.base.metrics_page import MetricsPage
 from hostelry.domain.copy import CopySpec, CopyStatus, Instance
 
 
@@ -42,6 +43,20 @@ class Observation:
     instance_id: str
     version: str
     copies: tuple[CopyStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPage:
+    """The page for Prometheus of a ready copy, asked in `seconds`.
+
+    "up": it answered; "down": it did not, or without a page; "none": its server has no such page.
+    """
+
+    copy_id: str
+    answer: Literal["up", "down", "none"]
+    seconds: float = 0.0
+    is_built_in: bool = False
+    page: MetricsPage = field(default_factory=MetricsPage)
 
 
 class Agent(Protocol):

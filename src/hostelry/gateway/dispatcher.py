@@ -12,7 +12,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.rebinding import foreign_page
-from hostelry.gateway.handlers.metrics import PATH as METRICS_PATH
+from hostelry.gateway.handlers.metrics import PATHS as METRICS_PATHS
 from hostelry.gateway.handlers.openai_batches import PATHS as BATCH_PATHS
 from hostelry.gateway.handlers.traces import TRACES
 from hostelry.gateway.http.exchange import Exchange
@@ -123,7 +123,7 @@ class Dispatcher:
     def _handler(self, path: str) -> ApiHandler:
         if path.startswith("/endpoints/"):
             return self.async_runtime if is_async_path(path) else self.runtime
-        if path == METRICS_PATH and self.metrics is not None:
+        if path in METRICS_PATHS and self.metrics is not None:
             return self.metrics
         if path.partition("/")[2].partition("/")[0] == TRACES and self.traces is not None:
             return self.traces

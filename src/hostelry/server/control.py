@@ -37,6 +37,7 @@ from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
@@ -109,6 +110,10 @@ async def _serve(
             usage = UsageRoutes(owner, scaling.metrics, clock)
             comparisons = Comparisons(owner, state, scaling.board, clock)
             captured = CaptureBoard(scaling.metrics)
+            copy_metrics = CopyMetricsRoutes(
+                state,
+                lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
+            )
             data_logs = DataLogRoutes(state, logs.store, clock)
             app = control_app(
                 ControlDeps(
@@ -135,6 +140,7 @@ async def _serve(
                         *data_logs.routes(),
                         *comparisons.routes(),
                         *captured.routes(),
+                        *copy_metrics.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,

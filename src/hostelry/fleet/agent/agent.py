@@ -20,6 +20,7 @@ from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.drain_counts import DrainCounts
 from hostelry.fleet.agent.hosted_copy import HostedCopy
 from hostelry.fleet.agent.lifecycle import plan_copies
+from hostelry.fleet.agent.metrics_pages import MetricsSource
 from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.agent.models.copy_models import CopyModels
 from hostelry.fleet.host.gpu import gpu_uses
@@ -129,6 +130,15 @@ class InstanceAgent:
         if hosted is None or hosted.status.address is None:
             return None
         return ModelServer(hosted.status.address, self._deps.http, hosted.record.key)
+
+    def metrics_sources(self) -> list[MetricsSource]:
+        """The ready copies, to be asked for their pages."""
+        ready = [it for it in self._hosted.values() if it.status.phase is CopyPhase.READY]
+        return [
+            MetricsSource(copy.spec.id, server, copy.record.process, _is_built_in(copy))
+            for copy in ready
+            if (server := self.server_of(copy.spec.id)) is not None
+        ]
 
     async def stop(self) -> None:
         """Stop every copy; returns when none is left."""
@@ -268,6 +278,11 @@ def worth_reporting(known_bytes: int, measured_bytes: int) -> bool:
     """Whether memory changed by more than 5 % (and 16 MiB): every report wakes control."""
     step_bytes = max(MEMORY_FLOOR_BYTES, known_bytes * MEMORY_STEP)
     return abs(measured_bytes - known_bytes) > step_bytes
+
+
+def _is_built_in(hosted: HostedCopy) -> bool:
+    rule = hosted.record.rule
+    return rule is not None and rule.is_built_in
 
 
 def _measure(hosted: Sequence[HostedCopy]) -> list[tuple[int, float]]:

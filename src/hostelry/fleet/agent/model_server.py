@@ -139,8 +139,12 @@ class ModelServer:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
+        plain: bool = False,
     ) -> tuple[Answer, bytes]:
-        """The answer to any call, and its body, cut off at about MAX_ANSWER_BYTES."""
+        """The answer to any call, and its body, cut off at about MAX_ANSWER_BYTES.
+
+        `plain`: a compressed body, of which a few bytes can become many, is not read.
+        """
         call = f"{method} {path.partition('?')[0]}"
         # A TargetModel is sent as the bytes that the caller's own header had.
         encoded = httpx.Headers({**(headers or {}), **self._key_header}, encoding="latin-1")
@@ -152,6 +156,8 @@ class ModelServer:
                     method, self._address + path, headers=encoded, content=body, timeout=timeout_s
                 ) as response,
             ):
+                if plain and response.headers.get("Content-Encoding", "identity") != "identity":
+                    return Answer(fault=f"{call} answered a compressed body"), b""
                 text = await _read_bounded(response)
         except (TimeoutError, httpx.TimeoutException):
             return Answer(fault=f"{call} did not answer within {timeout_s:g} s"), b""

@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
@@ -23,6 +24,7 @@ from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.server_end import EndsWithServer
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.metrics_pages import MetricsPages
 from hostelry.fleet.agent.models.copy_models import PREFIX as LEASES
 from hostelry.fleet.agent.models.lease_server import LeaseRoutes
 
@@ -40,6 +42,7 @@ class AgentRoutes:
     def __init__(self, agent: InstanceAgent, finish: Callable[[], None]) -> None:
         self._agent = agent
         self._finish = finish
+        self._pages = MetricsPages(monotonic_s)
 
     def app(self, internal_key: str) -> ASGIApp:
         """The ASGI application."""
@@ -49,6 +52,7 @@ class AgentRoutes:
             Route("/logs/{copy_id}", self.logs, methods=["GET"]),
             Route("/models/{copy_id}", self.models, methods=["GET"]),
             Route("/graph/{copy_id}", self.graph, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
             Route("/shutdown", self.shutdown, methods=["POST"]),
         ]
         refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
@@ -113,6 +117,11 @@ class AgentRoutes:
         if answer.fault is not None:
             return PlainTextResponse(answer.fault, status_code=answer.status or 502)
         return Response(body, media_type="application/json")
+
+    async def metrics(self, _request: Request) -> Response:
+        """GET /metrics: a JSON list of `CopyPage`, of the ready copies."""
+        pages = await self._pages.ask(self._agent.metrics_sources())
+        return Response(msgspec.json.encode(pages), media_type="application/json")
 
     async def shutdown(self, _request: Request) -> Response:
         """POST /shutdown: answers at once, then stops every copy and this process."""

@@ -11,7 +11,7 @@ from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.model_server import new_http
-from hostelry.fleet.protocol import Observation
+from hostelry.fleet.protocol import CopyPage, Observation
 
 CALL_TIMEOUT_S = 10.0
 
@@ -46,6 +46,14 @@ class HttpAgent:
         """The last lines of the copy's log; empty when it never started."""
         body = await self._call("GET", f"/logs/{copy_id}", params={"lines": str(max_lines)})
         return body.decode("utf-8", "replace")
+
+    async def copy_pages(self) -> tuple[CopyPage, ...]:
+        """The pages for Prometheus of the ready copies; raises RetryableError without an answer."""
+        body = await self._call("GET", "/metrics")
+        try:
+            return decode(body, tuple[CopyPage, ...])
+        except msgspec.DecodeError as error:
+            raise RetryableError(f"agent {self._address}: no pages: {error}") from error
 
     async def shutdown(self) -> None:
         """Ask the agent to stop every copy, then itself; returns before that is done."""

@@ -1,4 +1,6 @@
-"""``GET /metrics``: the Prometheus page, read from control."""
+"""``GET /metrics`` and ``GET /metrics/copies``: Prometheus pages, read from control."""
+
+from urllib.parse import parse_qsl, urlencode
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
@@ -7,13 +9,13 @@ from hostelry.gateway.http.exchange import Exchange, header_lines
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 
-PATH = "/metrics"
+PATHS = {"/metrics": "/internal/metrics", "/metrics/copies": "/internal/copy-metrics"}
 TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class MetricsHandler:
-    """Serves one page, which needs the OpenAI key.
+    """Serves the pages, which need the OpenAI key.
 
     Args:
         callers: identifies callers.
@@ -27,7 +29,7 @@ class MetricsHandler:
         self._pool = pool
         self._address = address
         ours = {"Host": address.removeprefix("http://"), "X-Hostelry-Key": internal_key}
-        self._head = b"GET /internal/metrics HTTP/1.1\r\n%b\r\n" % header_lines(ours)
+        self._headers = header_lines(ours)
 
     def admit(self, request: HttpRequest) -> bool:
         """True; raises ServiceError 401 without the key."""
@@ -46,8 +48,13 @@ class MetricsHandler:
         self.admit(request)
         exchange.verified()
         if request.method not in ("GET", "HEAD"):
-            raise ServiceError("MethodNotAllowed", f"{request.method} {PATH}: use GET.", 405)
-        exchange.respond(await self._ask())
+            raise ServiceError(
+                "MethodNotAllowed", f"{request.method} {request.path}: use GET.", 405
+            )
+        # Encoded again: nothing but parameters comes from the caller.
+        query = urlencode(parse_qsl(request.query, keep_blank_values=True))
+        target = PATHS[request.path] + (f"?{query}" if query else "")
+        exchange.respond(await self._ask(target.encode()))
 
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
@@ -58,11 +65,10 @@ class MetricsHandler:
             headers["WWW-Authenticate"] = "Bearer"
         return HttpResponse(error.http_status, headers, f"{error.message}\n".encode())
 
-    async def _ask(self) -> HttpResponse:
+    async def _ask(self, target: bytes) -> HttpResponse:
+        head = b"GET %b HTTP/1.1\r\n%b\r\n" % (target, self._headers)
         try:
-            reply = await self._pool.send(
-                self._address, (self._head, b""), TIMEOUTS, MAX_ANSWER_BYTES
-            )
+            reply = await self._pool.send(self._address, (head, b""), TIMEOUTS, MAX_ANSWER_BYTES)
             try:
                 content_type = reply.headers.get("content-type", "text/plain")
                 body = await reply.body(MAX_ANSWER_BYTES)

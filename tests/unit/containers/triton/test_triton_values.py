@@ -158,14 +158,14 @@ def test_metrics_of_several_servers_are_one_page() -> None:
     assert merged({"a": PAGE, 'b"': PAGE}).splitlines() == [
         "# HELP nv_count Number of inferences",
         "# TYPE nv_count counter",
-        'nv_count{model="m",version="1",target_model="a"} 2',
-        'nv_count{model="m",version="1",target_model="b\\""} 2',
+        'nv_count{target_model="a",model="m",version="1"} 2',
+        'nv_count{target_model="b\\"",model="m",version="1"} 2',
         "# HELP nv_times Times",
         "# TYPE nv_times summary",
-        'nv_times_count{model="m",target_model="a"} 1',
-        'nv_times_sum{model="m",target_model="a"} 5',
-        'nv_times_count{model="m",target_model="b\\""} 1',
-        'nv_times_sum{model="m",target_model="b\\""} 5',
+        'nv_times_count{target_model="a",model="m"} 1',
+        'nv_times_sum{target_model="a",model="m"} 5',
+        'nv_times_count{target_model="b\\"",model="m"} 1',
+        'nv_times_sum{target_model="b\\"",model="m"} 5',
     ]
     assert 'nv_count{model="m",version="1"} 2\n' in merged({"": PAGE})
     assert merged({}) == ""

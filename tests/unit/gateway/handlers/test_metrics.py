@@ -37,6 +37,7 @@ def asked(
     method: str = "GET",
     key: str | None = "sk-1",
     allow_unsigned: bool = False,
+    path: str = "/metrics",
 ) -> bytes:
     """The answer's bytes; raises what the room does."""
     owner = Scope("111122223333", "us-west-2")
@@ -45,7 +46,7 @@ def asked(
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     sink = Sink()
     exchange = Exchange(
-        sink, Received(HttpRequest(method, "/metrics", "", headers), True, True), b""
+        sink, Received(HttpRequest(method, path, "endpoint=e", headers), True, True), b""
     )
     asyncio.run(room.serve(exchange, "rid"))
     return sink.written
@@ -76,6 +77,7 @@ def test_the_page_is_the_one_of_control(key: str | None, allow_unsigned: bool) -
 def test_what_cannot_be_answered_has_an_error(
     key: str | None, method: str, upstream: FakeUpstream, status: int
 ) -> None:
-    with pytest.raises(ServiceError) as failure:
-        asked(upstream, method=method, key=key)
-    assert failure.value.http_status == status
+    for path in ("/metrics", "/metrics/copies"):
+        with pytest.raises(ServiceError) as failure:
+            asked(upstream, method=method, key=key, path=path)
+        assert failure.value.http_status == status

@@ -1,0 +1,81 @@
+"""Pages of Prometheus' text format: what is kept of one, and how several become one."""
+
+import pytest
+
+from hostelry.base.metrics_page import MetricsPage, PageJoin, parsed_page
+
+OURS = {"endpoint": "e", "copy": "c1", "container": ""}
+
+
+def joined(page: bytes) -> str:
+    join = PageJoin(10_000)
+    assert join.add(OURS, parsed_page(page, ("hostelry_",), max_series=3)) is not None
+    return join.text()
+
+
+@pytest.mark.parametrize(
+    ("page", "lines"),
+    [
+        pytest.param(b"# HELP a Words.\n# TYPE a counter\na{x=\"1\"} 2 1700000000000\n",
+                     ["# HELP a Words.", "# TYPE a counter", 'a{endpoint="e",copy="c1",x="1"} 2'],
+                     id="a sample, without its time"),
+        pytest.param(b'a{copy="other"} 1\n',
+                     ["# TYPE a untyped", 'a{endpoint="e",copy="c1",exported_copy="other"} 1'],
+                     id="a forged label is exported"),
+        pytest.param(b'a{copy="c1",container="x"} 1\n',
+                     ["# TYPE a untyped", 'a{endpoint="e",copy="c1",exported_container="x"} 1'],
+                     id="a label that says the same is left out, and absent ones are ours too"),
+        pytest.param(b'a{x="\\"\\n\\\\,}"} +Inf\n',
+                     ["# TYPE a untyped", 'a{endpoint="e",copy="c1",x="\\"\\n\\\\,}"} +Inf'],
+                     id="escapes are kept"),
+        pytest.param(b'# TYPE t histogram\nt_bucket{le="+Inf"} 1\nt_sum 2\nt_count 1\n',
+                     ["# TYPE t histogram", 't_bucket{endpoint="e",copy="c1",le="+Inf"} 1',
+                      't_sum{endpoint="e",copy="c1"} 2', 't_count{endpoint="e",copy="c1"} 1'],
+                     id="a histogram's parts stay together"),
+        pytest.param(b"a 1\na 2\n", ["# TYPE a untyped", 'a{endpoint="e",copy="c1"} 1'],
+                     id="a repeated series counts once"),
+    ],
+)  # fmt: skip
+def test_a_page_under_our_labels(page: bytes, lines: list[str]) -> None:
+    assert joined(page).splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("page", "dropped"),
+    [
+        pytest.param(b"a{x=\"1\" 2\n", {"invalid": 1}, id="an open brace"),
+        pytest.param(b'a{x="1\\t"} 2\n', {"invalid": 1}, id="an unknown escape"),
+        pytest.param(b'a{x="1",x="2"} 2\n', {"invalid": 1}, id="a label twice"),
+        pytest.param(b'a{__name__="b"} 2\n', {"invalid": 1}, id="a name as a label"),
+        pytest.param(b"a 0x10\na 1_0\na 1e999\na one\n", {"invalid": 4}, id="no numbers"),
+        pytest.param(b'a{x="\xff"} 1\n', {"invalid": 1}, id="not UTF-8"),
+        pytest.param(b'a{x="\0"} 1\na\r{} 1\r\n', {"invalid": 2}, id="control characters"),
+        pytest.param(b"a" * 17_000 + b" 1\n", {"invalid": 1}, id="a huge line"),
+        pytest.param(b'{"a.b"} 1\n9a 1\n\xc3\xa4 1\n', {"invalid": 3}, id="other names"),
+        pytest.param(b"# TYPE a histogram\na 1\na_bucket 1\n", {"invalid": 2},
+                     id="no part of its histogram"),
+        pytest.param(b"hostelry_requests_total 9\n", {"reserved": 1}, id="a name of the platform"),
+        pytest.param(b"<html>\nhello\n</html>\n", {"invalid": 3}, id="another document"),
+    ],
+)  # fmt: skip
+def test_what_is_not_kept_is_counted(page: bytes, dropped: dict[str, int]) -> None:
+    assert parsed_page(page, ("hostelry_",)) == MetricsPage((), dropped)
+
+
+def test_series_beyond_the_limit_are_counted() -> None:
+    page = parsed_page(b"".join(b"a%d 1\n" % it for it in range(5)), max_series=3)
+    assert [it.name for it in page.families] == ["a0", "a1", "a2"]
+    assert page.dropped == {"limit": 2}
+
+
+def test_the_first_type_of_a_family_counts_and_a_page_without_room_leaves_nothing() -> None:
+    join = PageJoin(100)
+    first, other = b"# TYPE t summary\nt_sum 1\n", b"# TYPE t gauge\nt 1\n"
+    assert join.add({"copy": "1"}, parsed_page(first)) == {}
+    assert join.add({"copy": "2"}, parsed_page(other)) == {"type": 1}
+    assert join.add({"copy": "3"}, parsed_page(b"# TYPE t_sum gauge\nt_sum 1\n")) == {"type": 1}
+    assert join.add({"copy": "4" * 90}, parsed_page(b"b 1\n")) is None
+    assert join.add({"copy": "5"}, parsed_page(b"# TYPE b gauge\nb 1\n")) == {}
+    assert join.text().splitlines() == [
+        "# TYPE t summary", 't_sum{copy="1"} 1', "# TYPE b gauge", 'b{copy="5"} 1',
+    ]  # fmt: skip
