@@ -60,7 +60,8 @@ def program(
         python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
         rows = json.dumps(served.expected["rows"])
         command = [str(python), "-W", "ignore", str(PROGRAM), "s3://models/inside.tar.gz", IMAGE]
-        return ends.platform.exec([*command, rows]).stdout, served
+        patient = {"AWS_RETRY_MODE": "standard", "AWS_MAX_ATTEMPTS": "10"}  # the store is killed
+        return ends.platform.exec([*command, rows], patient).stdout, served
 
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(run)
