@@ -111,6 +111,7 @@ async def ask(gateway: Gateway, action: str, sink: type[Sink], session: str = ""
     request = HttpRequest("POST", f"/endpoints/e/{action}", "", headers, b"[1]")
     with contextlib.suppress(ConnectionResetError):
         await gateway.dispatcher.handle(Exchange(sink(), Received(request, True, True), b""))
+    await asyncio.sleep(0)  # the shadow's turn comes once production's request is sent
 
 
 def answers_apart(answer: Callable[[Reply], None], action: str) -> tuple[int, int, int]:

@@ -1,5 +1,6 @@
 """Runtime API: InvokeEndpoint and InvokeEndpointWithResponseStream."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -268,7 +269,8 @@ class RuntimeHandler:
         )
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
-            tapped.offer(destination)
+            if destination.shadow is not None:  # once production's request is on its way
+                asyncio.get_running_loop().call_soon(tapped.offer, destination)
             try:
                 if destination.fleets is None:
                     return await call.send(destination, measured.chosen, measured)

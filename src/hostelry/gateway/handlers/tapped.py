@@ -115,6 +115,7 @@ class TappedInvocation:
 
     def tap(self, destination: Destination) -> AnswerTap | None:
         """What the client's answer is added to, to be closed by the caller; None without any."""
+        self.offer(destination)  # where the answer is there before its turn came
         if destination.capture is None and self._compared is None:
             return None
         taps = self._taps
