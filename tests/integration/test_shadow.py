@@ -7,24 +7,31 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from tests.integration.echo_image import ECHO_IMAGE
-from tests.integration.platform import Platform, names, until
+from tests.integration.platform import Platform, names
+from tests.integration.platform import until as until_within
 from tests.integration.served_models import ROLE
 
 from hostelry.base.clock import SystemClock
 from hostelry.gateway.mirroring.messages import SIZES
 from hostelry.server.heartbeat import short_name
+from hostelry.server.mirror import NICENESS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 NUM_THREADS = 8
 MARK = "ECHO_ROLE"
 ON_THE_WAY = ("Creating", "Created", "Starting", "Running", "Updating", "Stopping")
+
+
+def until(check: Callable[[], Any], what: str, within_s: float = 90.0) -> Any:
+    """As the platform's; where no processor is idle, the mirror process comes after all others."""
+    return until_within(check, what, within_s)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +110,7 @@ def compared(platform: Platform, outcome: str, body: bytes) -> list[str]:
         found = platform.cli("compare", "e", "main", "shadow", *options, code=None).stdout
         return found.splitlines() if f": {outcome}\n" in found else None
 
-    shown: list[str] = until(lines, f"the shadow is {outcome}", 60)
+    shown: list[str] = until(lines, f"the shadow is {outcome}", 100)
     return shown
 
 
@@ -265,13 +272,15 @@ def mirrored_again(platform: Platform) -> None:
     def all_arrived() -> bool:
         before = arrived(platform, "shadow"), dropped(platform)
         assert answered(platform, 8) == 8
-        until(
-            lambda: arrived(platform, "shadow") + dropped(platform) >= sum(before) + 8,
-            "eight requests are counted",
-        )
-        return dropped(platform) == before[1]
+        with contextlib.suppress(AssertionError):  # what a killed process had is not counted
+            until(
+                lambda: arrived(platform, "shadow") + dropped(platform) >= sum(before) + 8,
+                "eight requests are counted",
+                20,
+            )
+        return (arrived(platform, "shadow"), dropped(platform)) == (before[0] + 8, before[1])
 
-    until(all_arrived, "requests are mirrored", 60)
+    until(all_arrived, "requests are mirrored", 100)
 
 
 def test_a_mirror_process_that_dies_costs_production_nothing(platform: Platform) -> None:
@@ -280,7 +289,7 @@ def test_a_mirror_process_that_dies_costs_production_nothing(platform: Platform)
     workers, mirror = (
         os.getpriority(os.PRIO_PROCESS, platform.pid(name)) for name in ("gateway-1", "mirror")
     )
-    assert mirror == min(workers + 10, 19)
+    assert mirror == min(workers + NICENESS, 19)
     with SteadyClient(platform, "e") as client:
         for _ in range(3):
             pid = platform.back("mirror", platform.kill("mirror"))

@@ -48,7 +48,7 @@ from hostelry.server.worker_parts import (
 
 log = logging.getLogger("hostelry.server.mirror")  # it runs as __main__
 NAME = "mirror"
-NICENESS = 10  # of 19: a tenth of the processor time of a process that serves clients
+NICENESS = 5  # of 19: a third of the processor time of a process that serves clients
 OWN_FILES = 256  # descriptors that are no connection to a copy
 
 
