@@ -31,7 +31,6 @@ from hostelry.graph.document import FILE
 from hostelry.graph.faults import GraphDocumentError
 from hostelry.graph.steps import CacheAction, GraphPlan
 
-DRAIN_S = 8.0
 EXIT_FAILURE, EXIT_CONFIGURATION = 1, 2
 MAX_FILE_BYTES = 1 << 20
 DEFAULT_PAYLOAD_MB = 25
@@ -130,11 +129,7 @@ async def serve(
         is_loaded.set()
         log.info("ready: %d steps, output %s", len(plan.steps), plan.output)
         await stop.wait()
-        app.is_draining = True
-        try:
-            await asyncio.wait_for(app.idle.wait(), DRAIN_S)
-        except TimeoutError:
-            log.warning("%d calls did not end within %g s", app.in_flight, DRAIN_S)
+        await app.drain()
     finally:
         http.should_exit = True
         await serving

@@ -1,6 +1,7 @@
 """The ASGI application that model servers share: health, metrics, counted requests, the key."""
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -26,6 +27,10 @@ class AnswerMetrics(Protocol):
     def page(self) -> bytes:
         """The page in Prometheus' text format."""
         ...
+
+
+DRAIN_S = 8.0
+log = logging.getLogger("hostelry.containers")
 
 
 class ServingApp(ABC):
@@ -60,6 +65,15 @@ class ServingApp(ABC):
         ]
         app = Starlette(routes=[*common, *self.routes()])
         return app if key is None else KeyGuard(app, HEADER, key, refuse_without_key)
+
+    async def drain(self) -> None:
+        """Be ill for /ping, and return once no request is in flight, after DRAIN_S at most."""
+        self.is_draining = True
+        log.info("draining %d requests", self.in_flight)
+        try:
+            await asyncio.wait_for(self.idle.wait(), DRAIN_S)
+        except TimeoutError:
+            log.warning("%d requests did not end within %g s", self.in_flight, DRAIN_S)
 
     async def ping(self, _request: Request) -> Response:
         """200 while it serves, 503 with the cause otherwise."""

@@ -42,7 +42,6 @@ from hostelry.containers.predictive.zygote_process import (
 )
 from hostelry.containers.variables import OWN_MODEL_DIR
 
-DRAIN_S = 8.0
 LOAD_S = 3600.0  # the platform's own limit for a start is below it
 EXIT_FAILURE, EXIT_CONFIGURATION = 1, 2
 
@@ -179,12 +178,7 @@ async def run(
     if not stop.is_set():
         stopping.cancel()
         return zygote.fault
-    app.is_draining = True
-    log.info("draining %d requests", app.in_flight)
-    try:
-        await asyncio.wait_for(app.idle.wait(), DRAIN_S)
-    except TimeoutError:
-        log.warning("%d requests did not end within %g s", app.in_flight, DRAIN_S)
+    await app.drain()
     return None
 
 

@@ -38,7 +38,6 @@ from hostelry.containers.triton.triton_models import TritonModels
 from hostelry.containers.triton.triton_process import TritonOrder, remove_left
 from hostelry.containers.variables import OWN_MODEL_DIR, whole
 
-DRAIN_S = 8.0
 LOAD_S = 3600.0  # the platform's own limit for a start is below it
 EXIT_FAILURE, EXIT_CONFIGURATION = 1, 2
 COPY_FOLDER = "HOSTELRY_COPY_FOLDER"
@@ -195,12 +194,7 @@ async def run(
         return str(error)
     log.info("ready")
     await stopping
-    app.is_draining = True
-    log.info("draining %d requests", app.in_flight)
-    try:
-        await asyncio.wait_for(app.idle.wait(), DRAIN_S)
-    except TimeoutError:
-        log.warning("%d requests did not end within %g s", app.in_flight, DRAIN_S)
+    await app.drain()
     return None
 
 

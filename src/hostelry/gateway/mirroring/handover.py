@@ -6,7 +6,7 @@ no process takes connections, as while it is restarted     dropped, and counted
 the worker has as many requests, or bytes, unsent as it    dropped, and counted
 may: the process hangs, or is slower than they come
 the line breaks before it is sent                          dropped, and counted
-any other                                                  sent with all of the same milliseconds
+any other                                                  sent with all of the same 100 ms
 
 A request costs the worker an entry in a list, and its share of a system call that never waits.
 """
