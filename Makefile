@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Where no bytecode is kept, each process compiles what it imports: a third of control's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test fuzz engine check bench format clean
+.PHONY: install demo test fuzz engine browser check bench format clean
 
 install: $(STAMP)
 
@@ -38,7 +38,7 @@ demo: $(DEMO_STAMP)
 # failure stays in the output.
 HALF := .pytest-units.log
 INTEGRATION := $(BIN)/python -m pytest tests/integration tests/hostile -o cache_dir=.pytest_cache_integration
-test: check engine
+test: check engine browser
 	nice $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -n 2 --dist loadfile --durations=40 \
 	  >$(HALF) 2>&1 & units=$$!; \
 	$(INTEGRATION) -n 3 --dist loadfile --no-loadscope-reorder --durations=25 || $(INTEGRATION) --last-failed; integration=$$?; \
@@ -57,6 +57,13 @@ engine:
 	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	  apt-get install -y -qq --no-install-recommends podman runc >/dev/null; } \
 	  || echo "no Podman, and none can be installed: no container will run"
+
+# Tests of the console look at it in Debian's Chromium, and fail where there is none.
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" -eq 0 && command -v apt-get >/dev/null \
+	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	  apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } \
+	  || echo "no Chromium, and none can be installed: tests of the console will fail"
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -139,6 +139,10 @@ class Programs:
         self, platform: Platform, python: Path, time_limit_s: float = TIME_LIMIT_S
     ) -> None:
         self._platform, self._python, self._time_limit_s = platform, python, time_limit_s
+        # Programs that make it at the same moment fail, but for the first.
+        owner = platform.credentials
+        bucket = f"sagemaker-{owner.region}-{owner.account_id}"
+        platform.boto3("s3").create_bucket(Bucket=bucket)
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._started: dict[str, Future[dict[str, Any]]] = {}
 

@@ -10,9 +10,10 @@ from hostelry.base.clock import monotonic_s
 from hostelry.chaos.context import DrillContext
 from hostelry.chaos.copy_drills import NO_MODEL
 from hostelry.chaos.fixture import DrillFixture, specification
-from hostelry.chaos.load import client, outcome_of
+from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import wait_for
 from hostelry.chaos.outcome import DrillLimits, DrillOutcome, judge, served_calls
+from hostelry.server.aws_client import aws_client
 
 COPIES = 2
 LIMIT_MB, TAKEN_MB = 256, 320
@@ -27,7 +28,7 @@ SETTLED_ANSWERS, SETTLED_S = 40, 5.0
 def copy_oom(context: DrillContext) -> DrillOutcome:
     """A copy exceeds its component's memory limit."""
     platform = context.platform
-    runtime = client("sagemaker-runtime", platform.config, platform.credentials)
+    runtime = aws_client("sagemaker-runtime", platform.config, platform.credentials)
     with _fixture(context, memory_mb=(128, LIMIT_MB)) as (fixture, name):
         load = context.load(fixture.load_target(name))
         copies = fixture.copies_of(name)
@@ -175,7 +176,9 @@ def rolling_update(context: DrillContext) -> DrillOutcome:
     """A component gets a new version under load, then a broken one."""
     with _fixture(context, environment={"DRILL_ANSWER": "old"}) as (fixture, name):
         load, load_target = context.load(fixture.load_target(name)), fixture.load_target(name)
-        runtime = client("sagemaker-runtime", context.platform.config, context.platform.credentials)
+        runtime = aws_client(
+            "sagemaker-runtime", context.platform.config, context.platform.credentials
+        )
 
         def answer() -> str:
             invoked = runtime.invoke_endpoint(

@@ -9,8 +9,9 @@ from typing import Any
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.fixture import DrillFixture
 from hostelry.chaos.jobs.plan import SHORT, JobsSizes
-from hostelry.chaos.load import Load, LoadTarget, client
+from hostelry.chaos.load import Load, LoadTarget
 from hostelry.chaos.observer import PlatformObserver, copies_in
+from hostelry.server.aws_client import aws_client
 
 OWN_COPIES = 2
 
@@ -27,7 +28,7 @@ class DrillContext:
 
     def load(self, load_target: LoadTarget | None = None, pause_s: float = 0.0) -> Load:
         """Load on the context's target, or on `load_target`; it begins with `flowing`."""
-        runtime = client("sagemaker-runtime", self.platform.config, self.platform.credentials)
+        runtime = aws_client("sagemaker-runtime", self.platform.config, self.platform.credentials)
         return Load(runtime, load_target or self.load_target, self.num_threads, pause_s)
 
     def copies(self, state: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -11,8 +11,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.call import OK
-from hostelry.chaos.load import LoadTarget, client, outcome_of
+from hostelry.chaos.load import LoadTarget, outcome_of
 from hostelry.chaos.observer import PlatformObserver, copies_in, wait_for
+from hostelry.server.aws_client import aws_client
 
 PREFIX = "hostelry-drill-"
 IMAGE = "hostelry/drill"
@@ -40,9 +41,9 @@ class DrillFixture:
         self._bases: dict[str, str] = {}  # of each adapter
         # Created before there is load: a client takes tenths of a second of CPU.
         config, credentials = platform.config, platform.credentials
-        self.sagemaker = client("sagemaker", config, credentials, tries=5, read_timeout_s=60.0)
-        self.runtime = client("sagemaker-runtime", config, credentials)
-        self.s3 = client("s3", config, credentials, tries=5)
+        self.sagemaker = aws_client("sagemaker", config, credentials, tries=5, read_timeout_s=60.0)
+        self.runtime = aws_client("sagemaker-runtime", config, credentials)
+        self.s3 = aws_client("s3", config, credentials, tries=5)
 
     @contextlib.contextmanager
     def deployed(self) -> Iterator["DrillFixture"]:

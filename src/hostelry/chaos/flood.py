@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
-from hostelry.chaos.load import Load, LoadTarget, client
+from hostelry.chaos.load import Load, LoadTarget
+from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
 
 START_S, END_S = 60.0, 30.0
@@ -50,7 +51,7 @@ def _run(
     load_target: LoadTarget,
     num_callers: int,
 ) -> None:
-    runtime = client("sagemaker-runtime", config, credentials)
+    runtime = aws_client("sagemaker-runtime", config, credentials)
     load = Load(runtime, load_target, num_callers)
     with load.flowing():
         line.send("flowing")

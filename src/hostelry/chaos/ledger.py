@@ -10,9 +10,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.chaos.call import OK
 from hostelry.chaos.fixture import new_name
-from hostelry.chaos.load import client, outcome_of
+from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver
 from hostelry.chaos.threads import running_threads
+from hostelry.server.aws_client import aws_client
 
 PAUSE_S = 0.1
 IMPATIENT_S = 3.0
@@ -65,8 +66,8 @@ class WriteLedger:
 @contextmanager
 def control_ledger(platform: PlatformObserver) -> Iterator[WriteLedger]:
     """Endpoint configurations, created while the block runs."""
-    api = client("sagemaker", platform.config, platform.credentials, read_timeout_s=IMPATIENT_S)
-    patient = client("sagemaker", platform.config, platform.credentials, tries=CHECK_TRIES)
+    api = aws_client("sagemaker", platform.config, platform.credentials, read_timeout_s=IMPATIENT_S)
+    patient = aws_client("sagemaker", platform.config, platform.credentials, tries=CHECK_TRIES)
     variant = {"VariantName": "v", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
 
     def write(name: str) -> Any:
@@ -87,8 +88,8 @@ def control_ledger(platform: PlatformObserver) -> Iterator[WriteLedger]:
 @contextmanager
 def object_ledger(platform: PlatformObserver) -> Iterator[WriteLedger]:
     """Objects in a bucket of their own, put while the block runs."""
-    api = client("s3", platform.config, platform.credentials, read_timeout_s=IMPATIENT_S)
-    patient = client("s3", platform.config, platform.credentials, tries=CHECK_TRIES)
+    api = aws_client("s3", platform.config, platform.credentials, read_timeout_s=IMPATIENT_S)
+    patient = aws_client("s3", platform.config, platform.credentials, tries=CHECK_TRIES)
     bucket = new_name()
     patient.create_bucket(Bucket=bucket)
     with WriteLedger(

@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.session import Session
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.call import OK, LoadCall
 from hostelry.chaos.threads import running_threads
-from hostelry.server.home import Credentials, UpConfig
-from hostelry.server.readiness import NO_CONFIGURATION
 
 POLL_S = 0.02
 FIRST_ANSWERS_S = 30.0
@@ -34,33 +30,6 @@ class LoadTarget:
     def __str__(self) -> str:
         """Endpoint and component."""
         return self.endpoint if self.component is None else f"{self.endpoint}/{self.component}"
-
-
-def client(
-    service: str,
-    config: UpConfig,
-    credentials: Credentials,
-    *,
-    tries: int = 1,
-    read_timeout_s: float = 20.0,
-) -> Any:
-    """A botocore client of the platform that tries each call `tries` times."""
-    options = Config(
-        connect_timeout=5.0,
-        read_timeout=read_timeout_s,
-        retries={"total_max_attempts": tries, "mode": "standard"},
-        proxies={},
-        s3={"addressing_style": "path"},
-        max_pool_connections=64,
-    )
-    return Session(session_vars=NO_CONFIGURATION).create_client(
-        service,
-        region_name=credentials.region,
-        endpoint_url=config.s3_url if service == "s3" else config.gateway_url,
-        aws_access_key_id=credentials.access_key_id,
-        aws_secret_access_key=credentials.secret_access_key,
-        config=options,
-    )
 
 
 def outcome_of(call: Callable[[], object]) -> str:

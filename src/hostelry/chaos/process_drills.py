@@ -7,12 +7,13 @@ from hostelry.base.errors import TerminalError
 from hostelry.chaos.call import OK
 from hostelry.chaos.context import DrillContext
 from hostelry.chaos.ledger import control_ledger, object_ledger
-from hostelry.chaos.load import client, outcome_of
+from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver, identity_of, ready_pids
 from hostelry.chaos.outcome import DrillLimits, DrillOutcome
 from hostelry.chaos.runner import Fault, run_fault, started_at
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.records import ProcessIdentity
+from hostelry.server.aws_client import aws_client
 from hostelry.server.run_file import RunFile, live_run_files
 
 # Errors that a client may see of a gateway that is gone, and of one that hangs.
@@ -172,7 +173,7 @@ def _objectstore(context: DrillContext, name: str, *, hangs: bool, back_s: float
             drill=name, target=target, not_run=f"the objects are at {platform.config.s3_endpoint}"
         )
     old = service(platform, "objectstore")
-    s3 = client("s3", platform.config, platform.credentials, read_timeout_s=2.0)
+    s3 = aws_client("s3", platform.config, platform.credentials, read_timeout_s=2.0)
 
     def recovered() -> bool:
         started = _successor_started(platform, "objectstore", old)

@@ -13,8 +13,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.chaos.load import client
 from hostelry.cli.home_option import home_at, settled
+from hostelry.server.aws_client import aws_client
 from hostelry.sim.calibration import Measured, fitted
 from hostelry.sim.service import ServiceModel
 
@@ -35,7 +35,7 @@ def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say)
     an answer is no chat stream of an LMI container.
     """
     config, credentials = settled(home_at(home))
-    runtime = client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)
+    runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)
     chats = ChatClient(runtime, endpoint, component)
     chats.one(WORDS[0], beside=1)  # warm-up, not measured
     found: list[Measured] = []

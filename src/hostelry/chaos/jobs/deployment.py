@@ -10,8 +10,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.call import OK
 from hostelry.chaos.fixture import IMAGE, VARIANT, new_name
-from hostelry.chaos.load import client, outcome_of
+from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver, wait_for
+from hostelry.server.aws_client import aws_client
 
 INSTANCE_TYPE = "ml.m5.large"
 INSTANCES, JOB_INSTANCES = 2, 2
@@ -29,7 +30,7 @@ class JobsDeployment:
     def __init__(self, platform: PlatformObserver) -> None:
         self._platform = platform
         self.name = new_name()
-        make = partial(client, config=platform.config, credentials=platform.credentials)
+        make = partial(aws_client, config=platform.config, credentials=platform.credentials)
         self.sagemaker = make("sagemaker", tries=TRIES, read_timeout_s=60.0)
         self.sns = make("sns", tries=TRIES)
         self.s3 = make("s3", tries=TRIES)

@@ -13,11 +13,12 @@ from hostelry.chaos.jobs.deployment import JobsDeployment
 from hostelry.chaos.jobs.jobs_ledger import KillReport
 from hostelry.chaos.jobs.plan import PlannedKill
 from hostelry.chaos.jobs.progress import JobsProgress
-from hostelry.chaos.load import client, outcome_of
+from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver, identity_of
 from hostelry.chaos.threads import running_threads
 from hostelry.fleet.host.processes import is_alive, send
 from hostelry.fleet.records import ProcessIdentity
+from hostelry.server.aws_client import aws_client
 
 SERVICES = ("gateway", "control", "jobs")
 OWN_STORE = ("objectstore", "s3door")  # there without an S3 of the operator's
@@ -51,7 +52,7 @@ class Victims:
         self._deployment = deployment
         self._progress = progress
         config, credentials = platform.config, platform.credentials
-        self._s3 = client("s3", config, credentials, read_timeout_s=2.0)
+        self._s3 = aws_client("s3", config, credentials, read_timeout_s=2.0)
 
     def of(self, kind: str) -> list[Victim]:
         """The processes of a kind that are alive, in a fixed order."""

@@ -11,8 +11,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hostelry.base.errors import TerminalError
 from hostelry.chaos.call import OK
 from hostelry.chaos.fixture import IMAGE, VARIANT, new_name
-from hostelry.chaos.load import client, outcome_of
+from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver, wait_for
+from hostelry.server.aws_client import aws_client
 
 INSTANCE_TYPE = "ml.m5.large"
 READY_S, GONE_S = 120.0, 60.0
@@ -32,7 +33,7 @@ class RolloutDeployment:
         self._platform = platform
         self._pace = platform.config.pace
         self.name = new_name()
-        make = partial(client, config=platform.config, credentials=platform.credentials)
+        make = partial(aws_client, config=platform.config, credentials=platform.credentials)
         self.sagemaker = make("sagemaker", tries=TRIES, read_timeout_s=60.0)
         self.cloudwatch = make("cloudwatch", tries=TRIES)
         self.runtime = make("sagemaker-runtime")

@@ -10,6 +10,7 @@ from hostelry.containers.lmi.request.template_process import LIMITS, render_apar
 
 CLOCK = ManualClock(86_400.0 * 365)
 QUICK = replace(LIMITS, render_s=0.5)
+PATIENT = replace(LIMITS, render_s=60.0)
 DOUBLED = "{% set n = namespace(s='xxxxxxxx') %}{% for i in range(64) %}{% set n.s = n.s ~ n.s %}"
 
 
@@ -39,7 +40,8 @@ def test_a_template_of_a_request_sees_the_variables_and_the_time() -> None:
     ],
 )
 def test_a_hostile_template_of_a_request(template: str, message: str) -> None:
+    limits = QUICK if message == "more than" else PATIENT  # whose own limit is met, however slowly
     with pytest.raises(Refusal, match=message) as refused:
-        render_apart(template, {}, CLOCK, QUICK)
+        render_apart(template, {}, CLOCK, limits)
     assert refused.value.param == "chat_template"
     assert render_apart("{{ 1 }}", {}, CLOCK) == "1"

@@ -1,0 +1,36 @@
+"""Clients of AWS's APIs at a running platform, for commands and drills."""
+
+from typing import Any
+
+from botocore.config import Config
+from botocore.session import Session
+
+from hostelry.server.home import Credentials, UpConfig
+from hostelry.server.readiness import NO_CONFIGURATION
+
+
+def aws_client(
+    service: str,
+    config: UpConfig,
+    credentials: Credentials,
+    *,
+    tries: int = 1,
+    read_timeout_s: float = 20.0,
+) -> Any:
+    """A botocore client of the platform that tries each call `tries` times."""
+    options = Config(
+        connect_timeout=5.0,
+        read_timeout=read_timeout_s,
+        retries={"total_max_attempts": tries, "mode": "standard"},
+        proxies={},
+        s3={"addressing_style": "path"},
+        max_pool_connections=64,
+    )
+    return Session(session_vars=NO_CONFIGURATION).create_client(
+        service,
+        region_name=credentials.region,
+        endpoint_url=config.s3_url if service == "s3" else config.gateway_url,
+        aws_access_key_id=credentials.access_key_id,
+        aws_secret_access_key=credentials.secret_access_key,
+        config=options,
+    )
