@@ -37,6 +37,7 @@ from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
@@ -114,6 +115,13 @@ async def _serve(
                 state,
                 lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
             )
+            copy_caches = CopyCacheRoutes(
+                state,
+                lambda it, *asked: HttpAgent(
+                    it, credentials.internal_key, AGENT_TIMEOUT_S
+                ).copy_account(*asked),
+                deps.is_llm,
+            )
             data_logs = DataLogRoutes(state, logs.store, clock)
             app = control_app(
                 ControlDeps(
@@ -141,6 +149,7 @@ async def _serve(
                         *comparisons.routes(),
                         *captured.routes(),
                         *copy_metrics.routes(),
+                        *copy_caches.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,
