@@ -11,6 +11,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.chaos.jobs.plan import FULL, SHORT, JobsSizes
 from hostelry.chaos.outcome import DrillOutcome
 from hostelry.cli.chaos_text import outcome_lines, table_lines
+from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 
 DEFAULT_THREADS = 4
@@ -51,11 +52,17 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
     ] = DEFAULT_THREADS,
     endpoint: Annotated[
         str | None,
-        typer.Option(help="Invoke this endpoint. Default: the first one with a ready copy."),
+        typer.Option(
+            help="Invoke this endpoint. Default: the first one with a ready copy.",
+            autocompletion=names.endpoints,
+        ),
     ] = None,
     component: Annotated[
         str | None,
-        typer.Option(help="Invoke this component. Default: the first one with a ready copy."),
+        typer.Option(
+            help="Invoke this component. Default: the first one with a ready copy.",
+            autocompletion=names.components,
+        ),
     ] = None,
     requests: Annotated[
         int | None,

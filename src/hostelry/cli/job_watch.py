@@ -13,6 +13,7 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli import batch_text, transform_text
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.cli.state import control_state
@@ -59,7 +60,12 @@ BATCH = WatchedKind(
 
 
 def watch(
-    name: Annotated[str, typer.Argument(help="The transform job's name, or the batch's id.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="The transform job's name, or the batch's id.", autocompletion=names.watched
+        ),
+    ],
     home: HomeOption = None,
 ) -> None:
     """Show the progress of a transform job or a batch until it is over.

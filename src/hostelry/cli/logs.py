@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.log_files import find_logs
@@ -25,6 +26,7 @@ def logs(
             help="A process (up, gateway, gateway-1, control, objectstore), an endpoint, "
             "a component, an instance id or a copy id. Default: every process.",
             show_default=False,
+            autocompletion=names.logged,
         ),
     ] = None,
     home: HomeOption = None,
