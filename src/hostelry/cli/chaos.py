@@ -28,7 +28,7 @@ chaos = typer.Typer(
 
 
 @chaos.command("list")
-def list_drills() -> None:
+def list_drills(as_json: JsonOption = False) -> None:
     """Print every drill and what it does.
 
     Example: hostelry chaos list
@@ -36,6 +36,9 @@ def list_drills() -> None:
     # Imported here, since drills import botocore, which other commands need not wait for.
     from hostelry.chaos.catalogue import DRILLS, EVERYTHING
 
+    if as_json:
+        print_json([{"name": it.name, "does": it.does} for it in DRILLS])
+        return
     width = max(len(drill.name) for drill in DRILLS)
     for drill in DRILLS:
         typer.echo(f"{drill.name:{width}}  {drill.does}")

@@ -15,7 +15,7 @@ from hostelry.server.home import Credentials, UpConfig
 
 PATH = "/internal/comparison"
 LOOK_EVERY_S = 1.0
-EXIT_CODES = {"no worse": 0, "worse": 1, "undecided": 2}
+EXIT_CODES = {"no worse": 0, "worse": 1, "undecided": 3}  # 2 is wrong usage
 US_PER_MS = 1000.0
 
 

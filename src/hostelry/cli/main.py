@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 from typer.main import get_command
@@ -106,12 +107,14 @@ def hostelry() -> None:
 
 
 @app.command()
-def version() -> None:
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
     """Print the version.
 
     Example: hostelry version
     """
-    typer.echo(f"hostelry {__version__}")
+    typer.echo(f'{{"version": "{__version__}"}}' if as_json else f"hostelry {__version__}")
 
 
 def command_tree() -> LazyGroup:

@@ -13,6 +13,21 @@ NOT_COMPLETED = {
     "runtimes install": {"name": "runtimes are not of a platform"},
     "runtimes remove": {"name": "runtimes are not of a platform"},
 }
+# Commands without --json; every other one prints what there is, and has it.
+WITHOUT_JSON = {
+    "exec": "its output is the program's; --report-file is JSON",
+    "demo": "a program to watch",
+    "demo-model": "writes a folder",
+    "completion": "prints a shell's own language",
+    "jobs cancel": "acts; `jobs show` has the state",
+    "jobs retry": "acts; `jobs show` has the state",
+    "jobs drop": "acts",
+    "kernel install": "writes a file that is JSON",
+    "kernel remove": "acts",
+    "runtimes install": "acts; `runtimes list` has the state",
+    "runtimes remove": "acts",
+    "scaling responsive": "acts; `scaling status` has the state",
+}
 NAMES = {"name", "names", "endpoint", "component", "old", "new", "graph"}
 
 
@@ -35,3 +50,12 @@ def test_every_name_is_completed() -> None:
     ]
     assert [it for it in lacking if it[1] not in NOT_COMPLETED.get(it[0], {})] == []
     assert len(lacking) == sum(map(len, NOT_COMPLETED.values())), "an exception that is none"
+
+
+def test_what_prints_state_has_json() -> None:
+    lacking = {
+        words
+        for words, command in commands()
+        if not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert lacking == set(WITHOUT_JSON)
