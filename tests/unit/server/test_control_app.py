@@ -275,6 +275,8 @@ def test_health_state_and_placement_report_what_is_there() -> None:
         state = (await app.client.get("/internal/state", headers=OWN)).json()
         assert state["routes_version"] is None
         assert [(it["name"], it["status"]) for it in state["endpoints"]] == [("e", "Creating")]
+        known = (await app.client.get("/internal/names", headers=OWN)).json()
+        assert (known["endpoints"], known["variants"], known["copies"]) == (["e"], ["v"], [])
         explained = (await app.client.get("/internal/placement", headers=OWN)).json()["endpoints"]
         (placement,) = [it.pop("placement") for it in explained]
         assert explained == state["endpoints"]
