@@ -25,6 +25,9 @@ COMMANDS = (
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
     CommandEntry(
+        "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
+    ),
+    CommandEntry(
         "explain",
         "hostelry.cli.explain:explain",
         "Show where copies are and why, and what is free.",
