@@ -7,6 +7,8 @@ import typer
 
 from hostelry import __version__
 from hostelry.base.errors import HostelryError
+from hostelry.cli.calls.chat import chat
+from hostelry.cli.calls.invoke import invoke
 from hostelry.cli.chaos import chaos
 from hostelry.cli.check.command import check
 from hostelry.cli.compare import compare
@@ -18,6 +20,7 @@ from hostelry.cli.graph import graph
 from hostelry.cli.jobs import jobs
 from hostelry.cli.kernel import kernel
 from hostelry.cli.logs import logs
+from hostelry.cli.models.ls import ls
 from hostelry.cli.replay import replay
 from hostelry.cli.runtimes import runtimes
 from hostelry.cli.scaling import scaling
@@ -40,6 +43,9 @@ PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 app.command(short_help="Start the platform: gateway, control and object store.")(up)
 app.command(short_help="Stop the platform with every agent and copy.")(down)
 app.command(short_help="Show what runs, and the reason of each failure.")(status)
+app.command(short_help="List endpoints, components and adapters with their state.")(ls)
+app.command(short_help="Talk with a model: answers stream, adapters may be chosen.")(chat)
+app.command(short_help="Send a file to a model and print the answer's bytes.")(invoke)
 app.command(short_help="Show where copies are and why, and what is free.")(explain)
 app.command(short_help="Print logs of processes and of model servers.")(logs)
 app.command(short_help="Show each hop of one call, or the slowest and failed calls.")(trace)
