@@ -24,6 +24,11 @@ COMMANDS = (
     CommandEntry(
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
+    CommandEntry("ls", "hostelry.cli.models.ls:ls", "List endpoints, components and adapters."),
+    CommandEntry("chat", "hostelry.cli.calls.chat:chat", "Chat with a model or an adapter."),
+    CommandEntry(
+        "invoke", "hostelry.cli.calls.invoke:invoke", "Send one request, and print the answer."
+    ),
     CommandEntry(
         "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
     ),
