@@ -33,10 +33,13 @@ from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.async_routes import AsyncRoutes
+from hostelry.server.audit_log import AuditLog
+from hostelry.server.audit_routes import AuditRoutes
 from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
@@ -114,7 +117,15 @@ async def _serve(
                 state,
                 lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
             )
+            copy_caches = CopyCacheRoutes(
+                state,
+                lambda it, *asked: HttpAgent(
+                    it, credentials.internal_key, AGENT_TIMEOUT_S
+                ).copy_account(*asked),
+                deps.is_llm,
+            )
             data_logs = DataLogRoutes(state, logs.store, clock)
+            audit = AuditRoutes(AuditLog(home.audit), clock)
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -141,6 +152,8 @@ async def _serve(
                         *comparisons.routes(),
                         *captured.routes(),
                         *copy_metrics.routes(),
+                        *audit.routes(),
+                        *copy_caches.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,

@@ -123,6 +123,7 @@ def control_app(deps: ControlDeps) -> ASGIApp:
             Route("/internal/placement", routes.placement, methods=["GET"]),
             Route("/internal/health", routes.health, methods=["GET"]),
             Route("/internal/load", loads.take, methods=["POST"]),
+            Route("/internal/load", loads.recent, methods=["GET"]),
             Route("/internal/wake", wakes.wake, methods=["POST"]),
             Route("/internal/wanted", wakes.wanted, methods=["GET"]),
             Route("/internal/transform-jobs", transforms.jobs, methods=["GET"]),
