@@ -94,6 +94,11 @@ COMMANDS = (
         "scaling", "hostelry.cli.scaling:scaling", "Show what is scaled and why; choose a policy."
     ),
     CommandEntry(
+        "doctor",
+        "hostelry.cli.doctor.command:doctor",
+        "Say what this machine can do, and how to get the rest.",
+    ),
+    CommandEntry(
         "completion",
         "hostelry.cli.completion.script:completion",
         "Print the completion script of a shell.",
