@@ -24,10 +24,20 @@ COMMANDS = (
     CommandEntry(
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
-    CommandEntry("ls", "hostelry.cli.models.ls:ls", "List endpoints, components and adapters."),
-    CommandEntry("chat", "hostelry.cli.calls.chat:chat", "Chat with a model or an adapter."),
     CommandEntry(
-        "invoke", "hostelry.cli.calls.invoke:invoke", "Send one request, and print the answer."
+        "ls",
+        "hostelry.cli.models.ls:ls",
+        "List endpoints, components and adapters with their state.",
+    ),
+    CommandEntry(
+        "chat",
+        "hostelry.cli.calls.chat:chat",
+        "Talk with a model: answers stream, adapters may be chosen.",
+    ),
+    CommandEntry(
+        "invoke",
+        "hostelry.cli.calls.invoke:invoke",
+        "Send a file to a model and print the answer's bytes.",
     ),
     CommandEntry(
         "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
