@@ -28,6 +28,7 @@ from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.server.act_routes import ActDeps, ActRoutes
 from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.audit_log import AuditLog
@@ -96,7 +97,17 @@ async def _serve(
                 deps.is_llm,
             )
             data_logs = DataLogRoutes(state, logs.store, clock)
-            audit = AuditRoutes(AuditLog(home.audit), clock)
+            audit_log = AuditLog(home.audit)
+            audit = AuditRoutes(audit_log, clock)
+            acts = ActRoutes(
+                ActDeps(
+                    state=state,
+                    facts=lambda: reconciler.instances.facts,
+                    audit=audit_log,
+                    clock=clock,
+                    shape_of=shape_of,
+                )
+            )
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -124,6 +135,7 @@ async def _serve(
                         *captured.routes(),
                         *copy_metrics.routes(),
                         *audit.routes(),
+                        *acts.routes(),
                         *copy_caches.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
