@@ -19,6 +19,7 @@ from hostelry.cli.explain import explain
 from hostelry.cli.graph import graph
 from hostelry.cli.jobs import jobs
 from hostelry.cli.kernel import kernel
+from hostelry.cli.load.command import load
 from hostelry.cli.logs import logs
 from hostelry.cli.models.ls import ls
 from hostelry.cli.replay import replay
@@ -46,6 +47,7 @@ app.command(short_help="Show what runs, and the reason of each failure.")(status
 app.command(short_help="List endpoints, components and adapters with their state.")(ls)
 app.command(short_help="Talk with a model: answers stream, adapters may be chosen.")(chat)
 app.command(short_help="Send a file to a model and print the answer's bytes.")(invoke)
+app.command(short_help="Send load to a model: latency, first token, errors.")(load)
 app.command(short_help="Show where copies are and why, and what is free.")(explain)
 app.command(short_help="Print logs of processes and of model servers.")(logs)
 app.command(short_help="Show each hop of one call, or the slowest and failed calls.")(trace)
