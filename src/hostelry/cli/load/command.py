@@ -17,11 +17,11 @@ from hostelry.cli.calls.content_types import content_type_of
 from hostelry.cli.calls.conversation import Conversation, lacks_template
 from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, answered, body_of
 from hostelry.cli.calls.llm_calls import JSON, openai_calls
+from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.load.measures import LoadTally, result_document
 from hostelry.cli.load.report import comparison_lines, progress_line, result_lines, saved_result
 from hostelry.cli.load.requests import LoadRequests, invocation_requests, openai_requests
-from hostelry.cli.load.runner import LoadPlan, run_load
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
@@ -32,7 +32,12 @@ MAX_REQUESTS = 10_000_000  # of one test: each is kept as a few numbers
 
 
 def load(  # noqa: PLR0913 - a command's options
-    name: Annotated[str, typer.Argument(help="An endpoint, a component, or COMPONENT:ADAPTER.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An endpoint, a component, or COMPONENT:ADAPTER.", autocompletion=names.served
+        ),
+    ],
     concurrency: Annotated[
         int, typer.Option(min=1, max=10_000, help="Requests under way at once, at most.")
     ] = 4,
@@ -80,6 +85,8 @@ def load(  # noqa: PLR0913 - a command's options
 
     Example: hostelry load wine --body rows.csv --rate 200 --concurrency 50 --compare before.json
     """
+    from hostelry.cli.load.runner import LoadPlan, run_load  # asyncio, which completion waits for
+
     if rate is not None and rate * duration > MAX_REQUESTS:
         raise TerminalError(f"{rate:g} requests/s for {duration:g} s are over {MAX_REQUESTS}")
     before = None if compare is None else saved_result(compare)

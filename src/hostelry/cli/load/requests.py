@@ -6,9 +6,6 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials as SigningCredentials
 
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.load.connection import message
@@ -75,6 +72,9 @@ class _Signer:
         body: bytes,
         content_type: str,
     ) -> None:
+        from botocore.auth import SigV4Auth
+        from botocore.credentials import Credentials as SigningCredentials
+
         self._path = f"/endpoints/{quote(model.endpoint)}/invocations"
         self._url = f"{config.gateway_url}{self._path}"
         self._host = host_of(config)
@@ -90,6 +90,8 @@ class _Signer:
     def request(self, now_s: float) -> bytes:
         """The whole message."""
         if now_s >= self._until_s:
+            from botocore.awsrequest import AWSRequest
+
             request = AWSRequest("POST", self._url, dict(self._headers), self._body)
             self._auth.add_auth(request)
             headers = {"Host": self._host, **dict(request.headers.items())}
