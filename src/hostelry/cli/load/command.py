@@ -85,8 +85,6 @@ def load(  # noqa: PLR0913 - a command's options
 
     Example: hostelry load wine --body rows.csv --rate 200 --concurrency 50 --compare before.json
     """
-    from hostelry.cli.load.runner import LoadPlan, run_load  # asyncio, which completion waits for
-
     if rate is not None and rate * duration > MAX_REQUESTS:
         raise TerminalError(f"{rate:g} requests/s for {duration:g} s are over {MAX_REQUESTS}")
     before = None if compare is None else saved_result(compare)
@@ -97,21 +95,35 @@ def load(  # noqa: PLR0913 - a command's options
     with api_errors(config):
         models = load_models(aws_client("sagemaker", config, credentials), name, adapters)
         requests = load_requests(config, credentials, models, asked)
+    tally = tested(config, requests, concurrency, rate, duration)
+    sent = {"concurrency": concurrency, "rate": rate, "duration": duration}
+    options = {**sent, "adapters": adapters, **asked.options}
+    at = datetime.fromtimestamp(SystemClock().now(), UTC).isoformat(timespec="seconds")
+    report(result_document(tally, name, options, at), before, save, as_json=as_json)
+
+
+def tested(
+    config: UpConfig,
+    requests: LoadRequests,
+    concurrency: int,
+    rate: float | None,
+    duration_s: float,
+) -> LoadTally:
+    """What a load test saw, whose state is shown while it runs."""
+    from hostelry.cli.load.runner import LoadPlan, run_load  # uvloop, which completion needs not
+
     plan = LoadPlan(
         host=config.host,
         port=config.gateway_port,
         concurrency=concurrency,
-        duration_s=duration,
+        duration_s=duration_s,
         rate_per_s=rate,
         timeout_s=config.stream_timeout_s if requests.streams_text else config.invoke_timeout_s,
     )
     tally = run_load(plan, requests, shown_progress)
     if sys.stderr.isatty():
         sys.stderr.write(CLEAR_LINE)
-    sent = {"concurrency": concurrency, "rate": rate, "duration": duration}
-    options = {**sent, "adapters": adapters, **asked.options}
-    at = datetime.fromtimestamp(SystemClock().now(), UTC).isoformat(timespec="seconds")
-    report(result_document(tally, name, options, at), before, save, as_json=as_json)
+    return tally
 
 
 def report(
