@@ -40,6 +40,9 @@ COMMANDS = (
         "Send a file to a model and print the answer's bytes.",
     ),
     CommandEntry(
+        "load", "hostelry.cli.load.command:load", "Send load: latency, first token, errors."
+    ),
+    CommandEntry(
         "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
     ),
     CommandEntry(
