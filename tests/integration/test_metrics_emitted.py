@@ -1,5 +1,6 @@
 """A real platform measures real requests: what CloudWatch and Prometheus then show of them."""
 
+import json
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -168,3 +169,7 @@ def test_requests_and_a_stream_are_seen_in_cloudwatch_and_by_prometheus(platform
     assert scraped(platform, "hostelry_in_flight") == {"": 0.0}
     assert set(scraped(platform, "hostelry_request_errors_total").values()) == {0.0}
     assert scraped(platform, "hostelry_copies") == {"": 1.0}
+    top = json.loads(platform.cli("top", "--json").stdout)
+    (served,) = top["served"]
+    assert (served["name"], served["copies"], served["p99_ms"] > LASTS_S * 990) == ("base", 1, True)
+    assert all(it["cpu_percent"] is not None for it in top["processes"])

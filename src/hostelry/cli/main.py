@@ -25,6 +25,9 @@ COMMANDS = (
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
     CommandEntry(
+        "top", "hostelry.cli.top.command:top", "Show live load, latency, copies, CPU and memory."
+    ),
+    CommandEntry(
         "explain",
         "hostelry.cli.explain:explain",
         "Show where copies are and why, and what is free.",
