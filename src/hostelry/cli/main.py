@@ -89,6 +89,11 @@ COMMANDS = (
         "scaling", "hostelry.cli.scaling:scaling", "Show what is scaled and why; choose a policy."
     ),
     CommandEntry(
+        "dashboards",
+        "hostelry.cli.dashboards.command:dashboards",
+        "A Grafana dashboard, alert rules and a scrape to use.",
+    ),
+    CommandEntry(
         "doctor",
         "hostelry.cli.doctor.command:doctor",
         "Say what this machine can do, and how to get the rest.",
