@@ -25,6 +25,9 @@ COMMANDS = (
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
     CommandEntry(
+        "top", "hostelry.cli.top.command:top", "Show live load, latency, copies, CPU and memory."
+    ),
+    CommandEntry(
         "ls",
         "hostelry.cli.models.ls:ls",
         "List endpoints, components and adapters with their state.",
@@ -105,6 +108,11 @@ COMMANDS = (
     ),
     CommandEntry(
         "scaling", "hostelry.cli.scaling:scaling", "Show what is scaled and why; choose a policy."
+    ),
+    CommandEntry(
+        "dashboards",
+        "hostelry.cli.dashboards.command:dashboards",
+        "A Grafana dashboard, alert rules and a scrape to use.",
     ),
     CommandEntry(
         "doctor",

@@ -27,6 +27,11 @@ class PlatformProcess:
 
 def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
     """Every process of this hostelry, running or not."""
+    return [platform_process(home, name) for name in platform_names_of(home, config)]
+
+
+def platform_names_of(home: Home, config: UpConfig) -> list[str]:
+    """The names of this hostelry's processes, in the platform's order."""
     names = platform_names(config.gateway_workers)
     if not home.kept.exists():
         names.remove("watcher")
@@ -37,7 +42,7 @@ def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
     if not config.has_own_s3:
         names.remove("objectstore")
         names.remove("s3door")
-    return [platform_process(home, name) for name in names]
+    return names
 
 
 def platform_process(home: Home, name: str) -> PlatformProcess:
