@@ -32,7 +32,7 @@ class Scene:
         self.sagemaker.create_endpoint(EndpointName=CHECKOUT, EndpointConfigName=f"{CHECKOUT}-v1")
         self.in_service(SHOP)
         self.component(RECOMMEND, copies=2, memory_mb=4 * 1024)
-        self.component(GIANT, copies=1, memory_mb=60 * 1024)
+        self.component(GIANT, copies=1, memory_mb=62 * 1024)
         self.in_service(CHECKOUT)
 
     def version(self, version: str) -> None:
