@@ -30,6 +30,8 @@ from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
+from hostelry.server.audit_log import AuditLog
+from hostelry.server.audit_routes import AuditRoutes
 from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
@@ -86,6 +88,7 @@ async def _serve(
                 lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
             )
             data_logs = DataLogRoutes(state, logs.store, clock)
+            audit = AuditRoutes(AuditLog(home.audit), clock)
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -112,6 +115,7 @@ async def _serve(
                         *comparisons.routes(),
                         *captured.routes(),
                         *copy_metrics.routes(),
+                        *audit.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,
