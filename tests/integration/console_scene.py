@@ -3,13 +3,15 @@
 import json
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from tests.integration.drill import NO_RETRIES, ROLE, write_image_rule
+from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 
-SHOP, RECOMMEND, GIANT = "shop", "recommend", "forecast-70b"
+SHOP, RECOMMEND, GIANT, AUDIT = "shop", "recommend", "forecast-70b", "audit"
 CHECKOUT, BROKEN, ALARM = "checkout", "invoices", "checkout-errors"
 # Cooldowns and the period of AlarmLow are divided by it.
 PACE = "90"
@@ -32,7 +34,8 @@ class Scene:
         self.sagemaker.create_endpoint(EndpointName=CHECKOUT, EndpointConfigName=f"{CHECKOUT}-v1")
         self.in_service(SHOP)
         self.component(RECOMMEND, copies=2, memory_mb=4 * 1024)
-        self.component(GIANT, copies=1, memory_mb=60 * 1024)
+        self.component(AUDIT, copies=1, memory_mb=128, image="echo:1")
+        self.component(GIANT, copies=1, memory_mb=62 * 1024)
         self.in_service(CHECKOUT)
 
     def version(self, version: str) -> None:
@@ -111,7 +114,7 @@ class Scene:
             },
         )
 
-    def component(self, name: str, *, copies: int, memory_mb: int) -> None:
+    def component(self, name: str, *, copies: int, memory_mb: int, image: str = "drill") -> None:
         """Ask for a component of `shop`."""
         resources = {"MinMemoryRequiredInMb": memory_mb, "NumberOfCpuCoresRequired": 0.25}
         self.sagemaker.create_inference_component(
@@ -119,7 +122,7 @@ class Scene:
             EndpointName=SHOP,
             VariantName="AllTraffic",
             Specification={
-                "Container": {"Image": "drill"},
+                "Container": {"Image": image},
                 "ComputeResourceRequirements": resources,
             },
             RuntimeConfig={"CopyCount": copies},
@@ -192,7 +195,9 @@ class Load:
                 self._over.wait(0.05)
 
 
-def platform_of(home: Any) -> Platform:
+def platform_of(home: Path) -> Platform:
     """A platform for a scene; start it by `with`."""
     write_image_rule(home)
+    with (home / "images.toml").open("a") as rules:
+        rules.write(ECHO_IMAGE)
     return Platform(home, "--pace", PACE)
