@@ -25,6 +25,16 @@ COMMANDS = (
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
     CommandEntry(
+        "apply",
+        "hostelry.cli.declared.apply:apply",
+        "Make endpoints, scaling and alarms what documents say.",
+    ),
+    CommandEntry(
+        "export",
+        "hostelry.cli.declared.export:export",
+        "Write what is there as a document for `apply`.",
+    ),
+    CommandEntry(
         "explain",
         "hostelry.cli.explain:explain",
         "Show where copies are and why, and what is free.",
