@@ -49,6 +49,16 @@ COMMANDS = (
         "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
     ),
     CommandEntry(
+        "apply",
+        "hostelry.cli.declared.apply:apply",
+        "Make endpoints, scaling and alarms what documents say.",
+    ),
+    CommandEntry(
+        "export",
+        "hostelry.cli.declared.export:export",
+        "Write what is there as a document for `apply`.",
+    ),
+    CommandEntry(
         "explain",
         "hostelry.cli.explain:explain",
         "Show where copies are and why, and what is free.",
