@@ -13,6 +13,7 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -28,7 +29,7 @@ from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
-from hostelry.server.act_routes import ActDeps, ActRoutes
+from hostelry.server.act_routes import ActDeps, OperatorActRoutes
 from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.audit_log import AuditLog
@@ -85,21 +86,17 @@ async def _serve(
             usage = UsageRoutes(owner, scaling.metrics, clock)
             comparisons = Comparisons(owner, state, scaling.board, clock)
             captured = CaptureBoard(scaling.metrics)
-            copy_metrics = CopyMetricsRoutes(
-                state,
-                lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
+            agent = partial(
+                HttpAgent, internal_key=credentials.internal_key, call_timeout_s=AGENT_TIMEOUT_S
             )
+            copy_metrics = CopyMetricsRoutes(state, lambda it: agent(it).copy_pages())
             copy_caches = CopyCacheRoutes(
-                state,
-                lambda it, *asked: HttpAgent(
-                    it, credentials.internal_key, AGENT_TIMEOUT_S
-                ).copy_account(*asked),
-                deps.is_llm,
+                state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
             )
             data_logs = DataLogRoutes(state, logs.store, clock)
             audit_log = AuditLog(home.audit)
             audit = AuditRoutes(audit_log, clock)
-            acts = ActRoutes(
+            acts = OperatorActRoutes(
                 ActDeps(
                     state=state,
                     facts=lambda: reconciler.instances.facts,

@@ -7,6 +7,7 @@ import typer
 import yaml
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
 from hostelry.cli.declared.aws import AwsAtPlatform
 from hostelry.cli.declared.exported import exported
 from hostelry.cli.declared.observation import observed_state
@@ -31,7 +32,12 @@ for _first, _resolvers in StrictLoader.yaml_implicit_resolvers.items():
 def export(
     endpoint: Annotated[
         list[str] | None,
-        typer.Option("--endpoint", "-e", help="Only this one and what belongs to it; repeatable."),
+        typer.Option(
+            "--endpoint",
+            "-e",
+            help="Only this one and what belongs to it; repeatable.",
+            autocompletion=names.endpoints,
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write; else it is printed.")
