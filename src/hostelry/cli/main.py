@@ -63,6 +63,8 @@ COMMANDS = (
         "hostelry.cli.explain:explain",
         "Show where copies are and why, and what is free.",
     ),
+    CommandEntry("restart", "hostelry.cli.acts.command:restart", "Replace copies, new ones first."),
+    CommandEntry("drain", "hostelry.cli.acts.command:drain", "Empty an instance, then end it."),
     CommandEntry("logs", "hostelry.cli.logs:logs", "Print logs of processes and of model servers."),
     CommandEntry(
         "trace",
