@@ -24,6 +24,7 @@ from hostelry.cli.named import (
 )
 from hostelry.cli.printable import one_line
 from hostelry.server.aws_client import aws_client
+from hostelry.server.home import Home
 
 PATIENCE_S = 600.0
 LOOK_EVERY_S = 0.25
@@ -54,7 +55,14 @@ def rm(
 
     Example: hostelry rm llama-pirate llama-es --yes
     """
-    config, credentials = settled(home_at(home))
+    remove_named(home_at(home), names, yes=yes, with_data=with_data, as_json=as_json)
+
+
+def remove_named(
+    home: Home, names: Sequence[str], *, yes: bool, with_data: bool, as_json: bool
+) -> None:
+    """Remove what the names stand for, as `rm` does."""
+    config, credentials = settled(home)
     sagemaker = aws_client("sagemaker", config, credentials, tries=2)
     scaling = aws_client("application-autoscaling", config, credentials, tries=2)
     with api_errors(config):
