@@ -45,6 +45,11 @@ COMMANDS = (
     CommandEntry(
         "load", "hostelry.cli.load.command:load", "Send load: latency, first token, errors."
     ),
+    CommandEntry("scale", "hostelry.cli.models.scale:scale", "Set a model's copies, or bounds."),
+    CommandEntry(
+        "adapters", "hostelry.cli.models.adapters:adapters", "Add, remove, list adapters."
+    ),
+    CommandEntry("rm", "hostelry.cli.models.rm:rm", "Remove models with what is theirs alone."),
     CommandEntry(
         "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
     ),
