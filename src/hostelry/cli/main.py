@@ -25,6 +25,24 @@ COMMANDS = (
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
     CommandEntry(
+        "ls",
+        "hostelry.cli.models.ls:ls",
+        "List endpoints, components and adapters with their state.",
+    ),
+    CommandEntry(
+        "chat",
+        "hostelry.cli.calls.chat:chat",
+        "Talk with a model: answers stream, adapters may be chosen.",
+    ),
+    CommandEntry(
+        "invoke",
+        "hostelry.cli.calls.invoke:invoke",
+        "Send a file to a model and print the answer's bytes.",
+    ),
+    CommandEntry(
+        "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
+    ),
+    CommandEntry(
         "apply",
         "hostelry.cli.declared.apply:apply",
         "Make endpoints, scaling and alarms what documents say.",
@@ -94,6 +112,11 @@ COMMANDS = (
     ),
     CommandEntry(
         "scaling", "hostelry.cli.scaling:scaling", "Show what is scaled and why; choose a policy."
+    ),
+    CommandEntry(
+        "doctor",
+        "hostelry.cli.doctor.command:doctor",
+        "Say what this machine can do, and how to get the rest.",
     ),
     CommandEntry(
         "completion",

@@ -140,14 +140,43 @@ def listed_names(sagemaker: Any, parts: Sequence[str] | None = None) -> ListedNa
     endpoints = dict.fromkeys(
         row["EndpointName"]
         for like in wanted
-        for row in _rows(sagemaker, "list_endpoints", "Endpoints", like)
+        for row in rows_of(sagemaker, "list_endpoints", "Endpoints", **like)
     )
     components = dict.fromkeys(
         ListedComponent(row["InferenceComponentName"], row["EndpointName"])
         for like in wanted
-        for row in _rows(sagemaker, "list_inference_components", "InferenceComponents", like)
+        for row in rows_of(sagemaker, "list_inference_components", "InferenceComponents", **like)
     )
     return ListedNames(tuple(endpoints), tuple(components))
+
+
+def rows_of(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dict[str, Any]]:
+    """The entries of all pages of one list operation, by its name in Python."""
+    for page in sagemaker.get_paginator(call).paginate(**like):
+        yield from page[member]
+
+
+def called_model(sagemaker: Any, name: str) -> NamedModel:
+    """The model that calls of NAME go to: an endpoint's only component stands for it.
+
+    Raises as `find_named` does, and TerminalError where the endpoint has several.
+    """
+    found = find_named(sagemaker, name)
+    if found.kind is not NameKind.ENDPOINT:
+        return found
+    listed = rows_of(
+        sagemaker,
+        "list_inference_components",
+        "InferenceComponents",
+        EndpointNameEquals=found.endpoint,
+    )
+    names = [it["InferenceComponentName"] for it in listed]
+    if not names:
+        return found
+    if len(names) == 1:
+        return find_named(sagemaker, f"component/{names[0]}")
+    some = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+    raise TerminalError(f"endpoint {found.endpoint} has several models, name one: {some}")
 
 
 @contextmanager
@@ -166,11 +195,6 @@ def api_errors(config: UpConfig) -> Iterator[None]:
         ) from error
     except BotoCoreError as error:
         raise TerminalError(" ".join(str(error).split())) from error
-
-
-def _rows(sagemaker: Any, call: str, member: str, like: dict[str, str]) -> Iterator[dict[str, Any]]:
-    for page in sagemaker.get_paginator(call).paginate(**like):
-        yield from page[member]
 
 
 def _parsed(name: str) -> tuple[NameKind | None, str, str | None]:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from hostelry import __version__
 from hostelry.api.context import CallContext, NotYetError
 from hostelry.api.operations import implementation, perform
 from hostelry.aws.call import (
@@ -205,7 +206,9 @@ class InternalApi:
         """200 while the process answers and its store does; `ready` once routes are published."""
         revision = await asyncio.to_thread(self._deps.state.store.revision)
         is_ready = self._deps.reconciler.routes.snapshot is not None
-        return JsonResponse({"status": "ok", "ready": is_ready, "revision": revision})
+        return JsonResponse(
+            {"status": "ok", "ready": is_ready, "revision": revision, "version": __version__}
+        )
 
     def _names(self) -> dict[str, list[str]]:
         endpoints = [it for it in visible(load_all(self._deps.state)) if it.endpoint is not None]

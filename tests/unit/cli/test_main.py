@@ -21,6 +21,7 @@ COMMANDS = (
     "version",
     "demo",
     "demo-model",
+    "doctor",
 )
 GROUPS = ("chaos", "scaling", "kernel")
 

@@ -7,6 +7,7 @@ import typer
 import yaml
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
 from hostelry.cli.declared.aws import AwsAtPlatform
 from hostelry.cli.declared.exported import exported
 from hostelry.cli.declared.observation import observed_state
@@ -31,7 +32,12 @@ for _first, _resolvers in StrictLoader.yaml_implicit_resolvers.items():
 def export(
     endpoint: Annotated[
         list[str] | None,
-        typer.Option("--endpoint", "-e", help="Only this one and what belongs to it; repeatable."),
+        typer.Option(
+            "--endpoint",
+            "-e",
+            help="Only this one and what belongs to it; repeatable.",
+            autocompletion=names.endpoints,
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write; else it is printed.")
@@ -47,10 +53,10 @@ def export(
     observed = observed_state(
         AwsAtPlatform(config, credentials), lambda _: True, credentials.role_arn
     )
-    names = [it.key.name for it in observed.of(ResourceKind.ENDPOINT)]
+    there = [it.key.name for it in observed.of(ResourceKind.ENDPOINT)]
     for name in endpoint or ():
-        if name not in names:
-            near = near_misses(name, names) or f"there are {', '.join(names) or 'none'}"
+        if name not in there:
+            near = near_misses(name, there) or f"there are {', '.join(there) or 'none'}"
             raise TerminalError(f"there is no endpoint {name}; {near}")
     document = exported(observed, endpoint or ())
     if as_json:
