@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ STYLES = ("es", "fr", "pirate")
 ASSISTANT, CHAT = "assistant", "chat"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi20.0.0-cu128"
 BUCKET = "screenshots"
-COLOURS = 160
+COLOURS = 128
 SHAPES: Mapping[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
@@ -53,8 +54,11 @@ SHAPES: Mapping[str, dict[str, Any]] = {
 }
 MAX_HEIGHT = 1500
 SETTLED_MS = 3000
+BAKING_S = 12.0  # after which an update is in its first step
 MOST_BYTES = 200_000
 SLOWEST_S = 1.8
+GOOD_VERSIONS = ("v3", "v4", "v5")  # one is rolled out while the pictures of a shape are taken
+COMMON_COLOURS = 64  # which stay exactly as they are
 
 
 class AssistantLoad:
@@ -149,7 +153,7 @@ def eventful(scene: Scene) -> Iterator[str]:
     """
     names = deploy_assistant(scene)
     scene.deploy_broken()
-    for version in ("v2", "v3"):
+    for version in ("v2", *GOOD_VERSIONS):
         scene.version(version)
     with Load(scene), AssistantLoad(scene.platform, names):
         scene.follow_load()
@@ -159,11 +163,7 @@ def eventful(scene: Scene) -> Iterator[str]:
             until(lambda: len(copies_of(scene.platform, RECOMMEND)) == 3, "it scales out", 90)
             wait(10)
         os.kill(min(copies_of(scene.platform, RECOMMEND).values()), signal.SIGKILL)
-        slow = slow_call(scene.platform)
-        scene.in_service(CHECKOUT)
-        scene.roll_out("v3", wait_s=3600)
-        wait(8)
-        yield slow
+        yield slow_call(scene.platform)
 
 
 def slow_call(platform: Platform) -> str:
@@ -188,13 +188,12 @@ def paths(slow: str) -> dict[str, str]:
         name, home = (re.search(rf'^  {key}: "([^"]+)"', source, re.M) for key in ("name", "home"))
         if "export const view = " in source and name is not None and home is not None:
             found[name[1]] = home[1]
-    found |= {
+    others = {
         "endpoint": f"endpoint/{SHOP}/component/{RECOMMEND}",
-        "rollout": f"endpoint/{CHECKOUT}",
         "llm": f"endpoint/{CHAT}/component/{ASSISTANT}",
         "call": f"call/{slow}",
     }
-    return found
+    return {"rollout": f"endpoint/{CHECKOUT}", **found, **others}
 
 
 def picture(page: Page) -> bytes:
@@ -203,20 +202,32 @@ def picture(page: Page) -> bytes:
     size = page.viewport_size or {"width": 1280, "height": 800}
     clip = {"x": 0, "y": 0, "width": size["width"], "height": min(MAX_HEIGHT, height)}
     taken = Image.open(io.BytesIO(page.screenshot(full_page=True, clip=clip)))  # type: ignore[arg-type]
+    return with_few_colours(taken.convert("RGB"))
+
+
+def with_few_colours(taken: Image.Image) -> bytes:
+    """The picture as a PNG whose commonest colours are exact and the others near."""
+    content = taken.tobytes()
+    counted = Counter(zip(content[0::3], content[1::3], content[2::3], strict=True))
+    common = [colour for colour, _ in counted.most_common(COMMON_COLOURS)]
+    others = taken.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([*(part for colour in common for part in colour), *others[: 3 * COLOURS]])
     written = io.BytesIO()
-    few = taken.convert("RGB").quantize(
-        COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
-    )
+    few = taken.quantize(palette=palette, dither=Image.Dither.NONE)
     few.save(written, "PNG", optimize=True)
     return written.getvalue()
 
 
-def take(platform: Platform, slow: str, folder: Path) -> None:
+def take(scene: Scene, slow: str, folder: Path) -> None:
     """Write a picture of each view in each shape."""
     folder.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:
-        for shape, options in SHAPES.items():
-            with signed_in(browser, platform, **options) as console:
+        for version, (shape, options) in zip(GOOD_VERSIONS, SHAPES.items(), strict=True):
+            scene.in_service(CHECKOUT, within_s=120)
+            scene.roll_out(version, wait_s=3600)
+            with signed_in(browser, scene.platform, **options) as console:
+                wait(BAKING_S)
                 for name, path in paths(slow).items():
                     console.open(path)
                     console.page.locator("main h1").first.wait_for()
@@ -239,7 +250,7 @@ def main(arguments: list[str]) -> None:
         for name in (RECOMMEND, AUDIT):
             scene.component_in_service(name)
         with eventful(scene) as slow:
-            take(platform, slow, folder)
+            take(scene, slow, folder)
 
 
 if __name__ == "__main__":
