@@ -12,7 +12,7 @@ from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 
 SHOP, RECOMMEND, GIANT, AUDIT = "shop", "recommend", "forecast-70b", "audit"
-CHECKOUT, BROKEN, ALARM = "checkout", "invoices", "checkout-errors"
+CHECKOUT, BROKEN = "checkout", "invoices"
 # Cooldowns and the period of AlarmLow are divided by it.
 PACE = "90"
 SLOW_S = 0.6
@@ -28,7 +28,7 @@ class Scene:
 
     def deploy(self) -> None:
         """`shop` with a component that serves and one without a place, and `checkout`."""
-        self._config(SHOP, {"InstanceType": "ml.m5.4xlarge", "InitialInstanceCount": 1})
+        self.config(SHOP, {"InstanceType": "ml.m5.4xlarge", "InitialInstanceCount": 1})
         self.sagemaker.create_endpoint(EndpointName=SHOP, EndpointConfigName=SHOP)
         self.version("v1")
         self.sagemaker.create_endpoint(EndpointName=CHECKOUT, EndpointConfigName=f"{CHECKOUT}-v1")
@@ -45,7 +45,7 @@ class Scene:
         self.sagemaker.create_model(
             ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer=container
         )
-        self._config(
+        self.config(
             name,
             {"ModelName": name, "InstanceType": "ml.m5.large", "InitialInstanceCount": 2},
             MetricsConfig={"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": 10},
@@ -58,7 +58,7 @@ class Scene:
             ModelName=BROKEN, ExecutionRoleArn=ROLE, PrimaryContainer=container
         )
         variant = {"ModelName": BROKEN, "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
-        self._config(BROKEN, variant)
+        self.config(BROKEN, variant)
         self.sagemaker.create_endpoint(EndpointName=BROKEN, EndpointConfigName=BROKEN)
 
     def follow_load(self) -> None:
@@ -90,8 +90,9 @@ class Scene:
             "VariantName": "AllTraffic",
             "EndpointConfigName": f"{CHECKOUT}-{version}",
         }
+        alarm = f"{CHECKOUT}-{version}-errors"
         self.platform.boto3("cloudwatch").put_metric_alarm(
-            AlarmName=ALARM,
+            AlarmName=alarm,
             Namespace="AWS/SageMaker",
             MetricName="Invocation5XXErrors",
             Dimensions=[{"Name": name, "Value": value} for name, value in names.items()],
@@ -110,7 +111,7 @@ class Scene:
             EndpointConfigName=f"{CHECKOUT}-{version}",
             DeploymentConfig={
                 "BlueGreenUpdatePolicy": policy,
-                "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": ALARM}]},
+                "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]},
             },
         )
 
@@ -146,7 +147,8 @@ class Scene:
 
         until(serves, f"{name} is InService", within_s)
 
-    def _config(self, name: str, variant: dict[str, Any], **more: Any) -> None:
+    def config(self, name: str, variant: dict[str, Any], **more: Any) -> None:
+        """A configuration with one variant."""
         role = {} if "ModelName" in variant else {"ExecutionRoleArn": ROLE}
         self.sagemaker.create_endpoint_config(
             EndpointConfigName=name,

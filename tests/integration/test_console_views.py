@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -23,6 +24,10 @@ from tests.integration.console_scene import (
 )
 from tests.integration.drill import NO_RETRIES, copies_of
 from tests.integration.platform import Platform
+from tests.unit.console.recorded_answers import endpoint_of, recorded, with_copies
+
+from hostelry.console.delta import without_nulls
+from hostelry.console.views import endpoint
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 MARKUP = "<img src=x onerror=document.title=1>"
@@ -203,6 +208,37 @@ def test_an_unknown_call_is_explained(console: ConsolePage) -> None:
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("No call 6f0f3b1e-unknown is kept.")).to_be_visible()
     expect(page.get_by_role("link", name="those that failed")).to_be_visible()
+
+
+def test_a_thousand_components_draw_the_rows_in_sight(console: ConsolePage) -> None:
+    page = console.page
+    snapshot = f"event: snapshot\ndata: {json.dumps(crowded())}\n\n"
+    page.route(
+        "**/console/live*",
+        lambda route: route.fulfill(body=snapshot, content_type="text/event-stream"),
+    )
+    console.open(f"endpoint/{SHOP}/component/{RECOMMEND}")
+    for label in ("Targets", "Copies"):
+        table = page.get_by_role("region", name=label).get_by_role("table")
+        expect(table).to_have_attribute("aria-rowcount", re.compile(r"^10\d\d$"))
+        assert table.locator("tbody tr").count() < 120
+    last = page.get_by_role("link", name="tenant-999")
+    assert last.count() == 0
+    page.get_by_role("region", name="Targets").evaluate(
+        "it => scrollTo(0, it.offsetTop + it.offsetHeight - 500)"
+    )
+    expect(last).to_be_visible()
+
+
+def crowded() -> dict[str, Any]:
+    """The document of an endpoint with a thousand components and a thousand copies."""
+    state = with_copies(recorded("state"), 1000)
+    shop = endpoint_of(state, SHOP)
+    one = {**shop["components"][1], "base": RECOMMEND}
+    shop["components"] += [{**one, "name": f"tenant-{number:03}"} for number in range(1000)]
+    params = {"name": SHOP, "kind": "component", "target": RECOMMEND}
+    shown: dict[str, Any] = without_nulls(endpoint.document({"state": state}, params, 1795672900.0))
+    return shown
 
 
 @pytest.mark.parametrize("path", [f"endpoint/{CHECKOUT}", "endpoints", "calls", "failures"])

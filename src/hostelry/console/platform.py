@@ -9,7 +9,10 @@ from hostelry.base.errors import HostelryError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessQuery:
-    """A GET of an internal route of a process: control, gateway or jobs."""
+    """A GET of an internal route of a process: control, gateway or jobs.
+
+    `home` answers at `/processes`: for how many seconds each process of the platform runs.
+    """
 
     process: str
     path: str

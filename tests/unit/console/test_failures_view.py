@@ -150,6 +150,36 @@ def test_a_full_disk_of_the_jobs_process_comes_first() -> None:
     assert (found[0]["kind"], found[0]["names"]) == ("platform", ["jobs"])
 
 
+@pytest.mark.parametrize(
+    ("uptimes_s", "found"),
+    [
+        pytest.param({"up": 500.0, "control": 499.0}, [], id="all run"),
+        pytest.param(
+            {"up": 500.0, "mirror": None},
+            [("now", ["mirror"], "hostelry logs mirror")],
+            id="one does not",
+        ),
+        pytest.param(
+            {"up": None, "control": 20.0},
+            [("now", ["up"], "hostelry up --detach")],
+            id="no supervisor",
+        ),
+        pytest.param(
+            {"up": 500.0, "control": 20.0, "jobs": 499.0},
+            [("lately", ["control"], "hostelry logs control")],
+            id="one was started again",
+        ),
+        pytest.param({"up": 5000.0, "control": 1000.0}, [], id="one was, longer ago"),
+    ],
+)
+def test_processes_that_do_not_run_are_failures(
+    uptimes_s: dict[str, float | None], found: list[tuple[str, list[str], str]]
+) -> None:
+    shown = groups(processes={"uptimes_s": uptimes_s})
+    assert [(it["when"], it["names"], it["command"]) for it in shown] == found
+    assert all(it["kind"] == "platform" for it in shown)
+
+
 def test_nothing_fails_where_nothing_is_known() -> None:
     found = failures.document(dict.fromkeys(failures.sources({}, NOW)), {}, NOW)
     assert (found["groups"], found["checked"]) == ({}, [])

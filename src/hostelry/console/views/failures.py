@@ -2,7 +2,7 @@
 
 kind        found in                                          next step
 ---------   -----------------------------------------------   ----------------------------------
-platform    a source that does not answer, the jobs process   the log of that process
+platform    a process that does not run or answer              the log of that process
 endpoint    status Failed, or an update that goes back        the endpoint, its log
 component   status Failed, or a copy without a place          `hostelry explain`, the fleet
 copy        not ready with a reason, or ended lately          its log
@@ -32,6 +32,7 @@ MAX_GROUPS, MAX_NAMED = 200, 20
 MAX_CAUSE_CHARS = 2000
 NOW, LATELY = "now", "lately"
 ROLLED_BACK, IN_SERVICE = "rolled back", "InService"
+SUPERVISOR, STARTS_WITHIN_S = "up", 60.0  # all processes have started so long after it
 # Alarms that scaling policies make: in ALARM they are at work, not in trouble.
 SCALING_ALARM = "TargetTracking-"
 # The end of AWS's messages on models, which names a page that this platform does not have.
@@ -76,6 +77,7 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
         "control": ProcessQuery(process="control", path="/internal/state"),
         "gateway": ProcessQuery(process="gateway", path="/traces", query=query),
         "jobs": ProcessQuery(process="jobs", path="/internal/health"),
+        "processes": ProcessQuery(process="home", path="/processes"),
         "alarms": ApiQuery(
             service="cloudwatch",
             operation="DescribeAlarms",
@@ -95,7 +97,8 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
     minutes = minutes_of(params)
     since = now - minutes * 60
     found = [
-        *platform_failures(sources),
+        *platform_failures(sources.get("jobs") or {}),
+        *process_failures(sources.get("processes") or {}, now, minutes * 60),
         *state_failures(sources.get("control") or {}, since),
         *alarm_failures(sources.get("alarms") or {}),
         *call_failures(sources.get("gateway") or {}),
@@ -147,9 +150,9 @@ def group(when: str, kind: str, mine: Sequence[FoundFailure], place: int) -> dic
     }
 
 
-def platform_failures(sources: Mapping[str, Any]) -> Iterator[FoundFailure]:
+def platform_failures(jobs: JsonObject) -> Iterator[FoundFailure]:
     """Trouble of the jobs process; the live document names processes that do not answer."""
-    trouble = (sources.get("jobs") or {}).get("trouble")
+    trouble = jobs.get("trouble")
     if trouble:
         yield FoundFailure(
             kind="platform",
@@ -159,6 +162,37 @@ def platform_failures(sources: Mapping[str, Any]) -> Iterator[FoundFailure]:
             advice="Make room on the disk, or mend its permissions; it tries again by itself.",
             command="hostelry status",
         )
+
+
+def process_failures(answer: JsonObject, now: float, lookback_s: float) -> Iterator[FoundFailure]:
+    """Processes of the platform that do not run, and those that were started again lately."""
+    uptimes_s = answer.get("uptimes_s", {})
+    supervisor_s = uptimes_s.get(SUPERVISOR) or 0.0
+    for name, up_s in uptimes_s.items():
+        if up_s is None:
+            is_supervisor = name == SUPERVISOR
+            yield FoundFailure(
+                kind="platform",
+                cause=f"{name} does not run",
+                name=name,
+                text="It does not run."
+                + (" A process that dies is not started again." if is_supervisor else ""),
+                advice="It adopts what runs."
+                if is_supervisor
+                else "The supervisor starts it again.",
+                command="hostelry up --detach" if is_supervisor else f"hostelry logs {name}",
+            )
+        elif up_s < lookback_s and supervisor_s - up_s > STARTS_WITHIN_S:
+            yield FoundFailure(
+                kind="platform",
+                cause=f"{name} was started again",
+                name=name,
+                text="It ended, and was started again.",
+                when=LATELY,
+                at=now - up_s,
+                advice="Its log has the cause, unless it was killed.",
+                command=f"hostelry logs {name}",
+            )
 
 
 def state_failures(state: JsonObject, since: float) -> Iterator[FoundFailure]:
