@@ -10,6 +10,7 @@ from hostelry.base.errors import HostelryError
 from hostelry.cli.chaos import chaos
 from hostelry.cli.check.command import check
 from hostelry.cli.compare import compare
+from hostelry.cli.console import console
 from hostelry.cli.demo import demo
 from hostelry.cli.demo_model import demo_model_command
 from hostelry.cli.environment import env, exec_
@@ -40,6 +41,7 @@ PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 app.command(short_help="Start the platform: gateway, control and object store.")(up)
 app.command(short_help="Stop the platform with every agent and copy.")(down)
 app.command(short_help="Show what runs, and the reason of each failure.")(status)
+app.command(short_help="Print a one-time link to the web console.")(console)
 app.command(short_help="Show where copies are and why, and what is free.")(explain)
 app.command(short_help="Print logs of processes and of model servers.")(logs)
 app.command(short_help="Show each hop of one call, or the slowest and failed calls.")(trace)

@@ -33,6 +33,8 @@ def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
         names.remove("watcher")
     if not config.mirror_process:
         names.remove("mirror")
+    if not config.has_console:
+        names.remove("console")
     if not config.has_own_s3:
         names.remove("objectstore")
         names.remove("s3door")

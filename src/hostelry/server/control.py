@@ -11,27 +11,24 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import uvicorn
 import uvloop
-from starlette.types import ASGIApp
 
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.root_key import RootKey
-from hostelry.base.server_end import EndsWithServer
 from hostelry.domain.scope import Scope
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
@@ -50,18 +47,8 @@ from hostelry.server.usage_routes import UsageRoutes
 from hostelry.store.records import open_state
 from hostelry.store.sqlite import SqliteStore
 
-HOST = "127.0.0.1"
 MAX_THREADS = 32
 DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
-
-
-class ControlServer(uvicorn.Server):
-    """uvicorn without signal handlers: `_run` stops it, and cleans up after it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Install no handler."""
-        yield
 
 
 async def serve(home: Home) -> None:
@@ -70,22 +57,6 @@ async def serve(home: Home) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "control"))
     with listening(config.control_port) as listener:
         await _serve(home, config, credentials, listener)
-
-
-@contextlib.contextmanager
-def listening(port: int) -> Iterator[socket.socket]:
-    """A listening socket on `port`; bound first, so that a second control changes nothing.
-
-    Raises TerminalError when another process has the port.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, port))
-            listener.listen()
-        except OSError as error:
-            raise TerminalError(f"port {port} cannot be listened on: {error}") from error
-        yield listener
 
 
 async def _serve(
@@ -156,7 +127,7 @@ async def _serve(
                     verdict_of=scaling.verdicts.text_of,
                 )
             )
-            await _run(_server(app), listener, reconciler)
+            await _run(asgi_server(app), listener, reconciler)
     finally:
         store.close()
 
@@ -184,20 +155,7 @@ def _reconciler_deps(
     )
 
 
-def _server(app: ASGIApp) -> ControlServer:
-    return ControlServer(
-        uvicorn.Config(
-            EndsWithServer(app),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=1,
-        )
-    )
-
-
-async def _run(server: ControlServer, listener: socket.socket, reconciler: Reconciler) -> None:
+async def _run(server: AsgiServer, listener: socket.socket, reconciler: Reconciler) -> None:
     """Serve and reconcile until a signal; raises TerminalError when reconciling ends first."""
 
     def stop() -> None:
