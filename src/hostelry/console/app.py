@@ -5,7 +5,7 @@
 | GET /console/static/... , any other GET below /console | all | the page, which holds no data |
 | POST /console/sign-in | a link's code, or a key | a cookie, and a token in the answer |
 | GET /console/live, /console/api/... | a session: cookie and token | documents |
-| POST /console/api/... | the same, of the page's own origin | sign-out, acts |
+| POST /console/api/... | the same, of the page's own origin | sign-out, acts, calls of models |
 | POST /internal/sign-in-links | the internal key | the code of a link |
 """
 
@@ -31,11 +31,13 @@ from hostelry.console.acts import ActPlan, ActRefusedError, act_plan
 from hostelry.console.audit import ActAudit
 from hostelry.console.live import LiveTopic, LiveTopics, event
 from hostelry.console.platform import ApiQuery, PlatformError, PlatformPort
+from hostelry.console.playground_calls import PlaygroundCalls
 from hostelry.console.security import SecurityHeaders, foreign_read, foreign_write
 from hostelry.console.session_file import NewSession, SessionFile
 from hostelry.console.sign_in import LINK_S, SESSION_S, ConsoleSession
 from hostelry.console.static_files import StaticFile, static_files
 from hostelry.console.view_table import LOOKUPS, VIEWS
+from hostelry.console.views.playground import PlaygroundRefusedError
 
 LOG = logging.getLogger(__name__)
 COOKIE = "hostelry-console"
@@ -53,7 +55,8 @@ SIGNED_OUT = "Sign in: this session has ended, or never began."
 class ConsoleDeps:
     """What the application works with.
 
-    `reading_key` opens sessions that read; `acting_key` also ones that act.
+    `reading_key` opens sessions that read; `acting_key` also ones that act. Without `playground` no
+    model can be asked.
     """
 
     port: PlatformPort
@@ -64,6 +67,7 @@ class ConsoleDeps:
     internal_key: str
     reading_key: str
     acting_key: str
+    playground: PlaygroundCalls | None = None
 
 
 class ConsoleJson(Response):
@@ -106,6 +110,7 @@ def console_app(deps: ConsoleDeps) -> ASGIApp:
             Route("/console/api/sign-out", api.sign_out, methods=["POST"]),
             Route("/console/api/look/{name}", api.look, methods=["GET"]),
             Route("/console/api/audit", api.audit, methods=["GET"]),
+            *_playground_routes(api, deps.playground),
             Route("/console/api/acts/{name}/plan", api.plan_act, methods=["POST"]),
             Route("/console/api/acts/{name}/do", api.do_act, methods=["POST"]),
             Route("/console/api/{path:path}", _no_such, methods=["GET", "POST"]),
@@ -117,6 +122,16 @@ def console_app(deps: ConsoleDeps) -> ASGIApp:
     )
     refusal = Response("The internal key is missing or wrong.", 403)
     return SecurityHeaders(KeyGuard(app, INTERNAL_KEY_HEADER, deps.internal_key, refusal))
+
+
+def _playground_routes(api: "ConsoleApi", calls: PlaygroundCalls | None) -> list[Route]:
+    if calls is None:
+        return []
+    path = "/console/api/playground"
+    return [
+        Route(path, partial(api.playground, calls), methods=["GET"]),
+        Route(f"{path}/{{kind}}", partial(api.call_model, calls), methods=["POST"]),
+    ]
 
 
 class PageFiles:
@@ -258,6 +273,27 @@ class ConsoleApi:
         """What was done from here."""
         self._session(request)
         return ConsoleJson({"entries": await asyncio.to_thread(self._deps.audit.last)})
+
+    async def playground(self, calls: PlaygroundCalls, request: Request) -> Response:
+        """The models and endpoints that may be asked."""
+        self._session(request)
+        try:
+            return ConsoleJson(await calls.targets())
+        except PlatformError as error:
+            raise HTTPException(502, str(error)) from None
+
+    async def call_model(self, calls: PlaygroundCalls, request: Request) -> Response:
+        """The events of a chat or an invocation, which end with the browser."""
+        _check_write(request)
+        self._session(request)
+        kind = request.path_params["kind"]
+        if kind not in ("chat", "invoke"):
+            return await _no_such(request)
+        try:
+            call = calls.begin(kind, await _body(request))
+        except PlaygroundRefusedError as error:
+            raise HTTPException(400, str(error)) from None
+        return EventStream(call.events(), call.end)
 
     async def plan_act(self, request: Request) -> Response:
         """What an act would do, in words and as calls."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostelry.console.platform import PlatformPort, Query
-from hostelry.console.views import fleet
+from hostelry.console.views import adapters, fleet
 
 Params = Mapping[str, str]
 Lookup = Callable[[PlatformPort, Params, float], Awaitable[dict[str, Any]]]
@@ -29,6 +29,11 @@ class ConsoleView:
 
 VIEWS: Mapping[str, ConsoleView] = {
     "fleet": ConsoleView(sources=fleet.sources, document=fleet.document),
+    "adapters": ConsoleView(
+        sources=adapters.sources,
+        document=adapters.document,
+        params=frozenset({"component", "endpoint"}),
+    ),
 }
 # GET /console/api/look/NAME: what is asked once.
 LOOKUPS: Mapping[str, Lookup] = {}
