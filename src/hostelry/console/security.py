@@ -1,4 +1,4 @@
-"""What every answer of the console says to browsers, and which requests are a page's own."""
+"""Security headers of each answer of the console; the check that a request is of its own page."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who may look at the console: one-time links, sessions and failed attempts. Pure.
+"""One-time links, sessions and failed attempts: access to the console. Pure.
 
 What a browser shows is the secret; what is kept is its digest. Instants are seconds of one clock.
 

@@ -93,8 +93,10 @@ class PlatformLine:
             cause = str(error) or type(error).__name__
             raise PlatformError(f"{process} does not answer: {cause}") from None
         if answer.is_error or not isinstance(value, dict):
-            said = value.get("message") if isinstance(value, dict) else None
-            raise PlatformError(str(said or f"{process} answered {answer.status_code} to {path}"))
+            message = value.get("message") if isinstance(value, dict) else None
+            raise PlatformError(
+                str(message or f"{process} answered {answer.status_code} to {path}")
+            )
         return value
 
     def _called(

@@ -30,6 +30,8 @@ from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
+from hostelry.server.audit_log import AuditLog
+from hostelry.server.audit_routes import AuditRoutes
 from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
@@ -94,6 +96,7 @@ async def _serve(
                 deps.is_llm,
             )
             data_logs = DataLogRoutes(state, logs.store, clock)
+            audit = AuditRoutes(AuditLog(home.audit), clock)
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -121,6 +124,7 @@ async def _serve(
                         *captured.routes(),
                         *copy_metrics.routes(),
                         *copy_caches.routes(),
+                        *audit.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,

@@ -257,6 +257,11 @@ class Home:
         return self.root / "capture"
 
     @property
+    def audit(self) -> Path:
+        """The audit log: acts of people, one JSON object a line."""
+        return self.root / "audit.jsonl"
+
+    @property
     def logs(self) -> Path:
         """One log per process."""
         return self.root / "logs"

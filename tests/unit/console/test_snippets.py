@@ -32,11 +32,12 @@ def keywords(code: str) -> dict[str, Any]:
     calls = [it for it in ast.walk(ast.parse(code)) if isinstance(it, ast.Call)]
     (call,) = [it for it in calls if getattr(it.func, "attr", "") == "invoke_endpoint"]
     found: dict[str, Any] = {}
-    for it in call.keywords:
-        if isinstance(it.value, ast.Constant):
-            found[it.arg or ""] = it.value.value
-        elif it.arg == "Body" and isinstance(it.value, ast.Call):
-            encoded = getattr(it.value.func, "value", None)  # TEXT.encode()
+    for keyword in call.keywords:
+        value = keyword.value
+        if isinstance(value, ast.Constant):
+            found[keyword.arg or ""] = value.value
+        elif keyword.arg == "Body" and isinstance(value, ast.Call):
+            encoded = getattr(value.func, "value", None)  # TEXT.encode()
             if isinstance(encoded, ast.Constant):
                 found["Body"] = encoded.value
     return found

@@ -4,6 +4,7 @@ Without a name: every component or endpoint that keeps adapters or models. With 
 each with its page pool, and its adapters (or the models of a multi-model endpoint), keyed by name.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -69,12 +70,8 @@ def _keepers(endpoints: Iterable[Json], copies: Mapping[str, Json]) -> dict[str,
     by_path: dict[str, list[Json]] = {}
     for copy in copies.values():
         by_path.setdefault(path_of(copy), []).append(copy)
-    declared: dict[str, int] = {}
-    for endpoint in endpoints:
-        for it in endpoint["components"]:
-            if it["base"] is not None:
-                declared[it["base"]] = declared.get(it["base"], 0) + 1
-    return {path: _keeper(found, declared.get(path, 0)) for path, found in by_path.items()}
+    declared = Counter(it["base"] for endpoint in endpoints for it in endpoint["components"])
+    return {path: _keeper(found, declared[path]) for path, found in by_path.items()}
 
 
 def _keeper(copies: list[Json], num_declared: int) -> dict[str, Any]:
@@ -108,10 +105,10 @@ def _keeper(copies: list[Json], num_declared: int) -> dict[str, Any]:
 
 def _found(endpoints: Iterable[Json], component: str | None, endpoint: str | None) -> Json | None:
     """The endpoint that is shown, or the one of the component."""
-    for it in endpoints:
-        names = {of["name"] for of in it["components"]}
-        if it["name"] == endpoint or (component is not None and component in names):
-            return it
+    for found in endpoints:
+        names = {it["name"] for it in found["components"]}
+        if found["name"] == endpoint or (component is not None and component in names):
+            return found
     return None
 
 
@@ -178,9 +175,9 @@ def _others(
     mine = [it for it in declared if base is not None and it["base"] == base]
     others = sorted(it["name"] for it in mine if it["name"] not in rows)
     not_ready = {
-        it["name"]: {"status": it["status"], "reason": it["failure_reason"]}
-        for it in mine
-        if it["status"] != "InService"
+        adapter["name"]: {"status": adapter["status"], "reason": adapter["failure_reason"]}
+        for adapter in mine
+        if adapter["status"] != "InService"
     }
     return others, not_ready
 
@@ -203,9 +200,8 @@ def _copy(copy: Json, now: float) -> dict[str, Any]:
     if "cache" not in copy:
         return shown
     cache = copy["cache"]
-    codes = {
-        str(it["code"]): it["alias"] for it in cache["adapters"].values() if it["code"] is not None
-    }
+    pooled = (it for it in cache["adapters"].values() if it["code"] is not None)
+    codes = {str(it["code"]): it["alias"] for it in pooled}
     kept = ("kernels", "pool", "prefix", "host", "disk", "loads", "running", "waiting")
     return {**shown, **{name: cache[name] for name in kept}, "codes": codes}
 

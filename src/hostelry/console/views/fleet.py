@@ -22,9 +22,9 @@ def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) 
     for endpoint in endpoints:
         instances |= _instances(endpoint)
     unplaced = {
-        f"{endpoint['name']}/{it['component']}": {"endpoint": endpoint["name"], **it}
+        f"{endpoint['name']}/{group['component']}": {"endpoint": endpoint["name"], **group}
         for endpoint in endpoints
-        for it in endpoint["placement"]["unplaced"]
+        for group in endpoint["placement"]["unplaced"]
     }
     return {
         "known": answers["placement"] is not None,
@@ -37,27 +37,27 @@ def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) 
 
 def _endpoint(endpoint: Mapping[str, Any]) -> dict[str, Any]:
     components = {
-        it["name"]: {
-            "status": it["status"],
-            "reason": it["failure_reason"],
-            "note": it["placement_note"],
-            "base": it["base"],
-            "desired": it["desired_copies"],
-            "ready": it["ready_copies"],
-            "pinned": it["pinned"] or None,
-            "strategy": it.get("strategy"),
+        component["name"]: {
+            "status": component["status"],
+            "reason": component["failure_reason"],
+            "note": component["placement_note"],
+            "base": component["base"],
+            "desired": component["desired_copies"],
+            "ready": component["ready_copies"],
+            "pinned": component["pinned"] or None,
+            "strategy": component.get("strategy"),
         }
-        for it in endpoint["components"]
+        for component in endpoint["components"]
     }
     variants = {
-        it["name"]: {
-            "types": it["instance_types"],
-            "desired": it["desired_instances"],
-            "min": it["min_instances"],
-            "max": it["max_instances"],
-            "serverless": it["serverless"] is not None or None,
+        variant["name"]: {
+            "types": variant["instance_types"],
+            "desired": variant["desired_instances"],
+            "min": variant["min_instances"],
+            "max": variant["max_instances"],
+            "serverless": variant["serverless"] is not None or None,
         }
-        for it in endpoint["variants"]
+        for variant in endpoint["variants"]
     }
     return {
         "status": endpoint["status"],
@@ -73,27 +73,27 @@ def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
     why = endpoint["placement"]["why"]
     free_texts = {it["id"]: it["free_text"] for it in endpoint["placement"]["instances"]}
     found = {
-        it["id"]: {
+        instance["id"]: {
             "endpoint": endpoint["name"],
-            "variant": it["variant"],
-            "type": it["type"],
-            "zone": it["zone"],
-            "state": it["state"],
-            "problem": it["problem"],
-            "unreachableSince": it["unreachable_since"],
-            "createdAt": it["created_at"],
-            "cpus": it["cpus"],
-            "memory": it["memory_bytes"],
-            "accelerators": it["accelerators"],
+            "variant": instance["variant"],
+            "type": instance["type"],
+            "zone": instance["zone"],
+            "state": instance["state"],
+            "problem": instance["problem"],
+            "unreachableSince": instance["unreachable_since"],
+            "createdAt": instance["created_at"],
+            "cpus": instance["cpus"],
+            "memory": instance["memory_bytes"],
+            "accelerators": instance["accelerators"],
             "free": {
-                "cpus": it["free"]["cpus"],
-                "memory": it["free"]["memory_bytes"],
-                "accelerators": it["free"]["accelerators"],
-                "text": free_texts.get(it["id"]),
+                "cpus": instance["free"]["cpus"],
+                "memory": instance["free"]["memory_bytes"],
+                "accelerators": instance["free"]["accelerators"],
+                "text": free_texts.get(instance["id"]),
             },
             "copies": {},
         }
-        for it in endpoint["instances"]
+        for instance in endpoint["instances"]
     }
     for copy in endpoint["copies"]:
         if copy["instance"] in found:

@@ -30,7 +30,7 @@ def test_targets_are_components_endpoints_and_adapters_of_archives() -> None:
             {"phase": "ready", "models_address": "http://a"}, {"phase": "starting"}]},
     ]  # fmt: skip
     cached = {"x": {"alias": "fr"}, "es": {"alias": "es"}}
-    caches = {
+    caches: dict[str, Json] = {
         "c-1": {"component": "base", "cache": {"adapters": cached}},
         "c-2": {"component": "base", "fault": "silent"},
         "c-3": {"component": None, "models": {}},

@@ -184,10 +184,11 @@ function changeCopy(box, [, it]) {
   box.map.update(it);
   const rows = it.memory !== undefined ? modelTiers(it) : it.pool ? adapterTiers(it) : [];
   keyed(tiers, rows, ([name]) => name,
-    ([name]) => h("div", null, h("dt", null, name), h("dd"), h("div", { class: "meter" }, h("i"))),
+    ([name]) => h("div", null, h("dt", null, name), h("dd", null, h("span"), h("div", { class: "meter" }, h("i")))),
     (row, [, figure, part]) => {
-      setText(row.children[1], figure);
-      row.lastChild.firstChild.style.setProperty("width", `${Math.min(100, 100 * part)}%`);
+      const [text, meter] = row.lastChild.children;
+      setText(text, figure);
+      meter.firstChild.style.setProperty("width", `${Math.min(100, 100 * part)}%`);
     });
 }
 

@@ -72,6 +72,7 @@ function chatPane(context, found, wanted) {
     type: "number", id: `set-${it.name}`, value: it.value, min: it.min, max: it.max, step: it.step, placeholder: "the model's",
   })]));
   const stopAt = h("input", { type: "text", id: "set-stop", placeholder: "none", spellcheck: "false" });
+  const more = h("textarea", { id: "set-more", rows: "2", class: "mono", placeholder: '{"min_p": 0.1}', spellcheck: "false" });
   const prompt = h("textarea", { id: "prompt", rows: "2", placeholder: "Say something to every column", "aria-label": "Message" });
   const send = h("button", { type: "submit", class: "primary" }, "Send");
   const stop = h("button", { type: "button", disabled: true }, "Stop");
@@ -86,7 +87,18 @@ function chatPane(context, found, wanted) {
     const chosen = {};
     for (const [name, input] of Object.entries(inputs)) if (input.value !== "") chosen[name] = Number(input.value);
     if (stopAt.value) chosen.stop = [stopAt.value];
-    return chosen;
+    return { ...chosen, ...(moreFields() ?? {}) };
+  }
+
+  /** The further fields; null where the text is no JSON object. */
+  function moreFields() {
+    if (!more.value.trim()) return {};
+    try {
+      const found = JSON.parse(more.value);
+      return typeof found === "object" && !Array.isArray(found) ? found : null;
+    } catch {
+      return null;
+    }
   }
 
   function addColumn(name) {
@@ -114,7 +126,8 @@ function chatPane(context, found, wanted) {
     event.preventDefault();
     const text = prompt.value;
     if (!text.trim() || columns.some((it) => it.busy)) return;
-    const bad = Object.values(inputs).find((it) => !it.checkValidity());
+    more.setCustomValidity(moreFields() ? "" : "No JSON object.");
+    const bad = [...Object.values(inputs), more].find((it) => !it.checkValidity());
     if (bad) return bad.reportValidity();
     prompt.value = "";
     for (const it of columns) it.ask(text, system.value, settings());
@@ -140,7 +153,8 @@ function chatPane(context, found, wanted) {
   const element = h("div", { class: "playground" },
     h("details", { class: "settings", open: innerWidth > 900 }, h("summary", null, "Settings"),
       h("div", { class: "field" }, h("label", { for: "system" }, "System prompt"), system), fields,
-      h("div", { class: "field" }, h("label", { for: "set-stop" }, "Stop at"), stopAt)),
+      h("div", { class: "field" }, h("label", { for: "set-stop" }, "Stop at"), stopAt),
+      h("div", { class: "field" }, h("label", { for: "set-more" }, "More fields, as JSON"), more)),
     h("div", { class: "chat" }, failure, grid, form));
   return { element, stop: () => columns.forEach((it) => it.stop()) };
 }
