@@ -25,7 +25,6 @@ from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.logging import configure_logging
 from hostelry.base.stop_event import stop_event
 from hostelry.console.app import ConsoleDeps, console_app
-from hostelry.console.audit import ActAudit
 from hostelry.console.live import LiveTopics
 from hostelry.console.platform import PlatformError
 from hostelry.console.playground_calls import PlaygroundCalls
@@ -93,7 +92,7 @@ class PlatformLine:
             cause = str(error) or type(error).__name__
             raise PlatformError(f"{process} does not answer: {cause}") from None
         if answer.is_error or not isinstance(value, dict):
-            message = value.get("message") if isinstance(value, dict) else None
+            message = value.get("message", value.get("error")) if isinstance(value, dict) else None
             raise PlatformError(
                 str(message or f"{process} answered {answer.status_code} to {path}")
             )
@@ -128,7 +127,6 @@ async def serve(home: Home) -> None:
             port=line,
             topics=LiveTopics(VIEWS, line, clock, monotonic_s),
             sessions=SessionFile(home.console_sessions, clock.now),
-            audit=ActAudit(home.console_audit, clock.now),
             clock=clock,
             internal_key=credentials.internal_key,
             reading_key=credentials.openai_api_key,

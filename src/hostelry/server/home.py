@@ -247,11 +247,6 @@ class Home:
         return self.root / "console-sessions.json"
 
     @property
-    def console_audit(self) -> Path:
-        """What was done from the console, a JSON object a line."""
-        return self.root / "console-audit.jsonl"
-
-    @property
     def capture(self) -> Path:
         """Captured requests that are not uploaded yet, one folder a gateway worker."""
         return self.root / "capture"
