@@ -12,6 +12,7 @@ import httpx
 from tests.integration.platform import Platform
 
 STREAMS_EACH = 10  # of a session, which may have 12
+BEGIN_S = 120
 
 
 @dataclass(slots=True)
@@ -31,25 +32,31 @@ def watching(platform: Platform, topics: Sequence[dict[str, str]]) -> Iterator[W
     if not topics:
         yield watched
         return
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    begun = threading.Barrier(len(topics) + 1, timeout=120)
     sessions = [signed_in(platform) for _ in range(-(-len(topics) // STREAMS_EACH))]
-    tasks = [
-        asyncio.run_coroutine_threadsafe(
-            follow(platform, sessions[number // STREAMS_EACH], topic, watched, begun), loop
-        )
-        for number, topic in enumerate(topics)
-    ]
+    begun, ended = threading.Semaphore(0), threading.Event()
+
+    async def follow_all() -> None:
+        tasks = [
+            asyncio.create_task(
+                follow(platform, sessions[number // STREAMS_EACH], topic, watched, begun)
+            )
+            for number, topic in enumerate(topics)
+        ]
+        await asyncio.to_thread(ended.wait)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    thread = threading.Thread(target=asyncio.run, args=(follow_all(),), daemon=True)
+    thread.start()
     try:
-        begun.wait()
+        for _ in topics:
+            if not begun.acquire(timeout=BEGIN_S):
+                raise RuntimeError(f"a view has no document after {BEGIN_S} s")
         watched.num_events = watched.num_bytes = 0
         yield watched
     finally:
-        for task in tasks:
-            task.cancel()
-        loop.call_soon_threadsafe(loop.stop)
+        ended.set()
         thread.join()
 
 
@@ -69,7 +76,7 @@ async def follow(
     session: dict[str, str],
     topic: dict[str, str],
     watched: Watched,
-    begun: threading.Barrier,
+    begun: threading.Semaphore,
 ) -> None:
     """Read a live view until cancelled."""
     url = f"{platform.config.gateway_url}/console/live"
@@ -88,4 +95,4 @@ async def follow(
                 watched.snapshot_bytes += len(chunk)
                 if b"\n\n" in chunk:
                     has_begun = True
-                    await asyncio.to_thread(begun.wait)
+                    begun.release()

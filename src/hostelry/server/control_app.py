@@ -27,7 +27,7 @@ from hostelry.aws.call import (
 )
 from hostelry.aws.models import signing_name
 from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, session_of_header
-from hostelry.base.clock import Clock
+from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
@@ -47,7 +47,6 @@ from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.experiment_overview import experiment_overview
 from hostelry.reconcile.overview import overview
-from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all, visible
 from hostelry.reconcile.transform_overview import transform_overview
@@ -55,6 +54,7 @@ from hostelry.server.home import Credentials
 from hostelry.server.json_response import JsonResponse
 from hostelry.server.load_routes import LoadRoutes
 from hostelry.server.long_poll import answered
+from hostelry.server.placement_reports import PlacementReports
 from hostelry.server.transform_routes import TransformRoutes
 from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
@@ -142,6 +142,9 @@ class InternalApi:
     def __init__(self, deps: ControlDeps) -> None:
         self._deps = deps
         self._seal = TokenSeal(deps.credentials.internal_key)
+        self._reports = PlacementReports(
+            deps.state, lambda: deps.reconciler.instances.facts, monotonic_s
+        )
 
     async def call(self, request: Request) -> Response:
         """An AWS control call, in the name of the caller that the gateway has verified."""
@@ -192,7 +195,7 @@ class InternalApi:
 
     async def placement(self, request: Request) -> Response:
         """The data of `hostelry explain`: the endpoints of `state`, each with its `placement`."""
-        shown = {"endpoints": await asyncio.to_thread(self._explained_endpoints)}
+        shown = {"endpoints": await asyncio.to_thread(self._reports.endpoints)}
         return JsonResponse(shown)
 
     async def health(self, request: Request) -> Response:
@@ -200,10 +203,6 @@ class InternalApi:
         revision = await asyncio.to_thread(self._deps.state.store.revision)
         is_ready = self._deps.reconciler.routes.snapshot is not None
         return JsonResponse({"status": "ok", "ready": is_ready, "revision": revision})
-
-    def _explained_endpoints(self) -> list[dict[str, Any]]:
-        facts = self._deps.reconciler.instances.facts
-        return explained_endpoints(visible(load_all(self._deps.state)), facts)
 
     def _answer(
         self, request: HttpRequest, caller: VerifiedCaller, request_id: str, may_wait: bool

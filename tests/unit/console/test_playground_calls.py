@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hostelry.console import playground_calls
+from hostelry.console.fake import FakePlatform
 from hostelry.console.model_port import ModelAnswer, NoModelAnswerError
 from hostelry.console.platform import PlatformError
 from hostelry.console.playground_calls import PlaygroundCalls
@@ -63,24 +64,11 @@ class ScriptedModels:
         yield self
 
 
-class NoPlatform:
-    """A platform that answers nothing."""
-
-    async def ask(self, *_: Any) -> dict[str, Any]:
-        raise PlatformError("control does not answer")
-
-    async def call(self, *_: Any) -> dict[str, Any]:
-        raise AssertionError
-
-    async def post(self, *_: Any) -> dict[str, Any]:
-        raise AssertionError
-
-
 def seen(models: ScriptedModels, kind: str, body: Mapping[str, Any]) -> list[Event]:
     """The events of a call: (kind, data), the model's own without a kind."""
 
     async def play() -> bytes:
-        call = PlaygroundCalls(NoPlatform(), models).begin(kind, body)
+        call = PlaygroundCalls(FakePlatform(), models).begin(kind, body)
         return b"".join([it async for it in call.events()])
 
     found: list[Event] = []
@@ -154,7 +142,7 @@ def test_an_invocations_events(chunks: list[bytes], text: str, is_whole: bool) -
 def test_a_browser_that_leaves_ends_its_call_and_makes_room() -> None:
     async def play() -> None:
         models = ScriptedModels([None])
-        calls = PlaygroundCalls(NoPlatform(), models)
+        calls = PlaygroundCalls(FakePlatform(), models)
         running = [calls.begin("chat", CHAT) for _ in range(playground_calls.MAX_CALLS)]
         with pytest.raises(PlaygroundRefusedError, match="32 calls of consoles run"):
             calls.begin("chat", CHAT)
@@ -172,4 +160,15 @@ def test_a_browser_that_leaves_ends_its_call_and_makes_room() -> None:
 
 def test_a_platform_that_does_not_answer_has_no_targets() -> None:
     with pytest.raises(PlatformError, match="control does not answer"):
-        asyncio.run(PlaygroundCalls(NoPlatform(), ScriptedModels()).targets())
+        asyncio.run(PlaygroundCalls(FakePlatform(), ScriptedModels()).targets())
+
+
+def test_what_may_be_asked_is_of_three_sources() -> None:
+    component = {"name": "m", "base": None, "status": "InService", "ready_copies": 1}
+    endpoint = {"name": "ep", "takes_components": True, "copies": [], "components": [component]}
+    port = FakePlatform(
+        {"/internal/state": {"endpoints": [endpoint]}, "/internal/copy-caches": {"copies": {}}}
+    )
+    found = asyncio.run(PlaygroundCalls(port, ScriptedModels()).targets())
+    assert (list(found["chats"]), list(found["invocations"])) == (["m"], ["ep/m"])
+    assert port.asked == ["/internal/state", "/internal/copy-caches"]
