@@ -43,7 +43,14 @@ from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
 from hostelry.server.image_file import ImageFile
 from hostelry.server.log_collection import LogCollection, collecting
 from hostelry.server.rollout_verdicts import deciding
@@ -202,7 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.control", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging("control")
+    configure_logging("control", log_format=log_format(home))
     try:
         uvloop.run(serve(home))
     except (TerminalError, OSError) as error:

@@ -33,6 +33,7 @@ from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.base.logging import about_request
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.root_key import RootKey
 from hostelry.domain.endpoint import Endpoint
@@ -152,6 +153,7 @@ class InternalApi:
     async def call(self, request: Request) -> Response:
         """An AWS control call, in the name of the caller that the gateway has verified."""
         request_id = request.headers.get("x-hostelry-request-id") or new_request_id()
+        about_request(request_id)  # the task is this request's own
         plain = HttpRequest("POST", "/", "", {}, b"")
         try:
             plain = await _plain(request, self._deps.max_body_bytes)
