@@ -14,6 +14,7 @@ from hostelry.cli.check.command import check
 from hostelry.cli.compare import compare
 from hostelry.cli.demo import demo
 from hostelry.cli.demo_model import demo_model_command
+from hostelry.cli.deploy.command import deploy
 from hostelry.cli.environment import env, exec_
 from hostelry.cli.explain import explain
 from hostelry.cli.graph import graph
@@ -42,6 +43,7 @@ PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 # Short helps fit the list of commands within 80 columns.
 app.command(short_help="Start the platform: gateway, control and object store.")(up)
 app.command(short_help="Stop the platform with every agent and copy.")(down)
+app.command(short_help="Deploy a model from a folder, file, S3, the hub or an image.")(deploy)
 app.command(short_help="Show what runs, and the reason of each failure.")(status)
 app.command(short_help="List endpoints, components and adapters with their state.")(ls)
 app.command(short_help="Talk with a model: answers stream, adapters may be chosen.")(chat)
