@@ -25,6 +25,9 @@ COMMANDS = (
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
     CommandEntry(
+        "deploy", "hostelry.cli.deploy.command:deploy", "Serve a folder, file, hub id or image."
+    ),
+    CommandEntry(
         "top", "hostelry.cli.top.command:top", "Show live load, latency, copies, CPU and memory."
     ),
     CommandEntry(

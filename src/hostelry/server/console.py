@@ -34,7 +34,14 @@ from hostelry.server.asgi_server import asgi_server, listening
 from hostelry.server.aws_client import aws_client
 from hostelry.server.console_models import GatewayModels
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
 from hostelry.server.platform_processes import process_uptimes
 from hostelry.server.priority import lower_priority
 
@@ -163,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.console", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging("console")
+    configure_logging("console", log_format=log_format(home))
     lower_priority(NICENESS)
     try:
         uvloop.run(serve(home))
