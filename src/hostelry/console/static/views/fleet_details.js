@@ -114,7 +114,7 @@ function aboutCopy(doc, instance, host, id, it) {
       ["Instance", `${host.type}, ${instance}`],
       ["Endpoint", host.endpoint],
     ],
-    acts: component ? componentActs(it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]),
+    acts: component ? componentActs(host.endpoint, it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]),
   };
 }
 
@@ -125,9 +125,9 @@ function reserves(it) {
   return parts.join(", ");
 }
 
-function componentActs(name, component) {
+function componentActs(endpoint, name, component) {
   return [
-    ["Scale component…", "scale-component", { component: name }, { name: "copies", label: "Copies", value: component.desired }],
-    ["Delete component…", "delete-component", { component: name }],
+    ["Scale component…", "scale-component", { endpoint, component: name }, { name: "copies", label: "Copies", value: component.desired }],
+    ["Delete component…", "delete-component", { endpoint, component: name }],
   ];
 }
