@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import random
 import resource
 import socket
@@ -80,6 +81,7 @@ from hostelry.server.home import (
     load_credentials,
     log_format,
 )
+from hostelry.server.otel_traces import trace_export
 from hostelry.server.ports import bind
 from hostelry.server.run_file import gateway_name
 from hostelry.server.worker_parts import (
@@ -297,7 +299,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     )
     counts, peers = workers_of(home, config, worker)
     name = gateway_name(worker)
-    memory = shared_memory(home, config, clock.now)
+    spans = trace_export(name, clock, os.environ)
+    memory = shared_memory(home, config, clock.now, spans)
     workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
     memory = replace(
         memory,
@@ -343,6 +346,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
             run_periodically("reporting data capture", captured.send, REPORT_S)
         ),
     }
+    if spans is not None:
+        tasks["exporting traces"] = loop.create_task(spans.run())
     cause = await first_to_end(tasks, stopping)
     log.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
@@ -353,6 +358,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     await gateway.capture.finish()
     await sender.finish()
     await captured.send()
+    if spans is not None:
+        await spans.finish()
     reports.close()
     pool.close()
     heartbeats.cancel()
