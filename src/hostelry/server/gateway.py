@@ -56,6 +56,7 @@ from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.jobs_client import HttpJobsClient
+from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.mirror import MAX_IN_FLIGHT, ShadowMirror
 from hostelry.gateway.mirroring.handover import MirrorHandover
@@ -81,7 +82,7 @@ from hostelry.server.home import (
     load_credentials,
     log_format,
 )
-from hostelry.server.otel_traces import trace_export
+from hostelry.server.otel_traces import TraceExport, trace_export
 from hostelry.server.ports import bind
 from hostelry.server.run_file import gateway_name
 from hostelry.server.worker_parts import (
@@ -355,16 +356,26 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
-    await gateway.capture.finish()
-    await sender.finish()
-    await captured.send()
-    if spans is not None:
-        await spans.finish()
+    await send_last(gateway, sender, captured, spans)
     reports.close()
     pool.close()
     heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)
+
+
+async def send_last(
+    gateway: Gateway,
+    sender: LoadSender,
+    captured: CaptureReportSender,
+    spans: TraceExport | None,
+) -> None:
+    """Send what the worker has noted and not sent yet."""
+    await gateway.capture.finish()
+    await sender.finish()
+    await captured.send()
+    if spans is not None:
+        await spans.finish()
 
 
 async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
