@@ -50,13 +50,18 @@ def send(
     process: str = "control",
     **request: Any,
 ) -> "httpx.Response":
-    """The response of `process`, "control", "jobs" or "gateway", of any status.
+    """The response of `process`, "control", "jobs", "gateway" or "console", of any status.
 
     Raises TerminalError where it does not answer.
     """
     import httpx  # a third of the time that completing a name takes
 
-    urls = {"control": config.control_url, "jobs": config.jobs_url, "gateway": config.gateway_url}
+    urls = {
+        "control": config.control_url,
+        "jobs": config.jobs_url,
+        "gateway": config.gateway_url,
+        "console": config.console_address,
+    }
     url = urls[process]
     try:
         return httpx.request(

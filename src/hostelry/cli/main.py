@@ -25,13 +25,54 @@ COMMANDS = (
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
     CommandEntry(
+        "deploy", "hostelry.cli.deploy.command:deploy", "Serve a folder, file, hub id or image."
+    ),
+    CommandEntry(
         "top", "hostelry.cli.top.command:top", "Show live load, latency, copies, CPU and memory."
+    ),
+    CommandEntry(
+        "ls",
+        "hostelry.cli.models.ls:ls",
+        "List endpoints, components and adapters with their state.",
+    ),
+    CommandEntry(
+        "chat",
+        "hostelry.cli.calls.chat:chat",
+        "Talk with a model: answers stream, adapters may be chosen.",
+    ),
+    CommandEntry(
+        "invoke",
+        "hostelry.cli.calls.invoke:invoke",
+        "Send a file to a model and print the answer's bytes.",
+    ),
+    CommandEntry(
+        "load", "hostelry.cli.load.command:load", "Send load: latency, first token, errors."
+    ),
+    CommandEntry("scale", "hostelry.cli.models.scale:scale", "Set a model's copies, or bounds."),
+    CommandEntry(
+        "adapters", "hostelry.cli.models.adapters:adapters", "Add, remove, list adapters."
+    ),
+    CommandEntry("rm", "hostelry.cli.models.rm:rm", "Remove models with what is theirs alone."),
+    CommandEntry(
+        "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
+    ),
+    CommandEntry(
+        "apply",
+        "hostelry.cli.declared.apply:apply",
+        "Make endpoints, scaling and alarms what documents say.",
+    ),
+    CommandEntry(
+        "export",
+        "hostelry.cli.declared.export:export",
+        "Write what is there as a document for `apply`.",
     ),
     CommandEntry(
         "explain",
         "hostelry.cli.explain:explain",
         "Show where copies are and why, and what is free.",
     ),
+    CommandEntry("restart", "hostelry.cli.acts.command:restart", "Replace copies, new ones first."),
+    CommandEntry("drain", "hostelry.cli.acts.command:drain", "Empty an instance, then end it."),
     CommandEntry("logs", "hostelry.cli.logs:logs", "Print logs of processes and of model servers."),
     CommandEntry(
         "trace",

@@ -11,12 +11,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
-
 from hostelry.base.errors import TerminalError
 from hostelry.server.home import UpConfig
 
 MAX_SUGGESTIONS = 3
+NAME_OF = {
+    "inference_component": "InferenceComponentName",
+    "endpoint": "EndpointName",
+    "endpoint_config": "EndpointConfigName",
+    "model": "ModelName",
+}
 LEAST_LIKENESS = 0.6  # of difflib's 0 to 1
 
 
@@ -140,19 +144,68 @@ def listed_names(sagemaker: Any, parts: Sequence[str] | None = None) -> ListedNa
     endpoints = dict.fromkeys(
         row["EndpointName"]
         for like in wanted
-        for row in _rows(sagemaker, "list_endpoints", "Endpoints", like)
+        for row in rows_of(sagemaker, "list_endpoints", "Endpoints", **like)
     )
     components = dict.fromkeys(
         ListedComponent(row["InferenceComponentName"], row["EndpointName"])
         for like in wanted
-        for row in _rows(sagemaker, "list_inference_components", "InferenceComponents", like)
+        for row in rows_of(sagemaker, "list_inference_components", "InferenceComponents", **like)
     )
     return ListedNames(tuple(endpoints), tuple(components))
+
+
+def rows_of(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dict[str, Any]]:
+    """The entries of all pages of one list operation, by its name in Python."""
+    for page in sagemaker.get_paginator(call).paginate(**like):
+        yield from page[member]
+
+
+def described(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
+    """The description of a resource, by its kind's name in Python; None where there is none."""
+    from botocore.exceptions import ClientError
+
+    try:
+        shown: dict[str, Any] = getattr(sagemaker, f"describe_{kind}")(**{NAME_OF[kind]: name})
+    except ClientError as error:
+        if "could not find" in str(error).lower():
+            return None
+        raise
+    return shown
+
+
+def called_model(sagemaker: Any, name: str) -> NamedModel:
+    """The model that calls of NAME go to: an endpoint's only component stands for it.
+
+    Raises as `find_named` does, and TerminalError where the endpoint has several.
+    """
+    found = find_named(sagemaker, name)
+    if found.kind is not NameKind.ENDPOINT:
+        return found
+    listed = rows_of(
+        sagemaker,
+        "list_inference_components",
+        "InferenceComponents",
+        EndpointNameEquals=found.endpoint,
+    )
+    names = [it["InferenceComponentName"] for it in listed]
+    if not names:
+        return found
+    if len(names) == 1:
+        return find_named(sagemaker, f"component/{names[0]}")
+    some = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+    raise TerminalError(f"endpoint {found.endpoint} has several models, name one: {some}")
 
 
 @contextmanager
 def api_errors(config: UpConfig) -> Iterator[None]:
     """Within it, botocore's errors are TerminalErrors of one line."""
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ConnectionError,
+        HTTPClientError,
+    )
+
     try:
         yield
     except ClientError as error:
@@ -166,11 +219,6 @@ def api_errors(config: UpConfig) -> Iterator[None]:
         ) from error
     except BotoCoreError as error:
         raise TerminalError(" ".join(str(error).split())) from error
-
-
-def _rows(sagemaker: Any, call: str, member: str, like: dict[str, str]) -> Iterator[dict[str, Any]]:
-    for page in sagemaker.get_paginator(call).paginate(**like):
-        yield from page[member]
 
 
 def _parsed(name: str) -> tuple[NameKind | None, str, str | None]:

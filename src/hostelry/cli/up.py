@@ -33,6 +33,7 @@ from hostelry.cli.up_flags import (
     LogFormatOption,
     LogsDaysOption,
     NoAuthOption,
+    NoConsoleOption,
     NoMirrorProcessOption,
     PaceOption,
     PortOption,
@@ -69,6 +70,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     artifact_cache_gb: CacheOption = 50.0,
     gateway_workers: WorkersOption = None,
     no_mirror_process: NoMirrorProcessOption = False,
+    no_console: NoConsoleOption = False,
     pace: PaceOption = 1.0,
     at_zero: AtZeroOption = "hold",
     hold_limit_s: HoldLimitOption = None,
@@ -118,6 +120,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         pace=pace,
         gateway_workers=gateway_workers,
         mirror_process=not no_mirror_process,
+        console=not no_console,
         at_zero=at_zero,
         hold_limit_s=hold_limit_s,
         hold_requests=hold_requests,
@@ -131,8 +134,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         copy_user=copy_user,
         files_gb=files_gb,
     )
-    start = up_detached if detach else up_here
-    start(options, as_json=as_json)
+    (up_detached if detach else up_here)(options, as_json=as_json)
 
 
 def up_here(options: UpOptions, *, as_json: bool) -> None:
@@ -234,11 +236,19 @@ def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> N
         f"  gateway       {config.gateway_url}\n"
         f"  object store  {config.s3_url}\n"
         f"  home          {home.root}\n"
+        f"{console_line(config, flag)}"
         f'  use it        eval "$(hostelry env{flag})"\n'
         f"                hostelry exec{flag} -- python your_program.py"
     )
     if config.insecure_no_auth:
         typer.echo("  WARNING       unsigned requests are accepted (--insecure-no-auth)")
+
+
+def console_line(config: UpConfig, flag: str) -> str:
+    """The line that names the console; empty where there is none."""
+    if not config.has_console:
+        return ""
+    return f"  console       {config.console_url}  (`hostelry console{flag}` signs you in)\n"
 
 
 class WaitDisplay:

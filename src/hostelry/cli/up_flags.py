@@ -49,6 +49,9 @@ NoMirrorProcessOption = Annotated[
         "--no-mirror-process", help="Mirror requests to shadow variants in the gateway's workers."
     ),
 ]
+NoConsoleOption = Annotated[
+    bool, typer.Option("--no-console", help="Serve no web console at the gateway's /console.")
+]
 InvokeTimeoutOption = Annotated[
     float, typer.Option(help="Time limit of an invocation, in seconds.")
 ]

@@ -44,6 +44,7 @@ from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.completions import Completions
+from hostelry.gateway.handlers.console import ConsoleHandler
 from hostelry.gateway.handlers.control import ControlHandler
 from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.gateway.handlers.openai import OpenAiHandler
@@ -182,6 +183,7 @@ def build_gateway(
         ),
         metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
         traces=TracesHandler(callers, credentials.internal_key, memory.workers or OneWorker(calls)),
+        console=console_handler(config, credentials, pool),
         calls=calls,
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
@@ -192,6 +194,17 @@ def build_gateway(
         capture=capture,
         mirror=mirror,
         calls=calls,
+    )
+
+
+def console_handler(
+    config: UpConfig, credentials: Credentials, pool: UpstreamPool
+) -> ConsoleHandler | None:
+    """The passage to the console; None where the platform serves none."""
+    if not config.has_console:
+        return None
+    return ConsoleHandler(
+        pool=pool, address=config.console_address, internal_key=credentials.internal_key
     )
 
 

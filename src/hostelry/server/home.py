@@ -57,6 +57,7 @@ class UpConfig:
     s3_port: int = 8788
     control_port: int
     jobs_port: int = 0  # 0: no process for jobs
+    console_port: int = 0  # 0: no console
     s3_endpoint: str | None = None
     insecure_no_auth: bool = False
     any_role: bool = False  # models may name roles that are not there
@@ -98,6 +99,21 @@ class UpConfig:
     def jobs_url(self) -> str:
         """The process for jobs, for the other processes of this hostelry only."""
         return f"http://127.0.0.1:{self.jobs_port}"
+
+    @property
+    def console_address(self) -> str:
+        """The console's process, for the other processes of this hostelry only."""
+        return f"http://127.0.0.1:{self.console_port}"
+
+    @property
+    def has_console(self) -> bool:
+        """Whether the platform serves a console, at the gateway's ``/console``."""
+        return self.console_port != 0
+
+    @property
+    def console_url(self) -> str:
+        """The console, as a browser on this machine reaches it."""
+        return f"{self.gateway_url}/console"
 
     @property
     def has_own_s3(self) -> bool:
@@ -226,6 +242,11 @@ class Home:
     def jobs_lock(self) -> Path:
         """Held by the one process for jobs."""
         return self.run / "jobs.lock"
+
+    @property
+    def console_sessions(self) -> Path:
+        """Digests of the console's sessions and sign-in links; mode 0600."""
+        return self.root / "console-sessions.json"
 
     @property
     def capture(self) -> Path:

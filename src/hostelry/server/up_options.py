@@ -53,6 +53,7 @@ class UpOptions:
     pace: float = 1.0
     gateway_workers: int | None = None
     mirror_process: bool = True
+    console: bool = True
     at_zero: str = AtZero.HOLD.value
     hold_limit_s: float | None = None
     hold_requests: int = 4096
@@ -263,13 +264,13 @@ def listening_host(options: UpOptions) -> str:
 def decide_config(
     options: UpOptions,
     ports: ChosenPorts,
-    inner_ports: tuple[int, int],
+    inner_ports: tuple[int, int, int],
     num_cpus: int,
     copy_user: CopyUser | None = None,
 ) -> UpConfig:
     """The configuration that every process of the platform reads.
 
-    `inner_ports` are those of control and of jobs.
+    `inner_ports` are those of control, of jobs and of the console, which is 0 where there is none.
     """
     return UpConfig(
         host=listening_host(options),
@@ -277,6 +278,7 @@ def decide_config(
         s3_port=ports.s3_port,
         control_port=inner_ports[0],
         jobs_port=inner_ports[1],
+        console_port=inner_ports[2],
         s3_endpoint=options.s3_endpoint,
         insecure_no_auth=options.insecure_no_auth,
         any_role=options.any_role,

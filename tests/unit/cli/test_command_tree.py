@@ -17,6 +17,7 @@ NOT_COMPLETED = {
 WITHOUT_JSON = {
     "exec": "its output is the program's; --report-file is JSON",
     "demo": "a program to watch",
+    "chat": "a conversation; `invoke` has the answer of one request",
     "demo-model": "writes a folder",
     "completion": "prints a shell's own language",
     "dashboards grafana": "its output is JSON",

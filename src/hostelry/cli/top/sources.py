@@ -8,10 +8,11 @@ from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import TICKS_PER_S, processes, resident_bytes
 from hostelry.cli.control_requests import document, send
-from hostelry.cli.state import control_state, platform_names_of
+from hostelry.cli.state import control_state
 from hostelry.cli.top.document import ProcessUse, TopLook
 from hostelry.cli.top.tokens import token_counts, token_rates
 from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.platform_processes import process_names
 from hostelry.server.run_file import live_run_file
 
 TOKENS_EVERY_S = 2.0
@@ -38,7 +39,7 @@ class TopSources:
         """What there is now."""
         state = control_state(self._config, self._credentials)
         groups = _groups()
-        used = [self._use(name, groups) for name in platform_names_of(self._home, self._config)]
+        used = [self._use(name, groups) for name in process_names(self._home, self._config)]
         copies = {
             copy["id"]: cpu
             for endpoint in (state or {}).get("endpoints", ())
