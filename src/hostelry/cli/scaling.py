@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.scaling_responsive import responsive
@@ -27,8 +28,12 @@ scaling = typer.Typer(
 )
 scaling.command(short_help="Have a policy act within seconds.")(responsive)
 
-ComponentOption = Annotated[str | None, typer.Option(help="Only this inference component.")]
-EndpointOption = Annotated[str | None, typer.Option(help="Only this endpoint.")]
+ComponentOption = Annotated[
+    str | None, typer.Option(help="Only this inference component.", autocompletion=names.components)
+]
+EndpointOption = Annotated[
+    str | None, typer.Option(help="Only this endpoint.", autocompletion=names.endpoints)
+]
 
 
 @scaling.command(short_help="Show every target: its capacity, its bounds, its last decision.")
@@ -82,7 +87,7 @@ def activities(
 
 @scaling.command(short_help="Draw load, capacity and every act over time.")
 def timeline(
-    endpoint: Annotated[str, typer.Argument(help="The endpoint.")],
+    endpoint: Annotated[str, typer.Argument(help="The endpoint.", autocompletion=names.endpoints)],
     component: ComponentOption = None,
     since: Annotated[
         str, typer.Option(help="How far back: a number and s, m, h or d, up to 15d.")

@@ -13,6 +13,7 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -28,6 +29,7 @@ from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.server.act_routes import ActDeps, OperatorActRoutes
 from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.audit_log import AuditLog
@@ -36,6 +38,7 @@ from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
@@ -83,12 +86,25 @@ async def _serve(
             usage = UsageRoutes(owner, scaling.metrics, clock)
             comparisons = Comparisons(owner, state, scaling.board, clock)
             captured = CaptureBoard(scaling.metrics)
-            copy_metrics = CopyMetricsRoutes(
-                state,
-                lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
+            agent = partial(
+                HttpAgent, internal_key=credentials.internal_key, call_timeout_s=AGENT_TIMEOUT_S
+            )
+            copy_metrics = CopyMetricsRoutes(state, lambda it: agent(it).copy_pages())
+            copy_caches = CopyCacheRoutes(
+                state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
             )
             data_logs = DataLogRoutes(state, logs.store, clock)
-            audit = AuditRoutes(AuditLog(home.audit), clock)
+            audit_log = AuditLog(home.audit)
+            audit = AuditRoutes(audit_log, clock)
+            acts = OperatorActRoutes(
+                ActDeps(
+                    state=state,
+                    facts=lambda: reconciler.instances.facts,
+                    audit=audit_log,
+                    clock=clock,
+                    shape_of=shape_of,
+                )
+            )
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -116,6 +132,8 @@ async def _serve(
                         *captured.routes(),
                         *copy_metrics.routes(),
                         *audit.routes(),
+                        *acts.routes(),
+                        *copy_caches.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,
