@@ -1,14 +1,17 @@
 """`hostelry logs`."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.home_option import HomeOption, home_at, settled
+from hostelry.cli.completion import names
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
 from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.log_files import find_logs
 from hostelry.cli.state import control_state
@@ -25,6 +28,7 @@ def logs(
             help="A process (up, gateway, gateway-1, control, objectstore), an endpoint, "
             "a component, an instance id or a copy id. Default: every process.",
             show_default=False,
+            autocompletion=names.logged,
         ),
     ] = None,
     home: HomeOption = None,
@@ -32,10 +36,12 @@ def logs(
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Keep printing new lines until Ctrl-C.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the last lines of a log, of a process or of the model servers behind a name.
 
-    Of what is gone, the lines that CloudWatch Logs keeps are printed.
+    Of what is gone, the lines that CloudWatch Logs keeps are printed. With --json each line is an
+    object of its log and its text.
 
     Example: hostelry logs control -n 100
 
@@ -50,27 +56,42 @@ def logs(
         kept = kept_logs(at, name or "", lines)
         if not kept:
             raise
-        print_kept(kept)
+        printer = LinePrinter(as_json=as_json, several=True)
+        for title, messages in kept.items():
+            printer.begin(title)
+            for message in messages:
+                printer.line(title, message)
         return
-    several = len(found) > 1
+    printer = LinePrinter(as_json=as_json, several=len(found) > 1)
     positions: dict[str, int] = {}
     for title, path in found.items():
-        if several:
-            typer.echo(f"==> {title} <==")
+        printer.begin(title)
         positions[title] = path.stat().st_size
         for line in last_lines(path, lines):
-            typer.echo(line)
+            printer.line(title, line)
     if follow:
         for title, text in appended(found, positions):
-            typer.echo(f"{title}| {text}" if several else text)
+            printer.line(title, text, follows=True)
 
 
-def print_kept(kept: Mapping[str, Sequence[str]]) -> None:
-    """Print the kept lines of each log stream under its title."""
-    for title, messages in kept.items():
-        typer.echo(f"==> {title} <==")
-        for message in messages:
-            typer.echo(message)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinePrinter:
+    """Lines of one log, or of several with their titles; as JSON an object for each line."""
+
+    as_json: bool
+    several: bool
+
+    def begin(self, title: str) -> None:
+        """Print a log's title above its lines."""
+        if self.several and not self.as_json:
+            typer.echo(f"==> {title} <==")
+
+    def line(self, title: str, text: str, *, follows: bool = False) -> None:
+        """Print one line; one that `follows` the others has its title beside it."""
+        if self.as_json:
+            typer.echo(msgspec.json.encode({"log": title, "line": text}))
+        else:
+            typer.echo(f"{title}| {text}" if follows and self.several else text)
 
 
 def last_lines(path: Path, count: int) -> list[str]:

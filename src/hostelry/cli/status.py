@@ -9,6 +9,7 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.batch_text import status_line
+from hostelry.cli.completion import names
 from hostelry.cli.experiment_text import experiment_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
 from hostelry.cli.job_text import trouble_lines
@@ -38,7 +39,10 @@ def status(
     home: HomeOption = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(help="Show this endpoint only, each of its adapters on a line of its own."),
+        typer.Option(
+            help="Show this endpoint only, each of its adapters on a line of its own.",
+            autocompletion=names.endpoints,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

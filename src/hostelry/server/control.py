@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import uvloop
+from starlette.routing import Route
 
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.base.clock import SystemClock, monotonic_s
@@ -28,6 +29,7 @@ from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.server.act_routes import ActDeps, ActRoutes
 from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.audit_log import AuditLog
@@ -36,6 +38,7 @@ from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
@@ -45,7 +48,7 @@ from hostelry.server.log_collection import LogCollection, collecting
 from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
 from hostelry.server.usage_routes import UsageRoutes
-from hostelry.store.records import open_state
+from hostelry.store.records import State, open_state
 from hostelry.store.sqlite import SqliteStore
 
 MAX_THREADS = 32
@@ -87,8 +90,14 @@ async def _serve(
                 state,
                 lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
             )
+            copy_caches = CopyCacheRoutes(
+                state,
+                lambda it, *asked: HttpAgent(
+                    it, credentials.internal_key, AGENT_TIMEOUT_S
+                ).copy_account(*asked),
+                deps.is_llm,
+            )
             data_logs = DataLogRoutes(state, logs.store, clock)
-            audit = AuditRoutes(AuditLog(home.audit), clock)
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -115,7 +124,8 @@ async def _serve(
                         *comparisons.routes(),
                         *captured.routes(),
                         *copy_metrics.routes(),
-                        *audit.routes(),
+                        *_act_routes(home, state, reconciler, clock),
+                        *copy_caches.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,
@@ -125,6 +135,20 @@ async def _serve(
             await _run(asgi_server(app), listener, reconciler)
     finally:
         store.close()
+
+
+def _act_routes(
+    home: Home, state: State, reconciler: Reconciler, clock: SystemClock
+) -> tuple[Route, ...]:
+    audit = AuditLog(home.audit)
+    acts = ActDeps(
+        state=state,
+        facts=lambda: reconciler.instances.facts,
+        audit=audit,
+        clock=clock,
+        shape_of=shape_of,
+    )
+    return (*AuditRoutes(audit, clock).routes(), *ActRoutes(acts).routes())
 
 
 def _reconciler_deps(

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from hostelry import __version__
 from hostelry.api.context import CallContext, NotYetError
 from hostelry.api.operations import implementation, perform
 from hostelry.aws.call import (
@@ -118,9 +119,11 @@ def control_app(deps: ControlDeps) -> ASGIApp:
         routes=[
             Route("/internal/routes", routes.routes, methods=["GET"]),
             Route("/internal/state", routes.state, methods=["GET"]),
+            Route("/internal/names", routes.names, methods=["GET"]),
             Route("/internal/placement", routes.placement, methods=["GET"]),
             Route("/internal/health", routes.health, methods=["GET"]),
             Route("/internal/load", loads.take, methods=["POST"]),
+            Route("/internal/load", loads.recent, methods=["GET"]),
             Route("/internal/wake", wakes.wake, methods=["POST"]),
             Route("/internal/wanted", wakes.wanted, methods=["GET"]),
             Route("/internal/transform-jobs", transforms.jobs, methods=["GET"]),
@@ -190,6 +193,10 @@ class InternalApi:
         }
         return JsonResponse(shown)
 
+    async def names(self, request: Request) -> Response:
+        """What there is by name and id, without its state: for completion in shells."""
+        return JsonResponse(await asyncio.to_thread(self._names))
+
     async def placement(self, request: Request) -> Response:
         """The data of `hostelry explain`: the endpoints of `state`, each with its `placement`."""
         shown = {"endpoints": await asyncio.to_thread(self._explained_endpoints)}
@@ -199,7 +206,20 @@ class InternalApi:
         """200 while the process answers and its store does; `ready` once routes are published."""
         revision = await asyncio.to_thread(self._deps.state.store.revision)
         is_ready = self._deps.reconciler.routes.snapshot is not None
-        return JsonResponse({"status": "ok", "ready": is_ready, "revision": revision})
+        return JsonResponse(
+            {"status": "ok", "ready": is_ready, "revision": revision, "version": __version__}
+        )
+
+    def _names(self) -> dict[str, list[str]]:
+        endpoints = [it for it in visible(load_all(self._deps.state)) if it.endpoint is not None]
+        return {
+            "endpoints": [it.endpoint.name for it in endpoints if it.endpoint is not None],
+            "variants": [variant.variant.name for it in endpoints for _, variant in it.variants()],
+            "components": [name for it in endpoints for name in it.components],
+            "instances": [name for it in endpoints for name in it.instances],
+            "copies": [name for it in endpoints for name in it.copies],
+            "transform_jobs": [it.value.name for it in self._deps.state.transform_jobs.list()],
+        }
 
     def _explained_endpoints(self) -> list[dict[str, Any]]:
         facts = self._deps.reconciler.instances.facts

@@ -147,8 +147,13 @@ class EndpointState:
         return list(self._hosts_by_variant.get((generation, variant_name), ()))
 
     def able(self, instances: Iterable[Instance], now: float) -> list[Instance]:
-        """Those that new copies may be placed on: reachable, and not leaving."""
-        return [it for it in instances if not it.leaving and not is_lost(self.facts_of(it.id), now)]
+        """Those that new copies may be placed on: reachable, neither leaving nor cordoned."""
+        staying = [it for it in self.staying(instances) if not it.leaving]
+        return [it for it in staying if not is_lost(self.facts_of(it.id), now)]
+
+    def staying(self, instances: Iterable[Instance]) -> list[Instance]:
+        """Those that are not cordoned: neither draining, nor replaced for a copy's restart."""
+        return [it for it in instances if it.id not in self._cordoned]
 
     def copies_of(self, component_name: str | None) -> Sequence[Copy]:
         """All copies of a component (None: of the model), oldest first."""
@@ -167,6 +172,19 @@ class EndpointState:
     def adapters_of(self, base_name: str) -> Sequence[InferenceComponent]:
         """The adapter components on a base component, by name."""
         return self._adapters_by_base.get(base_name, ())
+
+    @cached_property
+    def restarting(self) -> frozenset[str]:
+        """Ids of the copies for which a replacement comes up now, as a person asked for it."""
+        restarts = () if self.endpoint is None else self.endpoint.restarts
+        return frozenset(it.copy_id for it in restarts if it.is_under_way)
+
+    @cached_property
+    def _cordoned(self) -> frozenset[str]:
+        restarts = () if self.endpoint is None else self.endpoint.restarts
+        replaced = {it.instance_id for it in restarts if it.is_under_way and it.with_instance}
+        draining = {it.id for it in self.instances.values() if it.drain_since is not None}
+        return frozenset(draining | replaced)
 
     @cached_property
     def _hosts_by_variant(self) -> Mapping[tuple[int, str], Sequence[Instance]]:
