@@ -18,9 +18,14 @@ class ActRefusedError(HostelryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActPlan:
-    """What will happen: a sentence, what to know before, and the calls, in order."""
+    """What will happen: a sentence, what to know before, and the calls, in order.
 
+    `act` and `endpoint` are for the audit log.
+    """
+
+    act: str
     sentence: str
+    endpoint: str = ""
     warning: str = ""
     calls: tuple[ApiQuery | ProcessCommand, ...]
 
@@ -41,6 +46,12 @@ def count(arguments: Arguments, name: str) -> int:
     return value
 
 
+def endpoint_of(arguments: Arguments) -> str:
+    """The endpoint of a component, where the page names it; for the audit log only."""
+    value = arguments.get("endpoint", "")
+    return value if isinstance(value, str) and len(value) <= MAX_NAME_CHARACTERS else ""
+
+
 def scale_component(arguments: Arguments) -> ActPlan:
     """Another number of copies of an inference component."""
     name, copies = text(arguments, "component"), count(arguments, "copies")
@@ -49,6 +60,8 @@ def scale_component(arguments: Arguments) -> ActPlan:
         "DesiredRuntimeConfig": {"CopyCount": copies},
     }
     return ActPlan(
+        act="scale",
+        endpoint=endpoint_of(arguments),
         sentence=f"Set the copies of inference component {name} to {copies}.",
         warning="Without a copy, requests wait or fail until one is started." if not copies else "",
         calls=(
@@ -67,6 +80,8 @@ def scale_variant(arguments: Arguments) -> ActPlan:
     instances = count(arguments, "instances")
     change = {"VariantName": variant, "DesiredInstanceCount": instances}
     return ActPlan(
+        act="scale",
+        endpoint=endpoint,
         sentence=f"Set the instances of variant {variant} of endpoint {endpoint} to {instances}.",
         calls=(
             ApiQuery(
@@ -82,6 +97,8 @@ def delete_component(arguments: Arguments) -> ActPlan:
     """The end of an inference component."""
     name = text(arguments, "component")
     return ActPlan(
+        act="delete",
+        endpoint=endpoint_of(arguments),
         sentence=f"Delete inference component {name}, with all its copies.",
         warning="Its requests fail from then on. This cannot be undone.",
         calls=(
@@ -98,6 +115,8 @@ def delete_endpoint(arguments: Arguments) -> ActPlan:
     """The end of an endpoint."""
     name = text(arguments, "endpoint")
     return ActPlan(
+        act="delete",
+        endpoint=name,
         sentence=f"Delete endpoint {name}, with its instances and copies.",
         warning="Its requests fail from then on. Models and configurations stay.",
         calls=(
@@ -110,11 +129,55 @@ def delete_endpoint(arguments: Arguments) -> ActPlan:
     )
 
 
+def restart(arguments: Arguments) -> ActPlan:
+    """New copies in place of one, or of all of a component."""
+    kind = "copy" if "copy" in arguments else "component"
+    name = text(arguments, kind)
+    noun = "copy" if kind == "copy" else "every copy of inference component"
+    return ActPlan(
+        act="restart",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Replace {noun} {name} by a new one.",
+        calls=(control_act("restart", arguments, {kind: name}),),
+    )
+
+
+def drain(arguments: Arguments) -> ActPlan:
+    """The end of an instance, once its copies are elsewhere."""
+    name = text(arguments, "instance")
+    return ActPlan(
+        act="drain",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Drain instance {name}: another takes its place, then it ends.",
+        calls=(control_act("drain", arguments, {"instance": name}),),
+    )
+
+
+def undrain(arguments: Arguments) -> ActPlan:
+    """A drained instance that stays."""
+    name = text(arguments, "instance")
+    return ActPlan(
+        act="undrain",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Have copies placed on instance {name} again.",
+        calls=(control_act("undrain", arguments, {"instance": name}),),
+    )
+
+
+def control_act(name: str, arguments: Arguments, what: Mapping[str, str]) -> ProcessCommand:
+    """One of control's own acts, in the scope that the page names."""
+    scope = {key: text(arguments, key) for key in ("account", "region")}
+    return ProcessCommand(process="control", path=f"/internal/acts/{name}", body={**scope, **what})
+
+
 ACTS: Mapping[str, Callable[[Arguments], ActPlan]] = {
     "scale-component": scale_component,
     "scale-variant": scale_variant,
     "delete-component": delete_component,
     "delete-endpoint": delete_endpoint,
+    "restart": restart,
+    "drain": drain,
+    "undrain": undrain,
 }
 
 

@@ -101,6 +101,6 @@ def _loaded(path: Path) -> SignInBook:
         return decode(path.read_bytes(), SignInBook)
     except FileNotFoundError:
         return SignInBook()
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         LOG.warning("%s cannot be read, so that all sessions have ended: %s", path, error)
         return SignInBook()

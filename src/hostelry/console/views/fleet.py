@@ -6,13 +6,16 @@ from typing import Any
 from hostelry.console.platform import ProcessQuery, Query
 
 MIB = 1024 * 1024
+# Memory in use is not recorded: it is looked at this often. All else is shown as it is recorded.
+MEASURED_EVERY_S = 5.0
 USED_STEP_BYTES = 16 * MIB  # finer changes are not worth a patch a second
 READY = "ready"
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
     """Control's explanation of its placement."""
-    return {"placement": ProcessQuery(process="control", path="/internal/placement")}
+    query = ProcessQuery(process="control", path="/internal/placement", holds_s=MEASURED_EVERY_S)
+    return {"placement": query}
 
 
 def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
@@ -60,6 +63,8 @@ def _endpoint(endpoint: Mapping[str, Any]) -> dict[str, Any]:
         for variant in endpoint["variants"]
     }
     return {
+        "account": endpoint["account"],
+        "region": endpoint["region"],
         "status": endpoint["status"],
         "reason": endpoint["failure_reason"],
         "config": endpoint["config"],
@@ -80,6 +85,7 @@ def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
             "zone": instance["zone"],
             "state": instance["state"],
             "problem": instance["problem"],
+            "drain": instance["drain"],
             "unreachableSince": instance["unreachable_since"],
             "createdAt": instance["created_at"],
             "cpus": instance["cpus"],
@@ -117,6 +123,7 @@ def _copy(copy: Mapping[str, Any]) -> dict[str, Any]:
         "devices": copy["device_ids"] or None,
         "used": _rounded(copy["memory_bytes"]),
         "peak": _rounded(copy["peak_memory_bytes"]),
+        "restart": copy["restart"],
         "reason": copy["reason"],
         "restarts": copy["restarts"] or None,
         "lastEnd": end.get("cause"),

@@ -14,17 +14,17 @@ export const view = {
     const refresh = h("button", { type: "button", onclick: draw }, "Refresh");
     root.append(
       h("h1", null, "Acts"),
-      h("p", { class: "hint" }, "Every act is written down before it is done, and again with its outcome. The newest is first."),
+      h("p", { class: "hint" }, "What people did on this platform: from here, and by commands. An act of the console is written down before it is done, and again with its outcome."),
       h("p", null, refresh), failure,
       h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "Acts" },
         h("table", null,
-          h("caption", null, "The last 100 entries of console-audit.jsonl"),
-          h("thead", null, h("tr", null, ["Time", "Session", "What", "Outcome"].map((it) => h("th", { scope: "col" }, it)))),
+          h("caption", null, "The last 100 entries of the audit log, the newest first"),
+          h("thead", null, h("tr", null, ["Time", "Who", "Act", "What", "Outcome"].map((it) => h("th", { scope: "col" }, it)))),
           body)));
     async function draw() {
       try {
         const { entries } = await context.ask("audit");
-        fill(body, entries.length ? entries.map(line) : h("tr", null, h("td", { colspan: 4 }, "Nothing was done from here yet.")));
+        fill(body, entries.length ? entries.map(line) : h("tr", null, h("td", { colspan: 5 }, "Nothing was done yet.")));
         fill(failure);
       } catch (error) {
         fill(failure, error.message);
@@ -38,7 +38,8 @@ export const view = {
 function line(entry) {
   return h("tr", null,
     h("td", null, h("time", { datetime: new Date(entry.at * 1000).toISOString() }, new Date(entry.at * 1000).toLocaleString())),
-    h("td", null, h("code", null, entry.session ?? "")),
-    h("td", null, entry.what ?? entry.act ?? ""),
-    h("td", { "data-outcome": entry.outcome === "done" || entry.outcome === "begun" ? entry.outcome : "failed" }, entry.outcome ?? ""));
+    h("td", null, entry.who),
+    h("td", null, entry.act),
+    h("td", null, entry.target),
+    h("td", { "data-outcome": ["accepted", "begun"].includes(entry.outcome) ? entry.outcome : "failed" }, entry.outcome));
 }
