@@ -2,6 +2,7 @@
 
 import tarfile
 import tempfile
+import threading
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import HostelryError
+from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.cli.declared.aws import Aws, AwsError
 from hostelry.cli.declared.observation import ACTIONS, policy_reference
 from hostelry.cli.declared.resource import ResourceKey, ResourceKind, target_of
@@ -66,6 +67,7 @@ class Execution:
     waits: bool = True
     num_workers: int = MAX_STEPS_AT_ONCE
     buckets: set[str] = field(default_factory=set)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> list[AppliedStep]:
         """Every step's outcome, in the order of their ends.
@@ -97,9 +99,15 @@ class Execution:
                         del running[future]
                         note(future.result())
             except BaseException:
+                self._stopped.set()  # Ctrl-C: steps under way end, others do not begin
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
         return outcomes
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopped.is_set():
+            raise TerminalError("interrupted")
+        self.pause(seconds)
 
     def _skipped(self, step: Step, lacking: int) -> AppliedStep:
         needed = next(it for it in self.plan.steps if it.number == lacking)
@@ -138,7 +146,7 @@ class Execution:
         if step.until is not None and (self.waits or is_needed):
             is_update = step.act is StepAct.UPDATE
             wait_until(
-                self.aws, step.key, step.until, self.pause, self.listener.waiting, strict=is_update
+                self.aws, step.key, step.until, self._pause, self.listener.waiting, strict=is_update
             )
 
     def _params(self, step: Step) -> Mapping[str, Any]:

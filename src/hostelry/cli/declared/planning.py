@@ -131,10 +131,17 @@ class Planning:
             )
 
     def changed_tags(self, wanted: Wanted, found: Observed) -> tuple[dict[str, str], list[str]]:
-        """Tags to be added, and keys to be removed; none where the documents have no Tags."""
+        """Tags to be added, and keys to be removed; no others' where the documents have no Tags.
+
+        What unnamed documents made becomes the set's once they have a name.
+        """
+        added: dict[str, str] = {}
+        if self.owner != UNNAMED_SET:
+            own = (it for it in found.tags if it.startswith(OWN_TAGS) and it != NAME_TAG)
+            added = {name: self.owner for name in own if found.tags[name] == UNNAMED_SET}
         if wanted.tags is None:
-            return {}, []
-        added = {name: it for name, it in wanted.tags.items() if found.tags.get(name) != it}
+            return added, []
+        added |= {name: it for name, it in wanted.tags.items() if found.tags.get(name) != it}
         removed = [
             name
             for name in found.tags
