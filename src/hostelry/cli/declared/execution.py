@@ -16,7 +16,7 @@ from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.cli.declared.aws import Aws, AwsError
 from hostelry.cli.declared.observation import ACTIONS, policy_reference
 from hostelry.cli.declared.resource import ResourceKey, ResourceKind, target_of
-from hostelry.cli.declared.step import Step, StepAct, StepPlan, UploadedFile
+from hostelry.cli.declared.step import ApplyStep, StepAct, StepPlan, UploadedFile
 from hostelry.cli.declared.waiting import Pause, wait_until
 
 MAX_STEPS_AT_ONCE = 8
@@ -36,7 +36,7 @@ class AppliedEnd(Enum):
 class AppliedStep:
     """The end of a step, the reason where it is not done, and the seconds that it took."""
 
-    step: Step
+    step: ApplyStep
     end: AppliedEnd
     reason: str = ""
     seconds: float = 0.0
@@ -45,7 +45,7 @@ class AppliedStep:
 class StepListener(Protocol):
     """Is notified of what happens, from several threads."""
 
-    def started(self, step: Step) -> None:
+    def started(self, step: ApplyStep) -> None:
         """A step begins."""
 
     def waiting(self, key: ResourceKey, status: str) -> None:
@@ -77,7 +77,7 @@ class Execution:
         left = {it.number: it for it in self.plan.steps}
         ends: dict[int, AppliedEnd] = {}
         outcomes: list[AppliedStep] = []
-        running: dict[Future[AppliedStep], Step] = {}
+        running: dict[Future[AppliedStep], ApplyStep] = {}
 
         def note(outcome: AppliedStep) -> None:
             ends[outcome.step.number] = outcome.end
@@ -109,12 +109,12 @@ class Execution:
             raise TerminalError("interrupted")
         self.pause(seconds)
 
-    def _skipped(self, step: Step, lacking: int) -> AppliedStep:
+    def _skipped(self, step: ApplyStep, lacking: int) -> AppliedStep:
         needed = next(it for it in self.plan.steps if it.number == lacking)
         reason = f"it needs {needed.key}"
         return AppliedStep(step=step, end=AppliedEnd.SKIPPED, reason=reason)
 
-    def _outcome(self, step: Step) -> AppliedStep:
+    def _outcome(self, step: ApplyStep) -> AppliedStep:
         self.listener.started(step)
         began = monotonic_s()
         end, reason = AppliedEnd.DONE, ""
@@ -129,7 +129,7 @@ class Execution:
             end, reason = AppliedEnd.FAILED, str(error)
         return AppliedStep(step=step, end=end, reason=reason, seconds=monotonic_s() - began)
 
-    def _carry_out(self, step: Step) -> None:
+    def _carry_out(self, step: ApplyStep) -> None:
         if step.file is not None:
             self._upload(step.file)
             return
@@ -149,7 +149,7 @@ class Execution:
                 self.aws, step.key, step.until, self._pause, self.listener.waiting, strict=is_update
             )
 
-    def _params(self, step: Step) -> Mapping[str, Any]:
+    def _params(self, step: ApplyStep) -> Mapping[str, Any]:
         """The step's params with ARNs in place of references to policies."""
         if step.key.kind is not ResourceKind.ALARM:
             return step.params

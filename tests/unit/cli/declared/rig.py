@@ -23,7 +23,7 @@ from hostelry.cli.declared.execution import AppliedStep
 from hostelry.cli.declared.expansion import wanted_state
 from hostelry.cli.declared.resource import ResourceKey
 from hostelry.cli.declared.source import parse_sources
-from hostelry.cli.declared.step import Step, StepPlan
+from hostelry.cli.declared.step import ApplyStep, StepPlan
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
 
@@ -153,7 +153,7 @@ class Silent:
     def __init__(self) -> None:
         self.outcomes: list[AppliedStep] = []
 
-    def started(self, step: Step) -> None:
+    def started(self, step: ApplyStep) -> None:
         pass
 
     def waiting(self, key: ResourceKey, status: str) -> None:

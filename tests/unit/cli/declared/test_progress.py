@@ -7,10 +7,10 @@ from hostelry.cli.declared.diff_text import short_field, size_text, value_text
 from hostelry.cli.declared.execution import AppliedEnd, AppliedStep
 from hostelry.cli.declared.progress import TerminalProgress
 from hostelry.cli.declared.resource import ResourceKey, ResourceKind
-from hostelry.cli.declared.step import Step, StepAct
+from hostelry.cli.declared.step import ApplyStep, StepAct
 
 KEY = ResourceKey(ResourceKind.ENDPOINT, "e")
-STEP = Step(number=1, act=StepAct.CREATE, key=KEY, operation="CreateEndpoint")
+STEP = ApplyStep(number=1, act=StepAct.CREATE, key=KEY, operation="CreateEndpoint")
 
 
 class Seen:
