@@ -145,7 +145,7 @@ def test_other_options_replace_only_the_services_that_they_concern(platform: Pla
     assert set(knocks) <= {"answered", "cut off"}, knocks
     after = services(platform)
     kept = {it for it in after if before.get(it) == after[it]}
-    assert kept == {"jobs", "control", "s3door", "objectstore"}
+    assert kept == {"jobs", "console", "control", "s3door", "objectstore"}
     assert {"gateway-1", "gateway-2", "gateway-3"} <= set(after)
     kill_both(platform)
     platform.start()  # two workers again: the third is ended

@@ -25,7 +25,7 @@ from hostelry.server.run_file import run_path, save_run_file
 
 pytestmark = pytest.mark.integration
 
-SERVICES = ("gateway-1", "mirror", "jobs", "control", "s3door", "objectstore")
+SERVICES = ("gateway-1", "mirror", "jobs", "console", "control", "s3door", "objectstore")
 
 
 @pytest.fixture(scope="module")
@@ -345,6 +345,7 @@ def test_another_s3_serves_with_the_operators_keys(shared: Platform, tmp_path: P
             *platform.gateway_workers,
             "mirror",
             "jobs",
+            "console",
             "control",
         ]
 

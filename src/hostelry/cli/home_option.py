@@ -37,7 +37,8 @@ def home_at(option: Path | None) -> Home:
 
 def addresses(config: UpConfig) -> dict[str, str]:
     """The gateway's and the object store's address, under their names in JSON output."""
-    return dict(door=config.gateway_url, object_store=config.s3_url)  # noqa: C408 - kwargs are names
+    console = {"console": config.console_url} if config.has_console else {}
+    return dict(door=config.gateway_url, object_store=config.s3_url, **console)  # kwargs are names
 
 
 def print_json(value: Any) -> None:

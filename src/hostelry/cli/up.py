@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.logging import TEXT, formatter_of
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, settled
 from hostelry.cli.up_flags import (
     AccountOption,
@@ -29,8 +30,10 @@ from hostelry.cli.up_flags import (
     HoldMbOption,
     HoldRequestsOption,
     InvokeTimeoutOption,
+    LogFormatOption,
     LogsDaysOption,
     NoAuthOption,
+    NoConsoleOption,
     NoMirrorProcessOption,
     PaceOption,
     PortOption,
@@ -50,6 +53,8 @@ from hostelry.server.systemd_unit import unit_text
 from hostelry.server.up import LOG, Report, log_line, run_up
 from hostelry.server.up_options import UpOptions
 
+PROGRAM = [sys.executable, "-m", "hostelry.cli.main"]
+
 
 def up(  # noqa: PLR0913 - one parameter an option of the command
     home: HomeOption = None,
@@ -67,6 +72,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     artifact_cache_gb: CacheOption = 50.0,
     gateway_workers: WorkersOption = None,
     no_mirror_process: NoMirrorProcessOption = False,
+    no_console: NoConsoleOption = False,
     pace: PaceOption = 1.0,
     at_zero: AtZeroOption = "hold",
     hold_limit_s: HoldLimitOption = None,
@@ -77,6 +83,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     metrics_mb: Annotated[float, typer.Option(help="Memory for metrics.")] = 256.0,
     logs_mb: Annotated[float, typer.Option(help="Disk for log events.")] = 1024.0,
     logs_days: LogsDaysOption = 14,
+    log_format: LogFormatOption = TEXT,
     copy_user: CopyUserOption = AUTO,
     files_gb: FilesOption = 20.0,
     detach: DetachOption = False,
@@ -95,8 +102,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     Example: AWS_ACCESS_KEY_ID=k AWS_SECRET_ACCESS_KEY=s hostelry up --s3-endpoint http://nas:9000
     """
     if print_unit:
-        program = [sys.executable, "-m", "hostelry.cli.main"]
-        typer.echo(unit_text(program, sys.argv[1:], home_at(home).root), nl=False)
+        typer.echo(unit_text(PROGRAM, sys.argv[1:], home_at(home).root), nl=False)
         return
     options = UpOptions(
         home=home_at(home).root,
@@ -115,6 +121,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         pace=pace,
         gateway_workers=gateway_workers,
         mirror_process=not no_mirror_process,
+        console=not no_console,
         at_zero=at_zero,
         hold_limit_s=hold_limit_s,
         hold_requests=hold_requests,
@@ -124,13 +131,11 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         metrics_mb=metrics_mb,
         logs_mb=logs_mb,
         logs_days=logs_days,
+        log_format=log_format,
         copy_user=copy_user,
         files_gb=files_gb,
     )
-    if detach:
-        up_detached(options, as_json=as_json)
-    else:
-        up_here(options, as_json=as_json)
+    (up_detached if detach else up_here)(options, as_json=as_json)
 
 
 def up_here(options: UpOptions, *, as_json: bool) -> None:
@@ -149,15 +154,15 @@ def up_here(options: UpOptions, *, as_json: bool) -> None:
             log_line(text)
 
         report = Report(phase=display.phase, say=say, ready=ready)
-        log_to(Home(options.home).logs / "up.log")
+        log_to(Home(options.home).logs / "up.log", options.log_format)
         asyncio.run(run_up(options, os.environ, report))
     typer.echo("Hostelry has stopped.", err=True)
 
 
-def log_to(path: Path) -> None:
+def log_to(path: Path, log_format: str) -> None:
     """Write the messages of `up` into its log, too, as with --detach."""
     handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s up: %(message)s"))
+    handler.setFormatter(formatter_of("up", log_format))
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
@@ -232,11 +237,19 @@ def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> N
         f"  gateway       {config.gateway_url}\n"
         f"  object store  {config.s3_url}\n"
         f"  home          {home.root}\n"
+        f"{console_line(config, flag)}"
         f'  use it        eval "$(hostelry env{flag})"\n'
         f"                hostelry exec{flag} -- python your_program.py"
     )
     if config.insecure_no_auth:
         typer.echo("  WARNING       unsigned requests are accepted (--insecure-no-auth)")
+
+
+def console_line(config: UpConfig, flag: str) -> str:
+    """The line that names the console; empty where there is none."""
+    if not config.has_console:
+        return ""
+    return f"  console       {config.console_url}  (`hostelry console{flag}` signs you in)\n"
 
 
 class WaitDisplay:

@@ -49,6 +49,9 @@ NoMirrorProcessOption = Annotated[
         "--no-mirror-process", help="Mirror requests to shadow variants in the gateway's workers."
     ),
 ]
+NoConsoleOption = Annotated[
+    bool, typer.Option("--no-console", help="Serve no web console at the gateway's /console.")
+]
 InvokeTimeoutOption = Annotated[
     float, typer.Option(help="Time limit of an invocation, in seconds.")
 ]
@@ -64,6 +67,9 @@ DetachOption = Annotated[
 ]
 LogsDaysOption = Annotated[
     int, typer.Option(help="Days that log events are kept where their group does not say.")
+]
+LogFormatOption = Annotated[
+    str, typer.Option(help="Lines of the platform's own logs: text or json.", metavar="text|json")
 ]
 WorkersOption = Annotated[
     int | None,

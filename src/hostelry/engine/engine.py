@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.engine.adapter_loads import AdapterLoads
+from hostelry.engine.cache import EngineCache
 from hostelry.engine.config import EngineConfig
 from hostelry.engine.deps import EngineDeps
 from hostelry.engine.fused_adapter import FusedAdapter
@@ -94,6 +95,7 @@ class Engine:
         self._fused = FusedAdapter(config.fuse_adapter, deps.merge)
         self._counts = EngineCounters()
         self._validator = RequestValidator(deps, config, self._clock)
+        self.cache = EngineCache(pages, deps.store, self._is_at_hand)
 
     @classmethod
     def load(

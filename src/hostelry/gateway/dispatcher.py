@@ -11,7 +11,9 @@ from hostelry.aws.async_runtime import is_async_path
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
+from hostelry.base.logging import about_request, no_request
 from hostelry.base.rebinding import foreign_page
+from hostelry.gateway.handlers.console import CONSOLE
 from hostelry.gateway.handlers.metrics import PATHS as METRICS_PATHS
 from hostelry.gateway.handlers.openai_batches import PATHS as BATCH_PATHS
 from hostelry.gateway.handlers.traces import TRACES
@@ -61,6 +63,7 @@ class Dispatcher:
     calls: CallRing
     metrics: ApiHandler | None = None
     traces: ApiHandler | None = None
+    console: ApiHandler | None = None
     own_names: frozenset[str] | None = None
 
     def admit(self, request: HttpRequest) -> bool:
@@ -82,6 +85,7 @@ class Dispatcher:
             return
         handler = self._handler(request.path)
         request_id = new_request_id()
+        token = about_request(request_id)
         try:
             if self.own_names is not None:
                 self._check_page(request, self.own_names)
@@ -99,6 +103,7 @@ class Dispatcher:
         finally:
             if exchange.trace is not None:
                 self.calls.end(exchange.trace, is_whole=exchange.finished)
+            no_request(token)
 
     def refusal_answer(self, refusal: HttpRefusedError) -> HttpResponse:
         """The answer to bytes that did not become a request."""
@@ -125,8 +130,11 @@ class Dispatcher:
             return self.async_runtime if is_async_path(path) else self.runtime
         if path in METRICS_PATHS and self.metrics is not None:
             return self.metrics
-        if path.partition("/")[2].partition("/")[0] == TRACES and self.traces is not None:
+        first = path.partition("/")[2].partition("/")[0]
+        if first == TRACES and self.traces is not None:
             return self.traces
+        if first == CONSOLE and self.console is not None:
+            return self.console
         if path.startswith(BATCH_PATHS):
             return self.openai_batches
         return self.openai if path.startswith("/v1/") else self.control

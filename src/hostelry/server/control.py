@@ -11,56 +11,56 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import uvicorn
 import uvloop
-from starlette.types import ASGIApp
+from starlette.routing import Route
 
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.root_key import RootKey
-from hostelry.base.server_end import EndsWithServer
 from hostelry.domain.scope import Scope
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.server.act_routes import ActDeps, OperatorActRoutes
+from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
+from hostelry.server.audit_log import AuditLog
+from hostelry.server.audit_routes import AuditRoutes
 from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
 from hostelry.server.image_file import ImageFile
 from hostelry.server.log_collection import LogCollection, collecting
 from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
 from hostelry.server.usage_routes import UsageRoutes
-from hostelry.store.records import open_state
+from hostelry.store.records import State, open_state
 from hostelry.store.sqlite import SqliteStore
 
-HOST = "127.0.0.1"
 MAX_THREADS = 32
 DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
-
-
-class ControlServer(uvicorn.Server):
-    """uvicorn without signal handlers: `_run` stops it, and cleans up after it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Install no handler."""
-        yield
 
 
 async def serve(home: Home) -> None:
@@ -69,22 +69,6 @@ async def serve(home: Home) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "control"))
     with listening(config.control_port) as listener:
         await _serve(home, config, credentials, listener)
-
-
-@contextlib.contextmanager
-def listening(port: int) -> Iterator[socket.socket]:
-    """A listening socket on `port`; bound first, so that a second control changes nothing.
-
-    Raises TerminalError when another process has the port.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, port))
-            listener.listen()
-        except OSError as error:
-            raise TerminalError(f"port {port} cannot be listened on: {error}") from error
-        yield listener
 
 
 async def _serve(
@@ -110,9 +94,12 @@ async def _serve(
             usage = UsageRoutes(owner, scaling.metrics, clock)
             comparisons = Comparisons(owner, state, scaling.board, clock)
             captured = CaptureBoard(scaling.metrics)
-            copy_metrics = CopyMetricsRoutes(
-                state,
-                lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
+            agent = partial(
+                HttpAgent, internal_key=credentials.internal_key, call_timeout_s=AGENT_TIMEOUT_S
+            )
+            copy_metrics = CopyMetricsRoutes(state, lambda it: agent(it).copy_pages())
+            copy_caches = CopyCacheRoutes(
+                state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
             )
             data_logs = DataLogRoutes(state, logs.store, clock)
             app = control_app(
@@ -141,15 +128,31 @@ async def _serve(
                         *comparisons.routes(),
                         *captured.routes(),
                         *copy_metrics.routes(),
+                        *_act_routes(home, state, reconciler, clock),
+                        *copy_caches.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,
                     verdict_of=scaling.verdicts.text_of,
                 )
             )
-            await _run(_server(app), listener, reconciler)
+            await _run(asgi_server(app), listener, reconciler)
     finally:
         store.close()
+
+
+def _act_routes(
+    home: Home, state: State, reconciler: Reconciler, clock: SystemClock
+) -> tuple[Route, ...]:
+    audit = AuditLog(home.audit)
+    acts = ActDeps(
+        state=state,
+        facts=lambda: reconciler.instances.facts,
+        audit=audit,
+        clock=clock,
+        shape_of=shape_of,
+    )
+    return (*AuditRoutes(audit, clock).routes(), *OperatorActRoutes(acts).routes())
 
 
 def _reconciler_deps(
@@ -175,20 +178,7 @@ def _reconciler_deps(
     )
 
 
-def _server(app: ASGIApp) -> ControlServer:
-    return ControlServer(
-        uvicorn.Config(
-            EndsWithServer(app),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=1,
-        )
-    )
-
-
-async def _run(server: ControlServer, listener: socket.socket, reconciler: Reconciler) -> None:
+async def _run(server: AsgiServer, listener: socket.socket, reconciler: Reconciler) -> None:
     """Serve and reconcile until a signal; raises TerminalError when reconciling ends first."""
 
     def stop() -> None:
@@ -219,7 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.control", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging("control")
+    configure_logging("control", log_format=log_format(home))
     try:
         uvloop.run(serve(home))
     except (TerminalError, OSError) as error:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from hostelry import __version__
 from hostelry.api.context import CallContext, NotYetError
 from hostelry.api.operations import implementation, perform
 from hostelry.aws.call import (
@@ -27,11 +28,12 @@ from hostelry.aws.call import (
 )
 from hostelry.aws.models import signing_name
 from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, session_of_header
-from hostelry.base.clock import Clock
+from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.base.logging import about_request
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.root_key import RootKey
 from hostelry.domain.endpoint import Endpoint
@@ -47,7 +49,6 @@ from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.experiment_overview import experiment_overview
 from hostelry.reconcile.overview import overview
-from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all, visible
 from hostelry.reconcile.transform_overview import transform_overview
@@ -55,6 +56,7 @@ from hostelry.server.home import Credentials
 from hostelry.server.json_response import JsonResponse
 from hostelry.server.load_routes import LoadRoutes
 from hostelry.server.long_poll import answered
+from hostelry.server.placement_reports import PlacementReports
 from hostelry.server.transform_routes import TransformRoutes
 from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
@@ -118,9 +120,11 @@ def control_app(deps: ControlDeps) -> ASGIApp:
         routes=[
             Route("/internal/routes", routes.routes, methods=["GET"]),
             Route("/internal/state", routes.state, methods=["GET"]),
+            Route("/internal/names", routes.names, methods=["GET"]),
             Route("/internal/placement", routes.placement, methods=["GET"]),
             Route("/internal/health", routes.health, methods=["GET"]),
             Route("/internal/load", loads.take, methods=["POST"]),
+            Route("/internal/load", loads.recent, methods=["GET"]),
             Route("/internal/wake", wakes.wake, methods=["POST"]),
             Route("/internal/wanted", wakes.wanted, methods=["GET"]),
             Route("/internal/transform-jobs", transforms.jobs, methods=["GET"]),
@@ -142,10 +146,14 @@ class InternalApi:
     def __init__(self, deps: ControlDeps) -> None:
         self._deps = deps
         self._seal = TokenSeal(deps.credentials.internal_key)
+        self._reports = PlacementReports(
+            deps.state, lambda: deps.reconciler.instances.facts, monotonic_s
+        )
 
     async def call(self, request: Request) -> Response:
         """An AWS control call, in the name of the caller that the gateway has verified."""
         request_id = request.headers.get("x-hostelry-request-id") or new_request_id()
+        about_request(request_id)  # the task is this request's own
         plain = HttpRequest("POST", "/", "", {}, b"")
         try:
             plain = await _plain(request, self._deps.max_body_bytes)
@@ -190,20 +198,33 @@ class InternalApi:
         }
         return JsonResponse(shown)
 
+    async def names(self, request: Request) -> Response:
+        """What there is by name and id, without its state: for completion in shells."""
+        return JsonResponse(await asyncio.to_thread(self._names))
+
     async def placement(self, request: Request) -> Response:
         """The data of `hostelry explain`: the endpoints of `state`, each with its `placement`."""
-        shown = {"endpoints": await asyncio.to_thread(self._explained_endpoints)}
+        shown = {"endpoints": await asyncio.to_thread(self._reports.endpoints)}
         return JsonResponse(shown)
 
     async def health(self, request: Request) -> Response:
         """200 while the process answers and its store does; `ready` once routes are published."""
         revision = await asyncio.to_thread(self._deps.state.store.revision)
         is_ready = self._deps.reconciler.routes.snapshot is not None
-        return JsonResponse({"status": "ok", "ready": is_ready, "revision": revision})
+        return JsonResponse(
+            {"status": "ok", "ready": is_ready, "revision": revision, "version": __version__}
+        )
 
-    def _explained_endpoints(self) -> list[dict[str, Any]]:
-        facts = self._deps.reconciler.instances.facts
-        return explained_endpoints(visible(load_all(self._deps.state)), facts)
+    def _names(self) -> dict[str, list[str]]:
+        endpoints = [it for it in visible(load_all(self._deps.state)) if it.endpoint is not None]
+        return {
+            "endpoints": [it.endpoint.name for it in endpoints if it.endpoint is not None],
+            "variants": [variant.variant.name for it in endpoints for _, variant in it.variants()],
+            "components": [name for it in endpoints for name in it.components],
+            "instances": [name for it in endpoints for name in it.instances],
+            "copies": [name for it in endpoints for name in it.copies],
+            "transform_jobs": [it.value.name for it in self._deps.state.transform_jobs.list()],
+        }
 
     def _answer(
         self, request: HttpRequest, caller: VerifiedCaller, request_id: str, may_wait: bool

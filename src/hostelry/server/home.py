@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from hostelry.base.json import convert, decode
+from hostelry.base.logging import TEXT
 from hostelry.base.private_file import write_whole
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import CopyUser
@@ -56,6 +57,7 @@ class UpConfig:
     s3_port: int = 8788
     control_port: int
     jobs_port: int = 0  # 0: no process for jobs
+    console_port: int = 0  # 0: no console
     s3_endpoint: str | None = None
     insecure_no_auth: bool = False
     any_role: bool = False  # models may name roles that are not there
@@ -78,6 +80,7 @@ class UpConfig:
     logs_bytes: int = 1024 * 1024 * 1024  # of log events on disk
     logs_days: int = 14  # that they are kept where their group has no retention
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
+    log_format: str = TEXT  # of the processes' own logs
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
     chosen_gateway_port: int | None = None  # where the default port was taken
     chosen_s3_port: int | None = None
@@ -96,6 +99,21 @@ class UpConfig:
     def jobs_url(self) -> str:
         """The process for jobs, for the other processes of this hostelry only."""
         return f"http://127.0.0.1:{self.jobs_port}"
+
+    @property
+    def console_address(self) -> str:
+        """The console's process, for the other processes of this hostelry only."""
+        return f"http://127.0.0.1:{self.console_port}"
+
+    @property
+    def has_console(self) -> bool:
+        """Whether the platform serves a console, at the gateway's ``/console``."""
+        return self.console_port != 0
+
+    @property
+    def console_url(self) -> str:
+        """The console, as a browser on this machine reaches it."""
+        return f"{self.gateway_url}/console"
 
     @property
     def has_own_s3(self) -> bool:
@@ -226,9 +244,19 @@ class Home:
         return self.run / "jobs.lock"
 
     @property
+    def console_sessions(self) -> Path:
+        """Digests of the console's sessions and sign-in links; mode 0600."""
+        return self.root / "console-sessions.json"
+
+    @property
     def capture(self) -> Path:
         """Captured requests that are not uploaded yet, one folder a gateway worker."""
         return self.root / "capture"
+
+    @property
+    def audit(self) -> Path:
+        """The audit log: acts of people, one JSON object a line."""
+        return self.root / "audit.jsonl"
 
     @property
     def logs(self) -> Path:
@@ -289,6 +317,14 @@ def save_config(home: Home, config: UpConfig) -> None:
     """Store the configuration."""
     stored = {STORED_NAMES.get(name, name): it for name, it in asdict(config).items()}
     write_whole(home.config, msgspec.json.encode(stored))
+
+
+def log_format(home: Home) -> str:
+    """The format of the processes' logs; text where the configuration cannot be read."""
+    try:
+        return load_config(home).log_format
+    except (OSError, msgspec.MsgspecError):
+        return TEXT
 
 
 def load_config(home: Home) -> UpConfig:

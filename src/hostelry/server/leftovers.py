@@ -39,13 +39,14 @@ STOPPING = {
     "watcher": Stopping(first=signal.SIGKILL, grace_s=0.0),
     "gateway": Stopping(first=signal.SIGTERM, grace_s=12.0),
     "mirror": Stopping(first=signal.SIGTERM, grace_s=5.0),
+    "console": Stopping(first=signal.SIGTERM, grace_s=5.0),
     "jobs": Stopping(first=signal.SIGTERM, grace_s=5.0),
     "control": Stopping(first=signal.SIGTERM, grace_s=5.0),
     "s3door": Stopping(first=signal.SIGKILL, grace_s=0.0),  # it has no state
     # SIGTERM takes it 15 to 30 s, and it has nothing to save: see `objectstore`.
     "objectstore": Stopping(first=signal.SIGKILL, grace_s=5.0),
 }
-BEFORE_COPIES = ("watcher", "gateway", "mirror", "jobs", "control")
+BEFORE_COPIES = ("watcher", "console", "gateway", "mirror", "jobs", "control")
 AFTER_COPIES = ("s3door", "objectstore")
 
 

@@ -7,10 +7,8 @@ what it had under way is lost, and no client notices.
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import logging
-import os
 import random
 import resource
 import sys
@@ -36,7 +34,8 @@ from hostelry.gateway.mirroring.line import MirrorEnd, MirrorLine
 from hostelry.gateway.mirroring.tap_defects import TapDefects
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
 from hostelry.server.heartbeat import answer_heartbeats, listened
-from hostelry.server.home import Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import Home, UpConfig, load_config, load_credentials, log_format
+from hostelry.server.priority import lower_priority
 from hostelry.server.worker_parts import (
     REPORTS_IDLE_S,
     first_to_end,
@@ -128,28 +127,14 @@ def pair_limits(config: UpConfig) -> PairLimits:
     return PairLimits(pairs_per_s=one.pairs_per_s * num, max_waiting=one.max_waiting * num)
 
 
-def lower_priority() -> None:
-    """Have what serves clients run first; it may not be allowed, and costs nothing then.
-
-    Where the kernel groups processes by session, the group has a niceness of its own (sched(7));
-    it is set where this process has the session to itself, as `up` starts it.
-    """
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
-    if os.getsid(0) != os.getpid():
-        return
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="ascii")
-
-
 def main() -> None:
     """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.mirror", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging(NAME)
+    configure_logging(NAME, log_format=log_format(home))
     raise_file_limit()
-    lower_priority()
+    lower_priority(NICENESS)
     try:
         uvloop.run(serve(home))
     except (TerminalError, OSError) as error:

@@ -12,7 +12,8 @@ from hostelry.base.proc import boot_id, is_same_process, process_stat
 from hostelry.server.heartbeat import line_path
 from hostelry.server.home import Home
 
-ORDER = ("up", "watcher", "gateway", "mirror", "jobs", "control", "s3door", "objectstore")
+AFTER_GATEWAY = ("mirror", "jobs", "console", "control", "s3door", "objectstore")
+ORDER = ("up", "watcher", "gateway", *AFTER_GATEWAY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ def gateway_names(num_workers: int) -> list[str]:
 def platform_names(num_workers: int) -> list[str]:
     """Every process of a platform whose gateway has so many workers, in the platform's order."""
     workers = gateway_names(num_workers)
-    return ["up", "watcher", *workers, "mirror", "jobs", "control", "s3door", "objectstore"]
+    return ["up", "watcher", *workers, *AFTER_GATEWAY]
 
 
 def recorded_names(home: Home) -> list[str]:

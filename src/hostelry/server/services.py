@@ -24,6 +24,8 @@ def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     config, own = start.config, [control_service(start, env), jobs_service(start, env)]
     if config.mirror_process:
         own.append(mirror_service(start, env))
+    if config.has_console:
+        own.append(console_service(start, env))
     if not config.has_own_s3:
         return own
     living = start.found.get("objectstore")
@@ -84,6 +86,18 @@ def mirror_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
         command=lambda: Command(argv=argv, env=env),
         port=0,
         digest=service_digest("mirror", start.config, start.credentials),
+        liveness=PATIENT_LIVENESS,
+    )
+
+
+def console_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
+    """The console's process, run with this interpreter; it answers heartbeats."""
+    argv = [sys.executable, "-m", "hostelry.server.console", "--home", str(start.home.root)]
+    return ServiceSpec(
+        name="console",
+        command=lambda: Command(argv=argv, env=env),
+        port=start.config.console_port,
+        digest=service_digest("console", start.config, start.credentials),
         liveness=PATIENT_LIVENESS,
     )
 

@@ -77,8 +77,14 @@ def start_plan(
     ) as ports:
         control_port = decide_port(before.control_port if before else None, control)
         jobs_port = decide_port(before.jobs_port if before else None, found.get("jobs"))
+        console_port = 0
+        if options.console:
+            before_port = before.console_port if before else None
+            console_port = decide_port(before_port, found.get("console"))
         num_cpus = len(os.sched_getaffinity(0))
-        config = decide_config(options, ports, (control_port, jobs_port), num_cpus, user)
+        config = decide_config(
+            options, ports, (control_port, jobs_port, console_port), num_cpus, user
+        )
         if credentials != stored:
             save_credentials(home, credentials)
         if config != before:

@@ -40,11 +40,13 @@ CONTROL_ONLY = frozenset(
     }
 )
 JOBS_ONLY = frozenset({"files_bytes"})
+NO_CONSOLE = frozenset({"console_port"})
 NOT_READ: Mapping[str, frozenset[str]] = {
-    "control": GATEWAY_ONLY | JOBS_ONLY,
+    "control": GATEWAY_ONLY | JOBS_ONLY | NO_CONSOLE,
     "gateway": CONTROL_ONLY - {"pace"} | JOBS_ONLY,  # it paces the objects of data capture
-    "mirror": GATEWAY_ONLY - {"gateway_workers"} | CONTROL_ONLY - {"pace"} | JOBS_ONLY,
-    "jobs": GATEWAY_ONLY | CONTROL_ONLY,
+    "mirror": GATEWAY_ONLY - {"gateway_workers"} | CONTROL_ONLY - {"pace"} | JOBS_ONLY | NO_CONSOLE,
+    "jobs": GATEWAY_ONLY | CONTROL_ONLY | NO_CONSOLE,
+    "console": GATEWAY_ONLY | CONTROL_ONLY | JOBS_ONLY,
 }
 
 

@@ -251,6 +251,7 @@ async def stop_platform(
     if fleet:
         home.kept.unlink(missing_ok=True)
         await supervisor.stop("watcher")
+    await supervisor.stop("console")  # its streams have no end that the gateway could wait for
     report.phase("draining the gateway")
     workers = gateway_names(config.gateway_workers)
     await asyncio.gather(*[supervisor.stop(name) for name in workers], supervisor.retired())

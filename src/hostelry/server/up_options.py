@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.logging import FORMATS, TEXT
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import AUTO, CopyUser
 from hostelry.gateway.shared.count_table import MAX_WORKERS
@@ -52,6 +53,7 @@ class UpOptions:
     pace: float = 1.0
     gateway_workers: int | None = None
     mirror_process: bool = True
+    console: bool = True
     at_zero: str = AtZero.HOLD.value
     hold_limit_s: float | None = None
     hold_requests: int = 4096
@@ -63,6 +65,7 @@ class UpOptions:
     logs_days: int = 14
     copy_user: str = AUTO
     files_gb: float = 20.0
+    log_format: str = TEXT
 
     @property
     def embedded_store(self) -> bool:
@@ -121,7 +124,11 @@ def check_metrics(options: UpOptions) -> None:
 
 
 def check_logs(options: UpOptions) -> None:
-    """Raise TerminalError where the disk or the time for log events is out of range."""
+    """Raise TerminalError where disk or time for log events is out of range, or the format none."""
+    if options.log_format not in FORMATS:
+        raise TerminalError(
+            f"--log-format {options.log_format}: expected one of {', '.join(FORMATS)}"
+        )
     if not MIN_LOGS_MB <= options.logs_mb <= MAX_LOGS_MB:
         raise TerminalError(
             f"--logs-mb {options.logs_mb:g}: expected {MIN_LOGS_MB} or more and at most "
@@ -257,13 +264,13 @@ def listening_host(options: UpOptions) -> str:
 def decide_config(
     options: UpOptions,
     ports: ChosenPorts,
-    inner_ports: tuple[int, int],
+    inner_ports: tuple[int, int, int],
     num_cpus: int,
     copy_user: CopyUser | None = None,
 ) -> UpConfig:
     """The configuration that every process of the platform reads.
 
-    `inner_ports` are those of control and of jobs.
+    `inner_ports` are those of control, of jobs and of the console, which is 0 where there is none.
     """
     return UpConfig(
         host=listening_host(options),
@@ -271,6 +278,7 @@ def decide_config(
         s3_port=ports.s3_port,
         control_port=inner_ports[0],
         jobs_port=inner_ports[1],
+        console_port=inner_ports[2],
         s3_endpoint=options.s3_endpoint,
         insecure_no_auth=options.insecure_no_auth,
         any_role=options.any_role,
@@ -290,6 +298,7 @@ def decide_config(
         metrics_bytes=int(options.metrics_mb * 1024 * 1024),
         logs_bytes=int(options.logs_mb * 1024 * 1024),
         logs_days=options.logs_days,
+        log_format=options.log_format,
         copy_user=copy_user,
         files_bytes=int(options.files_gb * 1000**3),
         chosen_gateway_port=ports.chosen_gateway,

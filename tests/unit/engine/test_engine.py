@@ -345,3 +345,20 @@ def test_dtypes(
     assert engine.model.dtype in ((expected_dtype,) if expected_dtype else ("bf16", "fp32"))
     assert len(engine.warnings) == num_warnings
     assert len(run(engine, [greedy("a", [1, 2, 3], 4)])["a"]) == 4
+
+
+def test_what_is_kept_is_shown_nearest_first(engine: Engine) -> None:
+    """The pool's adapter comes first; each tier's hits and the pages' owners agree with it."""
+    assert engine.cache.state(0).adapters == ()
+    run(engine, [greedy("a", PROMPTS[0], COUNT, "r16b")])
+    state = engine.cache.state(2)
+    first, second = state.adapters
+    assert (first.registered.version.name, first.tier.value) == ("r16b", "pool")
+    assert (second.tier.value, second.code) == ("host", None)
+    assert state.owners is not None
+    assert first.code is not None
+    assert state.owners.codes.count(first.code) == engine.stats.pages.num_adapter_pages
+    assert state.totals.num_requests == first.metrics.num_requests == 1
+    assert state.totals.num_generated_tokens == COUNT
+    hits = {tier: num for tier, num in state.totals.hits.items() if num}
+    assert hits == first.metrics.hits

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.engine.page_pool_model import pool_in_use
 
 from hostelry.engine.adapter_state import AdapterState
+from hostelry.engine.pages.owners import FREE, IDLE_PREFIX, SEQUENCE, adapter_code
 from hostelry.engine.pages.unified import OutOfPagesError, PagePool, PinBudgetError
 
 
@@ -296,3 +297,15 @@ def test_a_stats_value_does_not_change_afterwards() -> None:
     before = pool.stats()
     pool.hold_adapter("off")
     assert before.counts.num_adapter_holds == 1
+
+
+def test_each_page_has_one_use() -> None:
+    pool = pool_in_use()
+    owners = pool.owners()
+    assert owners.adapters == ("on", "off", "wait")
+    used = dict.fromkeys((0, 1), IDLE_PREFIX) | dict.fromkeys(pool.pages("writer"), SEQUENCE)
+    for number, key in enumerate(owners.adapters):
+        used |= dict.fromkeys(pool.adapter_pages(key), adapter_code(number))
+    assert {page: code for page, code in enumerate(owners.codes) if code != FREE} == used
+    assert owners.codes.count(FREE) == pool.num_free
+    assert adapter_code(70_000) == 65_535

@@ -96,6 +96,7 @@ def test_processes_are_listed_in_the_platforms_order(home: Home) -> None:
         "gateway-2",
         "mirror",
         "jobs",
+        "console",
         "control",
         "s3door",
         "objectstore",

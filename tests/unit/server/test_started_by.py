@@ -17,6 +17,7 @@ READERS = {
     "gateway": ("gateway", "gateway_memory", "worker_parts"),
     "mirror": ("mirror", "worker_parts"),
     "jobs": ("jobs",),
+    "console": ("console",),
 }
 
 
@@ -27,8 +28,11 @@ READERS = {
         pytest.param({"gateway_workers": 3}, ["gateway", "mirror"], id="--gateway-workers"),
         pytest.param({"mirror_process": False}, ["gateway"], id="--no-mirror-process"),
         pytest.param({"pace": 60.0}, ["control", "gateway", "mirror"], id="--pace"),
+        pytest.param({"console_port": 9}, ["gateway", "console"], id="--no-console"),
         pytest.param(
-            {"gateway_port": 9000}, ["control", "gateway", "mirror", "jobs"], id="another port"
+            {"gateway_port": 9000},
+            ["control", "gateway", "mirror", "jobs", "console"],
+            id="another port",
         ),
     ],
 )

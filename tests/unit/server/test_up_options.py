@@ -166,12 +166,14 @@ def ports() -> ChosenPorts:
 
 
 def test_the_configuration_has_the_options() -> None:
-    config = decide_config(replace(OTHER_S3, max_body_mb=1.5, host="::1"), ports(), (4242, 4243), 3)
+    config = decide_config(
+        replace(OTHER_S3, max_body_mb=1.5, host="::1"), ports(), (4242, 4243, 4244), 3
+    )
     assert (config.control_port, config.max_body_bytes) == (4242, 1536 * 1024)
     assert (config.host, config.s3_url) == ("::1", "http://nas:9000")
     assert (config.invoke_timeout_s, config.stream_timeout_s) == (60, 480)
     options = replace(OPTIONS, invoke_timeout_s=90.5, stream_timeout_s=3600)
-    longer = decide_config(options, ports(), (4242, 4243), 3)
+    longer = decide_config(options, ports(), (4242, 4243, 4244), 3)
     assert (longer.invoke_timeout_s, longer.stream_timeout_s) == (90.5, 3600)
 
 
@@ -187,7 +189,9 @@ def test_the_configuration_has_the_options() -> None:
 def test_how_many_gateway_workers_there_are(
     asked: int | None, num_cpus: int, expected: int
 ) -> None:
-    config = decide_config(replace(OPTIONS, gateway_workers=asked), ports(), (4242, 4243), num_cpus)
+    config = decide_config(
+        replace(OPTIONS, gateway_workers=asked), ports(), (4242, 4243, 4244), num_cpus
+    )
     assert config.gateway_workers == expected
 
 

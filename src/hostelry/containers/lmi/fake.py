@@ -13,6 +13,8 @@ from hostelry.containers.lmi.engine.backend import (
     AdapterView,
     BackendError,
     BackendStats,
+    CachedAdapterView,
+    CacheView,
     EngineFailedError,
     EngineFullError,
     ModelFacts,
@@ -189,6 +191,17 @@ class FakeBackend:
         if name not in self.adapters:
             raise AdapterMissingError(f"adapter {name} is not loaded")
         del self.versions[name]
+
+    async def cache(self, limit: int) -> CacheView:
+        """The made-up views, and a pool of four pages; see EngineBackend."""
+        names = list(self.versions)[:limit]
+        views = [CachedAdapterView(name=it, view=await self.adapter(it)) for it in names]
+        return CacheView(
+            adapters=tuple(views),
+            num_adapters=len(self.versions),
+            page_codes=bytes((0, 0, 1, 0, 1, 0, 3, 0)),
+            stats=await self.stats(),
+        )
 
     async def stats(self) -> BackendStats:
         """The number of running requests."""

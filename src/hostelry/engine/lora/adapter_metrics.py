@@ -30,6 +30,16 @@ class AdapterMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterTotals:
+    """Sums over all registered names."""
+
+    num_requests: int
+    num_prompt_tokens: int
+    num_generated_tokens: int
+    hits: Mapping[StorageTier, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
     """Metrics of all adapters; bytes held now and their bounds (disk: the cache)."""
 

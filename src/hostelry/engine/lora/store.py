@@ -5,8 +5,9 @@ executors, and `poll` returns its events between two steps. A requested content 
 until it is in the pool, or for `hold_s`.
 """
 
+import heapq
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from hostelry.base.clock import Clock
 from hostelry.engine.lora.adapter_metrics import (
     AdapterMetrics,
+    AdapterTotals,
     ContentCounts,
     NameCounts,
     StoreStats,
@@ -310,6 +312,28 @@ class AdapterStore:
             num_host_evictions=counts.num_host_evictions,
             num_bytes=content.summary.num_bytes,
             is_in_host=self._host.get(version.content_id) is not None,
+        )
+
+    def nearest(self, limit: int, in_pool: Container[str]) -> list[str]:
+        """At most `limit` names: adapters in the pool, then in host memory, then the busiest."""
+
+        def rank(version: AdapterVersion) -> tuple[bool, bool, int]:
+            content_id = version.content_id
+            is_in_host = self._host.get(content_id) is not None
+            return content_id in in_pool, is_in_host, self._names[version.name].num_requests
+
+        return [it.name for it in heapq.nlargest(limit, self._versions.current, key=rank)]
+
+    @property
+    def totals(self) -> AdapterTotals:
+        """Sums over the registered names."""
+        names = self._names.values()
+        hits = {tier: sum(it.hits.get(tier, 0) for it in names) for tier in StorageTier}
+        return AdapterTotals(
+            num_requests=sum(it.num_requests for it in names),
+            num_prompt_tokens=sum(it.num_prompt_tokens for it in names),
+            num_generated_tokens=sum(it.num_generated_tokens for it in names),
+            hits=hits,
         )
 
     @property

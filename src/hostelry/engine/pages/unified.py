@@ -19,6 +19,7 @@ Invariants, checked by `check_integrity()`:
 """
 
 import math
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.adapters import AdapterPageTable, PinBudgetError
 from hostelry.engine.pages.eviction import EvictionOrder
 from hostelry.engine.pages.integrity import check_places, check_tables
+from hostelry.engine.pages.owners import FREE, IDLE_PREFIX, SEQUENCE, PageOwners, adapter_code
 from hostelry.engine.pages.prefix import PrefixIndex, PrefixKey
 from hostelry.engine.pages.stats import PoolCounts, PoolStats
 from hostelry.engine.pages.supply import OutOfPagesError, PageSupply
@@ -275,6 +277,22 @@ class PagePool:
             num_adapters=len(self._adapters),
             counts=replace(self._counts),
         )
+
+    def owners(self) -> PageOwners:
+        """What each page is used for now; takes about 30 ns a page."""
+        codes = array("H", (SEQUENCE,)) * self.num_pages
+        for page in self._supply.free:
+            codes[page] = FREE
+        if self._prefixes.num_idle:
+            for cached in self._prefixes:
+                if not cached.num_users:
+                    codes[cached.page] = IDLE_PREFIX
+        keys = [adapter.key for adapter in self._adapters]
+        for number, adapter in enumerate(self._adapters):
+            code = adapter_code(number)
+            for page in adapter.pages:
+                codes[page] = code
+        return PageOwners(codes, tuple(keys))
 
     def check_integrity(self) -> None:
         """Raise AssertionError, naming the fault, unless all invariants above hold."""

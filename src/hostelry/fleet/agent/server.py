@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 MAX_DESIRED_BYTES = 32 * 1024 * 1024
 MAX_WAIT_S = 60.0
 MAX_LOG_LINES = 10_000
-GRAPH_TIMEOUT_S = 5.0
+COPY_TIMEOUT_S = 5.0
+MAX_CACHE_QUERY = 100
 
 
 class AgentRoutes:
@@ -52,6 +53,7 @@ class AgentRoutes:
             Route("/logs/{copy_id}", self.logs, methods=["GET"]),
             Route("/models/{copy_id}", self.models, methods=["GET"]),
             Route("/graph/{copy_id}", self.graph, methods=["GET"]),
+            Route("/cache/{copy_id}", self.cache, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/shutdown", self.shutdown, methods=["POST"]),
         ]
@@ -110,10 +112,18 @@ class AgentRoutes:
 
     async def graph(self, request: Request) -> Response:
         """GET /graph/COPY_ID: the graph of a copy, with the times of its steps."""
+        return await self._asked(request, "/graph")
+
+    async def cache(self, request: Request) -> Response:
+        """GET /cache/COPY_ID?limit=N: where an LLM copy's adapters are, and its page pool."""
+        return await self._asked(request, f"/cache?{request.url.query[:MAX_CACHE_QUERY]}")
+
+    async def _asked(self, request: Request, path: str) -> Response:
+        """What the copy's server says of itself at `path`, as JSON."""
         server = self._agent.server_of(request.path_params["copy_id"])
         if server is None:
             return PlainTextResponse("no copy of that id serves here", status_code=404)
-        answer, body = await server.call("GET", "/graph", timeout_s=GRAPH_TIMEOUT_S)
+        answer, body = await server.call("GET", path, timeout_s=COPY_TIMEOUT_S)
         if answer.fault is not None:
             return PlainTextResponse(answer.fault, status_code=answer.status or 502)
         return Response(body, media_type="application/json")

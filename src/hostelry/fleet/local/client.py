@@ -55,6 +55,14 @@ class HttpAgent:
         except msgspec.DecodeError as error:
             raise RetryableError(f"agent {self._address}: no pages: {error}") from error
 
+    async def copy_account(self, what: str, copy_id: str, query: str = "") -> dict[str, Any]:
+        """What a copy says of its `cache`, `models` or `graph`; raises RetryableError for none."""
+        body = await self._call("GET", f"/{what}/{copy_id}{query}")
+        try:
+            return decode(body, dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise RetryableError(f"agent {self._address}: no {what}: {error}") from error
+
     async def shutdown(self) -> None:
         """Ask the agent to stop every copy, then itself; returns before that is done."""
         await self._call("POST", "/shutdown")

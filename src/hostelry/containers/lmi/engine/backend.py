@@ -83,7 +83,46 @@ class AdapterView:
     loads: Mapping[str, int] = field(default_factory=dict)
     failed_loads: int = 0
     uploads: int = 0
+    host_evictions: int = 0
+    in_flight: int = 0
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedAdapterView:
+    """An adapter by name, and the code of its pages in the pool's map, if it has any."""
+
+    name: str
+    view: AdapterView
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheView:
+    """Where adapters are, the nearest first, and what the pool's pages are used for.
+
+    `page_codes` are two bytes a page, little-endian (`engine.pages.owners`); empty where there is
+    no map. `requests`, tokens and `hits` are sums over all registered adapters, `prefix_*` pages
+    looked up in the prefix cache, `pool_*` loads into the pool and evictions from it.
+    """
+
+    adapters: tuple[CachedAdapterView, ...] = ()
+    num_adapters: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    hits: Mapping[str, int] = field(default_factory=dict)
+    page_codes: bytes = b""
+    sequence_pages: int = 0
+    idle_prefix_pages: int = 0
+    prefix_hits: int = 0
+    prefix_misses: int = 0
+    evicted_prefix_pages: int = 0
+    pool_loads: int = 0
+    pool_evictions: int = 0
+    host_evictions: int = 0
+    disk_evictions: int = 0
+    stats: BackendStats
 
 
 class BackendError(HostelryError):
@@ -189,4 +228,8 @@ class EngineBackend(Protocol):
 
     async def stats(self) -> BackendStats:
         """The engine's present load."""
+        ...
+
+    async def cache(self, limit: int) -> CacheView:
+        """What the engine keeps now, with at most `limit` adapters."""
         ...

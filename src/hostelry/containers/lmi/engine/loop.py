@@ -28,6 +28,7 @@ from hostelry.containers.lmi.engine.messages import (
     Abort,
     Add,
     AskAdapter,
+    AskCache,
     AskStats,
     CancelRegistration,
     Done,
@@ -45,7 +46,7 @@ from hostelry.containers.lmi.engine.preparations import (
     Preparations,
     TooManyPreparationsError,
 )
-from hostelry.containers.lmi.engine.view import adapter_view, stats
+from hostelry.containers.lmi.engine.view import adapter_view, cache_view, stats
 from hostelry.engine.engine import (
     AdapterError,
     AdapterTooLargeError,
@@ -203,7 +204,9 @@ class EngineLoop:
             log.warning("adapter %s: %s", message.name, warning)
         return Done(message.call, adapter=view)
 
-    def _answer(self, message: UnloadAdapter | PinAdapter | AskAdapter | AskStats) -> Done:
+    def _answer(
+        self, message: UnloadAdapter | PinAdapter | AskAdapter | AskStats | AskCache
+    ) -> Done:
         call = message.call
         try:
             match message:
@@ -217,6 +220,8 @@ class EngineLoop:
                     return Done(call, adapter=self._view(message.name))
                 case AskStats():
                     return Done(call, stats=stats(self._engine))
+                case AskCache(_, limit):
+                    return Done(call, cache=cache_view(self._engine, limit))
         except UnknownAdapterError as error:
             return Done(call, "adapter_missing", str(error))
         except PinBudgetError as error:

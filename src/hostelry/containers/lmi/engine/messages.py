@@ -9,7 +9,12 @@ from typing import Literal
 
 import msgspec
 
-from hostelry.containers.lmi.engine.backend import AdapterView, BackendStats, ModelFacts
+from hostelry.containers.lmi.engine.backend import (
+    AdapterView,
+    BackendStats,
+    CacheView,
+    ModelFacts,
+)
 from hostelry.engine.request import Output, Request
 from hostelry.engine.scheduler.tenants import TenantPolicy
 
@@ -113,6 +118,13 @@ class AskStats(msgspec.Struct, frozen=True, tag=True):
     call: int
 
 
+class AskCache(msgspec.Struct, frozen=True, tag=True):
+    """Ask for what is kept, and for at most `limit` adapters; answered by `Done` with `cache`."""
+
+    call: int
+    limit: int
+
+
 class ModelLoaded(msgspec.Struct, frozen=True, tag=True):
     """The model and the adapters of `StartEngine` are loaded."""
 
@@ -148,6 +160,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     message: str = ""
     stats: BackendStats | None = None
     adapter: AdapterView | None = None
+    cache: CacheView | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -157,7 +170,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     is_unsupported: bool = False
 
 
-EngineCall = RegisterAdapter | UnloadAdapter | PinAdapter | AskAdapter | AskStats
+EngineCall = RegisterAdapter | UnloadAdapter | PinAdapter | AskAdapter | AskStats | AskCache
 ToEngine = StartEngine | Add | Abort | CancelRegistration | EngineCall
 FromEngine = ModelLoaded | Stepped | Refused | Done | Failed
 

@@ -18,6 +18,7 @@ from hostelry.containers.lmi.engine.backend import (
     BackendError,
     BackendStats,
     BusyError,
+    CacheView,
     EngineFailedError,
     EngineFullError,
     GenerationRefusedError,
@@ -31,6 +32,7 @@ from hostelry.containers.lmi.engine.messages import (
     Abort,
     Add,
     AskAdapter,
+    AskCache,
     AskStats,
     CancelRegistration,
     Done,
@@ -187,6 +189,12 @@ class ProcessBackend:
     async def stats(self) -> BackendStats:
         """The engine's present load."""
         return (await self._call(AskStats(self._next_call()))).stats or BackendStats()
+
+    async def cache(self, limit: int) -> CacheView:
+        """What the engine keeps; see EngineBackend."""
+        view = (await self._call(AskCache(self._next_call(), limit))).cache
+        assert view is not None, "the engine answers with what it keeps or a fault"
+        return view
 
     async def close(self) -> None:
         """Stop the engine process and wait for its exit."""

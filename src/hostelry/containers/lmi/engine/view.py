@@ -1,7 +1,19 @@
 """The engine's state for the HTTP process: facts of the model, load, adapters."""
 
-from hostelry.containers.lmi.engine.backend import AdapterView, BackendStats, ModelFacts
+import sys
+from array import array
+
+from hostelry.containers.lmi.engine.backend import (
+    AdapterView,
+    BackendStats,
+    CachedAdapterView,
+    CacheView,
+    ModelFacts,
+)
 from hostelry.engine.engine import Engine, UnknownAdapterError
+from hostelry.engine.lora.adapter_metrics import AdapterMetrics
+from hostelry.engine.lora.loader import StorageTier
+from hostelry.engine.lora.store import RegisteredAdapter
 
 
 def stats(engine: Engine) -> BackendStats:
@@ -42,10 +54,51 @@ def adapter_view(engine: Engine, name: str) -> AdapterView:
     registered = next((it for it in engine.adapters if it.version.name == name), None)
     if registered is None:
         raise UnknownAdapterError(f"adapter {name!r} is not loaded")
-    metrics = engine.adapter_metrics(name)
+    return _view(registered, engine.adapter_tier(name), engine.adapter_metrics(name))
+
+
+def cache_view(engine: Engine, limit: int) -> CacheView:
+    """What the engine keeps now, with at most `limit` adapters."""
+    state, now = engine.cache.state(limit), engine.stats
+    pages, counts, totals = now.pages, now.pages.counts, state.totals
+    return CacheView(
+        adapters=tuple(
+            CachedAdapterView(
+                name=adapter.registered.version.name,
+                view=_view(adapter.registered, adapter.tier, adapter.metrics),
+                code=adapter.code,
+            )
+            for adapter in state.adapters
+        ),
+        num_adapters=now.adapters.num_adapters,
+        requests=totals.num_requests,
+        prompt_tokens=totals.num_prompt_tokens,
+        generated_tokens=totals.num_generated_tokens,
+        hits={tier.value: num for tier, num in totals.hits.items()},
+        page_codes=b"" if state.owners is None else _little_endian(state.owners.codes),
+        sequence_pages=pages.num_sequence_pages,
+        idle_prefix_pages=pages.num_idle_prefix_pages,
+        prefix_hits=counts.num_prefix_hits,
+        prefix_misses=counts.num_prefix_misses,
+        evicted_prefix_pages=counts.num_evicted_prefix_pages,
+        pool_loads=counts.num_adapter_loads,
+        pool_evictions=counts.num_evicted_adapters,
+        host_evictions=now.adapters.num_host_evictions,
+        disk_evictions=now.adapters.num_disk_evictions,
+        stats=stats(engine),
+    )
+
+
+def _little_endian(codes: "array[int]") -> bytes:
+    if sys.byteorder == "big":
+        codes.byteswap()
+    return codes.tobytes()
+
+
+def _view(registered: RegisteredAdapter, tier: StorageTier, metrics: AdapterMetrics) -> AdapterView:
     return AdapterView(
         version=registered.version.content_id,
-        tier=engine.adapter_tier(name).value,
+        tier=tier.value,
         rank=registered.summary.rank,
         num_bytes=registered.summary.num_bytes,
         num_pages=registered.summary.num_pages,
@@ -56,6 +109,8 @@ def adapter_view(engine: Engine, name: str) -> AdapterView:
         loads={tier.value: num for tier, num in metrics.num_loads.items()},
         failed_loads=metrics.num_failed_loads,
         uploads=metrics.num_uploads,
+        host_evictions=metrics.num_host_evictions,
+        in_flight=registered.num_requests,
         warnings=registered.warnings,
     )
 

@@ -151,6 +151,8 @@ def shown(view: AdapterView) -> dict[str, Any]:
         "loads": view.loads,
         "failedLoads": view.failed_loads,
         "uploads": view.uploads,
+        "hostEvictions": view.host_evictions,
+        "inFlight": view.in_flight,
         "warnings": view.warnings,
     }
 

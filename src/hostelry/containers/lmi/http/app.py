@@ -11,6 +11,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hostelry.containers.lmi.http.adapter_routes import adapter_paths
+from hostelry.containers.lmi.http.cache_routes import cache_paths
 from hostelry.containers.lmi.http.health_routes import health_paths
 from hostelry.containers.lmi.http.invoke import InvocationHandler, InvocationRoute
 from hostelry.containers.lmi.http.json_answer import json_response
@@ -61,6 +62,7 @@ def build_app(server: LmiServer) -> Starlette:
         *token_paths(server),
         *lora_paths(server),
         *metrics_paths(server),
+        *cache_paths(server),
         *adapter_paths(server),
         *model_paths(server),
     ]

@@ -12,6 +12,7 @@ from hostelry.containers.lmi.engine.messages import (
     Abort,
     Add,
     AskAdapter,
+    AskCache,
     AskStats,
     CancelRegistration,
     Done,
@@ -235,7 +236,9 @@ class VllmLoop:
 
     # Answers
 
-    def _answer(self, message: UnloadAdapter | PinAdapter | AskAdapter | AskStats) -> Done:
+    def _answer(
+        self, message: UnloadAdapter | PinAdapter | AskAdapter | AskStats | AskCache
+    ) -> Done:
         call = message.call
         try:
             match message:
@@ -249,6 +252,8 @@ class VllmLoop:
                     return Done(call, adapter=self._adapters.of(message.name).view())
                 case AskStats():
                     return Done(call, stats=self._stats())
+                case AskCache(_, limit):
+                    return Done(call, cache=self._adapters.cache(limit, self._stats()))
         except UnknownVersionError as error:
             return Done(call, "adapter_missing", str(error))
         return Done(call)

@@ -5,12 +5,18 @@ two. An old version goes once no request uses it.
 """
 
 import asyncio
+import heapq
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostelry.containers.lmi.engine.backend import AdapterView
+from hostelry.containers.lmi.engine.backend import (
+    AdapterView,
+    BackendStats,
+    CachedAdapterView,
+    CacheView,
+)
 from hostelry.containers.lmi.vllm.adapters import PreparedAdapter
 
 
@@ -57,6 +63,7 @@ class VllmAdapter:
             requests=self.requests,
             prompt_tokens=self.prompt_tokens,
             generated_tokens=self.generated_tokens,
+            in_flight=self.num_in_flight,
             warnings=self.prepared.warnings,
         )
 
@@ -98,6 +105,19 @@ class AdapterTable:
         if adapter is None:
             raise UnknownVersionError(f"adapter {name!r} is not loaded")
         return adapter
+
+    def cache(self, limit: int, stats: BackendStats) -> CacheView:
+        """At most `limit` adapters, the busiest first, and sums over all."""
+        every = self._by_name.values()
+        shown = heapq.nlargest(limit, every, key=lambda it: it.requests)
+        return CacheView(
+            adapters=tuple(CachedAdapterView(name=it.name, view=it.view()) for it in shown),
+            num_adapters=len(every),
+            requests=sum(it.requests for it in every),
+            prompt_tokens=sum(it.prompt_tokens for it in every),
+            generated_tokens=sum(it.generated_tokens for it in every),
+            stats=stats,
+        )
 
     def acquire(self, name: str | None, num_prompt: int) -> VllmAdapter | None:
         """The version for a new request, which keeps it; None is the base model."""

@@ -15,6 +15,7 @@ from hostelry.containers.lmi.engine.messages import (
     Abort,
     Add,
     AskAdapter,
+    AskCache,
     AskStats,
     CancelRegistration,
     Done,
@@ -358,6 +359,10 @@ def test_calls_about_adapters(tmp_path: Path) -> None:
         view = rig.done().adapter
         assert view is not None
         assert (view.version, view.rank) == ("content of one", 8)
+        rig.loop.take(AskCache(6, 10))
+        cache = rig.done().cache
+        assert cache is not None
+        assert [(it.name, it.view, it.code) for it in cache.adapters] == [("es", view, None)]
         rig.loop.take(UnloadAdapter(4, "es"))
         assert rig.done().fault is None
         await rig.turns()

@@ -1,0 +1,190 @@
+"""Acts: what a browser may have done, in words to confirm, and the calls that do it. Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.base.errors import HostelryError
+from hostelry.console.platform import ApiQuery, ProcessCommand
+
+MAX_COPIES = 1000
+MAX_NAME_CHARACTERS = 200
+Arguments = Mapping[str, Any]
+
+
+class ActRefusedError(HostelryError):
+    """The arguments of an act are none that it takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActPlan:
+    """What will happen: a sentence, what to know before, and the calls, in order.
+
+    `act` and `endpoint` are for the audit log.
+    """
+
+    act: str
+    sentence: str
+    endpoint: str = ""
+    warning: str = ""
+    calls: tuple[ApiQuery | ProcessCommand, ...]
+
+
+def text(arguments: Arguments, name: str) -> str:
+    """A name among the arguments; raises ActRefusedError."""
+    value = arguments.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARACTERS:
+        raise ActRefusedError(f"{name}: expected a name of 1 to {MAX_NAME_CHARACTERS} characters")
+    return value
+
+
+def count(arguments: Arguments, name: str) -> int:
+    """A number of copies or instances among the arguments; raises ActRefusedError."""
+    value = arguments.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COPIES:
+        raise ActRefusedError(f"{name} {value!r:.20}: expected a whole number, 0 to {MAX_COPIES}")
+    return value
+
+
+def endpoint_of(arguments: Arguments) -> str:
+    """The endpoint of a component, where the page names it; for the audit log only."""
+    value = arguments.get("endpoint", "")
+    return value if isinstance(value, str) and len(value) <= MAX_NAME_CHARACTERS else ""
+
+
+def scale_component(arguments: Arguments) -> ActPlan:
+    """Another number of copies of an inference component."""
+    name, copies = text(arguments, "component"), count(arguments, "copies")
+    parameters = {
+        "InferenceComponentName": name,
+        "DesiredRuntimeConfig": {"CopyCount": copies},
+    }
+    return ActPlan(
+        act="scale",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Set the copies of inference component {name} to {copies}.",
+        warning="Without a copy, requests wait or fail until one is started." if not copies else "",
+        calls=(
+            ApiQuery(
+                service="sagemaker",
+                operation="UpdateInferenceComponentRuntimeConfig",
+                parameters=parameters,
+            ),
+        ),
+    )
+
+
+def scale_variant(arguments: Arguments) -> ActPlan:
+    """Another number of instances of an endpoint's variant."""
+    endpoint, variant = text(arguments, "endpoint"), text(arguments, "variant")
+    instances = count(arguments, "instances")
+    change = {"VariantName": variant, "DesiredInstanceCount": instances}
+    return ActPlan(
+        act="scale",
+        endpoint=endpoint,
+        sentence=f"Set the instances of variant {variant} of endpoint {endpoint} to {instances}.",
+        calls=(
+            ApiQuery(
+                service="sagemaker",
+                operation="UpdateEndpointWeightsAndCapacities",
+                parameters={"EndpointName": endpoint, "DesiredWeightsAndCapacities": [change]},
+            ),
+        ),
+    )
+
+
+def delete_component(arguments: Arguments) -> ActPlan:
+    """The end of an inference component."""
+    name = text(arguments, "component")
+    return ActPlan(
+        act="delete",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Delete inference component {name}, with all its copies.",
+        warning="Its requests fail from then on. This cannot be undone.",
+        calls=(
+            ApiQuery(
+                service="sagemaker",
+                operation="DeleteInferenceComponent",
+                parameters={"InferenceComponentName": name},
+            ),
+        ),
+    )
+
+
+def delete_endpoint(arguments: Arguments) -> ActPlan:
+    """The end of an endpoint."""
+    name = text(arguments, "endpoint")
+    return ActPlan(
+        act="delete",
+        endpoint=name,
+        sentence=f"Delete endpoint {name}, with its instances and copies.",
+        warning="Its requests fail from then on. Models and configurations stay.",
+        calls=(
+            ApiQuery(
+                service="sagemaker",
+                operation="DeleteEndpoint",
+                parameters={"EndpointName": name},
+            ),
+        ),
+    )
+
+
+def restart(arguments: Arguments) -> ActPlan:
+    """New copies in place of one, or of all of a component."""
+    kind = "copy" if "copy" in arguments else "component"
+    name = text(arguments, kind)
+    noun = "copy" if kind == "copy" else "every copy of inference component"
+    return ActPlan(
+        act="restart",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Replace {noun} {name} by a new one.",
+        calls=(control_act("restart", arguments, {kind: name}),),
+    )
+
+
+def drain(arguments: Arguments) -> ActPlan:
+    """The end of an instance, once its copies are elsewhere."""
+    name = text(arguments, "instance")
+    return ActPlan(
+        act="drain",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Drain instance {name}: another takes its place, then it ends.",
+        calls=(control_act("drain", arguments, {"instance": name}),),
+    )
+
+
+def undrain(arguments: Arguments) -> ActPlan:
+    """A drained instance that stays."""
+    name = text(arguments, "instance")
+    return ActPlan(
+        act="undrain",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Have copies placed on instance {name} again.",
+        calls=(control_act("undrain", arguments, {"instance": name}),),
+    )
+
+
+def control_act(name: str, arguments: Arguments, what: Mapping[str, str]) -> ProcessCommand:
+    """One of control's own acts, in the scope that the page names."""
+    scope = {key: text(arguments, key) for key in ("account", "region")}
+    return ProcessCommand(process="control", path=f"/internal/acts/{name}", body={**scope, **what})
+
+
+ACTS: Mapping[str, Callable[[Arguments], ActPlan]] = {
+    "scale-component": scale_component,
+    "scale-variant": scale_variant,
+    "delete-component": delete_component,
+    "delete-endpoint": delete_endpoint,
+    "restart": restart,
+    "drain": drain,
+    "undrain": undrain,
+}
+
+
+def act_plan(name: str, arguments: Any) -> ActPlan:
+    """The plan of an act; raises ActRefusedError for arguments that it does not take."""
+    if name not in ACTS:
+        raise ActRefusedError(f"{name:.50}: expected one of {', '.join(ACTS)}")
+    if not isinstance(arguments, dict):
+        raise ActRefusedError("expected an object of arguments")
+    return ACTS[name](arguments)

@@ -1,0 +1,211 @@
+"""The console's HTTP. Only the gateway may ask it, and commands that make a sign-in link.
+
+| path | who | what |
+| --- | --- | --- |
+| GET /console/static/... , any other GET below /console | all | the page, which holds no data |
+| POST /console/sign-in | a link's code, or a key | a cookie, and a token in the answer |
+| GET /console/live, /console/api/... | a session: cookie and token | documents |
+| POST /console/api/... | the same, of the page's own origin | sign-out, acts, calls of models |
+| POST /internal/sign-in-links | the internal key | the code of a link |
+"""
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from hostelry.base.clock import Clock
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.console.act_routes import ConsoleActs
+from hostelry.console.live import LiveTopics
+from hostelry.console.live_routes import LiveRoutes
+from hostelry.console.platform import PlatformError, PlatformPort
+from hostelry.console.playground_calls import PlaygroundCalls
+from hostelry.console.playground_routes import PlaygroundRoutes
+from hostelry.console.security import SecurityHeaders
+from hostelry.console.session_file import NewSession, SessionFile
+from hostelry.console.sign_in import LINK_S, SESSION_S
+from hostelry.console.static_files import StaticFile, static_files
+from hostelry.console.view_table import LOOKUPS
+from hostelry.console.visits import (
+    COOKIE,
+    ConsoleJson,
+    SessionGate,
+    check_own_page,
+    json_body,
+    query_params,
+)
+
+USED_LINK = "This link was used, or is older than 5 minutes: `hostelry console` makes another."
+READING_KEY = "The OpenAI key opens a session that reads; to act, use the secret access key."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleDeps:
+    """What the application works with.
+
+    `reading_key` opens sessions that read; `acting_key` also ones that act. Without `playground` no
+    model can be asked.
+    """
+
+    port: PlatformPort
+    topics: LiveTopics
+    sessions: SessionFile
+    clock: Clock
+    internal_key: str
+    reading_key: str
+    acting_key: str
+    playground: PlaygroundCalls | None = None
+
+
+def console_app(deps: ConsoleDeps) -> ASGIApp:
+    """The ASGI application; it refuses every request without the internal key."""
+    gate = SessionGate(deps.sessions, deps.clock.now)
+    api, page = ConsoleApi(deps, gate), PageFiles(static_files())
+    acts, live = ConsoleActs(deps.port, gate), LiveRoutes(deps.topics, deps.sessions, gate)
+    playground = PlaygroundRoutes(deps.playground, gate)
+    app = Starlette(
+        routes=[
+            Route("/internal/sign-in-links", api.new_link, methods=["POST"]),
+            Route("/console/sign-in", api.sign_in, methods=["POST"]),
+            Route("/console/live", live.live, methods=["GET"]),
+            Route("/console/api/session", api.session, methods=["GET"]),
+            Route("/console/api/sign-out", api.sign_out, methods=["POST"]),
+            Route("/console/api/look/{name}", api.look, methods=["GET"]),
+            Route("/console/api/audit", acts.audit, methods=["GET"]),
+            Route("/console/api/acts/{name}/plan", acts.plan, methods=["POST"]),
+            Route("/console/api/acts/{name}/do", acts.do, methods=["POST"]),
+            Route("/console/api/playground", playground.targets, methods=["GET"]),
+            Route("/console/api/playground/{kind}", playground.call, methods=["POST"]),
+            Route("/console/api/{path:path}", _no_such, methods=["GET", "POST"]),
+            Route("/console/static/{path:path}", page.static, methods=["GET"]),
+            Route("/console", page.page, methods=["GET"]),
+            Route("/console/{path:path}", page.page, methods=["GET"]),
+        ],
+        exception_handlers={HTTPException: _refused},
+    )
+    refusal = Response("The internal key is missing or wrong.", 403)
+    return SecurityHeaders(KeyGuard(app, INTERNAL_KEY_HEADER, deps.internal_key, refusal))
+
+
+class PageFiles:
+    """The page and its files, which are the same for all and hold no data."""
+
+    def __init__(self, files: Mapping[str, StaticFile]) -> None:
+        self._files = files
+
+    async def page(self, request: Request) -> Response:
+        """The page; its script reads the path."""
+        return self._answer(request, self._files["index.html"])
+
+    async def static(self, request: Request) -> Response:
+        """A script or a style."""
+        found = self._files.get(request.path_params["path"])
+        if found is None:
+            raise HTTPException(404, "There is no such file.")
+        return self._answer(request, found)
+
+    @staticmethod
+    def _answer(request: Request, file: StaticFile) -> Response:
+        headers = {"ETag": file.etag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == file.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.media_type)
+
+
+class ConsoleApi:
+    """Sign-in, sessions and look-ups."""
+
+    def __init__(self, deps: ConsoleDeps, gate: SessionGate) -> None:
+        self._deps = deps
+        self._gate = gate
+
+    async def new_link(self, request: Request) -> Response:
+        """The code of a one-time link, for a process that has the internal key."""
+        asked = await json_body(request)
+        code = self._deps.sessions.new_link(acts=asked.get("acts") is True)
+        return ConsoleJson({"code": code, "within_s": LINK_S})
+
+    async def sign_in(self, request: Request) -> Response:
+        """A session for the code of a link or for a key; 403 where neither opens one."""
+        check_own_page(request)
+        asked = await json_body(request)
+        code, key = asked.get("code"), asked.get("key")
+        if isinstance(code, str):
+            opened = self._deps.sessions.by_link(code)
+            if opened is None:
+                raise HTTPException(403, USED_LINK)
+        elif isinstance(key, str):
+            opened = self._by_key(key, acts=asked.get("acts") is True)
+        else:
+            raise HTTPException(400, "Send the code of a link, or a key.")
+        return self._signed_in(request, opened)
+
+    def _by_key(self, key: str, *, acts: bool) -> NewSession:
+        """The session that a key opens; raises HTTPException 403, and 429 after too many."""
+        deps = self._deps
+        if wait_s := deps.sessions.wait_s():
+            text = f"Too many wrong keys: try again in {wait_s:.0f} s, or use `hostelry console`."
+            raise HTTPException(429, text, {"Retry-After": str(int(wait_s) + 1)})
+        given = key.encode("utf-8", "replace")
+        may_act = hmac.compare_digest(given, deps.acting_key.encode())
+        if not may_act and not hmac.compare_digest(given, deps.reading_key.encode()):
+            deps.sessions.key_refused()
+            raise HTTPException(403, "This key is not known.")
+        if acts and not may_act:
+            raise HTTPException(403, READING_KEY)
+        return deps.sessions.new_session(acts=acts)
+
+    def _signed_in(self, request: Request, opened: NewSession) -> Response:
+        answer = ConsoleJson({"token": opened.token, **self._gate.shown(opened.session)})
+        answer.set_cookie(
+            COOKIE,
+            opened.cookie,
+            max_age=int(SESSION_S),
+            path="/console",
+            secure=request.headers.get("x-forwarded-proto") == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    async def session(self, request: Request) -> Response:
+        """Whether a browser is signed in, and what it may do; never a 401, which it would log."""
+        found = self._gate.known(request)
+        return ConsoleJson({"signedIn": False} if found is None else self._gate.shown(found))
+
+    async def sign_out(self, request: Request) -> Response:
+        """End this session."""
+        self._deps.sessions.end(self._gate.posting(request))
+        answer = ConsoleJson({})
+        answer.delete_cookie(COOKIE, path="/console", httponly=True, samesite="strict")
+        return answer
+
+    async def look(self, request: Request) -> Response:
+        """What is asked once: a look-up of the table."""
+        self._gate.reading(request)
+        lookup = LOOKUPS.get(request.path_params["name"])
+        if lookup is None:
+            return await _no_such(request)
+        try:
+            found = await lookup(self._deps.port, query_params(request), self._deps.clock.now())
+        except PlatformError as error:
+            raise HTTPException(502, str(error)) from None
+        return ConsoleJson(found)
+
+
+async def _no_such(request: Request) -> Response:
+    raise HTTPException(404, f"{request.url.path[:100]}: there is no such thing here.")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "it is registered for these only"
+    body: dict[str, Any] = {"message": error.detail}
+    return ConsoleJson(body, error.status_code, error.headers)

@@ -1,0 +1,45 @@
+"""Differences of JSON documents as merge patches. Pure.
+
+Source: RFC 7386. A merge patch removes a member by null, so documents have none: `without_nulls`.
+Arrays are replaced whole; what changes often is an object keyed by id.
+"""
+
+from typing import Any
+
+
+def without_nulls(value: Any) -> Any:
+    """`value` without the members that are None, at any depth."""
+    if isinstance(value, dict):
+        return {key: without_nulls(it) for key, it in value.items() if it is not None}
+    if isinstance(value, (list, tuple)):
+        return [without_nulls(it) for it in value]
+    return value
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch that makes `after` of `before`; empty where they are equal."""
+    patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
+    for key, value in after.items():
+        if key not in before:
+            patch[key] = value
+            continue
+        old = before[key]
+        if isinstance(old, dict) and isinstance(value, dict):
+            if inner := difference(old, value):
+                patch[key] = inner
+        elif old != value or type(old) is not type(value):
+            patch[key] = value
+    return patch
+
+
+def patched(document: Any, patch: Any) -> Any:
+    """`document` after `patch`, as a browser applies it."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = patched(result.get(key), value)
+    return result

@@ -1,0 +1,248 @@
+"""Live documents: each is computed while at least one browser follows it, and only once for all.
+
+A follower has the number of the version that it has. While it takes what is sent, it gets the
+patches from that version on; one that is slower than `KEPT_PATCHES` changes gets the whole document
+again, so that nothing is queued for it. Without followers no process is asked anything.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hostelry.base.clock import Clock
+from hostelry.console.delta import difference, without_nulls
+from hostelry.console.platform import (
+    PlatformError,
+    PlatformPort,
+    ProcessQuery,
+    Query,
+    answer_to,
+)
+from hostelry.console.view_table import ConsoleView
+
+LOG = logging.getLogger(__name__)
+EVERY_S = 1.0
+MAX_PAUSE_S = 15.0
+# Of its time, a topic asks and computes for this share at most: a large fleet is shown less often.
+MAX_SHARE = 0.05
+KEPT_PATCHES = 8
+SHARED_FOR_S = 0.9
+TROUBLE = "trouble"
+# Its `revision` counts the changes of control's records; it costs control next to nothing.
+REVISION = ProcessQuery(process="control", path="/internal/health")
+FAILED = "This view could not be computed; the console's log has the cause."
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTopic:
+    """A view with its parameters, sorted."""
+
+    view: str
+    params: tuple[tuple[str, str], ...] = ()
+
+
+def pause_s(took_s: float) -> float:
+    """Seconds to wait after a document that took `took_s` to compute, asking included."""
+    return min(max(EVERY_S - took_s, took_s * (1 / MAX_SHARE - 1)), MAX_PAUSE_S)
+
+
+def event(kind: str, value: Any) -> bytes:
+    """A server-sent event."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedAnswer:
+    """An answer that was asked for at `asked_at`, at a `revision` of control's records."""
+
+    asked_at: float
+    task: "asyncio.Task[dict[str, Any]]"
+    revision: Any = None
+
+
+class SharedAnswers:
+    """Answers of the platform, asked for once for all topics of the same second."""
+
+    def __init__(self, port: PlatformPort, monotonic: Callable[[], float]) -> None:
+        self._port = port
+        self._monotonic = monotonic
+        self._asked: dict[bytes, SharedAnswer] = {}
+
+    async def answer(self, query: Query) -> dict[str, Any]:
+        """The answer, at most `SHARED_FOR_S` old, or as old as it holds; raises PlatformError."""
+        holds_s = query.holds_s if isinstance(query, ProcessQuery) else 0.0
+        revision = (await self.answer(REVISION)).get("revision") if holds_s else None
+        key = msgspec.json.encode((type(query).__name__, query), order="deterministic")
+        known = self._asked.get(key)
+        if known is None or not self._holds(known, revision, holds_s):
+            known = self._ask(key, query, revision)
+        return await asyncio.shield(known.task)
+
+    def _holds(self, known: SharedAnswer, revision: Any, holds_s: float) -> bool:
+        age_s = self._monotonic() - known.asked_at
+        if not known.task.done() or age_s <= SHARED_FOR_S:
+            return True
+        has_answer = not known.task.cancelled() and known.task.exception() is None
+        return has_answer and age_s < holds_s and known.revision == revision
+
+    def _ask(self, key: bytes, query: Query, revision: Any) -> SharedAnswer:
+        now = self._monotonic()
+        for name, old in tuple(self._asked.items()):
+            if old.task.done() and now - old.asked_at > MAX_PAUSE_S:
+                del self._asked[name]
+        task = asyncio.ensure_future(answer_to(self._port, query))
+        task.add_done_callback(_looked_at)
+        self._asked[key] = SharedAnswer(asked_at=now, task=task, revision=revision)
+        return self._asked[key]
+
+
+def _looked_at(task: "asyncio.Task[dict[str, Any]]") -> None:
+    """Take the failure of a task whose followers have all left, so that none is logged for it."""
+    if not task.cancelled():
+        task.exception()
+
+
+class TopicWatch:
+    """One topic's document and its last patches."""
+
+    def __init__(
+        self, view: ConsoleView, params: Mapping[str, str], answers: SharedAnswers, clock: Clock
+    ) -> None:
+        self.num_followers = 0
+        self.version = 0
+        self.changed = asyncio.Event()
+        self._view = view
+        self._params = params
+        self._answers = answers
+        self._clock = clock
+        self._document: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+        self._patches: deque[tuple[int, bytes]] = deque(maxlen=KEPT_PATCHES)
+
+    async def run(self, monotonic: Callable[[], float]) -> None:
+        """Compute the document again and again, until cancelled."""
+        while True:
+            began = monotonic()
+            self.publish(await self._computed())
+            await self._clock.sleep(pause_s(monotonic() - began))
+
+    def publish(self, document: dict[str, Any]) -> None:
+        """Have followers get `document`."""
+        patch = difference(self._document, document)
+        if not patch and self.version:
+            return
+        self._document = document
+        self.version += 1
+        self._patches.append((self.version, event("patch", patch)))
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def since(self, version: int) -> bytes:
+        """The events that lead from `version` to the present one."""
+        missing = self.version - version
+        if version and missing <= len(self._patches):
+            return b"".join(it for number, it in self._patches if number > version)
+        return event("snapshot", self._document)
+
+    async def _computed(self) -> dict[str, Any]:
+        now = self._clock.now()
+        try:
+            queries = self._view.sources(self._params, now)
+            before = dict(self._last)
+            found = await asyncio.gather(*(self._asked(*it) for it in queries.items()))
+            is_same = all(
+                _is_held(query) and not why and self._last[name] is before.get(name)
+                for (name, query), why in zip(queries.items(), found, strict=True)
+            )
+            if self.version and is_same:
+                return {**self._document, TROUBLE: {}}
+            trouble = {name: why for name, why in zip(queries, found, strict=True) if why}
+            answers = {name: self._last.get(name) for name in queries}
+            shown = self._view.document(answers, self._params, now)
+            return {**without_nulls(shown), TROUBLE: trouble}
+        except Exception:  # the outermost edge of a view: it must not end those of other followers
+            LOG.exception("a view failed: %s", self._params)
+            return {**self._document, TROUBLE: {"console": FAILED}}
+
+    async def _asked(self, name: str, query: Query) -> str | None:
+        """Ask a source, and keep its answer; why there is none now, or None."""
+        try:
+            self._last[name] = await self._answers.answer(query)
+        except PlatformError as error:
+            return str(error)
+        return None
+
+
+def _is_held(query: Query) -> bool:
+    return isinstance(query, ProcessQuery) and query.holds_s > 0
+
+
+class LiveFollower:
+    """One browser's place in a topic."""
+
+    def __init__(self, watch: TopicWatch) -> None:
+        self._watch = watch
+        self._version = 0
+
+    async def next_events(self, within_s: float) -> bytes | None:
+        """The events since the last call; None where nothing changes for `within_s`."""
+        watch = self._watch
+        while self._version == watch.version:
+            changed = watch.changed
+            try:
+                async with asyncio.timeout(within_s):
+                    await changed.wait()
+            except TimeoutError:
+                return None
+        events = watch.since(self._version)
+        self._version = watch.version
+        return events
+
+
+class LiveTopics:
+    """All topics that are followed now."""
+
+    def __init__(
+        self,
+        views: Mapping[str, ConsoleView],
+        port: PlatformPort,
+        clock: Clock,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._views = views
+        self._answers = SharedAnswers(port, monotonic)
+        self._clock = clock
+        self._monotonic = monotonic
+        self._watches: dict[LiveTopic, tuple[TopicWatch, asyncio.Task[None]]] = {}
+
+    @property
+    def num_topics(self) -> int:
+        """The topics that are computed now."""
+        return len(self._watches)
+
+    @asynccontextmanager
+    async def following(self, topic: LiveTopic) -> AsyncIterator[LiveFollower]:
+        """A follower of `topic`, whose view exists, for the block."""
+        watch = self._watch(topic)
+        watch.num_followers += 1
+        try:
+            yield LiveFollower(watch)
+        finally:
+            watch.num_followers -= 1
+            if not watch.num_followers:
+                self._watches.pop(topic)[1].cancel()
+
+    def _watch(self, topic: LiveTopic) -> TopicWatch:
+        known = self._watches.get(topic)
+        if known is None:
+            view = self._views[topic.view]
+            watch = TopicWatch(view, dict(topic.params), self._answers, self._clock)
+            task = asyncio.ensure_future(watch.run(self._monotonic))
+            known = self._watches[topic] = (watch, task)
+        return known[0]

@@ -1,0 +1,66 @@
+"""Security headers of each answer of the console; the check that a request is of its own page."""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), usb=()",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+OWN_SITES = ("same-origin", "none")  # none: typed into the address bar
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+
+
+def foreign_read(site: str | None) -> bool:
+    """Whether a GET for data comes from a page of another origin, as far as its browser says.
+
+    `site` is Sec-Fetch-Site, which browsers send to loopback and over TLS.
+    """
+    return site is not None and site not in OWN_SITES
+
+
+def foreign_write(host: str, origin: str | None, site: str | None) -> bool:
+    """Whether a POST is not from a page of this very address.
+
+    Origin            Sec-Fetch-Site         result
+    of `host`         same-origin or absent  False
+    of `host`         any other              True
+    absent, another   any                    True: browsers send it with every POST
+    """
+    if site is not None and site != "same-origin":
+        return True
+    return not host or origin not in (f"http://{host}", f"https://{host}")
+
+
+class SecurityHeaders:
+    """ASGI: adds `HEADERS` to every answer, and forbids to keep one that does not say otherwise."""
+
+    def __init__(self, app: _App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Pass the request on."""
+
+        async def added(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                given = list(message.get("headers", ()))
+                lines = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                if not any(name == b"cache-control" for name, _ in given):
+                    lines.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": [*given, *lines]}
+            await send(message)
+
+        await self._app(scope, receive, added)

@@ -1,0 +1,106 @@
+"""Sessions and sign-in links on disk, so that a console that was killed knows them again."""
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
+from hostelry.console import sign_in
+from hostelry.console.sign_in import ConsoleSession, SignInBook
+
+LOG = logging.getLogger(__name__)
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSession:
+    """A session with its secrets, which are known to its browser alone."""
+
+    session: ConsoleSession
+    cookie: str
+    token: str
+
+
+class SessionFile:
+    """The one place that changes the book of sessions. Its file has digests only."""
+
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        self._path = path
+        self._now = now
+        self._book = _loaded(path)
+
+    def new_link(self, *, acts: bool) -> str:
+        """The code of a new link."""
+        code = secrets.token_urlsafe(SECRET_BYTES)
+        self._keep(sign_in.with_link(self._book, code, acts=acts, now=self._now()))
+        return code
+
+    def by_link(self, code: str) -> NewSession | None:
+        """The session that a link's code opens, once; None where it opens none."""
+        book, link = sign_in.take_link(self._book, code, self._now())
+        self._keep(book)
+        return None if link is None else self.new_session(acts=link.acts)
+
+    def new_session(self, *, acts: bool) -> NewSession:
+        """A session."""
+        cookie, token = (secrets.token_urlsafe(SECRET_BYTES) for _ in range(2))
+        now = self._now()
+        session = ConsoleSession(
+            id=secrets.token_hex(4),
+            cookie_digest=sign_in.digest_of(cookie),
+            token_digest=sign_in.digest_of(token),
+            made_at=now,
+            seen_at=now,
+            acts=acts,
+        )
+        self._keep(sign_in.with_session(self._book, session, now))
+        return NewSession(session=session, cookie=cookie, token=token)
+
+    def session(self, cookie: str, token: str) -> ConsoleSession | None:
+        """The session of these secrets, used now; None where there is none."""
+        now = self._now()
+        found = sign_in.session_of(self._book, cookie, token, now)
+        if found is not None:
+            self._keep(sign_in.used(self._book, found, now))
+        return found
+
+    def is_open(self, session: ConsoleSession) -> bool:
+        """Whether a session has neither ended nor signed out; to look is not to use it."""
+        now = self._now()
+        return any(it.id == session.id and not it.is_over(now) for it in self._book.sessions)
+
+    def end(self, session: ConsoleSession) -> None:
+        """Sign a session out."""
+        self._keep(sign_in.without_session(self._book, session))
+
+    def wait_s(self) -> float:
+        """Seconds until a key may be tried again."""
+        return sign_in.wait_s(self._book, self._now())
+
+    def key_refused(self) -> None:
+        """A wrong key was shown."""
+        self._keep(sign_in.with_failure(self._book, self._now()))
+
+    def _keep(self, book: SignInBook) -> None:
+        if book is self._book:
+            return
+        self._book = book
+        try:
+            write_whole(self._path, msgspec.json.encode(book))
+        except OSError as error:  # a full disk: sessions live on until this process ends
+            LOG.warning("%s cannot be written: %s", self._path, error)
+
+
+def _loaded(path: Path) -> SignInBook:
+    try:
+        return decode(path.read_bytes(), SignInBook)
+    except FileNotFoundError:
+        return SignInBook()
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        LOG.warning("%s cannot be read, so that all sessions have ended: %s", path, error)
+        return SignInBook()

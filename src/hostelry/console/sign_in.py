@@ -1,0 +1,126 @@
+"""One-time links, sessions and failed attempts: access to the console. Pure.
+
+What a browser shows is the secret; what is kept is its digest. Instants are seconds of one clock.
+
+| a browser shows | a link's code | a session's cookie and token |
+| --- | --- | --- |
+| known, in time | a session, and the link is used up | the session |
+| known, too late | refused, and forgotten | refused, and forgotten |
+| unknown | refused | refused |
+
+The cookie alone is not enough: browsers send it to every port of the host, so that another local
+user's server may receive it. The token is kept by the page, for its own address and port only.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+LINK_S = 300.0
+IDLE_S = 12 * 3600.0
+SESSION_S = 7 * 86400.0
+ACTS_S = 8 * 3600.0  # for which a session may act, where it may at all
+SEEN_EVERY_S = 60.0  # how exactly the last use is known
+MAX_LINKS = 20
+MAX_SESSIONS = 100
+MAX_FAILURES = 10  # of keys, within
+FAILURES_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInLink:
+    """A link that was made and not used."""
+
+    digest: str
+    made_at: float
+    acts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSession:
+    """A browser that has signed in; `id` names it in the audit and proves nothing."""
+
+    id: str
+    cookie_digest: str
+    token_digest: str
+    made_at: float
+    seen_at: float
+    acts: bool
+
+    def may_act(self, now: float) -> bool:
+        """Whether it may change anything."""
+        return self.acts and now - self.made_at < ACTS_S
+
+    def is_over(self, now: float) -> bool:
+        """Whether it has been idle, or there, for too long."""
+        return now - self.seen_at >= IDLE_S or now - self.made_at >= SESSION_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInBook:
+    """All links and sessions, and when keys were refused."""
+
+    links: tuple[SignInLink, ...] = ()
+    sessions: tuple[ConsoleSession, ...] = ()
+    failures: tuple[float, ...] = ()
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a secret of 32 random bytes."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def with_link(book: SignInBook, code: str, *, acts: bool, now: float) -> SignInBook:
+    """`book` with a link more; the oldest ones make room."""
+    link = SignInLink(digest=digest_of(code), made_at=now, acts=acts)
+    links = [it for it in book.links if now - it.made_at < LINK_S]
+    return replace(book, links=(*links, link)[-MAX_LINKS:])
+
+
+def take_link(book: SignInBook, code: str, now: float) -> tuple[SignInBook, SignInLink | None]:
+    """The link of `code`, which is used up by it; None where there is none, or it is too old."""
+    wanted = digest_of(code)
+    found = next((it for it in book.links if it.digest == wanted), None)
+    kept = tuple(it for it in book.links if it is not found)
+    if found is None or now - found.made_at >= LINK_S:
+        return replace(book, links=kept), None
+    return replace(book, links=kept), found
+
+
+def with_session(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:
+    """`book` with a session more; those used longest ago make room."""
+    living = sorted((it for it in book.sessions if not it.is_over(now)), key=lambda it: it.seen_at)
+    return replace(book, sessions=(*living, session)[-MAX_SESSIONS:])
+
+
+def session_of(book: SignInBook, cookie: str, token: str, now: float) -> ConsoleSession | None:
+    """The session whose cookie and token are both shown; None where none is, or it is over."""
+    wanted = digest_of(cookie), digest_of(token)
+    found = next(
+        (it for it in book.sessions if (it.cookie_digest, it.token_digest) == wanted), None
+    )
+    return None if found is None or found.is_over(now) else found
+
+
+def used(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:
+    """`book` with the last use of `session`; the same object where that is known already."""
+    if now - session.seen_at < SEEN_EVERY_S:
+        return book
+    later = replace(session, seen_at=now)
+    return replace(book, sessions=tuple(later if it == session else it for it in book.sessions))
+
+
+def without_session(book: SignInBook, session: ConsoleSession) -> SignInBook:
+    """`book` without a session that has signed out."""
+    return replace(book, sessions=tuple(it for it in book.sessions if it.id != session.id))
+
+
+def wait_s(book: SignInBook, now: float) -> float:
+    """Seconds until a key may be tried again; 0 where it may be now."""
+    recent = [it for it in book.failures if now - it < FAILURES_S]
+    return 0.0 if len(recent) < MAX_FAILURES else FAILURES_S - (now - recent[0])
+
+
+def with_failure(book: SignInBook, now: float) -> SignInBook:
+    """`book` with a refused key more."""
+    recent = [it for it in book.failures if now - it < FAILURES_S]
+    return replace(book, failures=(*recent, now)[-MAX_FAILURES:])

@@ -1,0 +1,109 @@
+"""Requests of browsers: which page sends them, in which session, and with which body."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hostelry.base.json import nests_deeper
+from hostelry.console.security import foreign_read, foreign_write
+from hostelry.console.session_file import SessionFile
+from hostelry.console.sign_in import ConsoleSession
+
+COOKIE = "hostelry-console"
+TOKEN_HEADER = "x-hostelry-csrf"
+MAX_BODY_BYTES = 1024 * 1024
+MAX_DEPTH = 32
+MAX_PARAMS = 16
+MAX_PARAM_CHARACTERS = 512
+SIGNED_OUT = "Sign in: this session has ended, or never began."
+ONLY_READS = "This session only reads: `hostelry console --acts` makes one that may act."
+
+
+class ConsoleJson(Response):
+    """A JSON answer."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The value as JSON."""
+        return msgspec.json.encode(content)
+
+
+class SessionGate:
+    """The sessions of requests; every refusal is an HTTPException."""
+
+    def __init__(self, sessions: SessionFile, now: Callable[[], float]) -> None:
+        self._sessions = sessions
+        self._now = now
+
+    def known(self, request: Request) -> ConsoleSession | None:
+        """The session of a request, if any; raises 403 where a foreign page asks."""
+        if foreign_read(request.headers.get("sec-fetch-site")):
+            raise HTTPException(403, "Pages of other origins may not read this.")
+        cookie, token = request.cookies.get(COOKIE), request.headers.get(TOKEN_HEADER)
+        return self._sessions.session(cookie, token) if cookie and token else None
+
+    def reading(self, request: Request) -> ConsoleSession:
+        """The session of a request; raises 401 without one, and 403 where a foreign page asks."""
+        found = self.known(request)
+        if found is None:
+            raise HTTPException(401, SIGNED_OUT)
+        return found
+
+    def posting(self, request: Request) -> ConsoleSession:
+        """The session of a POST; raises as `reading`, and 403 unless its own page sends it."""
+        check_own_page(request)
+        return self.reading(request)
+
+    def acting(self, request: Request) -> ConsoleSession:
+        """The session of an act; raises as `posting`, and 403 for a session that only reads."""
+        found = self.posting(request)
+        if not found.may_act(self._now()):
+            raise HTTPException(403, ONLY_READS)
+        return found
+
+    def shown(self, session: ConsoleSession) -> dict[str, Any]:
+        """What a browser needs to know of its session."""
+        return {"signedIn": True, "session": session.id, "mayAct": session.may_act(self._now())}
+
+
+def check_own_page(request: Request) -> None:
+    """Raise HTTPException 403 unless a page of this very address has sent the request."""
+    headers = request.headers
+    host, origin = headers.get("x-forwarded-host", ""), headers.get("origin")
+    if foreign_write(host, origin, headers.get("sec-fetch-site")):
+        text = f"Origin {origin!r:.100} is not the console at {host:.100}; other pages may not act."
+        raise HTTPException(403, text)
+
+
+async def json_body(request: Request) -> dict[str, Any]:
+    """The JSON object of a request's body; raises HTTPException 400, 413 and 415."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        raise HTTPException(415, "Send application/json.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"The body is larger than {MAX_BODY_BYTES} bytes.")
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise HTTPException(400, "The body is no JSON.") from None
+    if not isinstance(value, dict) or nests_deeper(value, MAX_DEPTH):
+        raise HTTPException(400, f"The body is no JSON object, or nests deeper than {MAX_DEPTH}.")
+    return value
+
+
+def query_params(request: Request) -> dict[str, str]:
+    """The query; raises HTTPException 400 where it has too much."""
+    params = dict(request.query_params)
+    if len(params) > MAX_PARAMS or any(
+        len(text) > MAX_PARAM_CHARACTERS for pair in params.items() for text in pair
+    ):
+        text = f"A query has {MAX_PARAMS} values of {MAX_PARAM_CHARACTERS} characters at most."
+        raise HTTPException(400, text)
+    return params

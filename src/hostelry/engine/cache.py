@@ -1,0 +1,65 @@
+"""Adapters by tier, and the owners of the pool's pages, as one engine has them now."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hostelry.engine.lora.adapter_metrics import AdapterMetrics, AdapterTotals
+from hostelry.engine.lora.loader import StorageTier
+from hostelry.engine.lora.store import AdapterStore, RegisteredAdapter
+from hostelry.engine.pages.owners import FIRST_ADAPTER, PageOwners
+from hostelry.engine.pages.unified import PagePool
+
+MAX_MAPPED_PAGES = 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class CachedAdapter:
+    """An adapter, the fastest tier that has it, and its pages' code in `PageOwners`, if any."""
+
+    registered: RegisteredAdapter
+    tier: StorageTier
+    metrics: AdapterMetrics
+    code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheState:
+    """The nearest and busiest adapters, sums over all; no owners of a pool above the limit."""
+
+    adapters: tuple[CachedAdapter, ...]
+    totals: AdapterTotals
+    owners: PageOwners | None
+
+
+class EngineCache:
+    """Looks at one engine's pool and store; belongs to the engine's thread.
+
+    `is_at_hand` says whether requests may run with a content now.
+    """
+
+    def __init__(
+        self, pool: PagePool, store: AdapterStore, is_at_hand: Callable[[str], bool]
+    ) -> None:
+        self._pool = pool
+        self._store = store
+        self._is_at_hand = is_at_hand
+
+    def state(self, limit: int) -> CacheState:
+        """The state now, with at most `limit` adapters; changes nothing."""
+        is_mapped = self._pool.num_pages <= MAX_MAPPED_PAGES
+        owners = self._pool.owners() if is_mapped else None
+        numbers = {key: it for it, key in enumerate(owners.adapters if owners else ())}
+        names = self._store.nearest(limit, numbers)
+        adapters = tuple(self._adapter(name, numbers.get) for name in names)
+        return CacheState(adapters, self._store.totals, owners)
+
+    def _adapter(self, name: str, number_of: Callable[[str], int | None]) -> CachedAdapter:
+        registered, metrics = self._store.get(name), self._store.metrics(name)
+        assert registered is not None, "the store named it"
+        assert metrics is not None, "registered names have metrics"
+        content_id = registered.version.content_id
+        is_at_hand = self._is_at_hand(content_id)
+        tier = StorageTier.POOL if is_at_hand else self._store.tier(content_id)
+        number = number_of(content_id)
+        code = None if number is None else FIRST_ADAPTER + number
+        return CachedAdapter(registered, tier, metrics, code)

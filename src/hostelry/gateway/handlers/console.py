@@ -1,0 +1,144 @@
+"""The web console: passed on to its process, which knows who has signed in.
+
+Its streams of events have no end of their own: each ends with its browser, or with the console.
+"""
+
+from dataclasses import dataclass
+
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.gateway.http.exchange import Exchange, header_lines
+from hostelry.gateway.http.reply import Reply, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+
+CONSOLE = "console"
+MAX_BODY_BYTES = 1024 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024  # of an answer that is no stream
+TIMEOUTS = Timeouts(total_s=600.0, connect_s=1.0, first_byte_s=60.0)
+# A console that hangs is killed by `up`, which ends its streams; no time limit has to.
+STREAM_TIMEOUTS = Timeouts(total_s=7 * 86400.0, connect_s=1.0, first_byte_s=60.0)
+STREAM = "/console/live"
+METHODS = ("GET", "POST")
+EVENTS = "text/event-stream"
+PASSED = (
+    "accept",
+    "content-type",
+    "cookie",
+    "if-none-match",
+    "origin",
+    "sec-fetch-site",
+    "x-forwarded-proto",
+    "x-hostelry-csrf",
+)
+ANSWERED = (
+    "cache-control",
+    "content-security-policy",
+    "content-type",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
+    "etag",
+    "location",
+    "permissions-policy",
+    "referrer-policy",
+    "retry-after",
+    "set-cookie",
+    "x-content-type-options",
+    "x-frame-options",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleHandler:
+    """Serves ``/console``: by the process at `address`, which no one else may ask.
+
+    `internal_key` is that of calls between processes.
+    """
+
+    pool: UpstreamPool
+    address: str
+    internal_key: str
+
+    def admit(self, request: HttpRequest) -> bool:
+        """False: the console itself finds out who asks; raises ServiceError 405 and 413."""
+        _check(request, _length(request))
+        return False
+
+    async def serve(self, exchange: Exchange, request_id: str) -> None:
+        """Pass one request on, and its answer; raises ServiceError before its first byte."""
+        request = exchange.request
+        _check(request, len(request.body))
+        timeouts = STREAM_TIMEOUTS if request.path == STREAM else TIMEOUTS
+        try:
+            head = self._head(request)
+            reply = await self.pool.send(self.address, (head, request.body), timeouts)
+        except UpstreamError as error:
+            raise _away(error) from error
+        try:
+            await _pass_on(exchange, reply)
+        except UpstreamError as error:
+            if not exchange.started:
+                raise _away(error) from error
+        finally:
+            reply.close()
+
+    def error_answer(
+        self, error: ServiceError, request: HttpRequest, request_id: str
+    ) -> HttpResponse:
+        """`error` as text, which no browser takes for a page."""
+        headers = {
+            "Content-Type": "text/plain; charset=utf-8",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        return HttpResponse(error.http_status, headers, f"{error.message}\n".encode())
+
+    def _head(self, request: HttpRequest) -> bytes:
+        given = request.headers
+        target = f"{request.path}?{request.query}" if request.query else request.path
+        lines = {
+            "Host": self.address.removeprefix("http://"),
+            INTERNAL_KEY_HEADER: self.internal_key,
+            "X-Forwarded-Host": given.get("host", ""),
+            "Content-Length": str(len(request.body)),
+            **{name: given[name] for name in PASSED if name in given},
+        }
+        return b"%b%b\r\n" % (
+            f"{request.method} {target} HTTP/1.1\r\n".encode("latin-1", "replace"),
+            header_lines(lines),
+        )
+
+
+def _check(request: HttpRequest, num_bytes: int) -> None:
+    if request.method not in METHODS:
+        raise ServiceError("MethodNotAllowed", f"{request.method}: use GET or POST.", 405)
+    if num_bytes > MAX_BODY_BYTES:
+        text = f"A body of {num_bytes} bytes; the console takes {MAX_BODY_BYTES} at most."
+        raise ServiceError("RequestEntityTooLarge", text, 413)
+
+
+def _length(request: HttpRequest) -> int:
+    text = request.headers.get("content-length", "0")
+    return int(text) if text.isdecimal() else 0
+
+
+async def _pass_on(exchange: Exchange, reply: Reply) -> None:
+    given = reply.headers
+    headers = {name: given[name] for name in ANSWERED if name in given}
+    if not given.get("content-type", "").startswith(EVENTS):
+        body = await reply.body(MAX_ANSWER_BYTES)
+        exchange.respond(HttpResponse(reply.status, headers, body))
+        return
+    exchange.start(reply.status, headers)
+    while (chunk := await reply.next_chunk()) is not None:
+        await exchange.send(chunk)
+    exchange.finish()
+
+
+def _away(error: UpstreamError) -> ServiceError:
+    return ServiceError(
+        "ServiceUnavailable",
+        f"The console's process does not answer ({error}). It is started again within seconds; "
+        "reload then.",
+        503,
+    )

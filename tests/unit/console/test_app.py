@@ -1,0 +1,299 @@
+"""Every refusal of the console's HTTP, and what it lets in."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.console.console_sample import HOST, OWN, SampleConsole
+
+from hostelry.console.security import HEADERS
+from hostelry.console.sign_in import ACTS_S, IDLE_S, LINK_S, MAX_FAILURES
+from hostelry.console.visits import MAX_BODY_BYTES
+
+SCOPE = {"account": "1" * 12, "region": "us-east-1"}
+SCALE = {"component": "c", "copies": 2}
+UPDATE = "UpdateInferenceComponentRuntimeConfig"
+FOREIGN = {**OWN, "origin": "http://evil.example"}
+DEEP = b'{"a":' + b"[" * 50 + b"]" * 50 + b"}"
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> SampleConsole:
+    return SampleConsole(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "path", ["/console", "/console/live?view=fleet", "/internal/sign-in-links"]
+)
+def test_only_the_platform_asks_it(console: SampleConsole, path: str) -> None:
+    assert console.ask("GET", path, key={}).status_code == 403
+    assert console.ask("GET", path, key={"X-Hostelry-Key": "guess"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "text"),
+    [
+        pytest.param(OWN, {"key": "sk-read"}, 200, "token", id="the OpenAI key reads"),
+        pytest.param(OWN, {"key": "sk-read", "acts": True}, 403, "secret", id="and may not act"),
+        pytest.param(OWN, {"key": "secret-act", "acts": True}, 200, '"mayAct":true', id="acts"),
+        pytest.param(OWN, {"key": "secret-act"}, 200, '"mayAct":false', id="acts unless asked"),
+        pytest.param(OWN, {"key": "guess"}, 403, "not known", id="a wrong key"),
+        pytest.param(OWN, {"key": ""}, 403, "not known", id="an empty key"),
+        pytest.param(OWN, {"key": "\ud800"}, 400, "no JSON", id="a key that is no text"),
+        pytest.param(OWN, {"key": 7}, 400, "Send the code", id="a key that is a number"),
+        pytest.param(OWN, {"code": "guess"}, 403, "was used", id="a wrong code"),
+        pytest.param(OWN, {}, 400, "Send the code", id="nothing"),
+        pytest.param(OWN, b"[]", 400, "no JSON object", id="a list"),
+        pytest.param(OWN, b"{", 400, "no JSON", id="half an object"),
+        pytest.param(OWN, DEEP, 400, "deeper", id="a deep body"),
+        pytest.param(OWN, b" " * (MAX_BODY_BYTES + 1), 413, "larger", id="a large body"),
+        pytest.param(
+            {**OWN, "content-type": "text/plain"}, {"key": "sk-read"}, 415, "json", id="a form"
+        ),
+        pytest.param(FOREIGN, {"key": "sk-read"}, 403, "Origin", id="another page"),
+        pytest.param({}, {"key": "sk-read"}, 403, "Origin", id="no page"),
+        pytest.param(
+            {"x-forwarded-host": HOST, "origin": "null"},
+            {"key": "sk-read"},
+            403,
+            "Origin",
+            id="null",
+        ),
+        pytest.param(
+            {**OWN, "origin": "http://127.0.0.1:9000"},
+            {"key": "sk-read"},
+            403,
+            "Origin",
+            id="another port of this host",
+        ),
+        pytest.param(
+            {**OWN, "sec-fetch-site": "same-site"},
+            {"key": "sk-read"},
+            403,
+            "Origin",
+            id="same site",
+        ),
+        pytest.param(
+            {**OWN, "origin": f"https://{HOST}"}, {"key": "sk-read"}, 200, "token", id="behind TLS"
+        ),
+    ],
+)
+def test_sign_in(
+    console: SampleConsole, headers: Mapping[str, str], body: Any, status: int, text: str
+) -> None:
+    if isinstance(body, dict) and body.get("key") == "\ud800":
+        body = b'{"key": "\xed\xa0\x80"}'
+    answer = console.ask("POST", "/console/sign-in", headers, body)
+    assert answer.status_code == status, answer.text
+    assert text in answer.text
+    assert ("set-cookie" in answer.headers) is (status == 200)
+
+
+def test_a_link_opens_one_session_within_five_minutes(console: SampleConsole) -> None:
+    def link() -> str:
+        made = console.ask("POST", "/internal/sign-in-links", body={"acts": True}).json()
+        return str(made["code"])
+
+    code, late = link(), link()
+    assert console.ask("GET", f"/console/sign-in?{code}").status_code == 200  # opens nothing
+    first = console.ask("POST", "/console/sign-in", OWN, {"code": code})
+    assert first.json()["mayAct"] is True
+    assert console.ask("POST", "/console/sign-in", OWN, {"code": code}).status_code == 403
+    console.clock.advance(LINK_S)
+    assert console.ask("POST", "/console/sign-in", OWN, {"code": late}).status_code == 403
+
+
+def test_the_cookie_is_for_the_console_alone(console: SampleConsole) -> None:
+    def cookie(**headers: str) -> set[str]:
+        asked = {**OWN, **headers}
+        answer = console.ask("POST", "/console/sign-in", asked, {"key": "sk-read"})
+        return set(answer.headers["set-cookie"].split("; ")[1:])
+
+    plain = {"HttpOnly", "Path=/console", "SameSite=strict", "Max-Age=604800"}
+    assert cookie() == plain
+    assert cookie(**{"x-forwarded-proto": "https"}) == plain | {"Secure"}
+
+
+def test_wrong_keys_are_tried_so_often_and_no_more(console: SampleConsole) -> None:
+    for _ in range(MAX_FAILURES):
+        assert console.ask("POST", "/console/sign-in", OWN, {"key": "guess"}).status_code == 403
+    refused = console.ask("POST", "/console/sign-in", OWN, {"key": "sk-read"})
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "61")
+    code = console.ask("POST", "/internal/sign-in-links").json()["code"]
+    assert console.ask("POST", "/console/sign-in", OWN, {"code": code}).status_code == 200
+
+
+READS = (
+    "/console/live?view=fleet",
+    "/console/api/audit",
+    "/console/api/look/any",
+)
+
+
+@pytest.mark.parametrize("path", READS)
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        pytest.param({"cookie": ""}, 401, id="no cookie"),
+        pytest.param({"x-hostelry-csrf": ""}, 401, id="no token"),
+        pytest.param({"x-hostelry-csrf": "guess"}, 401, id="a wrong token"),
+        pytest.param({"sec-fetch-site": "cross-site"}, 403, id="a page of another site"),
+        pytest.param({"sec-fetch-site": "same-site"}, 403, id="a page of another port"),
+    ],
+)
+def test_documents_need_cookie_and_token(
+    console: SampleConsole, path: str, changes: Mapping[str, str], status: int
+) -> None:
+    assert console.ask("GET", path, {**console.shown(), **changes}).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        pytest.param("/console/live", 400, "expected one of", id="no view"),
+        pytest.param("/console/live?view=none", 400, "expected one of", id="an unknown view"),
+        pytest.param("/console/live?view=fleet&a=b", 400, "takes no a", id="an unknown parameter"),
+        pytest.param(f"/console/live?view={'x' * 600}", 400, "512 characters", id="a long value"),
+        pytest.param(f"/console/live?{'x' * 600}=1", 400, "512 characters", id="a long name"),
+        pytest.param("/console/api/look/none", 404, "no such thing", id="an unknown look-up"),
+        pytest.param("/console/api/none", 404, "no such thing", id="an unknown path"),
+        pytest.param("/console/static/none.js", 404, "no such file", id="an unknown file"),
+        pytest.param("/console/static/../app.py", 200, "<!doctype html>", id="a path upwards"),
+        pytest.param("/console/static/%2e%2e/app.py", 404, "no such file", id="the same, encoded"),
+        pytest.param("/console/api/audit", 502, "does not answer", id="control is away"),
+    ],
+)
+def test_what_is_asked_for_wrongly(
+    console: SampleConsole, path: str, status: int, text: str
+) -> None:
+    answer = console.ask("GET", path, console.shown())
+    assert answer.status_code == status
+    assert text in answer.text
+
+
+@pytest.mark.parametrize(
+    ("acts", "changes", "name", "body", "status", "text"),
+    [
+        pytest.param(True, {}, "scale-component", SCALE, 200, "accepted", id="done"),
+        pytest.param(
+            False, {}, "scale-component", SCALE, 403, "only reads", id="a session to look"
+        ),
+        pytest.param(
+            True, {"x-hostelry-csrf": ""}, "scale-component", SCALE, 401, "", id="no token"
+        ),
+        pytest.param(True, {"origin": "http://a"}, "scale-component", SCALE, 403, "", id="foreign"),
+        pytest.param(True, {}, "format-disk", SCALE, 400, "expected one of", id="an unknown act"),
+        pytest.param(True, {}, "scale-component", {}, 400, "component", id="no arguments"),
+        pytest.param(
+            True, {}, "scale-component", {**SCALE, "copies": -1}, 400, "0 to", id="fewer than none"
+        ),
+        pytest.param(
+            True, {}, "drain", {**SCOPE, "instance": "i-1"}, 200, "accepted", id="control's own act"
+        ),
+        pytest.param(True, {}, "drain", {"instance": "i-1"}, 400, "account", id="no account"),
+        pytest.param(True, {}, "restart", {**SCOPE, "copy": "c"}, 409, "refused", id="by control"),
+        pytest.param(True, {}, "delete-endpoint", {"endpoint": "e"}, 409, "refused", id="refused"),
+    ],
+)
+def test_acts(
+    console: SampleConsole,
+    acts: bool,
+    changes: Mapping[str, str],
+    name: str,
+    body: Any,
+    status: int,
+    text: str,
+) -> None:
+    console.port.answers |= {UPDATE: {}, "/internal/audit": {}, "/internal/acts/drain": {}}
+    shown = {**console.shown(acts=acts), **OWN, **changes}
+    answer = console.ask("POST", f"/console/api/acts/{name}/do", shown, body)
+    assert answer.status_code == status, answer.text
+    assert text in answer.text
+    outcomes = [it["outcome"] for path, it in console.port.sent if path == "/internal/audit"]
+    # Control notes its own acts, by the session that is named to it.
+    own = [it for path, it in console.port.sent if path.startswith("/internal/acts/")]
+    assert all(it["who"].startswith("console session ") for it in own)
+    refused = ["begun", "DeleteEndpoint is refused"]
+    noted = {200: ["begun", "accepted"], 409: refused}.get(status, [])
+    assert outcomes == ([] if name in ("drain", "restart") else noted)
+
+
+def test_an_act_that_cannot_be_noted_is_not_done(console: SampleConsole) -> None:
+    console.port.answers[UPDATE] = {}
+    shown = {**console.shown(acts=True), **OWN}
+    answer = console.ask("POST", "/console/api/acts/scale-component/do", shown, SCALE)
+    assert answer.status_code == 503
+    assert UPDATE not in console.port.asked
+
+
+def test_a_plan_has_what_will_happen_and_does_nothing(console: SampleConsole) -> None:
+    shown = {**console.shown(acts=True), **OWN}
+    plan = console.ask("POST", "/console/api/acts/scale-component/plan", shown, SCALE).json()
+    assert plan["sentence"] == "Set the copies of inference component c to 2."
+    assert [it["call"] for it in plan["calls"]] == [f"sagemaker {UPDATE}"]
+    assert console.port.sent == []
+
+
+def test_the_plan_of_controls_own_act_has_what_control_would_do(console: SampleConsole) -> None:
+    steps = [{"copy": "c-1", "text": "a new copy comes up on i-2"}]
+    answer = {"summary": "1 copy is replaced.", "steps": steps}
+    console.port.answers["/internal/acts/restart"] = answer
+    shown = {**console.shown(acts=True), **OWN}
+    body = {**SCOPE, "component": "base"}
+    plan = console.ask("POST", "/console/api/acts/restart/plan", shown, body).json()
+    assert plan["would"] == ["1 copy is replaced.", "c-1: a new copy comes up on i-2"]
+    ((_, sent),) = console.port.sent
+    assert (sent["component"], sent["dry_run"]) == ("base", True)
+
+
+def test_sessions_end(console: SampleConsole) -> None:
+    shown = {**console.shown(acts=True), **OWN}
+
+    def state() -> dict[str, Any]:
+        found: dict[str, Any] = console.ask("GET", "/console/api/session", shown).json()
+        return found
+
+    assert state()["mayAct"]
+    console.clock.advance(ACTS_S)
+    assert (state()["signedIn"], state()["mayAct"]) == (True, False)
+    console.clock.advance(IDLE_S)
+    assert state() == {"signedIn": False}
+    shown = {**console.shown(), **OWN}
+    assert console.ask("POST", "/console/api/sign-out", shown).status_code == 200
+    assert state() == {"signedIn": False}
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        pytest.param("/console/fleet", "no-cache", id="the page"),
+        pytest.param("/console/static/main.js", "no-cache", id="a script"),
+        pytest.param("/console/api/session", "no-store", id="a document"),
+        pytest.param("/console/api/none", "no-store", id="a refusal"),
+        pytest.param("/elsewhere", "no-store", id="a path that is not there"),
+    ],
+)
+def test_every_answer_has_the_security_headers(
+    console: SampleConsole, path: str, kept: str
+) -> None:
+    headers = console.ask("GET", path).headers
+    assert {name: headers[name] for name in HEADERS} == dict(HEADERS)
+    assert headers["cache-control"] == kept
+
+
+def test_a_file_that_a_browser_has_is_not_sent_again(console: SampleConsole) -> None:
+    first = console.ask("GET", "/console/static/main.js")
+    again = console.ask("GET", "/console/static/main.js", {"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_console_that_was_killed_knows_its_sessions(
+    console: SampleConsole, tmp_path: Path
+) -> None:
+    shown = console.shown()
+    assert SampleConsole(tmp_path).ask("GET", "/console/api/session", shown).json()["signedIn"]
+    text = (tmp_path / "sessions.json").read_text()
+    assert not any(secret in text for secret in (shown["x-hostelry-csrf"], shown["cookie"][17:]))
+    (tmp_path / "sessions.json").write_bytes(b"torn")
+    assert not SampleConsole(tmp_path).ask("GET", "/console/api/session", shown).json()["signedIn"]

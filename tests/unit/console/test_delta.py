@@ -1,0 +1,41 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.console.delta import difference, patched, without_nulls
+
+leaves = st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=2)
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
+    max_leaves=12,
+)
+documents = st.dictionaries(st.sampled_from("abc"), values).map(without_nulls)
+
+
+@given(documents, documents)
+def test_a_patch_makes_the_later_document_of_the_earlier(before: Any, after: Any) -> None:
+    assert patched(before, difference(before, after)) == after
+
+
+@given(documents)
+def test_equal_documents_have_an_empty_patch(document: Any) -> None:
+    assert difference(document, document) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "patch"),
+    [
+        pytest.param({"a": 1}, {"a": 2}, {"a": 2}, id="a value changes"),
+        pytest.param({"a": 1, "b": 1}, {"b": 1}, {"a": None}, id="a member goes"),
+        pytest.param({"a": {"b": 1, "c": 2}}, {"a": {"b": 3, "c": 2}}, {"a": {"b": 3}}, id="inner"),
+        pytest.param({"a": [1, 2]}, {"a": [1, 3]}, {"a": [1, 3]}, id="an array is replaced whole"),
+        pytest.param({"a": 1}, {"a": True}, {"a": True}, id="true is not 1"),
+        pytest.param({"a": {"b": 1}}, {"a": {}}, {"a": {"b": None}}, id="the last member goes"),
+        pytest.param({}, {"a": {}}, {"a": {}}, id="an empty object comes"),
+    ],
+)
+def test_the_patch_of_a_change(before: Any, after: Any, patch: Any) -> None:
+    assert difference(before, after) == patch
