@@ -6,7 +6,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from hostelry.cli.deploy.deployment import VARIANT, ModelDeployment
-from hostelry.cli.deploy.present import Present, PresentComponent, PresentEndpoint
+from hostelry.cli.deploy.present import IN_SERVICE, Present, PresentComponent, PresentEndpoint
 from hostelry.cli.deploy.steps import Action, Step
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
@@ -31,8 +31,7 @@ class DeployCalls:
 
     def present(self, deployment: ModelDeployment, before: Present | None = None) -> Present:
         """The present state of a deployment; what was there `before` and cannot change is kept."""
-        names = [deployment.name, *(it.component for it in deployment.adapters)]
-        components = {name: self.component(name) for name in names}
+        components = {name: self.component(name) for name in self._changing(deployment, before)}
         bounds, has_policy = (None, False)
         if deployment.scaling is not None:
             bounds, has_policy = self._scaled(deployment)
@@ -47,10 +46,38 @@ class DeployCalls:
             or self._found("describe_model", ModelName=deployment.model.name) is not None,
             has_config=before.has_config or self.config(deployment.config.name) is not None,
             endpoint=self.endpoint(deployment.name),
-            components={name: it for name, it in components.items() if it is not None},
+            components={
+                name: one
+                for name, one in {**before.components, **components}.items()
+                if one is not None
+            },
             bounds=bounds,
             has_policy=has_policy,
         )
+
+    def _changing(self, deployment: ModelDeployment, before: Present | None) -> list[str]:
+        """The components to be looked at: of many adapters not those that are as they should be.
+
+        At the first look all of them, since one may be on another endpoint.
+        """
+        adapters = {it.component: it.uri for it in deployment.adapters}
+        if before is None or not adapters:
+            return [deployment.name, *adapters]
+        pages = self._sagemaker.get_paginator("list_inference_components")
+        listed = {
+            component["InferenceComponentName"]: component["InferenceComponentStatus"]
+            for page in pages.paginate(
+                EndpointNameEquals=deployment.name, PaginationConfig={"PageSize": 100}
+            )
+            for component in page["InferenceComponents"]
+        }
+        settled = {
+            name
+            for name, one in before.components.items()
+            if one.uri == adapters.get(name) and one.status == listed.get(name) == IN_SERVICE
+        }
+        known = [it for it in adapters if it in listed or it in before.components]
+        return [deployment.name, *(it for it in known if it not in settled)]
 
     def endpoint(self, name: str) -> PresentEndpoint | None:
         """The endpoint of that name."""

@@ -126,7 +126,9 @@ def make_plan(
     named = [it for it in placement["endpoints"] if it["name"] == options.name]
     steps = changes(deployment, present)
     starts = {it.action for it in steps} & {Action.CREATE_COMPONENT, Action.UPDATE_COMPONENT}
-    count = (deployment.copies or 1) if starts else 0
+    component = present.components.get(options.name)
+    running_copies = component.copies if component else 0
+    count = (deployment.copies or running_copies or 1) if starts else 0
     plan = DeployPlan(
         source=source,
         deployment=deployment,

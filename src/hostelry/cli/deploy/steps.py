@@ -111,8 +111,10 @@ def _model(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
     if missing and not present.has_bucket:
         yield Step(Action.CREATE_BUCKET, deployment.bucket)
     if missing:
-        folder = missing[0].key.rpartition("/")[0] if len(missing) > 1 else missing[0].key
-        yield Step(Action.UPLOAD, f"s3://{deployment.bucket}/{folder}")
+        folders = {it.key.rpartition("/")[0] for it in missing}
+        place = missing[0].key if len(missing) == 1 else min(folders)
+        place = place if len(folders) == 1 else place.partition("/")[0]
+        yield Step(Action.UPLOAD, f"s3://{deployment.bucket}/{place}")
     if not present.has_model:
         yield Step(Action.CREATE_MODEL, deployment.model.name)
 

@@ -11,6 +11,7 @@ from hostelry.cli.deploy.snippets import Snippets
 from hostelry.cli.deploy.steps import Step
 
 MB = 1e6
+MAX_LINES = 20  # of steps, and of adapters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +40,10 @@ def plan_lines(plan: DeployPlan) -> list[str]:
         *[("fits" if number == 0 else "", text) for number, text in enumerate(plan.room)],
         ("uploads", uploads_text(plan)),
     ]
-    rows += [("adapter", f"{it.adapter} as {it.component}") for it in deployment.adapters[:20]]
-    if len(deployment.adapters) > 20:
-        rows.append(("", f"and {len(deployment.adapters) - 20} more adapters"))
+    shown = deployment.adapters[:MAX_LINES]
+    rows += [("adapter", f"{it.adapter} as {it.component}") for it in shown]
+    if len(deployment.adapters) > MAX_LINES:
+        rows.append(("", f"and {len(deployment.adapters) - MAX_LINES} more adapters"))
     if found.left_out:
         size = sum(it.size_bytes for it in found.left_out) / MB
         names = ", ".join(it.name for it in found.left_out[:4])
@@ -49,8 +51,10 @@ def plan_lines(plan: DeployPlan) -> list[str]:
     rows += [("note", it) for it in plan.notes]
     if not plan.steps:
         rows.append(("to do", "nothing: all of it is there"))
-    for number, step in enumerate(plan.steps):
+    for number, step in enumerate(plan.steps[:MAX_LINES]):
         rows.append(("to do" if number == 0 else "", step.text))
+    if len(plan.steps) > MAX_LINES:
+        rows.append(("", f"and {len(plan.steps) - MAX_LINES} more"))
     if plan.steps and plan.usual_s is not None:
         rows.append(("usually", f"{plan.usual_s:.0f} s"))
     title = f"{found.given}: {plan.source.recognised.title}"
