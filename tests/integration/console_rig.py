@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 from tests.integration.platform import Platform
 
 CHROMIUM = "/usr/bin/chromium"
@@ -27,6 +27,7 @@ GRAVE = ("serious", "critical")
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser without a window; as root it has no sandbox of its own."""
+    expect.set_options(timeout=ACTION_TIMEOUT_MS)  # machines are shared
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]

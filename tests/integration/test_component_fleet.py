@@ -32,11 +32,11 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 
 class Fleet:
-    """An endpoint that is scaled by its copies, from 0 to 4 instances of 2 CPUs."""
+    """An endpoint that is scaled by its copies, from 0 to `most` instances of 2 CPUs."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, most: int = 4) -> None:
         self.sagemaker = platform.boto3("sagemaker")
-        bounds = {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 4}
+        bounds = {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": most}
         self.sagemaker.create_endpoint_config(
             EndpointConfigName="c",
             ExecutionRoleArn=ROLE,

@@ -25,6 +25,9 @@ COMMANDS = (
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
     CommandEntry(
+        "deploy", "hostelry.cli.deploy.command:deploy", "Serve a folder, file, hub id or image."
+    ),
+    CommandEntry(
         "top", "hostelry.cli.top.command:top", "Show live load, latency, copies, CPU and memory."
     ),
     CommandEntry(
@@ -45,6 +48,11 @@ COMMANDS = (
     CommandEntry(
         "load", "hostelry.cli.load.command:load", "Send load: latency, first token, errors."
     ),
+    CommandEntry("scale", "hostelry.cli.models.scale:scale", "Set a model's copies, or bounds."),
+    CommandEntry(
+        "adapters", "hostelry.cli.models.adapters:adapters", "Add, remove, list adapters."
+    ),
+    CommandEntry("rm", "hostelry.cli.models.rm:rm", "Remove models with what is theirs alone."),
     CommandEntry(
         "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
     ),
@@ -63,6 +71,8 @@ COMMANDS = (
         "hostelry.cli.explain:explain",
         "Show where copies are and why, and what is free.",
     ),
+    CommandEntry("restart", "hostelry.cli.acts.command:restart", "Replace copies, new ones first."),
+    CommandEntry("drain", "hostelry.cli.acts.command:drain", "Empty an instance, then end it."),
     CommandEntry("logs", "hostelry.cli.logs:logs", "Print logs of processes and of model servers."),
     CommandEntry(
         "trace",

@@ -17,17 +17,25 @@ import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.console.delta import difference, without_nulls
-from hostelry.console.platform import PlatformError, PlatformPort, Query, answer_to
+from hostelry.console.platform import (
+    PlatformError,
+    PlatformPort,
+    ProcessQuery,
+    Query,
+    answer_to,
+)
 from hostelry.console.view_table import ConsoleView
 
 LOG = logging.getLogger(__name__)
 EVERY_S = 1.0
 MAX_PAUSE_S = 15.0
 # Of its time, a topic asks and computes for this share at most: a large fleet is shown less often.
-MAX_SHARE = 0.1
+MAX_SHARE = 0.05
 KEPT_PATCHES = 8
 SHARED_FOR_S = 0.9
 TROUBLE = "trouble"
+# Its `revision` counts the changes of control's records; it costs control next to nothing.
+REVISION = ProcessQuery(process="control", path="/internal/health")
 FAILED = "This view could not be computed; the console's log has the cause."
 
 
@@ -49,29 +57,49 @@ def event(kind: str, value: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(value))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedAnswer:
+    """An answer that was asked for at `asked_at`, at a `revision` of control's records."""
+
+    asked_at: float
+    task: "asyncio.Task[dict[str, Any]]"
+    revision: Any = None
+
+
 class SharedAnswers:
     """Answers of the platform, asked for once for all topics of the same second."""
 
     def __init__(self, port: PlatformPort, monotonic: Callable[[], float]) -> None:
         self._port = port
         self._monotonic = monotonic
-        self._asked: dict[bytes, tuple[float, asyncio.Task[dict[str, Any]]]] = {}
+        self._asked: dict[bytes, SharedAnswer] = {}
 
     async def answer(self, query: Query) -> dict[str, Any]:
-        """The answer, at most `SHARED_FOR_S` old; raises PlatformError."""
-        now = self._monotonic()
+        """The answer, at most `SHARED_FOR_S` old, or as old as it holds; raises PlatformError."""
+        holds_s = query.holds_s if isinstance(query, ProcessQuery) else 0.0
+        revision = (await self.answer(REVISION)).get("revision") if holds_s else None
         key = msgspec.json.encode((type(query).__name__, query), order="deterministic")
         known = self._asked.get(key)
-        if known is None or (known[1].done() and now - known[0] > SHARED_FOR_S):
-            self._asked = {
-                name: it
-                for name, it in self._asked.items()
-                if not it[1].done() or now - it[0] <= SHARED_FOR_S
-            }
-            task = asyncio.ensure_future(answer_to(self._port, query))
-            task.add_done_callback(_looked_at)
-            known = self._asked[key] = (now, task)
-        return await asyncio.shield(known[1])
+        if known is None or not self._holds(known, revision, holds_s):
+            known = self._ask(key, query, revision)
+        return await asyncio.shield(known.task)
+
+    def _holds(self, known: SharedAnswer, revision: Any, holds_s: float) -> bool:
+        age_s = self._monotonic() - known.asked_at
+        if not known.task.done() or age_s <= SHARED_FOR_S:
+            return True
+        has_answer = not known.task.cancelled() and known.task.exception() is None
+        return has_answer and age_s < holds_s and known.revision == revision
+
+    def _ask(self, key: bytes, query: Query, revision: Any) -> SharedAnswer:
+        now = self._monotonic()
+        for name, old in tuple(self._asked.items()):
+            if old.task.done() and now - old.asked_at > MAX_PAUSE_S:
+                del self._asked[name]
+        task = asyncio.ensure_future(answer_to(self._port, query))
+        task.add_done_callback(_looked_at)
+        self._asked[key] = SharedAnswer(asked_at=now, task=task, revision=revision)
+        return self._asked[key]
 
 
 def _looked_at(task: "asyncio.Task[dict[str, Any]]") -> None:
@@ -126,7 +154,14 @@ class TopicWatch:
         now = self._clock.now()
         try:
             queries = self._view.sources(self._params, now)
+            before = dict(self._last)
             found = await asyncio.gather(*(self._asked(*it) for it in queries.items()))
+            is_same = all(
+                _is_held(query) and not why and self._last[name] is before.get(name)
+                for (name, query), why in zip(queries.items(), found, strict=True)
+            )
+            if self.version and is_same:
+                return {**self._document, TROUBLE: {}}
             trouble = {name: why for name, why in zip(queries, found, strict=True) if why}
             answers = {name: self._last.get(name) for name in queries}
             shown = self._view.document(answers, self._params, now)
@@ -142,6 +177,10 @@ class TopicWatch:
         except PlatformError as error:
             return str(error)
         return None
+
+
+def _is_held(query: Query) -> bool:
+    return isinstance(query, ProcessQuery) and query.holds_s > 0
 
 
 class LiveFollower:

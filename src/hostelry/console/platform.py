@@ -12,11 +12,14 @@ class ProcessQuery:
     """A GET of an internal route of a process: control, gateway or jobs.
 
     `home` answers at `/processes`: for how many seconds each process of the platform runs.
+    `holds_s`: so long its answer is taken to hold while control's records do not change; 0 where it
+    may change without them.
     """
 
     process: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
+    holds_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

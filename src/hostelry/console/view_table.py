@@ -6,7 +6,7 @@ from typing import Any
 
 from hostelry.console.call_lookup import look_at_call
 from hostelry.console.platform import PlatformPort, Query
-from hostelry.console.views import calls, endpoint, endpoints, failures, fleet
+from hostelry.console.views import adapters, calls, endpoint, endpoints, failures, fleet
 
 Params = Mapping[str, str]
 Lookup = Callable[[PlatformPort, Params, float], Awaitable[dict[str, Any]]]
@@ -37,6 +37,11 @@ VIEWS: Mapping[str, ConsoleView] = {
     "calls": ConsoleView(sources=calls.sources, document=calls.document, params=calls.PARAMS),
     "failures": ConsoleView(
         sources=failures.sources, document=failures.document, params=failures.PARAMS
+    ),
+    "adapters": ConsoleView(
+        sources=adapters.sources,
+        document=adapters.document,
+        params=frozenset({"component", "endpoint"}),
     ),
 }
 # GET /console/api/look/NAME: what is asked once.

@@ -73,7 +73,14 @@ from hostelry.routing.even_draws import EvenDraws
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.heartbeat import answer_heartbeats, connected
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
 from hostelry.server.ports import bind
 from hostelry.server.run_file import gateway_name
 from hostelry.server.worker_parts import (
@@ -387,12 +394,13 @@ def main() -> None:
     parser.add_argument("--worker", type=int, default=1, help="this worker's number, from 1")
     parser.add_argument("--listen-fd", type=int, help="the inherited socket; else one is bound")
     arguments = parser.parse_args()
-    configure_logging(f"gateway-{arguments.worker}")
+    home = Home(arguments.home)
+    configure_logging(f"gateway-{arguments.worker}", log_format=log_format(home))
     raise_file_limit()
     inherited = arguments.listen_fd
     listening = None if inherited is None else socket.socket(fileno=inherited)
     try:
-        uvloop.run(serve(Home(arguments.home), arguments.worker, listening))
+        uvloop.run(serve(home, arguments.worker, listening))
     except (OSError, TerminalError) as error:
         sys.exit(f"the gateway cannot run: {error}")
 

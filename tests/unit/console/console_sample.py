@@ -26,7 +26,9 @@ class SampleConsole:
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
-        self.port = FakePlatform({"/internal/placement": {"endpoints": []}})
+        self.port = FakePlatform(
+            {"/internal/placement": {"endpoints": []}, "/internal/health": {"revision": 1}}
+        )
         self.sessions = SessionFile(folder / "sessions.json", self.clock.now)
         self.topics = LiveTopics(VIEWS, self.port, self.clock, self.clock.now)
         self.app = console_app(

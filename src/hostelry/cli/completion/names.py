@@ -100,6 +100,8 @@ endpoints = completer(lambda home: _known(home, "endpoints"))
 components = completer(lambda home: _known(home, "components"))
 # What serves: endpoints, and components with those that are adapters.
 served = completer(lambda home: _known(home, "endpoints", "components"))
+restarted = completer(lambda home: _known(home, "copies", "components", "endpoints"))
+instances = completer(lambda home: _known(home, "instances"))
 versions = completer(lambda home: _known(home, "variants", "components"))
 logged = completer(_logged)
 jobs = completer(_jobs)

@@ -53,10 +53,10 @@ def export(
     observed = observed_state(
         AwsAtPlatform(config, credentials), lambda _: True, credentials.role_arn
     )
-    names = [it.key.name for it in observed.of(ResourceKind.ENDPOINT)]
+    there = [it.key.name for it in observed.of(ResourceKind.ENDPOINT)]
     for name in endpoint or ():
-        if name not in names:
-            near = near_misses(name, names) or f"there are {', '.join(names) or 'none'}"
+        if name not in there:
+            near = near_misses(name, there) or f"there are {', '.join(there) or 'none'}"
             raise TerminalError(f"there is no endpoint {name}; {near}")
     document = exported(observed, endpoint or ())
     if as_json:

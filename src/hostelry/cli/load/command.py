@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
@@ -112,8 +113,9 @@ def tested(
     """What a load test saw, whose state is shown while it runs."""
     from hostelry.cli.load.runner import LoadPlan, run_load  # uvloop, which completion needs not
 
+    address = urlsplit(config.gateway_url)
     plan = LoadPlan(
-        host=config.host,
+        host=address.hostname or config.host,
         port=config.gateway_port,
         concurrency=concurrency,
         duration_s=duration_s,

@@ -87,6 +87,15 @@ export function bytes(value) {
   return `${rest >= 100 || Number.isInteger(rest) ? Math.round(rest) : rest.toFixed(1)} ${units[unit]}`;
 }
 
+/** Bytes of bytes, in one unit: 68/192 GiB. */
+export function share(part, whole) {
+  const text = bytes(whole);
+  const unit = text.split(" ")[1];
+  const divisor = 1024 ** ["B", "KiB", "MiB", "GiB", "TiB"].indexOf(unit);
+  const value = part / divisor;
+  return `${value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1)}/${text}`;
+}
+
 /** A duration in words: 4 s, 12 min, 3 h, 2 d. */
 export function duration(seconds) {
   const rest = Math.max(0, seconds);

@@ -209,7 +209,9 @@ def test_what_another_set_made_is_not_changed(aws: TownAws) -> None:
     assert 'component base was made by the documents of set "theirs"' in str(caught.value)
 
 
-def test_a_failed_component_says_why_and_the_next_apply_replaces_it(aws: TownAws) -> None:
+def test_a_failed_component_is_reported_with_its_reason_and_replaced_by_the_next_apply(
+    aws: TownAws,
+) -> None:
     text = COMPONENTS.replace(NEEDS, f"{NEEDS}, Adapters: {{es: s3://b/es.tar.gz}}")
     aws.town.switches.broken_images[IMAGE] = "weights are missing"
     with pytest.raises(TerminalError) as caught:

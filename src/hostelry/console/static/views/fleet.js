@@ -3,7 +3,7 @@
 import { fill, h, keyed, setAttribute, setText } from "../dom.js";
 import { virtualBlocks } from "../table.js";
 import { detailsPane } from "./fleet_details.js";
-import { bars, colour, phaseText, shortId } from "./fleet_parts.js";
+import { bars, colours, phaseText, shortId } from "./fleet_parts.js";
 import { totalsStrip } from "./fleet_totals.js";
 
 const CARD_PX = 330;
@@ -28,6 +28,7 @@ export const view = {
     const details = detailsPane(context, () => select(null));
     let doc = null;
     let selected = null;
+    let colourOf = new Map();
     const blocks = virtualBlocks(host, makeBlock, changeBlock);
     root.append(
       h("div", { class: "fleet" },
@@ -39,6 +40,7 @@ export const view = {
 
     function draw() {
       if (!doc) return;
+      colourOf = new Map(Object.entries(doc.endpoints).map(([name, it]) => [name, colours(Object.keys(it.components))]));
       totals.update(doc.totals);
       keyed(unplaced, Object.entries(doc.unplaced), ([id]) => id, makeUnplaced, changeUnplaced);
       const groups = grouped(doc, filter.value.trim().toLowerCase());
@@ -78,19 +80,20 @@ export const view = {
       setText(head.children[2], `${shortId(id)} · ${it.zone}`);
       setAttribute(box, "data-state", it.problem ? "problem" : it.state);
       setAttribute(head, "aria-pressed", selected?.instance === id && !selected.copy);
-      bars(lanes, it, (copy) => select({ instance: id, copy }));
+      const colour = colourOf.get(it.endpoint);
+      bars(lanes, it, { select: (copy) => select({ instance: id, copy }), selected: selected?.copy, colour });
       const copies = Object.entries(it.copies);
       const shown = copies.length > MAX_COPIES_SHOWN ? copies.slice(0, MAX_COPIES_SHOWN - 1) : copies;
       const items = shown.map(([copy, state]) => ({ copy, state }));
       if (shown.length < copies.length) items.push({ copy: "more", num: copies.length - shown.length });
-      keyed(list, items, (item) => item.copy, (item) => makeCopy(id, item), changeCopy);
+      keyed(list, items, (item) => item.copy, (item) => makeCopy(id, item), (element, item) => changeCopy(element, item, colour));
     }
     function makeCopy(id, { copy }) {
       const chosen = copy === "more" ? { instance: id } : { instance: id, copy };
       return h("li", null, h("button", { type: "button", class: "copy", onclick: () => select(chosen) },
         h("i", { class: "swatch", "aria-hidden": "true" }), h("span", { class: "copy-name" }), h("span", { class: "copy-phase" })));
     }
-    function changeCopy(item, { copy, state, num }) {
+    function changeCopy(item, { copy, state, num }, colour) {
       const button = item.firstChild;
       if (!state) return setText(button.children[1], `and ${num} more`);
       setAttribute(button, "data-phase", state.draining ? "draining" : state.phase);

@@ -1,14 +1,25 @@
 // Parts of the Fleet view: colours, bars of what is declared, reserved and used.
 
-import { bytes, duration, h, keyed, number, setAttribute, setText } from "../dom.js";
+import { bytes, duration, h, keyed, number, setAttribute, setText, share } from "../dom.js";
 
 const NUM_COLOURS = 10;
 
-/** One of ten colours for a name, always the same. */
-export function colour(name) {
+function hashed(name) {
   let sum = 7;
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 65521;
   return sum % NUM_COLOURS;
+}
+
+/** A colour for each component of an endpoint: mostly the same always, and no two alike while there are enough. */
+export function colours(names) {
+  const found = new Map();
+  for (const name of [...names].sort()) {
+    let number = hashed(name);
+    const taken = new Set(found.values());
+    for (let step = 0; taken.has(number) && step < NUM_COLOURS; step += 1) number = (number + 1) % NUM_COLOURS;
+    found.set(name, number);
+  }
+  return (name) => found.get(name) ?? hashed(name ?? "");
 }
 
 /** The end of an id, which is what differs. */
@@ -19,7 +30,7 @@ export function shortId(id) {
 /** A copy's phase, with how long it has been in the making. */
 export function phaseText(copy) {
   if (copy.draining) return "draining";
-  if (copy.phase === "ready") return copy.restarts ? `ready, restarted ${copy.restarts}×` : "ready";
+  if (copy.phase === "ready") return copy.restarts ? `ready, ${copy.restarts} restart${copy.restarts === 1 ? "" : "s"}` : "ready";
   const since = ["failed", "stopping", "unhealthy"].includes(copy.phase) ? "" : ` ${duration(Date.now() / 1000 - copy.createdAt)}`;
   return `${copy.phase}${since}`;
 }
@@ -35,18 +46,18 @@ export function shares(instance, resource) {
 }
 
 /** Draw an instance's lanes: accelerators one cell each, CPUs and memory as bars. */
-export function bars(host, instance, select) {
+export function bars(host, instance, { select, selected, colour }) {
   const free = instance.free;
   const lanes = [];
   if (instance.accelerators) lanes.push(["accelerators", "Accel.", `${instance.accelerators - free.accelerators}/${instance.accelerators}`]);
   lanes.push(["cpus", "CPUs", `${number(instance.cpus - free.cpus)}/${number(instance.cpus)}`]);
-  lanes.push(["memory", "Memory", `${bytes(instance.memory - free.memory)}/${bytes(instance.memory)}`]);
+  lanes.push(["memory", "Memory", share(instance.memory - free.memory, instance.memory)]);
   keyed(host, lanes, ([name]) => name, makeLane, (lane, [name, , text]) => {
     const [, bar, figure] = lane.children;
     setText(figure, text);
     setAttribute(bar, "title", `${name}: reserved ${text}`);
-    if (name === "accelerators") drawCells(bar, instance, select);
-    else drawBar(bar, shares(instance, name), select);
+    if (name === "accelerators") drawCells(bar, instance, { select, selected, colour });
+    else drawBar(bar, shares(instance, name), { select, selected, colour });
   });
 }
 
@@ -55,9 +66,10 @@ function makeLane([name, title]) {
     h("span", { class: "lane-name" }, title), h("div", { class: "lane-bar" }), h("span", { class: "lane-figure" }));
 }
 
-function drawBar(bar, found, select) {
+function drawBar(bar, found, { select, selected, colour }) {
   keyed(bar, found, (it) => it.id, (it) => h("div", { class: "share", onclick: () => select(it.id) }, h("i")), (element, it) => {
     setAttribute(element, "data-colour", colour(it.copy.component ?? it.id));
+    setAttribute(element, "data-selected", selected === it.id);
     setAttribute(element, "title", shareTitle(it));
     element.style.width = `${Math.min(it.share, 1) * 100}%`;
     element.firstChild.style.width = it.used === null ? "0" : `${Math.min(it.used / it.share, 1) * 100}%`;
@@ -70,7 +82,7 @@ function shareTitle({ id, copy, used }) {
   return used === null ? name : `${name}: ${bytes(copy.used)} used of ${bytes(copy.memory)} reserved`;
 }
 
-function drawCells(bar, instance, select) {
+function drawCells(bar, instance, { select, selected, colour }) {
   const owners = new Map();
   const unknown = [];
   for (const [id, copy] of Object.entries(instance.copies)) {
@@ -82,6 +94,7 @@ function drawCells(bar, instance, select) {
   keyed(bar, cells, (it) => it.device, (it) => h("div", { class: "cell", onclick: (event) => event.target.dataset.copy && select(event.target.dataset.copy) }), (element, it) => {
     const copy = instance.copies[it.id];
     setAttribute(element, "data-copy", it.id);
+    setAttribute(element, "data-selected", it.id !== undefined && selected === it.id);
     setAttribute(element, "data-colour", copy ? colour(copy.component ?? it.id) : null);
     setAttribute(element, "title", `accelerator ${it.device}: ${copy ? copy.component ?? shortId(it.id) : "free"}`);
   });

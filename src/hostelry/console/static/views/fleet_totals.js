@@ -1,14 +1,14 @@
 // The strip above the fleet: how much there is, and how much of it is reserved.
 
-import { bytes, h, number, setText } from "../dom.js";
+import { bytes, h, number, setText, share } from "../dom.js";
 
 const FIGURES = [
   ["Instances", (it) => number(it.instances), () => null],
-  ["Copies ready", (it) => `${it.ready} of ${it.copies}`, (it) => [it.ready, it.copies]],
+  ["Copies ready", (it) => `${number(it.ready)}/${number(it.copies)}`, (it) => [it.ready, it.copies]],
   ["No place", (it) => number(it.unplaced), () => null],
-  ["Accelerators", (it) => `${number(it.acceleratorsReserved)} of ${number(it.accelerators)}`, (it) => [it.acceleratorsReserved, it.accelerators]],
-  ["CPUs", (it) => `${number(it.cpusReserved)} of ${number(it.cpus)}`, (it) => [it.cpusReserved, it.cpus]],
-  ["Memory", (it) => `${bytes(it.memoryReserved)} of ${bytes(it.memory)}`, (it) => [it.memoryReserved, it.memory]],
+  ["Accelerators reserved", (it) => `${number(it.acceleratorsReserved)}/${number(it.accelerators)}`, (it) => [it.acceleratorsReserved, it.accelerators]],
+  ["CPUs reserved", (it) => `${number(it.cpusReserved)}/${number(it.cpus)}`, (it) => [it.cpusReserved, it.cpus]],
+  ["Memory reserved", (it) => share(it.memoryReserved, it.memory), (it) => [it.memoryReserved, it.memory]],
   ["Memory used", (it) => bytes(it.memoryUsed), (it) => [it.memoryUsed, it.memory]],
 ];
 
