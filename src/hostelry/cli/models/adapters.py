@@ -21,7 +21,7 @@ from hostelry.cli.models.listing import ModelRow, row_lines
 from hostelry.cli.models.rm import remove_named
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, described
 from hostelry.cli.printable import one_line
-from hostelry.cli.status_text import memory_text
+from hostelry.cli.status_text import MIB, memory_text
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
 
@@ -211,14 +211,19 @@ def with_progress(what: str, size_bytes: int, act: Callable[[Callable[[int], Non
         with lock:  # parts are sent by several threads
             done_bytes += more_bytes
             if shows:
-                share = f"{done_bytes / max(1, size_bytes):.0%} of {memory_text(size_bytes)}"
+                share = f"{done_bytes / max(1, size_bytes):.0%} of {size_text(size_bytes)}"
                 sys.stderr.write(f"{CLEAR_LINE}uploading {what}: {share}")
                 sys.stderr.flush()
 
     began_s = monotonic_s()
     act(seen)
-    took = f"{memory_text(size_bytes)} in {monotonic_s() - began_s:.1f} s"
+    took = f"{size_text(size_bytes)} in {monotonic_s() - began_s:.1f} s"
     typer.echo(f"{CLEAR_LINE if shows else ''}uploaded {what}: {took}", err=True)
+
+
+def size_text(size_bytes: int) -> str:
+    """A size; small ones in bytes."""
+    return memory_text(size_bytes) if size_bytes >= MIB else f"{size_bytes} bytes"
 
 
 def create(sagemaker: Any, model: NamedModel, adapter: str, uri: str) -> None:
