@@ -8,6 +8,7 @@ import sys
 NAMES = (
     "gateway_overhead",
     "shadow",
+    "console",
     "pipelines",
     "keys_and_objects",
     "kernels",

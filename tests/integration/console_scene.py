@@ -3,14 +3,16 @@
 import json
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from tests.integration.drill import NO_RETRIES, ROLE, write_image_rule
+from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 
-SHOP, RECOMMEND, GIANT = "shop", "recommend", "forecast-70b"
-CHECKOUT, BROKEN, ALARM = "checkout", "invoices", "checkout-errors"
+SHOP, RECOMMEND, GIANT, AUDIT = "shop", "recommend", "forecast-70b", "audit"
+CHECKOUT, BROKEN = "checkout", "invoices"
 # Cooldowns and the period of AlarmLow are divided by it.
 PACE = "90"
 SLOW_S = 0.6
@@ -26,13 +28,14 @@ class Scene:
 
     def deploy(self) -> None:
         """`shop` with a component that serves and one without a place, and `checkout`."""
-        self._config(SHOP, {"InstanceType": "ml.m5.4xlarge", "InitialInstanceCount": 1})
+        self.config(SHOP, {"InstanceType": "ml.m5.4xlarge", "InitialInstanceCount": 1})
         self.sagemaker.create_endpoint(EndpointName=SHOP, EndpointConfigName=SHOP)
         self.version("v1")
         self.sagemaker.create_endpoint(EndpointName=CHECKOUT, EndpointConfigName=f"{CHECKOUT}-v1")
         self.in_service(SHOP)
         self.component(RECOMMEND, copies=2, memory_mb=4 * 1024)
-        self.component(GIANT, copies=1, memory_mb=60 * 1024)
+        self.component(AUDIT, copies=1, memory_mb=128, image="echo:1")
+        self.component(GIANT, copies=1, memory_mb=62 * 1024)
         self.in_service(CHECKOUT)
 
     def version(self, version: str) -> None:
@@ -42,7 +45,7 @@ class Scene:
         self.sagemaker.create_model(
             ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer=container
         )
-        self._config(
+        self.config(
             name,
             {"ModelName": name, "InstanceType": "ml.m5.large", "InitialInstanceCount": 2},
             MetricsConfig={"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": 10},
@@ -55,7 +58,7 @@ class Scene:
             ModelName=BROKEN, ExecutionRoleArn=ROLE, PrimaryContainer=container
         )
         variant = {"ModelName": BROKEN, "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
-        self._config(BROKEN, variant)
+        self.config(BROKEN, variant)
         self.sagemaker.create_endpoint(EndpointName=BROKEN, EndpointConfigName=BROKEN)
 
     def follow_load(self) -> None:
@@ -87,8 +90,9 @@ class Scene:
             "VariantName": "AllTraffic",
             "EndpointConfigName": f"{CHECKOUT}-{version}",
         }
+        alarm = f"{CHECKOUT}-{version}-errors"
         self.platform.boto3("cloudwatch").put_metric_alarm(
-            AlarmName=ALARM,
+            AlarmName=alarm,
             Namespace="AWS/SageMaker",
             MetricName="Invocation5XXErrors",
             Dimensions=[{"Name": name, "Value": value} for name, value in names.items()],
@@ -107,11 +111,11 @@ class Scene:
             EndpointConfigName=f"{CHECKOUT}-{version}",
             DeploymentConfig={
                 "BlueGreenUpdatePolicy": policy,
-                "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": ALARM}]},
+                "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]},
             },
         )
 
-    def component(self, name: str, *, copies: int, memory_mb: int) -> None:
+    def component(self, name: str, *, copies: int, memory_mb: int, image: str = "drill") -> None:
         """Ask for a component of `shop`."""
         resources = {"MinMemoryRequiredInMb": memory_mb, "NumberOfCpuCoresRequired": 0.25}
         self.sagemaker.create_inference_component(
@@ -119,7 +123,7 @@ class Scene:
             EndpointName=SHOP,
             VariantName="AllTraffic",
             Specification={
-                "Container": {"Image": "drill"},
+                "Container": {"Image": image},
                 "ComputeResourceRequirements": resources,
             },
             RuntimeConfig={"CopyCount": copies},
@@ -143,7 +147,8 @@ class Scene:
 
         until(serves, f"{name} is InService", within_s)
 
-    def _config(self, name: str, variant: dict[str, Any], **more: Any) -> None:
+    def config(self, name: str, variant: dict[str, Any], **more: Any) -> None:
+        """A configuration with one variant."""
         role = {} if "ModelName" in variant else {"ExecutionRoleArn": ROLE}
         self.sagemaker.create_endpoint_config(
             EndpointConfigName=name,
@@ -192,7 +197,9 @@ class Load:
                 self._over.wait(0.05)
 
 
-def platform_of(home: Any) -> Platform:
+def platform_of(home: Path) -> Platform:
     """A platform for a scene; start it by `with`."""
     write_image_rule(home)
+    with (home / "images.toml").open("a") as rules:
+        rules.write(ECHO_IMAGE)
     return Platform(home, "--pace", PACE)

@@ -55,7 +55,7 @@ def component_endpoint(sagemaker: Any, name: str) -> None:
 
 
 def base_component(sagemaker: Any, name: str, endpoint: str = ENDPOINT) -> None:
-    """The tiny LLM as a component that takes adapters."""
+    """The tiny LLM as a component that takes adapters; two copies fit on an instance."""
     address = f"s3://{BUCKET}/tiny/"
     sagemaker.create_inference_component(
         InferenceComponentName=name,
@@ -68,7 +68,7 @@ def base_component(sagemaker: Any, name: str, endpoint: str = ENDPOINT) -> None:
             },
             "ComputeResourceRequirements": {
                 "MinMemoryRequiredInMb": 512,
-                "NumberOfCpuCoresRequired": 1,
+                "NumberOfCpuCoresRequired": 6,
             },
         },
         RuntimeConfig={"CopyCount": 1},

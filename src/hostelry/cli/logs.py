@@ -1,7 +1,7 @@
 """`hostelry logs`."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +13,14 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
 from hostelry.cli.kept_logs import kept_logs
-from hostelry.cli.log_files import find_logs
+from hostelry.cli.log_files import find_logs, fleet_logs
+from hostelry.cli.request_lines import request_lines
 from hostelry.cli.state import control_state
 
 FOLLOW_PAUSE_S = 0.2
 TAIL_BYTES_PER_LINE = 400
 MAX_TAIL_BYTES = 8 * 1024 * 1024
+MAX_LINES = MAX_TAIL_BYTES  # all that are in so many bytes
 
 
 def logs(
@@ -36,6 +38,10 @@ def logs(
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Keep printing new lines until Ctrl-C.")
     ] = False,
+    request: Annotated[
+        str | None,
+        typer.Option("--request", metavar="ID", help="Only lines about this request."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the last lines of a log, of a process or of the model servers behind a name.
@@ -46,6 +52,8 @@ def logs(
     Example: hostelry logs control -n 100
 
     Example: hostelry logs my-component -f
+
+    Example: hostelry logs --request 6f0f3b1e-6f5c-4a4e-9a53-0f9d1c2b7a10
     """
     at = home_at(home)
     config, credentials = settled(at)
@@ -63,6 +71,9 @@ def logs(
                 printer.line(title, message)
         return
     printer = LinePrinter(as_json=as_json, several=len(found) > 1)
+    if request is not None:
+        print_about(printer, found if name else {**found, **fleet_logs(at)}, request)
+        return
     positions: dict[str, int] = {}
     for title, path in found.items():
         printer.begin(title)
@@ -72,6 +83,27 @@ def logs(
     if follow:
         for title, text in appended(found, positions):
             printer.line(title, text, follows=True)
+
+
+def print_about(printer: "LinePrinter", found: Mapping[str, Path], request_id: str) -> None:
+    """Print what the newest 8 MiB of each log say of a request.
+
+    Raises TerminalError where none says anything.
+    """
+    about = {
+        title: lines
+        for title, path in found.items()
+        if (lines := request_lines(last_lines(path, MAX_LINES), request_id))
+    }
+    if not about:
+        raise TerminalError(
+            f"no log of {', '.join(found)} has a line about request {request_id}: most requests "
+            f"leave none; `hostelry trace {request_id}` shows a call of the last minutes"
+        )
+    for title, lines in about.items():
+        printer.begin(title)
+        for line in lines:
+            printer.line(title, line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,12 @@ COMMANDS = (
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),
     CommandEntry(
+        "deploy", "hostelry.cli.deploy.command:deploy", "Serve a folder, file, hub id or image."
+    ),
+    CommandEntry(
+        "top", "hostelry.cli.top.command:top", "Show live load, latency, copies, CPU and memory."
+    ),
+    CommandEntry(
         "ls",
         "hostelry.cli.models.ls:ls",
         "List endpoints, components and adapters with their state.",
@@ -40,7 +46,25 @@ COMMANDS = (
         "Send a file to a model and print the answer's bytes.",
     ),
     CommandEntry(
+        "load", "hostelry.cli.load.command:load", "Send load: latency, first token, errors."
+    ),
+    CommandEntry("scale", "hostelry.cli.models.scale:scale", "Set a model's copies, or bounds."),
+    CommandEntry(
+        "adapters", "hostelry.cli.models.adapters:adapters", "Add, remove, list adapters."
+    ),
+    CommandEntry("rm", "hostelry.cli.models.rm:rm", "Remove models with what is theirs alone."),
+    CommandEntry(
         "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
+    ),
+    CommandEntry(
+        "apply",
+        "hostelry.cli.declared.apply:apply",
+        "Make endpoints, scaling and alarms what documents say.",
+    ),
+    CommandEntry(
+        "export",
+        "hostelry.cli.declared.export:export",
+        "Write what is there as a document for `apply`.",
     ),
     CommandEntry(
         "explain",
@@ -104,6 +128,11 @@ COMMANDS = (
     ),
     CommandEntry(
         "scaling", "hostelry.cli.scaling:scaling", "Show what is scaled and why; choose a policy."
+    ),
+    CommandEntry(
+        "dashboards",
+        "hostelry.cli.dashboards.command:dashboards",
+        "A Grafana dashboard, alert rules and a scrape to use.",
     ),
     CommandEntry(
         "doctor",

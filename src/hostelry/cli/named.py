@@ -11,12 +11,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
-
 from hostelry.base.errors import TerminalError
 from hostelry.server.home import UpConfig
 
 MAX_SUGGESTIONS = 3
+NAME_OF = {
+    "inference_component": "InferenceComponentName",
+    "endpoint": "EndpointName",
+    "endpoint_config": "EndpointConfigName",
+    "model": "ModelName",
+}
 LEAST_LIKENESS = 0.6  # of difflib's 0 to 1
 
 
@@ -156,6 +160,19 @@ def rows_of(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dic
         yield from page[member]
 
 
+def described(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
+    """The description of a resource, by its kind's name in Python; None where there is none."""
+    from botocore.exceptions import ClientError
+
+    try:
+        shown: dict[str, Any] = getattr(sagemaker, f"describe_{kind}")(**{NAME_OF[kind]: name})
+    except ClientError as error:
+        if "could not find" in str(error).lower():
+            return None
+        raise
+    return shown
+
+
 def called_model(sagemaker: Any, name: str) -> NamedModel:
     """The model that calls of NAME go to: an endpoint's only component stands for it.
 
@@ -182,6 +199,13 @@ def called_model(sagemaker: Any, name: str) -> NamedModel:
 @contextmanager
 def api_errors(config: UpConfig) -> Iterator[None]:
     """Within it, botocore's errors are TerminalErrors of one line."""
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ConnectionError,
+        HTTPClientError,
+    )
+
     try:
         yield
     except ClientError as error:

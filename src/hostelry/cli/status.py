@@ -15,14 +15,13 @@ from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at,
 from hostelry.cli.job_text import trouble_lines
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.state import (
-    PlatformProcess,
     control_state,
     jobs_trouble,
-    platform_processes,
     unfinished_batches,
 )
 from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
 from hostelry.cli.transform_text import running_jobs, transform_lines
+from hostelry.server.platform_processes import PlatformProcess, platform_processes
 
 DECLARED_NOTE = (
     "CPUs, memory and accelerators of instances are those that the instance type declares; "

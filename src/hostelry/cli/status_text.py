@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hostelry.cli.state import PlatformProcess
+from hostelry.server.platform_processes import PlatformProcess
 
 GIB = 1024**3
 MIB = 1024**2

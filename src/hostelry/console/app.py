@@ -5,7 +5,7 @@
 | GET /console/static/... , any other GET below /console | all | the page, which holds no data |
 | POST /console/sign-in | a link's code, or a key | a cookie, and a token in the answer |
 | GET /console/live, /console/api/... | a session: cookie and token | documents |
-| POST /console/api/... | the same, of the page's own origin | sign-out, acts |
+| POST /console/api/... | the same, of the page's own origin | sign-out, acts, calls of models |
 | POST /internal/sign-in-links | the internal key | the code of a link |
 """
 
@@ -27,6 +27,8 @@ from hostelry.console.act_routes import ConsoleActs
 from hostelry.console.live import LiveTopics
 from hostelry.console.live_routes import LiveRoutes
 from hostelry.console.platform import PlatformError, PlatformPort
+from hostelry.console.playground_calls import PlaygroundCalls
+from hostelry.console.playground_routes import PlaygroundRoutes
 from hostelry.console.security import SecurityHeaders
 from hostelry.console.session_file import NewSession, SessionFile
 from hostelry.console.sign_in import LINK_S, SESSION_S
@@ -49,7 +51,8 @@ READING_KEY = "The OpenAI key opens a session that reads; to act, use the secret
 class ConsoleDeps:
     """What the application works with.
 
-    `reading_key` opens sessions that read; `acting_key` also ones that act.
+    `reading_key` opens sessions that read; `acting_key` also ones that act. Without `playground` no
+    model can be asked.
     """
 
     port: PlatformPort
@@ -59,6 +62,7 @@ class ConsoleDeps:
     internal_key: str
     reading_key: str
     acting_key: str
+    playground: PlaygroundCalls | None = None
 
 
 def console_app(deps: ConsoleDeps) -> ASGIApp:
@@ -66,6 +70,7 @@ def console_app(deps: ConsoleDeps) -> ASGIApp:
     gate = SessionGate(deps.sessions, deps.clock.now)
     api, page = ConsoleApi(deps, gate), PageFiles(static_files())
     acts, live = ConsoleActs(deps.port, gate), LiveRoutes(deps.topics, deps.sessions, gate)
+    playground = PlaygroundRoutes(deps.playground, gate)
     app = Starlette(
         routes=[
             Route("/internal/sign-in-links", api.new_link, methods=["POST"]),
@@ -77,6 +82,8 @@ def console_app(deps: ConsoleDeps) -> ASGIApp:
             Route("/console/api/audit", acts.audit, methods=["GET"]),
             Route("/console/api/acts/{name}/plan", acts.plan, methods=["POST"]),
             Route("/console/api/acts/{name}/do", acts.do, methods=["POST"]),
+            Route("/console/api/playground", playground.targets, methods=["GET"]),
+            Route("/console/api/playground/{kind}", playground.call, methods=["POST"]),
             Route("/console/api/{path:path}", _no_such, methods=["GET", "POST"]),
             Route("/console/static/{path:path}", page.static, methods=["GET"]),
             Route("/console", page.page, methods=["GET"]),

@@ -12,6 +12,7 @@ import msgspec
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Instance, InstanceState
+from hostelry.domain.scope import Scope
 from hostelry.placement.explain import (
     HostUse,
     free_text,
@@ -33,12 +34,23 @@ WHOLE_INSTANCE = "a model endpoint's copy has its instance to itself"
 
 
 def explained_endpoints(
-    states: Iterable[EndpointState], facts: Mapping[str, InstanceFacts]
+    states: Iterable[EndpointState],
+    facts: Mapping[str, InstanceFacts],
+    reports: Mapping[tuple[Scope, str], dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """The `overview` of each endpoint with its `placement_report` as the member `placement`."""
+    """The `overview` of each endpoint with its `placement_report` as the member `placement`.
+
+    `reports` were made before, by scope and name; those that are missing are made.
+    """
+    known = reports or {}
     return [
-        {**shown, "placement": placement_report(replace(state, facts=facts))}
+        {
+            **shown,
+            "placement": known.get((state.endpoint.scope, state.endpoint.name))
+            or placement_report(replace(state, facts=facts)),
+        }
         for state in states
+        if state.endpoint is not None
         for shown in overview([state], facts)
     ]
 

@@ -88,7 +88,7 @@ class AskedAct:
     dry_run: bool
 
 
-class ActRoutes:
+class OperatorActRoutes:
     """Handlers of the operator's acts."""
 
     def __init__(self, deps: ActDeps) -> None:

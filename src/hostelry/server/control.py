@@ -13,6 +13,7 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -29,7 +30,7 @@ from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
-from hostelry.server.act_routes import ActDeps, ActRoutes
+from hostelry.server.act_routes import ActDeps, OperatorActRoutes
 from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.audit_log import AuditLog
@@ -42,7 +43,14 @@ from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
 from hostelry.server.image_file import ImageFile
 from hostelry.server.log_collection import LogCollection, collecting
 from hostelry.server.rollout_verdicts import deciding
@@ -86,16 +94,12 @@ async def _serve(
             usage = UsageRoutes(owner, scaling.metrics, clock)
             comparisons = Comparisons(owner, state, scaling.board, clock)
             captured = CaptureBoard(scaling.metrics)
-            copy_metrics = CopyMetricsRoutes(
-                state,
-                lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
+            agent = partial(
+                HttpAgent, internal_key=credentials.internal_key, call_timeout_s=AGENT_TIMEOUT_S
             )
+            copy_metrics = CopyMetricsRoutes(state, lambda it: agent(it).copy_pages())
             copy_caches = CopyCacheRoutes(
-                state,
-                lambda it, *asked: HttpAgent(
-                    it, credentials.internal_key, AGENT_TIMEOUT_S
-                ).copy_account(*asked),
-                deps.is_llm,
+                state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
             )
             data_logs = DataLogRoutes(state, logs.store, clock)
             app = control_app(
@@ -148,7 +152,7 @@ def _act_routes(
         clock=clock,
         shape_of=shape_of,
     )
-    return (*AuditRoutes(audit, clock).routes(), *ActRoutes(acts).routes())
+    return (*AuditRoutes(audit, clock).routes(), *OperatorActRoutes(acts).routes())
 
 
 def _reconciler_deps(
@@ -205,7 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.control", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging("control")
+    configure_logging("control", log_format=log_format(home))
     try:
         uvloop.run(serve(home))
     except (TerminalError, OSError) as error:

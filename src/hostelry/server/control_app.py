@@ -28,11 +28,12 @@ from hostelry.aws.call import (
 )
 from hostelry.aws.models import signing_name
 from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, session_of_header
-from hostelry.base.clock import Clock
+from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.base.logging import about_request
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.root_key import RootKey
 from hostelry.domain.endpoint import Endpoint
@@ -48,7 +49,6 @@ from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.experiment_overview import experiment_overview
 from hostelry.reconcile.overview import overview
-from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all, visible
 from hostelry.reconcile.transform_overview import transform_overview
@@ -56,6 +56,7 @@ from hostelry.server.home import Credentials
 from hostelry.server.json_response import JsonResponse
 from hostelry.server.load_routes import LoadRoutes
 from hostelry.server.long_poll import answered
+from hostelry.server.placement_reports import PlacementReports
 from hostelry.server.transform_routes import TransformRoutes
 from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
@@ -145,10 +146,14 @@ class InternalApi:
     def __init__(self, deps: ControlDeps) -> None:
         self._deps = deps
         self._seal = TokenSeal(deps.credentials.internal_key)
+        self._reports = PlacementReports(
+            deps.state, lambda: deps.reconciler.instances.facts, monotonic_s
+        )
 
     async def call(self, request: Request) -> Response:
         """An AWS control call, in the name of the caller that the gateway has verified."""
         request_id = request.headers.get("x-hostelry-request-id") or new_request_id()
+        about_request(request_id)  # the task is this request's own
         plain = HttpRequest("POST", "/", "", {}, b"")
         try:
             plain = await _plain(request, self._deps.max_body_bytes)
@@ -199,7 +204,7 @@ class InternalApi:
 
     async def placement(self, request: Request) -> Response:
         """The data of `hostelry explain`: the endpoints of `state`, each with its `placement`."""
-        shown = {"endpoints": await asyncio.to_thread(self._explained_endpoints)}
+        shown = {"endpoints": await asyncio.to_thread(self._reports.endpoints)}
         return JsonResponse(shown)
 
     async def health(self, request: Request) -> Response:
@@ -220,10 +225,6 @@ class InternalApi:
             "copies": [name for it in endpoints for name in it.copies],
             "transform_jobs": [it.value.name for it in self._deps.state.transform_jobs.list()],
         }
-
-    def _explained_endpoints(self) -> list[dict[str, Any]]:
-        facts = self._deps.reconciler.instances.facts
-        return explained_endpoints(visible(load_all(self._deps.state)), facts)
 
     def _answer(
         self, request: HttpRequest, caller: VerifiedCaller, request_id: str, may_wait: bool

@@ -17,8 +17,12 @@ NOT_COMPLETED = {
 WITHOUT_JSON = {
     "exec": "its output is the program's; --report-file is JSON",
     "demo": "a program to watch",
+    "chat": "a conversation; `invoke` has the answer of one request",
     "demo-model": "writes a folder",
     "completion": "prints a shell's own language",
+    "dashboards grafana": "its output is JSON",
+    "dashboards alerts": "prints Prometheus' own language",
+    "dashboards scrape": "likewise",
     "jobs cancel": "acts; `jobs show` has the state",
     "jobs retry": "acts; `jobs show` has the state",
     "jobs drop": "acts",

@@ -13,6 +13,7 @@ from hostelry.cli.named import (
     NameKind,
     UnknownModelNameError,
     api_errors,
+    called_model,
     find_named,
     resolve,
     suggestions,
@@ -20,13 +21,14 @@ from hostelry.cli.named import (
 from hostelry.server.home import UpConfig
 
 LISTED = ListedNames(
-    endpoints=("shop", "chat", "wine", "stray"),
+    endpoints=("shop", "chat", "wine", "stray", "stray-one"),
     components=(
         ListedComponent("llama", "shop"),
         ListedComponent("llama-pirate", "shop"),
         ListedComponent("chat", "chat"),
         ListedComponent("stray", "shop"),
         ListedComponent("far", "chat"),
+        ListedComponent("lonely", "stray-one"),
     ),
 )
 
@@ -159,12 +161,13 @@ class _Pages:
     def __init__(self, of: _Listing, operation: str) -> None:
         self._of, self._operation = of, operation
 
-    def paginate(self, NameContains: str = "") -> Any:
-        self._of.whole_lists += not NameContains
+    def paginate(self, NameContains: str = "", EndpointNameEquals: str = "") -> Any:
+        self._of.whole_lists += not NameContains and not EndpointNameEquals
         if self._operation == "list_endpoints":
             names = [it for it in LISTED.endpoints if NameContains in it]
             return [{"Endpoints": [{"EndpointName": it}]} for it in names]
-        found = [it for it in LISTED.components if NameContains in it.name]
+        mine = [it for it in LISTED.components if EndpointNameEquals in ("", it.endpoint)]
+        found = [it for it in mine if NameContains in it.name]
         rows = [{"InferenceComponentName": it.name, "EndpointName": it.endpoint} for it in found]
         return [{"InferenceComponents": [row]} for row in rows]
 
@@ -185,6 +188,23 @@ def test_a_name_is_found_without_listing_everything(
     found = find_named(sagemaker, name)
     assert (found.kind, found.base) == (kind, base)
     assert sagemaker.whole_lists == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        pytest.param("wine", endpoint("wine"), id="an endpoint of one model"),
+        pytest.param("stray-one", component("lonely", "stray-one"), id="its only component"),
+        pytest.param("llama:es", resolve("llama:es", LISTED), id="an adapter of an archive"),
+    ],
+)
+def test_calls_go_to(name: str, model: NamedModel) -> None:
+    assert called_model(_Listing(), name) == model
+
+
+def test_calls_of_an_endpoint_with_several_models_need_a_name() -> None:
+    with pytest.raises(TerminalError, match="name one: llama, llama-pirate, stray"):
+        called_model(_Listing(), "shop")
 
 
 def test_near_misses_are_sought_among_all_names() -> None:

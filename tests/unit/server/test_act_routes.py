@@ -18,7 +18,7 @@ from tests.unit.reconcile.samples import (
 )
 
 from hostelry.domain.endpoint import EndpointStatus
-from hostelry.server.act_routes import ActDeps, ActRoutes
+from hostelry.server.act_routes import ActDeps, OperatorActRoutes
 from hostelry.server.audit_log import AuditEntry, AuditLog
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
@@ -61,7 +61,7 @@ class Acts:
         )
 
         async def ask() -> httpx.Response:
-            app = Starlette(routes=list(ActRoutes(deps).routes()))
+            app = Starlette(routes=list(OperatorActRoutes(deps).routes()))
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
                 url = f"/internal/acts/{act}"

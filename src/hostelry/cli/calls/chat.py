@@ -20,6 +20,7 @@ from hostelry.cli.calls.conversation import (
     setting,
 )
 from hostelry.cli.calls.llm_calls import LlmCalls, openai_calls, runtime_calls
+from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.cli.models.adapter_rows import adapter_rows
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
@@ -32,7 +33,12 @@ STOPPED = "(stopped)"
 
 
 def chat(
-    name: Annotated[str, typer.Argument(help="A component, COMPONENT:ADAPTER, or an endpoint.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A component, COMPONENT:ADAPTER, or an endpoint.", autocompletion=names.served
+        ),
+    ],
     once: Annotated[
         str | None, typer.Option("--once", help="Answer this text and end.", show_default=False)
     ] = None,

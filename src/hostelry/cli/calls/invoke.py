@@ -5,21 +5,24 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from botocore.exceptions import ClientError, EventStreamError
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.cli.calls.content_types import content_type_of, is_text
 from hostelry.cli.calls.model_error import model_error_text
+from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, find_named
 from hostelry.cli.printable import printable
 from hostelry.server.aws_client import aws_client
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
 
 CHUNK_BYTES = 64 * 1024
 GRACE_S = 10.0  # beyond the gateway's own limit
@@ -55,7 +58,12 @@ class InvocationFacts:
 
 
 def invoke(  # noqa: PLR0913 - a command's options
-    name: Annotated[str, typer.Argument(help="An endpoint, a component, or COMPONENT:ADAPTER.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An endpoint, a component, or COMPONENT:ADAPTER.", autocompletion=names.served
+        ),
+    ],
     file: Annotated[str, typer.Argument(help="The body; - is standard input.")],
     content_type: Annotated[
         str | None, typer.Option(help="Default: guessed from the file.", show_default=False)
@@ -64,7 +72,10 @@ def invoke(  # noqa: PLR0913 - a command's options
         str | None, typer.Option(help="The content type of the answer.", show_default=False)
     ] = None,
     component: Annotated[
-        str | None, typer.Option(help="A component of the endpoint.", show_default=False)
+        str | None,
+        typer.Option(
+            help="A component of the endpoint.", show_default=False, autocompletion=names.components
+        ),
     ] = None,
     adapter: Annotated[
         str | None, typer.Option(help="An adapter of the component.", show_default=False)
@@ -193,6 +204,8 @@ class AnswerSink:
 
 def answered(call: Any, request: dict[str, Any], sink: AnswerSink) -> InvocationFacts:
     """The facts of one call of the runtime API, whose answer goes to `sink`; of an error, too."""
+    from botocore.exceptions import ClientError, EventStreamError
+
     facts, began_s = InvocationFacts(), monotonic_s()
     try:
         answer = call(**request)
@@ -227,7 +240,7 @@ def _parts(body: Any) -> Iterator[bytes]:
             yield event["PayloadPart"]["Bytes"]
 
 
-def _note_refusal(facts: InvocationFacts, error: ClientError) -> None:
+def _note_refusal(facts: InvocationFacts, error: "ClientError") -> None:
     response: dict[str, Any] = dict(error.response)
     head = response.get("ResponseMetadata", {})
     facts.request_id = head.get("RequestId", "")

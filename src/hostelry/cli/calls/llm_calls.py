@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import msgspec
-from botocore.exceptions import ClientError, EventStreamError
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
@@ -23,6 +21,9 @@ from hostelry.cli.calls.model_error import model_error_text
 from hostelry.cli.named import api_errors
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
+
+if TYPE_CHECKING:
+    import httpx
 
 GRACE_S = 10.0  # beyond the gateway's own limit
 MAX_ERROR_BYTES = 1024 * 1024
@@ -64,6 +65,8 @@ def openai_calls(config: UpConfig, credentials: Credentials) -> LlmCalls:
 
     @contextmanager
     def opened(body: Body) -> Iterator[Chunks]:
+        import httpx
+
         route = "chat/completions" if "messages" in body else "completions"
         headers = {"Authorization": f"Bearer {credentials.openai_api_key}", "Content-Type": JSON}
         url = f"{config.gateway_url}/v1/{route}"
@@ -96,6 +99,8 @@ def runtime_calls(config: UpConfig, credentials: Credentials, endpoint: str) -> 
 
     @contextmanager
     def opened(body: Body) -> Iterator[Chunks]:
+        from botocore.exceptions import ClientError, EventStreamError
+
         given = {name: value for name, value in body.items() if name != "model"}
         content = msgspec.json.encode(given)
         with api_errors(config):
@@ -119,7 +124,7 @@ def _pieces(reader: AnswerReader, chunks: Chunks) -> Iterator[list[AnswerPiece]]
     yield reader.end()
 
 
-def _refusal(answer: httpx.Response) -> str:
+def _refusal(answer: "httpx.Response") -> str:
     """The text of an answer that is an error; only its beginning is read."""
     content = b""
     for part in answer.iter_bytes():

@@ -1,15 +1,16 @@
 """Errors of the runtime API in the container's words. Pure."""
 
 import json
-from typing import Any
-
-from botocore.exceptions import ClientError
+from typing import TYPE_CHECKING, Any
 
 from hostelry.cli.calls.answer_reader import error_text
 from hostelry.cli.printable import printable
 
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
 
-def model_error_text(error: ClientError) -> str:
+
+def model_error_text(error: "ClientError") -> str:
     """The container's text of a ModelError, else the refusal's own."""
     response: dict[str, Any] = dict(error.response)
     original = response.get("OriginalMessage")

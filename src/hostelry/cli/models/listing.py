@@ -62,11 +62,14 @@ def listing_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = True) ->
     With `fold`, more than MAX_ALIKE adapters of one base and status are one line, those that
     failed excepted.
     """
-    if not rows:
-        return [NOTHING]
+    return row_lines(in_order(rows), now, fold=fold) if rows else [NOTHING]
+
+
+def row_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = False) -> list[str]:
+    """The lines of rows in their order, as `listing_lines` has them."""
     table: list[Sequence[str]] = [HEAD]
     reasons: dict[int, str] = {}
-    for row, others in _folded(in_order(rows), fold=fold):
+    for row, others in _folded(rows, fold=fold):
         table.append(_cells(row, others, now))
         if row.reason:
             reasons[len(table) - 1] = f"{_indent(row)}  ! {one_line(row.reason)}"

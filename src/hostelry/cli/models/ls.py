@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from botocore.exceptions import ClientError
 
 from hostelry.base.clock import SystemClock
+from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.models.listing import (
     ModelRow,
@@ -20,7 +20,7 @@ from hostelry.cli.models.listing import (
     requests_in_last_minute,
     variants_text,
 )
-from hostelry.cli.named import NameKind, api_errors, find_named, rows_of
+from hostelry.cli.named import NameKind, api_errors, described, find_named, rows_of
 from hostelry.server.aws_client import aws_client
 
 MAX_LOOKED_AT = 200  # components of one endpoint, a call each
@@ -31,7 +31,10 @@ NAMESPACE = "AWS/SageMaker"
 
 def ls(
     name: Annotated[
-        str | None, typer.Argument(help="Only this endpoint.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Only this endpoint.", show_default=False, autocompletion=names.endpoints
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="A line for each adapter, however many there are.")
@@ -89,14 +92,10 @@ def _first_looked_at(listed: Mapping[str, Any]) -> tuple[bool, datetime]:
 
 def endpoint_row(sagemaker: Any, name: str) -> ModelRow | None:
     """An endpoint's row; None where it has been deleted meanwhile."""
-    try:
-        shown = sagemaker.describe_endpoint(EndpointName=name)
-        config = shown.get("EndpointConfigName")
-        given = sagemaker.describe_endpoint_config(EndpointConfigName=config) if config else {}
-    except ClientError as error:
-        if is_gone(error):
-            return None
-        raise
+    shown = described(sagemaker, "endpoint", name)
+    if shown is None:
+        return None
+    given = described(sagemaker, "endpoint_config", shown.get("EndpointConfigName", "")) or {}
     variants = shown.get("ProductionVariants") or []
     configured = given.get("ProductionVariants") or []
     types = {
@@ -124,12 +123,9 @@ def endpoint_row(sagemaker: Any, name: str) -> ModelRow | None:
 def component_row(sagemaker: Any, listed: Mapping[str, Any]) -> ModelRow | None:
     """A component's row; None where it has been deleted meanwhile."""
     name = listed["InferenceComponentName"]
-    try:
-        shown = sagemaker.describe_inference_component(InferenceComponentName=name)
-    except ClientError as error:
-        if is_gone(error):
-            return None
-        raise
+    shown = described(sagemaker, "inference_component", name)
+    if shown is None:
+        return None
     base = shown.get("Specification", {}).get("BaseInferenceComponentName")
     runtime = shown.get("RuntimeConfig", {})
     return replace(
@@ -151,11 +147,6 @@ def unseen_row(listed: Mapping[str, Any]) -> ModelRow:
         status=listed["InferenceComponentStatus"],
         created_at=listed["CreationTime"].timestamp(),
     )
-
-
-def is_gone(error: ClientError) -> bool:
-    """Whether the API says that there is no such resource."""
-    return "could not find" in str(error).lower()
 
 
 def with_requests(cloudwatch: Any, rows: Sequence[ModelRow], now: float) -> list[ModelRow]:

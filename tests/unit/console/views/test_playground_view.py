@@ -1,0 +1,109 @@
+"""The playground's targets, and which requests of a page are sent."""
+
+from typing import Any
+
+import pytest
+
+from hostelry.console.views.playground import (
+    PlaygroundRefusedError,
+    chat_asked,
+    invocation_asked,
+    targets,
+)
+
+Json = dict[str, Any]
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def chat(**changes: Any) -> Json:
+    return {"endpoint": "ep", "request": {"model": "m", "messages": MESSAGES, **changes}}
+
+
+def test_targets_are_components_endpoints_and_adapters_of_archives() -> None:
+    component = {"name": "base", "base": None, "status": "InService", "ready_copies": 1}
+    adapter = {**component, "name": "fr", "base": "base", "ready_copies": 0}
+    plain = {**component, "name": "trees"}
+    endpoints = [
+        {"name": "ep", "takes_components": True, "copies": [], "components": [
+            component, adapter, plain]},
+        {"name": "many", "takes_components": False, "components": [], "copies": [
+            {"phase": "ready", "models_address": "http://a"}, {"phase": "starting"}]},
+    ]  # fmt: skip
+    cached = {"x": {"alias": "fr"}, "es": {"alias": "es"}}
+    caches: dict[str, Json] = {
+        "c-1": {"component": "base", "cache": {"adapters": cached}},
+        "c-2": {"component": "base", "fault": "silent"},
+        "c-3": {"component": None, "models": {}},
+    }
+    found = targets(endpoints, {"base", "fr"}, caches)
+    assert list(found["chats"]) == ["base", "fr", "base:es"]
+    assert found["chats"]["fr"]["base"] == found["chats"]["base:es"]["base"] == "base"
+    assert list(found["invocations"]) == ["ep/base", "ep/fr", "ep/trees", "many"]
+    assert found["invocations"]["many"] == {"endpoint": "many", "ready": 1, "many": True}
+
+
+def test_a_chat_is_always_streamed_and_otherwise_as_the_page_has_it() -> None:
+    asked = chat_asked(chat(stream=False, temperature=0, top_k=3))
+    assert asked.endpoint == "ep"
+    assert asked.request == {
+        "model": "m",
+        "messages": MESSAGES,
+        "stream": True,
+        "temperature": 0,
+        "top_k": 3,
+        "stream_options": {"include_usage": True},
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param({}, "members endpoint", id="nothing"),
+        pytest.param({"endpoint": "ep", "request": []}, "members endpoint", id="no object"),
+        pytest.param(chat(model=""), "model is missing", id="no model"),
+        pytest.param(chat(model=3), "model is missing", id="a model that is no text"),
+        pytest.param(chat(messages=[]), "1 to 500 messages", id="no message"),
+        pytest.param(chat(messages=MESSAGES * 501), "1 to 500 messages", id="too many messages"),
+        pytest.param(chat(n=2), "n must be 1", id="several answers"),
+    ],
+)
+def test_chats_that_are_refused(body: Json, words: str) -> None:
+    with pytest.raises(PlaygroundRefusedError, match=words):
+        chat_asked(body)
+
+
+def test_an_invocation_has_the_parameters_that_are_not_empty() -> None:
+    given = {"EndpointName": "ep", "InferenceComponentName": "", "ContentType": "text/csv"}
+    asked = invocation_asked({"parameters": given, "body": "1,2"})
+    assert asked.parameters == {"EndpointName": "ep", "ContentType": "text/csv"}
+    assert asked.body == "1,2"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param({"parameters": {}}, "parameters .object. and body", id="no body"),
+        pytest.param({"parameters": {}, "body": ""}, "EndpointName is missing", id="no endpoint"),
+        pytest.param(
+            {"parameters": {"EndpointName": "e", "Host": "x"}, "body": ""},
+            "unknown Host",
+            id="another parameter",
+        ),
+        pytest.param(
+            {"parameters": {"EndpointName": "e", "Accept": "a\r\nHost: x"}, "body": ""},
+            "Accept must be",
+            id="a header within a header",
+        ),
+        pytest.param(
+            {"parameters": {"EndpointName": "e" * 257}, "body": ""},
+            "EndpointName must be",
+            id="a name that is too long",
+        ),
+        pytest.param(
+            {"parameters": {"EndpointName": 1}, "body": ""}, "must be", id="a name that is no text"
+        ),
+    ],
+)
+def test_invocations_that_are_refused(body: Json, words: str) -> None:
+    with pytest.raises(PlaygroundRefusedError, match=words):
+        invocation_asked(body)
