@@ -130,7 +130,7 @@ function aboutCopy(doc, instance, host, id, it) {
       ["Instance", `${host.type}, ${instance}`],
       ["Endpoint", host.endpoint],
     ],
-    acts: [["Restart copy…", "restart", { ...scopeOf(doc, host.endpoint), copy: id }], ...(component ? componentActs(host.endpoint, it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]))],
+    acts: [["Restart copy…", "restart", { ...scopeOf(doc, host.endpoint), copy: id }], ...(component ? componentActs(scopeOf(doc, host.endpoint), it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]))],
   };
 }
 
@@ -146,8 +146,10 @@ function reserves(it) {
   return parts.join(", ");
 }
 
-function componentActs(endpoint, name, component) {
+function componentActs(scope, name, component) {
+  const { endpoint } = scope;
   return [
+    ["Restart component…", "restart", { ...scope, component: name }],
     ["Scale component…", "scale-component", { endpoint, component: name }, { name: "copies", label: "Copies", value: component.desired }],
     ["Delete component…", "delete-component", { endpoint, component: name }],
   ];

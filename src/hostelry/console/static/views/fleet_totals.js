@@ -8,7 +8,7 @@ const FIGURES = [
   ["No place", (it) => number(it.unplaced), () => null],
   ["Accel. reserved", (it) => `${number(it.acceleratorsReserved)}/${number(it.accelerators)}`, (it) => [it.acceleratorsReserved, it.accelerators]],
   ["CPUs reserved", (it) => `${number(it.cpusReserved)}/${number(it.cpus)}`, (it) => [it.cpusReserved, it.cpus]],
-  ["Memory reserved", (it) => share(it.memoryReserved, it.memory), (it) => [it.memoryReserved, it.memory]],
+  ["Mem. reserved", (it) => share(it.memoryReserved, it.memory), (it) => [it.memoryReserved, it.memory]],
   ["Memory used", (it) => bytes(it.memoryUsed), (it) => [it.memoryUsed, it.memory]],
 ];
 
