@@ -97,6 +97,7 @@ def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
                 "accelerators": instance["free"]["accelerators"],
                 "text": free_texts.get(instance["id"]),
             },
+            "whole": False,  # a model's copy has its instance to itself
             "copies": {},
         }
         for instance in endpoint["instances"]
@@ -105,6 +106,7 @@ def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
         if copy["instance"] in found:
             shown = {**_copy(copy), "why": why.get(copy["id"])}
             found[copy["instance"]]["copies"][copy["id"]] = shown
+            found[copy["instance"]]["whole"] |= copy["reserved"] is None
     return found
 
 
@@ -148,7 +150,7 @@ def _totals(
     found = list(instances)
     copies = [copy for it in found for copy in it["copies"].values()]
     used = {
-        name: sum(it[name] - it["free"][name] for it in found)
+        name: sum(it[name] - (0 if it["whole"] else it["free"][name]) for it in found)
         for name in ("cpus", "memory", "accelerators")
     }
     return {

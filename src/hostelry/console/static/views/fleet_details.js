@@ -66,10 +66,10 @@ function aboutInstance(doc, id, it) {
       ["Drain", it.drain ? drainText(it.drain) : null],
       ["Zone", it.zone],
       ["Age", age(it.createdAt)],
-      ["Free", it.free.text ?? "nothing"],
-      ["CPUs", `${number(it.cpus - it.free.cpus)} reserved of ${number(it.cpus)} declared`],
-      ["Memory", `${bytes(it.memory - it.free.memory)} reserved of ${bytes(it.memory)} declared`],
-      ["Accelerators", it.accelerators ? `${it.accelerators - it.free.accelerators} reserved of ${it.accelerators} declared` : null],
+      ["Free", it.whole ? "nothing: a model's copy has its instance to itself" : it.free.text ?? "nothing"],
+      ["CPUs", it.whole ? null : `${number(it.cpus - it.free.cpus)} reserved of ${number(it.cpus)} declared`],
+      ["Memory", it.whole ? null : `${bytes(it.memory - it.free.memory)} reserved of ${bytes(it.memory)} declared`],
+      ["Accelerators", it.accelerators && !it.whole ? `${it.accelerators - it.free.accelerators} reserved of ${it.accelerators} declared` : null],
       ["Copies", String(Object.keys(it.copies).length)],
       ["Variant", variant ? variantText(variant) : null],
     ],
@@ -123,14 +123,14 @@ function aboutCopy(doc, instance, host, id, it) {
       ["Ready for", it.readyAt ? age(it.readyAt) : null],
       ["Start", it.startS === undefined ? it.start : `${it.start ?? "start"}, ${duration(it.startS)}`],
       ["Restarts", it.restarts ? String(it.restarts) : null],
-      ["Last end", it.lastEnd ? `${it.lastEnd}, ${age(it.lastEndAt)} ago` : null],
+      ["Last end", it.lastEnd ? `${age(it.lastEndAt)} ago: ${it.lastEnd}` : null],
       ["Adapters", it.adapters ? String(it.adapters) : null],
       ["Component", component ? `${component.ready} of ${component.desired} copies ready; ${component.status}` : null],
       ["Placement", component?.note],
       ["Instance", `${host.type}, ${instance}`],
       ["Endpoint", host.endpoint],
     ],
-    acts: [["Restart copy…", "restart", { ...scopeOf(doc, host.endpoint), copy: id }], ...(component ? componentActs(host.endpoint, it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]))],
+    acts: [["Restart copy…", "restart", { ...scopeOf(doc, host.endpoint), copy: id }], ...(component ? componentActs(scopeOf(doc, host.endpoint), it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]))],
   };
 }
 
@@ -146,8 +146,10 @@ function reserves(it) {
   return parts.join(", ");
 }
 
-function componentActs(endpoint, name, component) {
+function componentActs(scope, name, component) {
+  const { endpoint } = scope;
   return [
+    ["Restart component…", "restart", { ...scope, component: name }],
     ["Scale component…", "scale-component", { endpoint, component: name }, { name: "copies", label: "Copies", value: component.desired }],
     ["Delete component…", "delete-component", { endpoint, component: name }],
   ];
