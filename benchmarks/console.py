@@ -13,8 +13,6 @@ it; rounds alternate. The aims: 0.03 cores each viewer, and a page that can be u
 
 import argparse
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import uvloop
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as SigningKeys
@@ -40,7 +38,7 @@ from tests.integration.platform import Platform
 
 from benchmarks.console_viewers import Watched, watching
 from benchmarks.gateway_load import message
-from benchmarks.open_load import Due, Outcome, Plan
+from benchmarks.open_load import Due, Generator, Outcome, Plan
 from benchmarks.platform_cpu import cpu_s_by_part, used_s
 from benchmarks.record import print_table, write_result
 from hostelry.base.clock import monotonic_s
@@ -198,13 +196,7 @@ def loaded(platform: Platform, setting: Setting) -> Outcome:
     request = signed(platform)
     num = int((WARM_UP_S + setting.duration_s) * setting.per_s)
     due = [Due(at_s=number / setting.per_s, message=request) for number in range(num)]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.open_load"],
-        input=msgspec.json.encode(Plan(port=platform.port, requests=due)),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return msgspec.json.decode(done.stdout, type=Outcome)
+    return uvloop.run(Generator(Plan(port=platform.port, requests=due)).run())
 
 
 def signed(platform: Platform) -> bytes:

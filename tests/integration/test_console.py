@@ -226,7 +226,15 @@ def test_a_component_is_scaled_once_it_is_confirmed(
         expect(dialog).to_have_count(0)
         expect(copies(page)).to_have_count(1, timeout=60_000)
         assert fleet.component()["RuntimeConfig"]["DesiredCopyCount"] == 1
+        before = fleet_copies(platform)[0]["id"]
+        copies(page).first.click()
+        page.get_by_role("button", name="Restart copy").click()
+        expect(dialog).to_contain_text("1 copy is replaced")
+        dialog.get_by_role("button", name="Do it").click()
+        expect(page.locator(f"[data-copy='{before}']")).to_have_count(0, timeout=60_000)
+        expect(copies(page)).to_have_count(1, timeout=60_000)
         page.get_by_role("link", name="Acts").click()
+        expect(page.get_by_role("row").filter(has_text=before)).to_contain_text("accepted")
         rows = page.get_by_role("row").filter(has_text="base to 1")
         expect(rows).to_have_count(2)
         expect(rows.first).to_contain_text("accepted")

@@ -34,6 +34,7 @@ def predict_fn(data, model):
 def output_fn(prediction, accept):
     return json.dumps({"twice": prediction}), "application/json"
 """
+REVISION = "0" * 40
 PROBE = 'HOSTELRY_PROBE_BODY={"n": 4}'
 
 
@@ -105,6 +106,30 @@ def test_a_plan_changes_nothing(platform: Platform, llm: Path) -> None:
     if bucket in names:
         found = platform.boto3("s3").list_objects_v2(Bucket=bucket)
         assert plan["model_data"].split("/")[4] not in str(found.get("Contents"))
+
+
+def test_a_model_of_the_hubs_cache(platform: Platform, llm: Path, tmp_path: Path) -> None:
+    cached = tmp_path / "hub" / "models--acme--tiny"
+    shutil.copytree(llm / "tiny", cached / "snapshots" / REVISION)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(REVISION)
+    hub = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
+    command = [*CLI, "deploy", "--home", str(platform.home.root), "--plan", "--json"]
+    found, unknown = (
+        subprocess.run(
+            [*command, model_id], env={**platform.environment, **hub}, capture_output=True,
+            text=True, check=False, timeout=60,
+        )
+        for model_id in ("acme/tiny", "acme/none")
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    plan = json.loads(found.stdout)
+    assert (plan["kind"], plan["name"], plan["environment"].get("OPTION_MODEL_ID")) == (
+        "llm", "tiny", None,
+    )  # fmt: skip
+    assert plan["uploads"]["files"] > 2
+    assert unknown.returncode == 1
+    assert "acme/none is not in the cache of the hub's models here, and http" in unknown.stderr
 
 
 def test_an_llm_with_adapters_twice_and_killed_midway(platform: Platform, llm: Path) -> None:

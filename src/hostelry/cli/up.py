@@ -53,6 +53,8 @@ from hostelry.server.systemd_unit import unit_text
 from hostelry.server.up import LOG, Report, log_line, run_up
 from hostelry.server.up_options import UpOptions
 
+PROGRAM = [sys.executable, "-m", "hostelry.cli.main"]
+
 
 def up(  # noqa: PLR0913 - one parameter an option of the command
     home: HomeOption = None,
@@ -100,8 +102,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     Example: AWS_ACCESS_KEY_ID=k AWS_SECRET_ACCESS_KEY=s hostelry up --s3-endpoint http://nas:9000
     """
     if print_unit:
-        program = [sys.executable, "-m", "hostelry.cli.main"]
-        typer.echo(unit_text(program, sys.argv[1:], home_at(home).root), nl=False)
+        typer.echo(unit_text(PROGRAM, sys.argv[1:], home_at(home).root), nl=False)
         return
     options = UpOptions(
         home=home_at(home).root,

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from hostelry.base.concurrently import for_each
 from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.reconcile.plan.endpoint_state import EndpointState
 from hostelry.reconcile.record import load_all, visible
@@ -60,19 +61,28 @@ class CopyCacheRoutes:
     async def caches(self, request: Request) -> Response:
         """What each copy keeps, by its id: of `component`, of `endpoint`, or of all.
 
-        At most MAX_COPIES are asked; `limit` bounds the adapters that each of them names.
+        At most MAX_COPIES are asked; `limit` bounds the adapters that each of them names. Beside
+        them the endpoint's name, where one is asked for, and the declared adapters by their base.
         """
         asked = request.query_params
         limit = asked.get("limit", "0")
         if not (limit.isascii() and limit.isdigit()) or len(limit) > 4 or int(limit) > MAX_ADAPTERS:
             return PlainTextResponse(f"limit is {limit:.20}; 0 to {MAX_ADAPTERS}\n", 400)
         states = visible(await asyncio.to_thread(load_all, self._state))
-        every = cache_targets(states, self._is_llm, asked.get("endpoint"), asked.get("component"))
+        endpoint, component = asked.get("endpoint"), asked.get("component")
+        every = cache_targets(states, self._is_llm, endpoint, component)
         targets = every[:MAX_COPIES]
         found = await self._answers(targets, f"?limit={limit}")
         silent = {"fault": "it did not answer in time"}
         copies = {it.copy_id: {**_shown(it), **found.get(it.copy_id, silent)} for it in targets}
-        return JsonResponse({"copies": copies, "left_out": len(every) - len(targets)})
+        return JsonResponse(
+            {
+                "copies": copies,
+                "left_out": len(every) - len(targets),
+                "endpoint": endpoint_of(states, endpoint, component),
+                "declared": declared_adapters(states, component),
+            }
+        )
 
     async def _answers(self, targets: Iterable[CacheTarget], query: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -123,6 +133,42 @@ def cache_targets(
         for instance in [state.instances.get(copy.instance_id)]
     ]
     return sorted(found, key=lambda it: (it.endpoint, it.component or "", it.copy_id))
+
+
+def endpoint_of(
+    states: Iterable[EndpointState], endpoint: str | None, component: str | None
+) -> str | None:
+    """The name of the endpoint that is asked for, or of the component's; None for none."""
+    for state in states:
+        name = None if state.endpoint is None else state.endpoint.name
+        if name is not None and (name == endpoint or component in state.components):
+            return name
+    return None
+
+
+def declared_adapters(states: Iterable[EndpointState], base: str | None) -> dict[str, Any]:
+    """Adapters that are components of their own, by their base; their names for one `base` alone.
+
+    `not_ready` are those that are not InService, with their status and its reason.
+    """
+    found: dict[str, Any] = {}
+    for state in states:
+        for component in state.components.values():
+            if component.adapter is None or base not in (None, component.adapter.base_name):
+                continue
+            shown = found.setdefault(
+                component.adapter.base_name, {"count": 0, "names": [], "not_ready": {}}
+            )
+            shown["count"] += 1
+            if base is None:
+                continue
+            shown["names"].append(component.name)
+            if component.status is not ComponentStatus.IN_SERVICE:
+                shown["not_ready"][component.name] = {
+                    "status": component.status.value,
+                    "reason": component.failure_reason,
+                }
+    return found
 
 
 def _shown(target: CacheTarget) -> dict[str, Any]:

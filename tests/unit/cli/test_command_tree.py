@@ -8,6 +8,7 @@ from hostelry.cli.main import command_tree
 # Parameters that are names, but of nothing that a running platform could list.
 NOT_COMPLETED = {
     "chaos run": {"name": "drills are listed by `chaos list`"},
+    "deploy": {"name": "a new model's"},
     "kernel install": {"name": "a new kernel's"},
     "kernel remove": {"name": "Jupyter's"},
     "runtimes install": {"name": "runtimes are not of a platform"},

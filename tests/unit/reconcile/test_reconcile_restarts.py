@@ -22,6 +22,7 @@ from tests.unit.reconcile.test_reconcile_serverless import config, serverless
 from tests.unit.reconcile.test_reconcile_shadows import with_shadow
 
 from hostelry.base.errors import ServiceError
+from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import Deployment, EndpointStatus
@@ -115,6 +116,18 @@ def a_shadow(town: Town) -> None:
     of_model(town, with_shadow())
 
 
+def an_asynchronous_one(town: Town) -> None:
+    made = deployment(variant(model="m"))
+    queued = replace(made.config, async_inference=AsyncInference(output_uri="s3://out"))
+    of_model(town, replace(made, config=queued))
+
+
+def managed(town: Town) -> None:
+    scaled = variant(count=1, max_instances=2, min_instances=0, consolidate=True)
+    town.add(endpoint(deployment(scaled)), component(copies=2))
+    town.settle()
+
+
 def an_environment(town: Town) -> None:
     of_model(town, serverless(config(most=4)))
 
@@ -126,7 +139,9 @@ def an_environment(town: Town) -> None:
         pytest.param(two_copies, Way.BESIDE, 1, id="a component with two copies"),
         pytest.param(with_adapter, Way.BESIDE, 1, id="a base with an adapter"),
         pytest.param(three_instances, Way.BESIDE, 1, id="a component on three instances"),
+        pytest.param(managed, Way.BESIDE, 1, id="a component under managed scaling"),
         pytest.param(one_model, Way.NEW_INSTANCE, 1, id="a model on one instance"),
+        pytest.param(an_asynchronous_one, Way.NEW_INSTANCE, 1, id="an asynchronous endpoint"),
         pytest.param(three_of_a_model, Way.NEW_INSTANCE, 1, id="a model on three instances"),
         pytest.param(two_variants, Way.NEW_INSTANCE, 2, id="two variants, each one by one"),
         pytest.param(a_pipeline, Way.NEW_INSTANCE, 2, id="two containers in a pipeline"),

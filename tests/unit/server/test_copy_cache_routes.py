@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
-from tests.unit.reconcile.samples import Town, component, deployment, endpoint, variant
+from tests.unit.reconcile.samples import Town, adapter, component, deployment, endpoint, variant
 
 from hostelry.base.errors import RetryableError
 from hostelry.server.copy_cache_routes import CopyCacheRoutes
@@ -68,3 +68,20 @@ def got(routes: CopyCacheRoutes, query: str) -> httpx.Response:
             return await client.get(f"/internal/copy-caches{query}")
 
     return asyncio.run(get())
+
+
+def test_declared_adapters_are_named_for_one_base_alone() -> None:
+    town = Town()
+    town.add(endpoint(deployment(variant())), component(copies=1), adapter(name="fr"))
+    town.settle()
+
+    async def ask(*_: str) -> dict[str, Any]:
+        return KEPT
+
+    routes = CopyCacheRoutes(town.state, ask, lambda _: True)
+    every, one = got(routes, "").json(), got(routes, "?component=base").json()
+    other = got(routes, "?component=nobody").json()
+    town.close()
+    assert every["declared"]["base"] == {"count": 1, "names": [], "not_ready": {}}
+    assert (every["endpoint"], one["endpoint"], other["endpoint"]) == (None, "ep", None)
+    assert (one["declared"]["base"]["names"], other["declared"]) == (["fr"], {})

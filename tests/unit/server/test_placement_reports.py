@@ -1,4 +1,4 @@
-"""Reports on placement: made anew when records change or grow old, and not at each look."""
+"""Reports on placement: made again when records change or they grow old, not at each look."""
 
 import pytest
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, variant
@@ -15,7 +15,7 @@ from hostelry.server.placement_reports import MAX_AGE_S, PlacementReports
         pytest.param(0.0, True, 1, id="a record has changed"),
     ],
 )
-def test_when_a_report_is_made_anew(later_s: float, writes: bool, num_more: int) -> None:
+def test_when_a_report_is_made_again(later_s: float, writes: bool, num_more: int) -> None:
     town = Town()
     town.add(endpoint(deployment(variant())), component(copies=2))
     town.settle()

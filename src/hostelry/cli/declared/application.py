@@ -50,23 +50,21 @@ class Application:
 
     def settle(self) -> ObservedState:
         """What is there, once no change of it is under way."""
-        observed = self.observe()
-        busy = [it for it in observed.resources.values() if it.is_busy and self._concerns(it)]
-        if not busy:
-            return observed
+        while True:
+            observed = self.observe()
+            busy = [it for it in observed.resources.values() if it.is_busy and self._concerns(it)]
+            if not busy:
+                return observed
+            each(self._settled, busy)
 
-        def wait(found: Observed) -> bool:
-            until = Until.GONE if found.status == "Deleting" else Until.IN_SERVICE
-            try:
-                wait_until(
-                    self.aws, found.key, until, self.pause, self.listener.waiting, strict=False
-                )
-            except TerminalError:
-                return False  # what it has become is observed again
-            return True
-
-        each(wait, busy)
-        return self.observe()
+    def _settled(self, found: Observed) -> bool:
+        """Whether a resource came to what it was on its way to; it is observed again anyway."""
+        until = Until.GONE if found.status == "Deleting" else Until.IN_SERVICE
+        try:
+            wait_until(self.aws, found.key, until, self.pause, self.listener.waiting, strict=False)
+        except TerminalError:
+            return False
+        return True
 
     def _concerns(self, found: Observed) -> bool:
         return found.key in self.wanted.resources or found.owner == self.wanted.owner

@@ -13,7 +13,15 @@ from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
 
 TRIES = 4
-CONFLICTS = ("Cannot create already existing", "Cannot update in-progress", "Could not find")
+CONFLICTS = (
+    "Cannot create already existing",
+    "Cannot update in-progress",
+    "Could not find",
+    "in status Creating",
+    "in status Updating",
+    "in status Deleting",
+)
+"""Parts of messages; what a name or an expression has of them only means another plan."""
 CONFLICT_CODES = (
     "ConcurrentUpdateException", "ConflictException", "ObjectNotFoundException", "ResourceInUse",
     "ResourceLimitExceeded", "ResourceNotFound", "ResourceNotFoundException", "ThrottlingException",
@@ -93,7 +101,7 @@ def refusal_of(error: Exception) -> AwsError:
         return AwsError("", f"the platform did not answer: {error}", is_conflict=False)
     found = error.response["Error"]
     code, message = str(found.get("Code", "")), str(found.get("Message", error))
-    is_conflict = message.startswith(CONFLICTS) or code in CONFLICT_CODES
+    is_conflict = code in CONFLICT_CODES or any(it in message for it in CONFLICTS)
     return AwsError(code, message, is_conflict=is_conflict)
 
 

@@ -60,10 +60,10 @@ def _alike(value: Any, other: Any) -> Any:
 
 def _by_name(items: list[Any]) -> dict[str, Any] | None:
     """The items by their name; None where they have none, or two have the same."""
-    if len(items) == 1 and isinstance(items[0], Mapping):
-        return {str(_name_of(items[0]) or 0): items[0]}
     if all(isinstance(it, Mapping) and set(it) == {"Name", "Value"} for it in items):
         return {str(it["Name"]): it["Value"] for it in items}
+    if len(items) == 1 and isinstance(items[0], Mapping):
+        return {str(_name_of(items[0]) or 0): items[0]}
     names = [_name_of(it) for it in items]
     if None in names or len(set(names)) < len(names):
         return None

@@ -8,7 +8,7 @@ import msgspec
 
 from hostelry.cli.declared.change import ABSENT, FieldChange
 from hostelry.cli.declared.resource import ResourceKey, ResourceKind
-from hostelry.cli.declared.step import OLD_VERSION, Step, StepAct, StepPlan, UploadedFile
+from hostelry.cli.declared.step import OLD_VERSION, ApplyStep, StepAct, StepPlan, UploadedFile
 
 Line = tuple[str, str]
 """A colour ("" for none) and a text."""
@@ -60,20 +60,20 @@ def _same(plan: StepPlan) -> str:
     return f"{plan.num_same} resource{'' if one else 's'} {'is' if one else 'are'} as desired"
 
 
-def _by_resource(plan: StepPlan) -> dict[ResourceKey, list[Step]]:
-    found: dict[ResourceKey, list[Step]] = {}
+def _by_resource(plan: StepPlan) -> dict[ResourceKey, list[ApplyStep]]:
+    found: dict[ResourceKey, list[ApplyStep]] = {}
     for step in plan.steps:
         if step.file is None and not _goes_with_endpoint(step):
             found.setdefault(step.key, []).append(step)
     return found
 
 
-def _goes_with_endpoint(step: Step) -> bool:
+def _goes_with_endpoint(step: ApplyStep) -> bool:
     """Whether it makes or replaces a configuration, whose fields are shown with its endpoint."""
     return step.key.kind is ResourceKind.CONFIG and step.because in ("", OLD_VERSION)
 
 
-def _sign(steps: Sequence[Step]) -> tuple[str, str, str]:
+def _sign(steps: Sequence[ApplyStep]) -> tuple[str, str, str]:
     acts = [it.act for it in steps]
     if steps[0].key.kind is ResourceKind.MODEL:  # a new version, and the old one in its name
         acts = acts[:1] if StepAct.CREATE in acts[:1] else acts
@@ -101,7 +101,7 @@ def value_text(value: Any) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."
 
 
-def _upload_lines(steps: Sequence[Step]) -> list[Line]:
+def _upload_lines(steps: Sequence[ApplyStep]) -> list[Line]:
     """A line for each local artifact, which may be many files."""
     by_artifact: dict[str, list[UploadedFile]] = {}
     for step in steps:

@@ -2,6 +2,7 @@
 
 import tarfile
 import tempfile
+import threading
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -11,11 +12,11 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import HostelryError
+from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.cli.declared.aws import Aws, AwsError
 from hostelry.cli.declared.observation import ACTIONS, policy_reference
 from hostelry.cli.declared.resource import ResourceKey, ResourceKind, target_of
-from hostelry.cli.declared.step import Step, StepAct, StepPlan, UploadedFile
+from hostelry.cli.declared.step import ApplyStep, StepAct, StepPlan, UploadedFile
 from hostelry.cli.declared.waiting import Pause, wait_until
 
 MAX_STEPS_AT_ONCE = 8
@@ -35,7 +36,7 @@ class AppliedEnd(Enum):
 class AppliedStep:
     """The end of a step, the reason where it is not done, and the seconds that it took."""
 
-    step: Step
+    step: ApplyStep
     end: AppliedEnd
     reason: str = ""
     seconds: float = 0.0
@@ -44,7 +45,7 @@ class AppliedStep:
 class StepListener(Protocol):
     """Is notified of what happens, from several threads."""
 
-    def started(self, step: Step) -> None:
+    def started(self, step: ApplyStep) -> None:
         """A step begins."""
 
     def waiting(self, key: ResourceKey, status: str) -> None:
@@ -66,6 +67,7 @@ class Execution:
     waits: bool = True
     num_workers: int = MAX_STEPS_AT_ONCE
     buckets: set[str] = field(default_factory=set)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> list[AppliedStep]:
         """Every step's outcome, in the order of their ends.
@@ -75,7 +77,7 @@ class Execution:
         left = {it.number: it for it in self.plan.steps}
         ends: dict[int, AppliedEnd] = {}
         outcomes: list[AppliedStep] = []
-        running: dict[Future[AppliedStep], Step] = {}
+        running: dict[Future[AppliedStep], ApplyStep] = {}
 
         def note(outcome: AppliedStep) -> None:
             ends[outcome.step.number] = outcome.end
@@ -97,16 +99,22 @@ class Execution:
                         del running[future]
                         note(future.result())
             except BaseException:
+                self._stopped.set()  # Ctrl-C: steps under way end, others do not begin
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
         return outcomes
 
-    def _skipped(self, step: Step, lacking: int) -> AppliedStep:
+    def _pause(self, seconds: float) -> None:
+        if self._stopped.is_set():
+            raise TerminalError("interrupted")
+        self.pause(seconds)
+
+    def _skipped(self, step: ApplyStep, lacking: int) -> AppliedStep:
         needed = next(it for it in self.plan.steps if it.number == lacking)
         reason = f"it needs {needed.key}"
         return AppliedStep(step=step, end=AppliedEnd.SKIPPED, reason=reason)
 
-    def _outcome(self, step: Step) -> AppliedStep:
+    def _outcome(self, step: ApplyStep) -> AppliedStep:
         self.listener.started(step)
         began = monotonic_s()
         end, reason = AppliedEnd.DONE, ""
@@ -121,7 +129,7 @@ class Execution:
             end, reason = AppliedEnd.FAILED, str(error)
         return AppliedStep(step=step, end=end, reason=reason, seconds=monotonic_s() - began)
 
-    def _carry_out(self, step: Step) -> None:
+    def _carry_out(self, step: ApplyStep) -> None:
         if step.file is not None:
             self._upload(step.file)
             return
@@ -138,10 +146,10 @@ class Execution:
         if step.until is not None and (self.waits or is_needed):
             is_update = step.act is StepAct.UPDATE
             wait_until(
-                self.aws, step.key, step.until, self.pause, self.listener.waiting, strict=is_update
+                self.aws, step.key, step.until, self._pause, self.listener.waiting, strict=is_update
             )
 
-    def _params(self, step: Step) -> Mapping[str, Any]:
+    def _params(self, step: ApplyStep) -> Mapping[str, Any]:
         """The step's params with ARNs in place of references to policies."""
         if step.key.kind is not ResourceKind.ALARM:
             return step.params

@@ -14,7 +14,7 @@ from hostelry.cli.declared.plan_prune import plan_old_versions, plan_prune, prun
 from hostelry.cli.declared.plan_scaling import plan_scaling
 from hostelry.cli.declared.planning import Planning
 from hostelry.cli.declared.resource import ResourceKey, ResourceKind
-from hostelry.cli.declared.step import Step, StepAct, StepPlan
+from hostelry.cli.declared.step import ApplyStep, StepAct, StepPlan
 from hostelry.cli.declared.upload import ArtifactUploads
 
 
@@ -57,6 +57,8 @@ def plan_uploads(planning: Planning) -> None:
         key = ResourceKey(ResourceKind.ARTIFACT, uri)
         for file in files:
             if file.uri not in planning.present:
-                step = Step(number=len(planning.steps) + 1, act=StepAct.UPLOAD, key=key, file=file)
+                step = ApplyStep(
+                    number=len(planning.steps) + 1, act=StepAct.UPLOAD, key=key, file=file
+                )
                 planning.steps.append(step)
                 planning.done[key].append(step.number)

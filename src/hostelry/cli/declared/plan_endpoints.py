@@ -11,6 +11,7 @@ from hostelry.cli.declared.plan_models import TAG_CALLS
 from hostelry.cli.declared.planning import Planning, tag_members
 from hostelry.cli.declared.resource import (
     NAME_TAG,
+    UNNAMED_SET,
     Observed,
     Params,
     ResourceKey,
@@ -213,7 +214,7 @@ def _alarms(planning: Planning, wanted: Wanted) -> list[int]:
 def is_old_config(planning: Planning, config: Observed, endpoint: Observed | None) -> bool:
     """Whether a configuration is a former one of a wanted endpoint, that none needs any more."""
     wanted = planning.wanted.get(ResourceKey(ResourceKind.ENDPOINT, config.tags.get(NAME_TAG, "")))
-    if wanted is None or config.owner != planning.owner:
+    if wanted is None or config.owner not in (planning.owner, UNNAMED_SET):
         return False
     realised = realised_config(planning, wanted)
     in_use = hashed_name(wanted.key.name, realised)

@@ -8,7 +8,13 @@ from hostelry.cli.declared.plan_alarms import named_in
 from hostelry.cli.declared.plan_endpoints import is_old_config
 from hostelry.cli.declared.plan_scaling import resource_key, target_members
 from hostelry.cli.declared.planning import Planning
-from hostelry.cli.declared.resource import NAME_TAG, Observed, ResourceKey, ResourceKind
+from hostelry.cli.declared.resource import (
+    NAME_TAG,
+    UNNAMED_SET,
+    Observed,
+    ResourceKey,
+    ResourceKind,
+)
 from hostelry.cli.declared.step import OLD_VERSION
 
 UNNAMED = "no document names it"
@@ -23,7 +29,7 @@ def plan_old_versions(planning: Planning) -> None:
     for model in planning.observed.of(ResourceKind.MODEL):
         name = model.tags.get(NAME_TAG, "")
         now = planning.model_names.get(name)
-        if model.owner == planning.owner and now not in (None, model.key.name):
+        if model.owner in (planning.owner, UNNAMED_SET) and now not in (None, model.key.name):
             users = (
                 number
                 for wanted in planning.wanted.values()
@@ -96,7 +102,10 @@ def _prune_versions(planning: Planning) -> None:
     ):
         for found in planning.observed.of(kind):
             document = ResourceKey(named, found.tags.get(NAME_TAG, ""))
-            if found.owner == planning.owner and document not in planning.wanted:
+            is_own = found.owner == planning.owner
+            # A configuration keeps the tag of documents that had no name yet.
+            is_own |= found.owner == UNNAMED_SET and document in planning.gone
+            if is_own and document not in planning.wanted:
                 delete(planning, found, users, UNNAMED)
 
 

@@ -17,7 +17,7 @@ from hostelry.cli.declared.resource import (
     ResourceKind,
     Wanted,
 )
-from hostelry.cli.declared.step import Step, StepAct, Until
+from hostelry.cli.declared.step import ApplyStep, StepAct, Until
 from hostelry.cli.declared.upload import ArtifactUploads
 
 OWN_TAGS = "hostelry:applied-"
@@ -42,7 +42,7 @@ class Planning:
         self.owner, self.role_arn = desired.owner, desired.role_arn
         self.wanted, self.observed = desired.resources, observed
         self.uploads, self.present = uploads, present
-        self.steps: list[Step] = []
+        self.steps: list[ApplyStep] = []
         self.done: dict[ResourceKey, list[int]] = defaultdict(list)
         self.gone: dict[ResourceKey, list[int]] = {}
         self.replaced: dict[ResourceKey, str] = {}
@@ -78,7 +78,7 @@ class Planning:
     ) -> int:
         """Add a step, which is among those after which `key` is as wanted; its number."""
         service, operation, params = call
-        step = Step(
+        step = ApplyStep(
             number=len(self.steps) + 1,
             act=act,
             key=key,
@@ -102,7 +102,7 @@ class Planning:
         """Add the deletion of `key`; its number."""
         waits = key.kind in (ResourceKind.ENDPOINT, ResourceKind.COMPONENT)
         service, operation, params = call
-        step = Step(
+        step = ApplyStep(
             number=len(self.steps) + 1,
             act=StepAct.DELETE,
             key=key,
@@ -131,10 +131,17 @@ class Planning:
             )
 
     def changed_tags(self, wanted: Wanted, found: Observed) -> tuple[dict[str, str], list[str]]:
-        """Tags to be added, and keys to be removed; none where the documents have no Tags."""
+        """Tags to be added, and keys to be removed; no others' where the documents have no Tags.
+
+        What unnamed documents made becomes the set's once they have a name.
+        """
+        added: dict[str, str] = {}
+        if self.owner != UNNAMED_SET:
+            own = (it for it in found.tags if it.startswith(OWN_TAGS) and it != NAME_TAG)
+            added = {name: self.owner for name in own if found.tags[name] == UNNAMED_SET}
         if wanted.tags is None:
-            return {}, []
-        added = {name: it for name, it in wanted.tags.items() if found.tags.get(name) != it}
+            return added, []
+        added |= {name: it for name, it in wanted.tags.items() if found.tags.get(name) != it}
         removed = [
             name
             for name in found.tags

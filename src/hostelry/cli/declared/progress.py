@@ -8,7 +8,7 @@ import typer
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.declared.execution import AppliedEnd, AppliedStep
 from hostelry.cli.declared.resource import ResourceKey
-from hostelry.cli.declared.step import Step, StepAct
+from hostelry.cli.declared.step import ApplyStep, StepAct
 
 QUIET_S = 10.0
 PAST = {
@@ -36,7 +36,7 @@ class TerminalProgress:
         self._statuses: dict[ResourceKey, tuple[str, float]] = {}
         self._width = 0
 
-    def started(self, step: Step) -> None:
+    def started(self, step: ApplyStep) -> None:
         """A step begins."""
         with self._lock:
             self._since[step.key] = self._now()

@@ -40,7 +40,7 @@ class UploadedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ApplyStep:
     """One call of `service`, or the upload of `file`.
 
     `needs` are numbers of steps. `params` may hold references to policies (`policy/RESOURCE/NAME`)
@@ -72,5 +72,5 @@ class StepPlan:
     `num_same` resources need no step.
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[ApplyStep]
     num_same: int = 0

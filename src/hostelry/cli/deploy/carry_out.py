@@ -16,7 +16,8 @@ from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.state import control_state
 from hostelry.server.home import Credentials, Home, UpConfig
 
-PAUSE_S = 0.1
+PAUSE_S = 0.2
+STATE_EACH_S = 1.0  # control writes all of its state for each look
 LOG_LINES = 12
 # Of calls that a run before this one made at the same moment.
 TAKEN = ("Cannot create already existing", "BucketAlreadyOwnedByYou", "BucketAlreadyExists")
@@ -32,6 +33,8 @@ def carry_out(
     """Take every step until all is in service. Raises TerminalError with the cause of a failure."""
     tried: list[Step] = []
     present = None
+    state: Mapping[str, Any] | None = None
+    state_at_s = -STATE_EACH_S
     while True:
         present = calls.present(deployment, present)
         step = next_step(deployment, present, tried)
@@ -43,7 +46,9 @@ def carry_out(
                 reporter.still()
                 raise failure(step, deployment.name, home)
             case Action.WAIT:
-                reporter.waits(waiting_text(step.name, deployment.name, control_state(*running)))
+                if reporter.elapsed_s - state_at_s >= STATE_EACH_S:
+                    state, state_at_s = control_state(*running), reporter.elapsed_s
+                reporter.waits(waiting_text(step.name, deployment.name, state))
                 time.sleep(PAUSE_S)
             case Action.UPLOAD:
                 missing = [it for it in deployment.objects if it.key not in present.objects]

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hostelry.base.errors import TerminalError
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 
+INTERRUPTED = 130  # as a shell has it of SIGINT
 SourceArgument = Annotated[
     str,
     typer.Argument(
@@ -96,9 +96,11 @@ def deploy(  # noqa: PLR0913 - one parameter an option of the command
     try:
         document = run_deploy(request, at, config, credentials)
     except KeyboardInterrupt:
-        raise TerminalError(
-            "interrupted. Nothing is lost: the same command continues where it ended"
-        ) from None
+        typer.echo(
+            "hostelry: interrupted. Nothing is lost: the same command continues where it ended",
+            err=True,
+        )
+        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(document)
 

@@ -12,7 +12,7 @@ from hostelry.cli.state import control_state
 from hostelry.cli.top.document import ProcessUse, TopLook
 from hostelry.cli.top.tokens import token_counts, token_rates
 from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.platform_processes import process_names
+from hostelry.server.platform_processes import platform_names_of
 from hostelry.server.run_file import live_run_file
 
 TOKENS_EVERY_S = 2.0
@@ -39,7 +39,7 @@ class TopSources:
         """What there is now."""
         state = control_state(self._config, self._credentials)
         groups = _groups()
-        used = [self._use(name, groups) for name in process_names(self._home, self._config)]
+        used = [self._use(name, groups) for name in platform_names_of(self._home, self._config)]
         copies = {
             copy["id"]: cpu
             for endpoint in (state or {}).get("endpoints", ())

@@ -4,8 +4,7 @@ Without a name: every component or endpoint that keeps adapters or models. With 
 each with its page pool, and its adapters (or the models of a multi-model endpoint), keyed by name.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hostelry.console.platform import ProcessQuery, Query
@@ -14,47 +13,41 @@ MAX_ROWS = 500  # of each copy, the nearest and busiest first
 USED_STEP_S = 10  # finer instants of last uses are not worth a patch a second
 MAX_EVICTIONS = 20
 TIERS = ("pool", "host", "disk", "remote")
+NONE_DECLARED: Mapping[str, Any] = {"count": 0, "names": (), "not_ready": {}}
 SUMMED = ("requests", "failed_loads", "uploads", "host_evictions", "in_flight")
 
 Json = Mapping[str, Any]
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
-    """Control's state, and what the copies say of what they keep."""
+    """What the copies say of what they keep, and the adapters that are declared."""
     named = {name: params[name] for name in ("component", "endpoint") if name in params}
-    limit = {"limit": str(MAX_ROWS if named else 0)}
-    return {
-        "state": ProcessQuery(process="control", path="/internal/state"),
-        "caches": ProcessQuery(
-            process="control", path="/internal/copy-caches", query={**named, **limit}
-        ),
-    }
+    query = {**named, "limit": str(MAX_ROWS if named else 0)}
+    path = "/internal/copy-caches"
+    return {"caches": ProcessQuery(process="control", path=path, query=query)}
 
 
 def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
     """The list of what keeps something, or one of it."""
-    caches = answers["caches"] or {}
-    copies = caches.get("copies", {})
-    endpoints = (answers["state"] or {}).get("endpoints", [])
-    known = answers["caches"] is not None and answers["state"] is not None
-    left_out = caches.get("left_out", 0)
+    caches = answers["caches"] or {"copies": {}, "left_out": 0, "endpoint": None, "declared": {}}
+    copies, left_out = caches["copies"], caches["left_out"]
+    known = answers["caches"] is not None
     if not params.keys() & {"component", "endpoint"}:
-        return {"known": known, "keepers": _keepers(endpoints, copies), "leftOut": left_out}
-    component, endpoint = params.get("component"), params.get("endpoint")
-    found = _found(endpoints, component, endpoint)
+        keepers = _keepers(copies, caches["declared"])
+        return {"known": known, "keepers": keepers, "leftOut": left_out}
+    declared = caches["declared"].get(params.get("component"), NONE_DECLARED)
     kind = "models" if any(it["what"] == "models" for it in copies.values()) else "adapters"
     rows = _models(copies, now) if kind == "models" else _adapters(copies)
-    others, not_ready = _others(found, component, rows)
     return {
         "known": known,
         "kind": kind,
-        "exists": found is not None,
-        "endpoint": endpoint if found is None else found["name"],
+        "exists": caches["endpoint"] is not None,
+        "endpoint": caches["endpoint"],
         "copies": {copy_id: _copy(it, now) for copy_id, it in copies.items()},
-        "totals": _totals(copies, found, component),
+        "totals": {**_totals(copies), "declared": declared["count"]},
         "rows": rows,
-        "others": others,
-        "notReady": not_ready,
+        "others": sorted(it for it in declared["names"] if it not in rows),
+        "notReady": declared["not_ready"],
         "evictions": _evictions(copies),
         "leftOut": left_out,
     }
@@ -65,13 +58,15 @@ def path_of(copy: Json) -> str:
     return copy["component"] or f"@{copy['endpoint']}"
 
 
-def _keepers(endpoints: Iterable[Json], copies: Mapping[str, Json]) -> dict[str, Any]:
+def _keepers(copies: Mapping[str, Json], declared: Mapping[str, Json]) -> dict[str, Any]:
     """A row for each component or endpoint whose copies keep something."""
     by_path: dict[str, list[Json]] = {}
     for copy in copies.values():
         by_path.setdefault(path_of(copy), []).append(copy)
-    declared = Counter(it["base"] for endpoint in endpoints for it in endpoint["components"])
-    return {path: _keeper(found, declared[path]) for path, found in by_path.items()}
+    return {
+        path: _keeper(found, declared.get(path, NONE_DECLARED)["count"])
+        for path, found in by_path.items()
+    }
 
 
 def _keeper(copies: list[Json], num_declared: int) -> dict[str, Any]:
@@ -101,15 +96,6 @@ def _keeper(copies: list[Json], num_declared: int) -> dict[str, Any]:
         "evictions": sum(it["evictions"] for it in pools)
         + sum(len(it["models"]["evictions"]) for it in copies if "models" in it),
     }
-
-
-def _found(endpoints: Iterable[Json], component: str | None, endpoint: str | None) -> Json | None:
-    """The endpoint that is shown, or the one of the component."""
-    for found in endpoints:
-        names = {it["name"] for it in found["components"]}
-        if found["name"] == endpoint or (component is not None and component in names):
-            return found
-    return None
 
 
 def _adapters(copies: Mapping[str, Json]) -> dict[str, Any]:
@@ -167,21 +153,6 @@ def _models(copies: Mapping[str, Json], now: float) -> dict[str, Any]:
     return rows
 
 
-def _others(
-    endpoint: Json | None, base: str | None, rows: Mapping[str, Any]
-) -> tuple[list[str], dict[str, Any]]:
-    """Declared adapters that no copy names among its nearest, and those not in service."""
-    declared = [] if endpoint is None else endpoint["components"]
-    mine = [it for it in declared if base is not None and it["base"] == base]
-    others = sorted(it["name"] for it in mine if it["name"] not in rows)
-    not_ready = {
-        adapter["name"]: {"status": adapter["status"], "reason": adapter["failure_reason"]}
-        for adapter in mine
-        if adapter["status"] != "InService"
-    }
-    return others, not_ready
-
-
 def _copy(copy: Json, now: float) -> dict[str, Any]:
     shown = {name: copy.get(name) for name in ("instance", "variant", "fault")}
     if "models" in copy:
@@ -206,16 +177,14 @@ def _copy(copy: Json, now: float) -> dict[str, Any]:
     return {**shown, **{name: cache[name] for name in kept}, "codes": codes}
 
 
-def _totals(copies: Mapping[str, Json], endpoint: Json | None, base: str | None) -> dict[str, Any]:
-    """Sums over the copies, of all their adapters; `declared` adapters whether a copy has them."""
+def _totals(copies: Mapping[str, Json]) -> dict[str, Any]:
+    """Sums over the copies, of all their adapters."""
     caches = [it["cache"] for it in copies.values() if "cache" in it]
-    declared = [] if endpoint is None else endpoint["components"]
     hits: dict[str, int] = {}
     for cache in caches:
         for tier, num in cache["hits"].items():
             hits[tier] = hits.get(tier, 0) + num
     return {
-        "declared": sum(base is not None and it["base"] == base for it in declared),
         "requests": sum(it["requests"] for it in caches),
         "tokens": sum(it["tokens"] for it in caches),
         "allTokens": sum(it["all_tokens"] for it in caches),

@@ -63,6 +63,8 @@ def _endpoint(endpoint: Mapping[str, Any]) -> dict[str, Any]:
         for variant in endpoint["variants"]
     }
     return {
+        "account": endpoint["account"],
+        "region": endpoint["region"],
         "status": endpoint["status"],
         "reason": endpoint["failure_reason"],
         "config": endpoint["config"],
@@ -83,6 +85,7 @@ def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
             "zone": instance["zone"],
             "state": instance["state"],
             "problem": instance["problem"],
+            "drain": instance["drain"],
             "unreachableSince": instance["unreachable_since"],
             "createdAt": instance["created_at"],
             "cpus": instance["cpus"],
@@ -120,6 +123,7 @@ def _copy(copy: Mapping[str, Any]) -> dict[str, Any]:
         "devices": copy["device_ids"] or None,
         "used": _rounded(copy["memory_bytes"]),
         "peak": _rounded(copy["peak_memory_bytes"]),
+        "restart": copy["restart"],
         "reason": copy["reason"],
         "restarts": copy["restarts"] or None,
         "lastEnd": end.get("cause"),

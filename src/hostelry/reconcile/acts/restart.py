@@ -65,7 +65,10 @@ def planned_restart(
         and (copy_id is not None or copy.created_at < since.get(asked.group, math.inf))
     ]
     record = replace(endpoint, restarts=(*kept, *new))
-    steps = tuple(_step(state, endpoint, it, context) for it in copies)
+    # Copies of one group have the same room: it is looked for once.
+    one_of_each = {(it.component_name, it.variant_name): it for it in copies}
+    ways = {key: _way(state, endpoint, it, context) for key, it in one_of_each.items()}
+    steps = tuple(_step(it, *ways[it.component_name, it.variant_name]) for it in copies)
     summary = f"{len(steps)} cop{'y is' if len(steps) == 1 else 'ies are'} replaced."
     return PlannedAct(
         act="restart",
@@ -139,27 +142,28 @@ def _asked(endpoint: Endpoint, copy: Copy, now: float) -> CopyRestart:
     )
 
 
-def _step(state: EndpointState, endpoint: Endpoint, copy: Copy, context: PlanContext) -> ActStep:
+def _step(copy: Copy, way: Way, text: str) -> ActStep:
+    return ActStep(
+        copy=copy.spec.id, owner=copy.spec.owner, instance=copy.instance_id, way=way, text=text
+    )
+
+
+def _way(
+    state: EndpointState, endpoint: Endpoint, copy: Copy, context: PlanContext
+) -> tuple[Way, str]:
+    """The way in which the copy, and others of its group, are replaced."""
     variant = _variant(endpoint, copy)
     if copy.component_name is not None:
-        way, text = _of_component(state, variant, copy, context)
-    elif variant.serverless is not None:
+        return _of_component(state, variant, copy, context)
+    if variant.serverless is not None:
         most = variant.serverless.max_concurrency
-        has_room = len(state.copies_at(copy.instance_id)) < most
-        why = f"all {most} environments are there"
-        way, text = _beside(copy.instance_id) if has_room else _ended_first(why, 0)
-    else:
-        instance = state.instances[copy.instance_id]
-        containers = "" if copy.spec.container.hostname is None else " with all its containers"
-        way = Way.NEW_INSTANCE
-        text = f"another {instance.instance_type} instance comes up{containers}, {THEN_ENDS}"
-    return ActStep(
-        copy=copy.spec.id,
-        owner=copy.spec.owner,
-        instance=copy.instance_id,
-        way=way,
-        text=text,
-    )
+        if len(state.copies_at(copy.instance_id)) < most:
+            return _beside(copy.instance_id)
+        return _ended_first(f"all {most} environments are there", variant.environments - 1)
+    instance_type = state.instances[copy.instance_id].instance_type
+    containers = "" if copy.spec.container.hostname is None else " with all its containers"
+    text = f"another {instance_type} instance comes up{containers}, {THEN_ENDS}"
+    return Way.NEW_INSTANCE, text
 
 
 def _of_component(

@@ -13,6 +13,7 @@ from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
+from hostelry.domain.copy_restart import CopyRestart
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.scope import ZONE_LETTERS, Scope
 from hostelry.domain.shape import Shape
@@ -174,15 +175,20 @@ class EndpointState:
         return self._adapters_by_base.get(base_name, ())
 
     @cached_property
-    def restarting(self) -> frozenset[str]:
-        """Ids of the copies for which a replacement comes up now, as a person asked for it."""
+    def restarts(self) -> Mapping[str, CopyRestart]:
+        """The restarts that a person asked for, by the id of the copy to be replaced."""
         restarts = () if self.endpoint is None else self.endpoint.restarts
-        return frozenset(it.copy_id for it in restarts if it.is_under_way)
+        return {it.copy_id: it for it in restarts}
+
+    @cached_property
+    def restarting(self) -> frozenset[str]:
+        """Ids of the copies for which a replacement comes up now."""
+        return frozenset(name for name, it in self.restarts.items() if it.is_under_way)
 
     @cached_property
     def _cordoned(self) -> frozenset[str]:
-        restarts = () if self.endpoint is None else self.endpoint.restarts
-        replaced = {it.instance_id for it in restarts if it.is_under_way and it.with_instance}
+        restarts = [it for it in self.restarts.values() if it.is_under_way and it.with_instance]
+        replaced = {it.instance_id for it in restarts}
         draining = {it.id for it in self.instances.values() if it.drain_since is not None}
         return frozenset(draining | replaced)
 

@@ -69,7 +69,8 @@ def _counted(
     staying = {it.id for it in state.staying(hosts)}
     stay = [it for it in present if it.instance_id in staying]
     current = [it for it in stay if it.spec.id not in state.restarting]
-    replaced = [it for it in present if it not in current]
+    ids = {it.spec.id for it in current}
+    replaced = [it for it in present if it.spec.id not in ids]
     missing = max(0, variant.environments - len(current))
     room = sum(_room(state, it, variant) for it in able)
     in_the_way = [it for it in replaced if it.instance_id in staying]

@@ -124,7 +124,8 @@ def _without_replaced(
     """The state with those cordoned instances retired that nothing needs any more."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
     staying = state.staying(hosts)
-    cordoned = [it for it in hosts if it not in staying]
+    ids = {it.id for it in staying}
+    cordoned = [it for it in hosts if it.id not in ids]
     if not cordoned:
         return state
     if variant.model is None or variant.serverless is not None:

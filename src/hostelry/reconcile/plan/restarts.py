@@ -42,14 +42,14 @@ class RestartGroup:
     """What a restart's group has beside the copies that are being replaced.
 
     `num_ready` counts the copies that serve; of a model with instances of its own, the instances.
-    `ends_at` is when a replacement under way, or one that begins now, should be ready.
+    A replacement should be ready `start_s` after it began.
     """
 
     desired: int
     num_ready: int
     copies: tuple[Copy, ...]
     instances: tuple[Instance, ...] = ()
-    ends_at: float
+    start_s: float
     is_settled: bool = True
 
     @property
@@ -64,10 +64,13 @@ def plan_restarts(state: EndpointState, context: PlanContext) -> EndpointState:
     if endpoint is None or not endpoint.restarts:
         return state
     busy = {it.group for it in endpoint.restarts if it.is_under_way}
+    groups = {it.group: it for it in endpoint.restarts}
+    found = {key: _group_of(state, it, context) for key, it in groups.items()}
     left: list[CopyRestart] = []
     for restart in endpoint.restarts:
-        after = _next(state, restart, context)
-        if after is not None and _may_begin(state, after, context) and after.group not in busy:
+        group = found[restart.group]
+        after = None if group is None else _next(state, restart, group, context)
+        if after is not None and after.group not in busy and _may_begin(state, after, group):
             after = replace(after, began_at=context.now)
             busy.add(after.group)
         left += [] if after is None else [after]
@@ -82,12 +85,12 @@ def plan_restarts(state: EndpointState, context: PlanContext) -> EndpointState:
 def restart_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
     """Instants at which time alone may give a restart up."""
     for restart in () if state.endpoint is None else state.endpoint.restarts:
-        group = group_of(state, restart, context) if restart.is_under_way else None
-        if group is not None:
-            yield group.ends_at
+        group = _group_of(state, restart, context) if restart.is_under_way else None
+        if group is not None and restart.began_at is not None:
+            yield restart.began_at + group.start_s
 
 
-def group_of(
+def _group_of(
     state: EndpointState, restart: CopyRestart, context: PlanContext
 ) -> RestartGroup | None:
     """The group of a restart; None where it does not serve any more."""
@@ -99,9 +102,8 @@ def group_of(
     variant = next(named, None)
     if variant is None:
         return None
-    since = restart.began_at if restart.began_at is not None else context.now
     if restart.component_name is None:
-        return _of_model(state, active, variant, since)
+        return _of_model(state, active, variant)
     component = state.components.get(restart.component_name)
     if component is None or component.status not in SERVING_COMPONENT or component.spec is None:
         return None
@@ -110,14 +112,12 @@ def group_of(
         desired=component.desired_copies,
         num_ready=sum(1 for it in found.current if is_routable(it)),
         copies=found.current,
-        ends_at=copies_deadline(component.spec, variant.variant, since),
+        start_s=copies_deadline(component.spec, variant.variant, 0.0),
         is_settled=component.status is ComponentStatus.IN_SERVICE,
     )
 
 
-def _of_model(
-    state: EndpointState, active: Deployment, variant: EndpointVariant, since: float
-) -> RestartGroup:
+def _of_model(state: EndpointState, active: Deployment, variant: EndpointVariant) -> RestartGroup:
     hosts = state.staying(state.hosts(active.generation, variant.variant.name))
     copies = [it for it in state.copies_on(hosts, None) if it.spec.id not in state.restarting]
     ready = [it for it in copies if is_routable(it)]
@@ -128,18 +128,18 @@ def _of_model(
         num_ready=len(complete_sets(variant, hosts, ready)) if by_instance else len(ready),
         copies=tuple(copies),
         instances=tuple(hosts) if by_instance else (),
-        ends_at=start_deadline(
-            since, rule.download_timeout_s, rule.startup_timeout_s, rule.provisioning_s
+        start_s=start_deadline(
+            0.0, rule.download_timeout_s, rule.startup_timeout_s, rule.provisioning_s
         ),
     )
 
 
-def _next(state: EndpointState, restart: CopyRestart, context: PlanContext) -> CopyRestart | None:
+def _next(
+    state: EndpointState, restart: CopyRestart, group: RestartGroup, context: PlanContext
+) -> CopyRestart | None:
     """The restart as it stands now; None where it is over."""
     endpoint, copy = state.endpoint, state.copies.get(restart.copy_id)
-    group = group_of(state, restart, context)
-    if endpoint is None or group is None:
-        return None
+    assert endpoint is not None, "its record has the restarts"
     leaves = copy is None or copy.draining
     if restart.failure is not None:
         return None if leaves else restart
@@ -154,9 +154,9 @@ def _next(state: EndpointState, restart: CopyRestart, context: PlanContext) -> C
     return replace(restart, failure=_failure(state, restart, group, context))
 
 
-def _may_begin(state: EndpointState, restart: CopyRestart, context: PlanContext) -> bool:
+def _may_begin(state: EndpointState, restart: CopyRestart, group: RestartGroup | None) -> bool:
     """Whether the restart's copy may be replaced now, as far as its group is concerned."""
-    group, copy = group_of(state, restart, context), state.copies.get(restart.copy_id)
+    copy = state.copies.get(restart.copy_id)
     if restart.began_at is not None or restart.failure is not None:
         return False
     if group is None or copy is None or not group.is_settled:
@@ -178,7 +178,7 @@ def _failure(
     texts = [f"instance {it.id}: {facts.problem}" for it, facts in troubles if facts.problem]
     if any(facts.terminal for _, facts in troubles):
         return failure_reason(f"The instance for it could not start: {'; '.join(texts)}")
-    if context.now < group.ends_at or group.is_whole:
+    if context.now < restart.began_at + group.start_s or group.is_whole:
         return None
     missing = what_is_missing(group.desired, group.copies)
     return failure_reason("; ".join([f"Its replacement was not ready in time: {missing}", *texts]))

@@ -72,7 +72,7 @@ def completed(home: Home, words: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        pytest.param(["sc"], ["scaling"], id="a command"),
+        pytest.param(["scali"], ["scaling"], id="a command"),
         pytest.param(["jobs", "ca"], ["cancel"], id="a command of a group"),
         pytest.param(["status", "--endp"], ["--endpoint"], id="an option"),
         pytest.param(["status", "--endpoint", "cha"], ["chairs", "chat"], id="an endpoint"),

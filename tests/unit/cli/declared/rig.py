@@ -1,5 +1,6 @@
 """Documents applied to a town: the real APIs over a real store, reconcilers, a fleet in memory."""
 
+import threading
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from hostelry.cli.declared.execution import AppliedStep
 from hostelry.cli.declared.expansion import wanted_state
 from hostelry.cli.declared.resource import ResourceKey
 from hostelry.cli.declared.source import parse_sources
-from hostelry.cli.declared.step import Step, StepPlan
+from hostelry.cli.declared.step import ApplyStep, StepPlan
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
 
@@ -67,6 +68,7 @@ class TownAws:
 
     def __init__(self, town: Town) -> None:
         self.town = town
+        self._turn = threading.RLock()  # a town is moved by one thread
         self.objects: dict[tuple[str, str], bytes] = {}
         self.buckets: set[str] = set()
         self.writes: list[str] = []
@@ -102,7 +104,8 @@ class TownAws:
 
     def _call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         if service != "s3":
-            return call_client(clients()[service], operation, params)
+            with self._turn:
+                return call_client(clients()[service], operation, params)
         if operation == "CreateBucket":
             self.buckets.add(params["Bucket"])
         elif params["Bucket"] not in self.buckets or (
@@ -110,6 +113,10 @@ class TownAws:
         ):
             raise AwsError("404", "Not Found", is_conflict=False)
         return {}
+
+    def pause(self, seconds: float) -> None:
+        with self._turn:
+            self.town.turn(seconds=seconds)
 
     def answer(self, request: AWSPreparedRequest) -> AWSResponse:
         url = urlsplit(request.url)
@@ -146,7 +153,7 @@ class Silent:
     def __init__(self) -> None:
         self.outcomes: list[AppliedStep] = []
 
-    def started(self, step: Step) -> None:
+    def started(self, step: ApplyStep) -> None:
         pass
 
     def waiting(self, key: ResourceKey, status: str) -> None:
@@ -167,7 +174,7 @@ def application(
         wanted=wanted,
         uploads=uploads,
         prune=prune,
-        pause=lambda seconds: aws.town.turn(seconds=seconds),
+        pause=aws.pause,
         listener=Silent(),
         num_workers=workers,
     )

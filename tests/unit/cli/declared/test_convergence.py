@@ -35,6 +35,7 @@ def written(aws: TownAws) -> str:
     return document_text(exported(observed_state(aws, lambda _: True, ROLE)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before it", "after it took effect"])
 @pytest.mark.parametrize(
     ("texts", "prune"),

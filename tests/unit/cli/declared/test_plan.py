@@ -5,8 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cli.declared.documents import LATER, SHOP
-from tests.unit.cli.declared.rig import ROLE, Killed, TownAws, apply, described, difference
+from tests.unit.cli.declared.documents import EVERY, LATER, SHOP
+from tests.unit.cli.declared.rig import (
+    ROLE,
+    Killed,
+    TownAws,
+    application,
+    apply,
+    described,
+    difference,
+)
 from tests.unit.reconcile.samples import Town
 
 from hostelry.base.errors import TerminalError
@@ -166,6 +174,35 @@ def test_an_export_is_as_desired_and_makes_the_same_elsewhere(aws: TownAws, fold
     apply(elsewhere, text)
     assert written(elsewhere) == text
     town.close()
+
+
+def test_every_kind_of_configuration_reads_back_as_it_was_written(aws: TownAws) -> None:
+    first = application(aws, EVERY)
+    first.waits = False
+    first.converge(lambda _: None)
+    assert described(difference(aws, EVERY)) == []
+    text = written(aws)
+    assert described(difference(aws, text)) == []
+    town = Town()
+    elsewhere = TownAws(town)
+    other = application(elsewhere, text)
+    other.waits = False
+    other.converge(lambda _: None)
+    assert written(elsewhere) == text
+    town.close()
+
+
+def test_what_unnamed_documents_made_is_the_sets_once_they_have_a_name(aws: TownAws) -> None:
+    apply(aws, SCALED)
+    named = "set: mine\n" + SCALED
+    assert {it.partition(" ")[0] for it in described(difference(aws, named))} == {
+        "AddTags",
+        "TagResource",
+    }
+    apply(aws, named)
+    assert described(difference(aws, named)) == []
+    apply(aws, "set: mine\nmodels: {}", prune=True)
+    assert observed_state(aws, lambda _: True, ROLE).resources == {}
 
 
 def test_an_export_of_one_endpoint_has_what_belongs_to_it(aws: TownAws, folder: Path) -> None:

@@ -69,27 +69,22 @@ def models(**changes: Any) -> Json:
     }
 
 
-def component(name: str, base: str | None, status: str = "InService") -> Json:
-    return {"name": name, "base": base, "status": status, "failure_reason": None}
-
-
-STATE: Json = {
-    "endpoints": [
-        {
-            "name": "ep",
-            "components": [
-                component("base", None),
-                component("fr", "base"),
-                component("es", "base", "Creating"),
-            ],
+CACHES: Json = {
+    "copies": {},
+    "left_out": 0,
+    "endpoint": "ep",
+    "declared": {
+        "base": {
+            "count": 2,
+            "names": ["fr", "es"],
+            "not_ready": {"es": {"status": "Creating", "reason": None}},
         }
-    ]
+    },
 }
 
 
 def shown(copies: Json, **params: str) -> Json:
-    answers = {"state": STATE, "caches": {"copies": copies, "left_out": 0}}
-    return document(answers, params, now=1000.0)
+    return document({"caches": {**CACHES, "copies": copies}}, params, now=1000.0)
 
 
 @pytest.mark.parametrize(
@@ -172,10 +167,9 @@ def test_models_of_a_multi_model_endpoint(changes: Json, tier: str) -> None:
 @pytest.mark.parametrize(
     ("answers", "known", "exists"),
     [
-        pytest.param({"state": None, "caches": None}, False, False, id="nothing answered yet"),
-        pytest.param(
-            {"state": STATE, "caches": {"copies": {}, "left_out": 0}}, True, True, id="no copy"
-        ),
+        pytest.param({"caches": None}, False, False, id="nothing answered yet"),
+        pytest.param({"caches": CACHES}, True, True, id="no copy"),
+        pytest.param({"caches": {**CACHES, "endpoint": None}}, True, False, id="no such thing"),
     ],
 )
 def test_before_there_is_anything(answers: Json, known: bool, exists: bool) -> None:

@@ -10,6 +10,7 @@ const ORDERS = {
   requests: "requests", tokens: "tokens", bytes: "bytes", evictions: "evictions", name: "name",
 };
 const ROW_PX = 30;
+const otherRows = new WeakMap(); // the rows of a list of names, which seldom changes
 
 export const view = {
   name: "adapters",
@@ -221,11 +222,13 @@ function modelTiers(it) {
 /** The rows that fit the words, in order: what copies name, then adapters that none of them names. */
 function ordered(doc, words, by) {
   const value = by === "evictions" ? (it) => it.host_evictions ?? 0 : (it) => it[by] ?? 0;
-  const named = Object.entries(doc.rows).map(([name, it]) => ({ name, ...it }));
-  const rows = [...named, ...doc.others.map((name) => ({ name }))];
-  const kept = words ? rows.filter((it) => it.name.toLowerCase().includes(words) || (it.tier ?? "").startsWith(words)) : rows;
   const byName = (a, b) => (a.name < b.name ? -1 : 1);
-  return kept.sort(by === "name" ? byName : (a, b) => value(b) - value(a) || byName(a, b));
+  const named = Object.entries(doc.rows).map(([name, it]) => ({ name, ...it }));
+  named.sort(by === "name" ? byName : (a, b) => value(b) - value(a) || byName(a, b));
+  if (!otherRows.has(doc.others)) otherRows.set(doc.others, doc.others.map((name) => ({ name })));
+  const rows = named.concat(otherRows.get(doc.others));
+  if (by === "name") rows.sort(byName);
+  return words ? rows.filter((it) => it.name.toLowerCase().includes(words) || (it.tier ?? "").startsWith(words)) : rows;
 }
 
 function tierText(row, doc) {

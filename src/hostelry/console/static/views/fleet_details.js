@@ -63,6 +63,7 @@ function aboutInstance(doc, id, it) {
       ["Endpoint", `${it.endpoint}, variant ${it.variant}`],
       ["State", it.state],
       ["Problem", it.problem],
+      ["Drain", it.drain ? drainText(it.drain) : null],
       ["Zone", it.zone],
       ["Age", age(it.createdAt)],
       ["Free", it.free.text ?? "nothing"],
@@ -72,8 +73,22 @@ function aboutInstance(doc, id, it) {
       ["Copies", String(Object.keys(it.copies).length)],
       ["Variant", variant ? variantText(variant) : null],
     ],
-    acts: instanceActs(it, variant),
+    acts: [...drainActs(doc, id, it), ...instanceActs(it, variant)],
   };
+}
+
+function drainText({ copies_left: left, reason }) {
+  return `since it was asked for, ${left ?? 0} copies are left${reason ? `; ${reason}` : ""}`;
+}
+
+function scopeOf(doc, endpoint) {
+  const { account, region } = doc.endpoints[endpoint] ?? {};
+  return { account, region, endpoint };
+}
+
+function drainActs(doc, id, it) {
+  const args = { ...scopeOf(doc, it.endpoint), instance: id };
+  return it.drain ? [["Cancel the drain…", "undrain", args]] : [["Drain…", "drain", args]];
 }
 
 function variantText({ desired, min, max }) {
@@ -100,6 +115,7 @@ function aboutCopy(doc, instance, host, id, it) {
       ["Why here", it.why],
       ["Phase", phaseText(it)],
       ["Reason", it.reason],
+      ["Restart", it.restart ? restartText(it.restart) : null],
       ["Reserves", reserves(it)],
       ["Uses", it.used === undefined ? "memory not measured" : `${bytes(it.used)} of memory, ${bytes(it.peak)} at most so far`],
       ["Memory limit", it.maxMemory ? bytes(it.maxMemory) : null],
@@ -114,8 +130,13 @@ function aboutCopy(doc, instance, host, id, it) {
       ["Instance", `${host.type}, ${instance}`],
       ["Endpoint", host.endpoint],
     ],
-    acts: component ? componentActs(host.endpoint, it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]),
+    acts: [["Restart copy…", "restart", { ...scopeOf(doc, host.endpoint), copy: id }], ...(component ? componentActs(host.endpoint, it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]))],
   };
+}
+
+function restartText({ replaced_by: by, failed, reason }) {
+  if (failed) return `failed: ${reason ?? "no reason is known"}`;
+  return by ? `being replaced by ${by}` : `waits for its turn${reason ? `: ${reason}` : ""}`;
 }
 
 function reserves(it) {

@@ -22,11 +22,16 @@ export function pageMap() {
   let columns = 1;
   let size = SIZES_PX[0];
   let codes = [];
+  let drawn = {};
 
   function draw() {
     const map = copy?.pool?.map;
     element.hidden = !map?.runs.length;
     if (element.hidden) return;
+    setAttribute(canvas, "aria-label", summary(copy.pool));
+    const look = `${element.clientWidth} ${devicePixelRatio} ${getComputedStyle(element).color}`;
+    if (map === drawn.map && look === drawn.look) return;
+    drawn = { map, look };
     codes = map.runs.flatMap(([code, times]) => Array(times).fill(code));
     const room = element.clientWidth || 640;
     const rowsOf = (it) => Math.ceil(codes.length / Math.floor(room / it));
@@ -48,7 +53,6 @@ export function pageMap() {
       pen.fillStyle = colours(code);
       pen.fillRect((at % columns) * size, Math.floor(at / columns) * size, size - GAP_PX, size - GAP_PX);
     });
-    setAttribute(canvas, "aria-label", summary(copy.pool));
   }
 
   canvas.addEventListener("pointermove", (event) => {

@@ -1,0 +1,110 @@
+"""Progress in a terminal and elsewhere, and values and sizes as a person reads them."""
+
+import pytest
+
+from hostelry.cli.declared.change import ABSENT, FieldChange, changes
+from hostelry.cli.declared.diff_text import short_field, size_text, value_text
+from hostelry.cli.declared.execution import AppliedEnd, AppliedStep
+from hostelry.cli.declared.progress import TerminalProgress
+from hostelry.cli.declared.resource import ResourceKey, ResourceKind
+from hostelry.cli.declared.step import ApplyStep, StepAct
+
+KEY = ResourceKey(ResourceKind.ENDPOINT, "e")
+STEP = ApplyStep(number=1, act=StepAct.CREATE, key=KEY, operation="CreateEndpoint")
+
+
+class Seen:
+    """What was written, by a clock moved by hand."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        self.written: list[str] = []
+        self.now = 0.0
+        self.progress = TerminalProgress(
+            is_terminal=is_terminal, write=self.written.append, now=lambda: self.now
+        )
+
+    def statuses(self, *seen: tuple[float, str]) -> str:
+        for at, status in seen:
+            self.now = at
+            self.progress.waiting(KEY, status)
+        return "".join(self.written)
+
+
+def test_elsewhere_each_status_is_a_line_and_one_every_ten_seconds() -> None:
+    seen = Seen(is_terminal=False)
+    seen.progress.started(STEP)
+    text = seen.statuses((0, "Creating"), (1, "Creating"), (12, "Creating"), (13, "InService"))
+    assert text == (
+        "  endpoint e Creating (0 s)\n  endpoint e Creating (12 s)\n  endpoint e InService (13 s)\n"
+    )
+
+
+def test_on_a_terminal_one_line_shows_what_is_waited_for_and_is_cleared() -> None:
+    seen = Seen(is_terminal=True)
+    seen.progress.started(STEP)
+    seen.statuses((0, "Creating"), (3, "Creating"))
+    assert seen.written[-1] == "  e Creating 3 s"
+    seen.progress.ended(AppliedStep(step=STEP, end=AppliedEnd.DONE, seconds=3.0))
+    assert seen.written[-2:] == ["\r" + " " * 16 + "\r", "created endpoint e (3.0 s)\n"]
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "text"),
+    [
+        pytest.param(AppliedEnd.FAILED, "no room", "create endpoint e: no room\n", id="failed"),
+        pytest.param(
+            AppliedEnd.CONFLICT,
+            "Cannot create",
+            "create endpoint e: changed meanwhile\n",
+            id="changed by others: planned again",
+        ),
+        pytest.param(AppliedEnd.SKIPPED, "it needs m", "", id="not tried: its need is named"),
+    ],
+)
+def test_a_step_that_is_not_done(end: AppliedEnd, reason: str, text: str) -> None:
+    seen = Seen(is_terminal=False)
+    seen.progress.ended(AppliedStep(step=STEP, end=end, reason=reason))
+    assert "".join(seen.written) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        pytest.param({"a": 1}, {"a": 1}, [], id="none"),
+        pytest.param(
+            {"a": {"b": 1, "c": 2}},
+            {"a": {"b": 2}},
+            [FieldChange("a.b", 1, 2), FieldChange("a.c", 2, ABSENT)],
+            id="the innermost fields",
+        ),
+        pytest.param(
+            {"v": [{"VariantName": "x", "n": 1}, {"VariantName": "y"}]},
+            {"v": [{"VariantName": "y"}, {"VariantName": "x", "n": 2}]},
+            [FieldChange("v[x].n", 1, 2)],
+            id="items by their name, whatever their order",
+        ),
+        pytest.param(
+            {},
+            {"d": [{"Name": "n", "Value": "v"}]},
+            [FieldChange("d[n]", ABSENT, "v")],
+            id="dimensions by name",
+        ),
+        pytest.param({"l": [1]}, {"l": [1, 2]}, [FieldChange("l", [1], [1, 2])], id="a list"),
+    ],
+)
+def test_changes(before: object, after: object, found: list[FieldChange]) -> None:
+    assert changes(before, after) == found
+
+
+def test_fields_values_and_sizes_are_short() -> None:
+    assert short_field("Specification.Container.Environment.A") == "Environment.A"
+    assert short_field("ProductionVariants[one].InstanceType") == (
+        "ProductionVariants[one].InstanceType"
+    )
+    assert value_text({"a": "x" * 100}).endswith("...")
+    assert [size_text(it) for it in (999, 1000, 2_500_000, 3e9)] == [
+        "999 B",
+        "1 kB",
+        "2 MB",
+        "3.0 GB",
+    ]
