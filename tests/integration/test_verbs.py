@@ -187,7 +187,8 @@ def test_scale_waits_and_shows_what_fits(platform: Platform) -> None:
     found = words(platform, "scale", BASE, "--copies", "3", code=1)
     assert "2 of 3 fit and are ready; the rest waits for room" in found.stderr
     assert "the largest free block is 4 CPUs" in found.stderr
-    words(platform, "scale", BASE, "--copies", "1")
+    refused = words(platform, "scale", BASE, "--copies", "1", code=1)
+    assert "Cannot update in-progress inference component" in refused.stderr
 
 
 def test_rm_removes_what_is_an_endpoints_alone(platform: Platform) -> None:
