@@ -98,7 +98,9 @@ def call_client(client: Any, operation: str, params: Mapping[str, Any]) -> dict[
 def refusal_of(error: Exception) -> AwsError:
     """The refusal that botocore's error is."""
     if not isinstance(error, ClientError):
-        return AwsError("", f"the platform did not answer: {error}", is_conflict=False)
+        advice = "start it with `hostelry up`, or see `hostelry status`"
+        message = f"the platform did not answer ({error}): {advice}"
+        return AwsError("", message, is_conflict=False)
     found = error.response["Error"]
     code, message = str(found.get("Code", "")), str(found.get("Message", error))
     is_conflict = code in CONFLICT_CODES or any(it in message for it in CONFLICTS)

@@ -127,6 +127,9 @@ class Execution:
             )
         except HostelryError as error:
             end, reason = AppliedEnd.FAILED, str(error)
+        except OSError as error:  # of a local file
+            end = AppliedEnd.FAILED
+            reason = f"{error.filename} cannot be read: {error.strerror}"
         return AppliedStep(step=step, end=end, reason=reason, seconds=monotonic_s() - began)
 
     def _carry_out(self, step: ApplyStep) -> None:

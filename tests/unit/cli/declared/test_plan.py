@@ -338,6 +338,17 @@ def test_a_diff_shows_fields_as_documents_have_them(aws: TownAws) -> None:
     assert found[-1] == "1 to create, 1 to update; 0 resources are as desired."
 
 
+def test_a_local_file_that_is_gone_meanwhile_is_a_failure_that_names_it(
+    aws: TownAws, folder: Path
+) -> None:
+    text = MODEL.replace("Environment", "ModelDataUrl: ./fruits/model.bin, Environment")
+    one = application(aws, text, folder)
+    (folder / "fruits" / "model.bin").unlink()
+    with pytest.raises(TerminalError) as caught:
+        one.converge(lambda _: None)
+    assert "model.bin cannot be read: No such file or directory" in str(caught.value)
+
+
 def test_local_folders_are_uploaded_once_by_their_content(aws: TownAws, folder: Path) -> None:
     text = MODEL.replace("Environment", "ModelDataUrl: ./fruits, Environment")
     apply(aws, text, folder)
