@@ -59,10 +59,11 @@ def next_steps(model: Path) -> list[str]:
     command = (
         "hostelry" if shutil.which("hostelry") else str(Path(sys.executable).parent / "hostelry")
     )
+    port = UpConfig(control_port=0).gateway_port
     return [
         f"  {command} up --detach",
         f"  {command} deploy {model}",
-        f"  http://127.0.0.1:{UpConfig(control_port=0).gateway_port}/console  in a browser",
+        f"  {command} console    # a link to http://127.0.0.1:{port}/console that signs in",
     ]
 
 
