@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Where no bytecode is kept, each process compiles what it imports: a third of control's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test fuzz engine browser check bench format clean
+.PHONY: install demo test fuzz engine browser check bench screenshots format clean
 
 install: $(STAMP)
 
@@ -80,6 +80,10 @@ format: $(STAMP)
 # make bench NAME=x     benchmarks/x.py only
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(NAME)
+
+# The console's pictures in docs/console, of real endpoints under load; some minutes.
+screenshots: $(STAMP) browser
+	$(BIN)/python -m tests.screenshots
 
 clean:
 	rm -rf $(VENV) build *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

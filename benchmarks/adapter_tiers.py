@@ -15,8 +15,8 @@ from typing import Any
 from tests.models import random_adapter
 
 from benchmarks.engine_options import engine_config
-from benchmarks.load import percentile
 from benchmarks.page_cache import evict
+from hostelry.cli.load.measures import percentile
 from hostelry.engine.engine import Engine
 from hostelry.engine.request import Request, SamplingParams
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.load import percentile
 from benchmarks.peers.contestant import Ask, Contestant, Outcome
+from hostelry.cli.load.measures import percentile
 
 FIRST_TOKEN, LAST_TOKEN = 1000, 40000  # of random prompts: plain words
 WAKE_TOKENS, WARM_TOKENS = 4, 8

@@ -21,9 +21,9 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.load import percentile
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
+from hostelry.cli.load.measures import percentile
 
 SEED = 20261122
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"

@@ -10,6 +10,7 @@ from botocore.credentials import Credentials as SigningCredentials
 
 from benchmarks.load import Load, Measured
 from benchmarks.stack import ENDPOINT_NAME, Stack
+from hostelry.cli.load.connection import message
 
 BYTES = "application/octet-stream"
 JSON = "application/json"
@@ -48,10 +49,3 @@ def signed_request(
     SigV4Auth(signer, "sagemaker", keys.region).add_auth(request)
     given = {"Host": f"127.0.0.1:{stack.gateway_port}", **dict(request.headers.items())}
     return message(path, given, body)
-
-
-def message(path: str, headers: dict[str, str], body: bytes) -> bytes:
-    """A whole HTTP request."""
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    head = f"POST {path} HTTP/1.1\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body

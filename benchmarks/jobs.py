@@ -32,7 +32,7 @@ from botocore.exceptions import ClientError
 from tests.integration.served_models import CODE, IMAGE, ROLE, Served, packed
 
 from benchmarks.aims import Finding, finding_rows, ratio
-from benchmarks.gateway_load import JSON, message, run_load
+from benchmarks.gateway_load import JSON, run_load
 from benchmarks.live_component import settled
 from benchmarks.load import Load, Measured
 from benchmarks.many_models_platform import running_platform, runtime_in
@@ -47,6 +47,7 @@ from benchmarks.record import print_table, write_result
 from hostelry.base.clock import monotonic_s
 from hostelry.base.copy_key import HEADER
 from hostelry.base.runtimes import runtimes_folder
+from hostelry.cli.load.connection import message
 
 SYNC, QUEUED, MODEL, BUCKET = "sync", "queued", "linear", "jobs"
 ROW = b"[[1.0, 2.0]]"

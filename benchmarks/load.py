@@ -15,6 +15,7 @@ import uvloop
 
 from benchmarks.echo_model import STAMP
 from hostelry.base.clock import monotonic_s
+from hostelry.cli.load.measures import percentile
 
 EVENT_STREAM = b"application/vnd.amazon.eventstream"
 PRELUDE = struct.Struct(">II")
@@ -124,11 +125,6 @@ class Connection(asyncio.Protocol):
             sent_at_s, _ = STAMP.unpack_from(self._stream, start)
             self._samples_s.append((now_s, now_s - sent_at_s))
             self._stream = self._stream[total_bytes:]
-
-
-def percentile(ordered: list[float], share: float) -> float:
-    """The value below which `share` of the ordered values lie; 0 where there are none."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 async def measure(load: Load) -> Measured:

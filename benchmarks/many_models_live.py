@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.load import percentile
 from benchmarks.many_models_bench import Bench, Row, Setting
 from benchmarks.many_models_platform import Endpoint, target_of
 from benchmarks.model_policies import NAMES, OURS
 from benchmarks.model_trace import ModelKind, ModelTrace, drift, zipf
 from benchmarks.multi_model_trace import BOUND, WARM_UP, replay, upper_bound
 from benchmarks.peers.model_shelf import ModelShelf
+from hostelry.cli.load.measures import percentile
 
 DRIFT_EVERY = 250  # requests, after which a twentieth of the models trade places
 NEVER_ASKED_FOR = ModelKind(memory_bytes=1, disk_bytes=1, load_s=0.1, download_s=0.1)

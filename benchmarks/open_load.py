@@ -9,13 +9,12 @@ soon as its last one is answered.
 import asyncio
 import sys
 from collections.abc import Iterator
-from typing import cast
 
-import httptools
 import msgspec
 import uvloop
 
 from hostelry.base.clock import monotonic_s
+from hostelry.cli.load.connection import LoadConnection
 
 
 class Due(msgspec.Struct, array_like=True):
@@ -48,57 +47,12 @@ class Outcome(msgspec.Struct, kw_only=True):
     answers: list[Answer]
 
 
-class Line(asyncio.Protocol):
-    """One connection, carrying one request at a time."""
-
-    def __init__(self) -> None:
-        self._answered: asyncio.Future[tuple[int, bytes]] | None = None
-        self._body = b""
-        self._parser = httptools.HttpResponseParser(self)
-        self._transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ready to send."""
-        self._transport = cast(asyncio.Transport, transport)
-
-    async def ask(self, message: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer; status 0 where the connection broke."""
-        self._answered = asyncio.get_running_loop().create_future()
-        self._body = b""
-        self._transport.write(message)
-        return await self._answered
-
-    def data_received(self, data: bytes) -> None:
-        """Read on."""
-        self._parser.feed_data(data)
-
-    def on_body(self, part: bytes) -> None:
-        """Keep it."""
-        self._body += part
-
-    def on_message_complete(self) -> None:
-        """The answer is whole."""
-        self._answer(self._parser.get_status_code(), self._body)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """No answer will come."""
-        self._answer(0, b"")
-
-    def close(self) -> None:
-        """Cut the connection."""
-        self._transport.abort()
-
-    def _answer(self, status: int, body: bytes) -> None:
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_result((status, body))
-
-
 class Generator:
     """Sends a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._idle: list[Line] = []
+        self._idle: list[LoadConnection] = []
         self._answers: list[Answer] = []
         self._start_s = 0.0
 
@@ -125,15 +79,16 @@ class Generator:
     async def _send(self, message: bytes) -> None:
         began_s = monotonic_s() - self._start_s
         line = self._idle.pop() if self._idle else await self._connect()
-        status, body = await line.ask(message)
+        parts: list[bytes] = []
+        status = await line.ask(message, parts.append)
         ended_s = monotonic_s() - self._start_s
-        self._answers.append(Answer(began_s, ended_s, status, body))
-        if status:
+        self._answers.append(Answer(began_s, ended_s, status, b"".join(parts)))
+        if line.is_open:
             self._idle.append(line)
 
-    async def _connect(self) -> Line:
+    async def _connect(self) -> LoadConnection:
         loop = asyncio.get_running_loop()
-        _, line = await loop.create_connection(Line, "127.0.0.1", self._plan.port)
+        _, line = await loop.create_connection(LoadConnection, "127.0.0.1", self._plan.port)
         return line
 
 

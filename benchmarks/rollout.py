@@ -27,12 +27,13 @@ from tests.integration.platform import Platform, until
 from tests.integration.served_models import IMAGE, ROLE, Served
 
 from benchmarks.aims import Finding, finding_rows
-from benchmarks.gateway_load import JSON, message, run_load
+from benchmarks.gateway_load import JSON, run_load
 from benchmarks.load import Load, Measured
 from benchmarks.many_models_platform import runtime_in
 from benchmarks.record import print_table, write_result
 from benchmarks.stack import cpu_s
 from hostelry.base.runtimes import VARIABLE, runtimes_folder
+from hostelry.cli.load.connection import message
 
 PLAIN, CAPTURED = "plain", "captured"
 ROW = b"[[1.0, 2.0]]"

@@ -6,8 +6,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.load import percentile
 from benchmarks.routing_trace import Asked, Fleet, arrivals
+from hostelry.cli.load.measures import percentile
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.balancing.adapter_places import AdapterPlaces

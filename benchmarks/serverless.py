@@ -27,10 +27,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load import percentile
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.cli.load.measures import percentile
 
 SEED = 20261124
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"

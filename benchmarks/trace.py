@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.load import percentile
+from hostelry.cli.load.measures import percentile
 from hostelry.engine.engine import Engine
 from hostelry.engine.request import FinishReason, Request, SamplingParams
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from benchmarks.gateway_load import JSON, message
+from benchmarks.gateway_load import JSON
 from benchmarks.peers import process_tree
 from benchmarks.peers.composed import Composed, Compositions
 from benchmarks.peers.gateway_peers import PEERS, PROGRAMS, wait_until_it_echoes
 from benchmarks.peers.installed import gateway_environment
 from benchmarks.peers.triton_ensembles import running_triton
 from hostelry.base.ports import free_port
+from hostelry.cli.load.connection import message
 
 
 @contextlib.contextmanager

@@ -16,12 +16,13 @@ from urllib.request import urlopen
 
 import msgspec
 
-from benchmarks.gateway_load import JSON, message
+from benchmarks.gateway_load import JSON
 from benchmarks.peers import process_tree
 from benchmarks.peers.composed import Composed, Compositions
 from benchmarks.peers.contestant import PeerMissingError
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
+from hostelry.cli.load.connection import message
 from hostelry.containers.triton.program import find_program
 
 PROGRAM = Path(__file__).parent / "programs" / "triton_echo.py"

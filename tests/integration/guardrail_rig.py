@@ -177,11 +177,14 @@ class Endpoint:
 
 
 class Traffic:
-    """Constant requests from several threads; each answer's instant, and its version or error."""
+    """Constant requests from several threads; each answer's instant, and its version or error.
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._name = endpoint.name
-        self._runtime = endpoint.platform.boto3(
+    `target` names the component, of an endpoint for components.
+    """
+
+    def __init__(self, platform: Platform, endpoint: str, **target: str) -> None:
+        self._target = {"EndpointName": endpoint, **target}
+        self._runtime = platform.boto3(
             "sagemaker-runtime", retries={"total_max_attempts": 1}, max_pool_connections=NUM_THREADS
         )
         self._answers: list[tuple[float, str]] = []
@@ -209,7 +212,7 @@ class Traffic:
         while not self._over.is_set():
             began = SystemClock().now()
             try:
-                answer = self._runtime.invoke_endpoint(EndpointName=self._name, Body=b"version")
+                answer = self._runtime.invoke_endpoint(Body=b"version", **self._target)
                 what = answer["Body"].read().decode()
             except (ClientError, HTTPClientError) as error:
                 what = f"failed: {error}"

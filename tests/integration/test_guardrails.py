@@ -45,7 +45,7 @@ def test_a_linear_update_moves_the_traffic_in_steps_though_control_is_killed(
     endpoint = Endpoint(platform, "steps", 3)
     endpoint.configure("v2")
     alarm = endpoint.watch_errors_of("v2")
-    with Traffic(endpoint) as traffic:
+    with Traffic(platform, endpoint.name) as traffic:
         endpoint.update("v2", linear(1, 15), alarm, bake_s=3)
         endpoint.at_step(1, 3)
         answers = measured(traffic, 4.0)
@@ -82,7 +82,7 @@ def test_a_broken_canary_is_taken_back_by_the_alarm_on_its_own_errors(platform: 
     endpoint = Endpoint(platform, "broken", 1)
     endpoint.configure("v2", mode="fail")
     alarm = endpoint.watch_errors_of("v2")
-    with Traffic(endpoint) as traffic:
+    with Traffic(platform, endpoint.name) as traffic:
         endpoint.update("v2", canary(10, 300), alarm)
         endpoint.at_step(1, 2)
         began = SystemClock().now()
@@ -119,7 +119,7 @@ def test_a_verdict_takes_back_a_broken_canary_and_lets_a_good_one_go_on(
     endpoint.configure("v2", mode="fail")
     endpoint.configure("v3")
     endpoint.decide_by_verdict("errors=0.05 latency=4.0")
-    with Traffic(endpoint) as traffic:
+    with Traffic(platform, endpoint.name) as traffic:
         endpoint.update("v2", canary(10, 500), None)
         endpoint.at_step(1, 2)
         began = endpoint.step_began()
@@ -148,7 +148,7 @@ def test_a_good_canary_gets_its_share_and_then_all(platform: Platform) -> None:
     endpoint = Endpoint(platform, "canary", 1)
     endpoint.configure("v2")
     alarm = endpoint.watch_errors_of("v2")
-    with Traffic(endpoint) as traffic:
+    with Traffic(platform, endpoint.name) as traffic:
         endpoint.update("v2", canary(10, 10), alarm, bake_s=2)
         endpoint.at_step(1, 2)
         answers = measured(traffic, 7.0)
@@ -195,7 +195,7 @@ def test_a_rolling_update_replaces_a_fleet_and_comes_back_though_control_is_kill
     endpoint.configure("v2")
     endpoint.configure("v3")
     alarm = endpoint.watch_errors_of("v2")
-    with Traffic(endpoint) as traffic:
+    with Traffic(platform, endpoint.name) as traffic:
         endpoint.roll("v2", 10, alarm)
         endpoint.bakes(1, 3)
         answers = measured(traffic, 3.0)
@@ -236,7 +236,7 @@ def test_a_broken_batch_is_taken_back_by_the_alarm_on_its_own_errors(platform: P
     endpoint = Endpoint(platform, "broken-batch", 3)
     endpoint.configure("v2", mode="fail")
     alarm = endpoint.watch_errors_of("v2")
-    with Traffic(endpoint) as traffic:
+    with Traffic(platform, endpoint.name) as traffic:
         endpoint.roll("v2", 300, alarm)
         endpoint.bakes(1, 3)
         began = SystemClock().now()
@@ -258,7 +258,7 @@ def test_a_new_copy_that_is_killed_takes_the_traffic_back(platform: Platform) ->
     endpoint = Endpoint(platform, "killed", 2)
     endpoint.configure("v2")
     alarm = endpoint.watch_errors_of("v2")
-    with Traffic(endpoint) as traffic:
+    with Traffic(platform, endpoint.name) as traffic:
         endpoint.update("v2", linear(1, 60), alarm)
         endpoint.at_step(1, 2)
         time.sleep(ROUTED_S)

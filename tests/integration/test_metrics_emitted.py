@@ -1,5 +1,7 @@
 """A real platform measures real requests: what CloudWatch and Prometheus then show of them."""
 
+import json
+import re
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 
 from hostelry.base.clock import SystemClock
+from hostelry.cli.dashboards.alert_table import RULES
+from hostelry.cli.dashboards.panel_table import ROWS
 from hostelry.server.home import Home
 
 pytestmark = pytest.mark.integration
@@ -19,6 +23,9 @@ pytestmark = pytest.mark.integration
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 NUM_AT_ONCE = 3
 LASTS_S = 2.0
+METRIC = re.compile(r"\b(?:hostelry|vllm)[_:]\w+")
+# At /metrics/copies, of model servers that this platform has none of.
+OF_COPIES = ("vllm:", "hostelry_llm_", "hostelry_model_re", "hostelry_model_q", "hostelry_copy_")
 
 
 @pytest.fixture
@@ -117,12 +124,24 @@ def of_containers(platform: Platform, namespace: str, name: str, statistic: str)
     return [value for it in found["MetricDataResults"] for value in it["Values"]]
 
 
-def scraped(platform: Platform, name: str) -> dict[str, float]:
-    """The component's samples of that name, by kind of error or an empty word."""
+def metrics_page(platform: Platform) -> str:
+    """The gateway's page for Prometheus."""
     request = urllib.request.Request(f"{platform.config.gateway_url}/metrics")
     request.add_header("Authorization", f"Bearer {platform.credentials.openai_api_key}")
     with urllib.request.urlopen(request, timeout=10) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
+        return str(answer.read().decode())
+
+
+def panel_metrics() -> set[str]:
+    """The metrics that dashboards and alert rules name."""
+    panels = [text for row in ROWS for panel in row.panels for text, _ in panel.queries]
+    texts = [*panels, *(it.expression for it in RULES)]
+    return {name for text in texts for name in METRIC.findall(text)}
+
+
+def scraped(platform: Platform, name: str) -> dict[str, float]:
+    """The component's samples of that name, by kind of error or an empty word."""
+    families = text_string_to_metric_families(metrics_page(platform))
     return {
         sample.labels.get("kind", ""): sample.value
         for family in families
@@ -168,3 +187,10 @@ def test_requests_and_a_stream_are_seen_in_cloudwatch_and_by_prometheus(platform
     assert scraped(platform, "hostelry_in_flight") == {"": 0.0}
     assert set(scraped(platform, "hostelry_request_errors_total").values()) == {0.0}
     assert scraped(platform, "hostelry_copies") == {"": 1.0}
+    page = metrics_page(platform)
+    own = {it for it in panel_metrics() if f"# TYPE {it.removesuffix('_bucket')} " in page}
+    assert own == {it for it in panel_metrics() if not it.startswith(OF_COPIES)}
+    top = json.loads(platform.cli("top", "--json").stdout)
+    (served,) = top["served"]
+    assert (served["name"], served["copies"], served["p99_ms"] > LASTS_S * 990) == ("base", 1, True)
+    assert all(it["cpu_percent"] is not None for it in top["processes"])

@@ -209,7 +209,7 @@ def test_updates_to_a_pipeline_and_back_and_scaling_fail_no_request(platform: Pl
         ("v3", {"RollingUpdatePolicy": {"MaximumBatchSize": one, "WaitIntervalInSeconds": 2}}),
         ("v2", {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": linear(1, 3)}}),
     ]
-    with Traffic(endpoint) as traffic:
+    with Traffic(platform, endpoint.name) as traffic:
         for version, policy in steps:
             endpoint.begin(version, policy, None)
             endpoint.in_service()

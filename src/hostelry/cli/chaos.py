@@ -11,6 +11,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.chaos.jobs.plan import FULL, SHORT, JobsSizes
 from hostelry.chaos.outcome import DrillOutcome
 from hostelry.cli.chaos_text import outcome_lines, table_lines
+from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 
 DEFAULT_THREADS = 4
@@ -27,7 +28,7 @@ chaos = typer.Typer(
 
 
 @chaos.command("list")
-def list_drills() -> None:
+def list_drills(as_json: JsonOption = False) -> None:
     """Print every drill and what it does.
 
     Example: hostelry chaos list
@@ -35,6 +36,9 @@ def list_drills() -> None:
     # Imported here, since drills import botocore, which other commands need not wait for.
     from hostelry.chaos.catalogue import DRILLS, EVERYTHING
 
+    if as_json:
+        print_json([{"name": it.name, "does": it.does} for it in DRILLS])
+        return
     width = max(len(drill.name) for drill in DRILLS)
     for drill in DRILLS:
         typer.echo(f"{drill.name:{width}}  {drill.does}")
@@ -51,11 +55,17 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
     ] = DEFAULT_THREADS,
     endpoint: Annotated[
         str | None,
-        typer.Option(help="Invoke this endpoint. Default: the first one with a ready copy."),
+        typer.Option(
+            help="Invoke this endpoint. Default: the first one with a ready copy.",
+            autocompletion=names.endpoints,
+        ),
     ] = None,
     component: Annotated[
         str | None,
-        typer.Option(help="Invoke this component. Default: the first one with a ready copy."),
+        typer.Option(
+            help="Invoke this component. Default: the first one with a ready copy.",
+            autocompletion=names.components,
+        ),
     ] = None,
     requests: Annotated[
         int | None,

@@ -8,20 +8,30 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.server.home import Credentials, UpConfig
 
 PATH = "/internal/comparison"
 LOOK_EVERY_S = 1.0
-EXIT_CODES = {"no worse": 0, "worse": 1, "undecided": 2}
+EXIT_CODES = {"no worse": 0, "worse": 1, "undecided": 3}  # 2 is wrong usage
 US_PER_MS = 1000.0
 
 
 def compare(  # noqa: PLR0913 - a command's options
-    endpoint: Annotated[str, typer.Argument(help="The endpoint's name.")],
-    old: Annotated[str, typer.Argument(help="The variant or component that is good.")],
-    new: Annotated[str, typer.Argument(help="The one that may be worse.")],
+    endpoint: Annotated[
+        str, typer.Argument(help="The endpoint's name.", autocompletion=names.endpoints)
+    ],
+    old: Annotated[
+        str,
+        typer.Argument(
+            help="The variant or component that is good.", autocompletion=names.versions
+        ),
+    ],
+    new: Annotated[
+        str, typer.Argument(help="The one that may be worse.", autocompletion=names.versions)
+    ],
     errors: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="How many more requests may end in errors.")
     ] = 0.01,

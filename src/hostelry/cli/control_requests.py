@@ -1,14 +1,16 @@
 """Requests of commands to the platform's own processes: control, the gateway, that for jobs."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.server.home import Credentials, UpConfig
+
+if TYPE_CHECKING:
+    import httpx
 
 TIMEOUT_S = 30.0
 
@@ -47,11 +49,13 @@ def send(
     headers: Mapping[str, str] | None = None,
     process: str = "control",
     **request: Any,
-) -> httpx.Response:
+) -> "httpx.Response":
     """The response of `process`, "control", "jobs", "gateway" or "console", of any status.
 
     Raises TerminalError where it does not answer.
     """
+    import httpx  # a third of the time that completing a name takes
+
     urls = {
         "control": config.control_url,
         "jobs": config.jobs_url,
@@ -77,7 +81,7 @@ def send(
         ) from None
 
 
-def document(response: httpx.Response) -> dict[str, Any]:
+def document(response: "httpx.Response") -> dict[str, Any]:
     """The JSON object of a response; raises TerminalError where it is none."""
     try:
         found: dict[str, Any] = decode(response.content or b"{}", dict[str, Any])

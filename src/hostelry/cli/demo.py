@@ -16,6 +16,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_ports
 from hostelry.cli.demo_model import demo_model_folder
+from hostelry.server.home import UpConfig
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 CLI = (sys.executable, "-m", "hostelry.cli.main")
@@ -48,7 +49,21 @@ def demo(
     finally:
         if not keep:
             shutil.rmtree(home, ignore_errors=True)
-    say(f"\nDone in {monotonic_s() - started_s:.0f} s.")
+    say(f"\nDone in {monotonic_s() - started_s:.0f} s. To continue:\n")
+    say("\n".join(next_steps(model)))
+
+
+def next_steps(model: Path) -> list[str]:
+    """What to type after the demo: a platform of one's own, a model on it, a look at it."""
+    # `make demo` installs into a virtual environment that need not be active.
+    command = (
+        "hostelry" if shutil.which("hostelry") else str(Path(sys.executable).parent / "hostelry")
+    )
+    return [
+        f"  {command} up --detach",
+        f"  {command} deploy {model}",
+        f"  http://127.0.0.1:{UpConfig(control_port=0).gateway_port}/console  in a browser",
+    ]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.explain_graph import explain_graph
 from hostelry.cli.explain_models import model_lines, models_by_copy
@@ -22,11 +23,20 @@ from hostelry.cli.status import DECLARED_NOTE, only_endpoint
 def explain(
     component: Annotated[
         str | None,
-        typer.Argument(help="Only this inference component.", show_default=False),
+        typer.Argument(
+            help="Only this inference component.",
+            show_default=False,
+            autocompletion=names.components,
+        ),
     ] = None,
-    endpoint: Annotated[str | None, typer.Option(help="Only this endpoint.")] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="Only this endpoint.", autocompletion=names.endpoints)
+    ] = None,
     graph: Annotated[
-        str | None, typer.Option(help="Draw the graph that this endpoint serves.")
+        str | None,
+        typer.Option(
+            help="Draw the graph that this endpoint serves.", autocompletion=names.endpoints
+        ),
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="With --graph: also to this file.")] = None,
     home: HomeOption = None,

@@ -8,6 +8,7 @@ from typing import Any
 
 from hostelry.cli.status_text import (
     columns,
+    drain_lines,
     environments_text,
     memory_text,
     owner_text,
@@ -142,7 +143,8 @@ def _copies_on(
 ) -> list[str]:
     accounts = {it["id"]: it for it in endpoint["copies"]}
     why = endpoint["placement"]["why"]
-    lines: list[str] = []
+    drains = [it for it in endpoint["instances"] if it["id"] == instance["id"]]
+    lines: list[str] = [line for it in drains for line in drain_lines(it, now, "    ")]
     for copy in instance["copies"]:
         if component in (None, copy["component"]):
             account = accounts[copy["id"]]

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.home_option import JsonOption, print_json
 from hostelry.graph.check import plan_of_text
 from hostelry.graph.document import FILE
 from hostelry.graph.drawing import drawing_of, graph_lines
@@ -22,6 +23,7 @@ def _group() -> None:
 @graph.command()
 def check(
     place: Annotated[Path, typer.Argument(help="A graph.yaml, or the folder that has one.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Check a graph as its server would: names, types, cycles, and the files of its functions.
 
@@ -42,5 +44,8 @@ def check(
         module = code.joinpath(*function.partition(":")[0].split("."))
         if not module.with_suffix(".py").is_file() and not (module / "__init__.py").is_file():
             raise TerminalError(f"{function}: there is no {module}.py")
+    if as_json:
+        print_json({"file": str(file), **drawing_of(plan)})
+        return
     typer.echo(f"{file} is a graph of {len(plan.steps)} steps")
     typer.echo("\n".join(graph_lines(drawing_of(plan))[1:]))

@@ -8,17 +8,24 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.batch_text import batch_facts, batch_lines
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.job_text import list_lines, show_lines
 
 PATH = "/internal/jobs"
-BatchName = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.")]
-RequestName = Annotated[str, typer.Argument(metavar="ID", help="Its id or inference id.")]
+BatchName = Annotated[
+    str, typer.Argument(metavar="ID", help="The batch's id.", autocompletion=names.batches)
+]
+RequestName = Annotated[
+    str, typer.Argument(metavar="ID", help="Its id or inference id.", autocompletion=names.jobs)
+]
 
 
 def list_jobs(
-    endpoint: Annotated[str | None, typer.Option(help="Only this endpoint's.")] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="Only this endpoint's.", autocompletion=names.endpoints)
+    ] = None,
     state: Annotated[
         str | None,
         typer.Option(help="Only waiting, running, completed, failed or expired ones."),

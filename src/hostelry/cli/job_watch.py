@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -13,8 +14,9 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli import batch_text, transform_text
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, send
-from hostelry.cli.home_option import HomeOption, home_at, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.state import control_state
 from hostelry.server.home import Credentials, UpConfig
 
@@ -59,13 +61,20 @@ BATCH = WatchedKind(
 
 
 def watch(
-    name: Annotated[str, typer.Argument(help="The transform job's name, or the batch's id.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="The transform job's name, or the batch's id.", autocompletion=names.watched
+        ),
+    ],
     home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the progress of a transform job or a batch until it is over.
 
-    A bar on a terminal, else a line for each change. Exit code 1 where the job is Failed, or the
-    batch failed or expired.
+    A bar on a terminal, else a line for each change. With --json that goes to standard error, and
+    the job to standard output once it is over. Exit code 1 where the job is Failed, or the batch
+    failed or expired.
 
     Example: hostelry jobs watch nightly-scores
     """
@@ -73,16 +82,23 @@ def watch(
     kind, look = TRANSFORM_JOB, seen_job
     if name.startswith(BATCH_PREFIX):
         kind, look = BATCH, seen_batch
-    job = followed(
-        name, kind, lambda: look(config, credentials, name), on_terminal=sys.stdout.isatty()
-    )
-    if reason := kind.reason(job):
+    on_terminal = (sys.stderr if as_json else sys.stdout).isatty()
+    seen = partial(look, config, credentials, name)
+    job = followed(name, kind, seen, on_terminal=on_terminal, err=as_json)
+    if as_json:
+        print_json(job)
+    elif reason := kind.reason(job):
         typer.echo(reason)
     raise typer.Exit(1 if kind.has_failed(job) else 0)
 
 
 def followed(
-    name: str, kind: WatchedKind, look: Callable[[], Row | None], *, on_terminal: bool
+    name: str,
+    kind: WatchedKind,
+    look: Callable[[], Row | None],
+    *,
+    on_terminal: bool,
+    err: bool = False,
 ) -> Row:
     """The job once it is over; what is seen of it until then is shown.
 
@@ -99,9 +115,9 @@ def followed(
         if job is not None:
             line, is_over, key = kind.line(job, clock.now()), kind.is_over(job), kind.key(job)
             if on_terminal:
-                typer.echo(f"{CLEAR_LINE}{name}  {line}", nl=is_over)
+                typer.echo(f"{CLEAR_LINE}{name}  {line}", nl=is_over, err=err)
             elif key != shown:
-                typer.echo(f"{name}  {line}")
+                typer.echo(f"{name}  {line}", err=err)
             shown = key
             if is_over:
                 return job

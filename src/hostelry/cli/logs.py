@@ -1,21 +1,26 @@
 """`hostelry logs`."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.home_option import HomeOption, home_at, settled
+from hostelry.cli.completion import names
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
 from hostelry.cli.kept_logs import kept_logs
-from hostelry.cli.log_files import find_logs
+from hostelry.cli.log_files import find_logs, fleet_logs
+from hostelry.cli.request_lines import request_lines
 from hostelry.cli.state import control_state
 
 FOLLOW_PAUSE_S = 0.2
 TAIL_BYTES_PER_LINE = 400
 MAX_TAIL_BYTES = 8 * 1024 * 1024
+MAX_LINES = MAX_TAIL_BYTES  # all that are in so many bytes
 
 
 def logs(
@@ -25,6 +30,7 @@ def logs(
             help="A process (up, gateway, gateway-1, control, objectstore), an endpoint, "
             "a component, an instance id or a copy id. Default: every process.",
             show_default=False,
+            autocompletion=names.logged,
         ),
     ] = None,
     home: HomeOption = None,
@@ -32,14 +38,22 @@ def logs(
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Keep printing new lines until Ctrl-C.")
     ] = False,
+    request: Annotated[
+        str | None,
+        typer.Option("--request", metavar="ID", help="Only lines about this request."),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the last lines of a log, of a process or of the model servers behind a name.
 
-    Of what is gone, the lines that CloudWatch Logs keeps are printed.
+    Of what is gone, the lines that CloudWatch Logs keeps are printed. With --json each line is an
+    object of its log and its text.
 
     Example: hostelry logs control -n 100
 
     Example: hostelry logs my-component -f
+
+    Example: hostelry logs --request 6f0f3b1e-6f5c-4a4e-9a53-0f9d1c2b7a10
     """
     at = home_at(home)
     config, credentials = settled(at)
@@ -50,27 +64,66 @@ def logs(
         kept = kept_logs(at, name or "", lines)
         if not kept:
             raise
-        print_kept(kept)
+        printer = LinePrinter(as_json=as_json, several=True)
+        for title, messages in kept.items():
+            printer.begin(title)
+            for message in messages:
+                printer.line(title, message)
         return
-    several = len(found) > 1
+    printer = LinePrinter(as_json=as_json, several=len(found) > 1)
+    if request is not None:
+        print_about(printer, found if name else {**found, **fleet_logs(at)}, request)
+        return
     positions: dict[str, int] = {}
     for title, path in found.items():
-        if several:
-            typer.echo(f"==> {title} <==")
+        printer.begin(title)
         positions[title] = path.stat().st_size
         for line in last_lines(path, lines):
-            typer.echo(line)
+            printer.line(title, line)
     if follow:
         for title, text in appended(found, positions):
-            typer.echo(f"{title}| {text}" if several else text)
+            printer.line(title, text, follows=True)
 
 
-def print_kept(kept: Mapping[str, Sequence[str]]) -> None:
-    """Print the kept lines of each log stream under its title."""
-    for title, messages in kept.items():
-        typer.echo(f"==> {title} <==")
-        for message in messages:
-            typer.echo(message)
+def print_about(printer: "LinePrinter", found: Mapping[str, Path], request_id: str) -> None:
+    """Print what the newest 8 MiB of each log say of a request.
+
+    Raises TerminalError where none says anything.
+    """
+    about = {
+        title: lines
+        for title, path in found.items()
+        if (lines := request_lines(last_lines(path, MAX_LINES), request_id))
+    }
+    if not about:
+        raise TerminalError(
+            f"no log of {', '.join(found)} has a line about request {request_id}: most requests "
+            f"leave none; `hostelry trace {request_id}` shows a call of the last minutes"
+        )
+    for title, lines in about.items():
+        printer.begin(title)
+        for line in lines:
+            printer.line(title, line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinePrinter:
+    """Lines of one log, or of several with their titles; as JSON an object for each line."""
+
+    as_json: bool
+    several: bool
+
+    def begin(self, title: str) -> None:
+        """Print a log's title above its lines."""
+        if self.several and not self.as_json:
+            typer.echo(f"==> {title} <==")
+
+    def line(self, title: str, text: str, *, follows: bool = False) -> None:
+        """Print one line; one that `follows` the others has its title beside it."""
+        if self.as_json:
+            typer.echo(msgspec.json.encode({"log": title, "line": text}))
+        else:
+            typer.echo(f"{title}| {text}" if follows and self.several else text)
 
 
 def last_lines(path: Path, count: int) -> list[str]:

@@ -1,81 +1,188 @@
 """The `hostelry` command."""
 
+import os
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from hostelry import __version__
 from hostelry.base.errors import HostelryError
-from hostelry.cli.chaos import chaos
-from hostelry.cli.check.command import check
-from hostelry.cli.compare import compare
-from hostelry.cli.console import console
-from hostelry.cli.demo import demo
-from hostelry.cli.demo_model import demo_model_command
-from hostelry.cli.environment import env, exec_
-from hostelry.cli.explain import explain
-from hostelry.cli.graph import graph
-from hostelry.cli.jobs import jobs
-from hostelry.cli.kernel import kernel
-from hostelry.cli.logs import logs
-from hostelry.cli.replay import replay
-from hostelry.cli.runtimes import runtimes
-from hostelry.cli.scaling import scaling
-from hostelry.cli.status import status
-from hostelry.cli.trace import trace
-from hostelry.cli.up import down, up
-from hostelry.cli.usage import usage
+from hostelry.cli.completion.words import COMPLETE_VARIABLE, joined_words
+from hostelry.cli.lazy_group import CommandEntry, LazyGroup, lazy_group
 
+# All arguments after the program's name are the program's, with or without `--`.
+PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+# Short helps fit the list of commands within 80 columns. A command is imported when it is used.
+COMMANDS = (
+    CommandEntry(
+        "up", "hostelry.cli.up:up", "Start the platform: gateway, control and object store."
+    ),
+    CommandEntry("down", "hostelry.cli.up:down", "Stop the platform with every agent and copy."),
+    CommandEntry(
+        "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
+    ),
+    CommandEntry(
+        "deploy", "hostelry.cli.deploy.command:deploy", "Serve a folder, file, hub id or image."
+    ),
+    CommandEntry(
+        "top", "hostelry.cli.top.command:top", "Show live load, latency, copies, CPU and memory."
+    ),
+    CommandEntry(
+        "ls",
+        "hostelry.cli.models.ls:ls",
+        "List endpoints, components and adapters with their state.",
+    ),
+    CommandEntry(
+        "chat",
+        "hostelry.cli.calls.chat:chat",
+        "Talk with a model: answers stream, adapters may be chosen.",
+    ),
+    CommandEntry(
+        "invoke",
+        "hostelry.cli.calls.invoke:invoke",
+        "Send a file to a model and print the answer's bytes.",
+    ),
+    CommandEntry(
+        "load", "hostelry.cli.load.command:load", "Send load: latency, first token, errors."
+    ),
+    CommandEntry("scale", "hostelry.cli.models.scale:scale", "Set a model's copies, or bounds."),
+    CommandEntry(
+        "adapters", "hostelry.cli.models.adapters:adapters", "Add, remove, list adapters."
+    ),
+    CommandEntry("rm", "hostelry.cli.models.rm:rm", "Remove models with what is theirs alone."),
+    CommandEntry(
+        "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
+    ),
+    CommandEntry(
+        "apply",
+        "hostelry.cli.declared.apply:apply",
+        "Make endpoints, scaling and alarms what documents say.",
+    ),
+    CommandEntry(
+        "export",
+        "hostelry.cli.declared.export:export",
+        "Write what is there as a document for `apply`.",
+    ),
+    CommandEntry(
+        "explain",
+        "hostelry.cli.explain:explain",
+        "Show where copies are and why, and what is free.",
+    ),
+    CommandEntry("restart", "hostelry.cli.acts.command:restart", "Replace copies, new ones first."),
+    CommandEntry("drain", "hostelry.cli.acts.command:drain", "Empty an instance, then end it."),
+    CommandEntry("logs", "hostelry.cli.logs:logs", "Print logs of processes and of model servers."),
+    CommandEntry(
+        "trace",
+        "hostelry.cli.trace:trace",
+        "Show each hop of one call, or the slowest and failed calls.",
+    ),
+    CommandEntry(
+        "replay",
+        "hostelry.cli.replay:replay",
+        "Compare scaling policies on a trace, in simulated time.",
+    ),
+    CommandEntry(
+        "compare",
+        "hostelry.cli.compare:compare",
+        "Say whether a variant or component is worse than another.",
+    ),
+    CommandEntry(
+        "usage", "hostelry.cli.usage:usage", "Show what serverless endpoints used, by hour."
+    ),
+    CommandEntry(
+        "env", "hostelry.cli.environment:env", "Print the variables that point clients here."
+    ),
+    CommandEntry(
+        "exec", "hostelry.cli.environment:exec_", "Run a program against this hostelry.", PASS_ON
+    ),
+    CommandEntry(
+        "check",
+        "hostelry.cli.check.command:check",
+        "Run a program or notebook; say what is not served.",
+    ),
+    CommandEntry(
+        "demo",
+        "hostelry.cli.demo:demo",
+        "Start a platform, serve three adapters of one base, stop.",
+    ),
+    CommandEntry(
+        "demo-model",
+        "hostelry.cli.demo_model:demo_model_command",
+        "Write the demo's base model as a folder.",
+    ),
+    CommandEntry(
+        "chaos", "hostelry.cli.chaos:chaos", "Break the platform and measure how it recovers."
+    ),
+    CommandEntry("graph", "hostelry.cli.graph:graph", "Graphs of models: check a graph.yaml."),
+    CommandEntry(
+        "jobs", "hostelry.cli.jobs:jobs", "Asynchronous requests, batches and transform jobs."
+    ),
+    CommandEntry("kernel", "hostelry.cli.kernel:kernel", "Jupyter kernels that use this hostelry."),
+    CommandEntry(
+        "runtimes",
+        "hostelry.cli.runtimes:runtimes",
+        "Other engines for the LLM server: install, list, remove.",
+    ),
+    CommandEntry(
+        "scaling", "hostelry.cli.scaling:scaling", "Show what is scaled and why; choose a policy."
+    ),
+    CommandEntry(
+        "dashboards",
+        "hostelry.cli.dashboards.command:dashboards",
+        "A Grafana dashboard, alert rules and a scrape to use.",
+    ),
+    CommandEntry(
+        "doctor",
+        "hostelry.cli.doctor.command:doctor",
+        "Say what this machine can do, and how to get the rest.",
+    ),
+    CommandEntry(
+        "completion",
+        "hostelry.cli.completion.script:completion",
+        "Print the completion script of a shell.",
+    ),
+)
 app = typer.Typer(
     name="hostelry",
+    cls=lazy_group(COMMANDS),
     help="Host many models and LoRA adapters behind Amazon SageMaker's inference APIs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,
 )
-# All arguments after the program's name are the program's, with or without `--`.
-PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-# Short helps fit the list of commands within 80 columns.
-app.command(short_help="Start the platform: gateway, control and object store.")(up)
-app.command(short_help="Stop the platform with every agent and copy.")(down)
-app.command(short_help="Show what runs, and the reason of each failure.")(status)
-app.command(short_help="Print a one-time link to the web console.")(console)
-app.command(short_help="Show where copies are and why, and what is free.")(explain)
-app.command(short_help="Print logs of processes and of model servers.")(logs)
-app.command(short_help="Show each hop of one call, or the slowest and failed calls.")(trace)
-app.command(short_help="Compare scaling policies on a trace, in simulated time.")(replay)
-app.command(short_help="Say whether a variant or component is worse than another.")(compare)
-app.command(short_help="Show what serverless endpoints used, by hour.")(usage)
-app.command(short_help="Print the variables that point clients here.")(env)
-app.command("exec", short_help="Run a program against this hostelry.", context_settings=PASS_ON)(
-    exec_
-)
-app.command(short_help="Run a program or notebook; say what is not served.")(check)
-app.command(short_help="Start a platform, serve three adapters of one base, stop.")(demo)
-app.command("demo-model", short_help="Write the demo's base model as a folder.")(demo_model_command)
-app.add_typer(chaos, name="chaos", short_help="Break the platform and measure how it recovers.")
-app.add_typer(graph, name="graph", short_help="Graphs of models: check a graph.yaml.")
-app.add_typer(jobs, name="jobs", short_help="Asynchronous requests, batches and transform jobs.")
-app.add_typer(kernel, name="kernel", short_help="Jupyter kernels that use this hostelry.")
-app.add_typer(
-    runtimes, name="runtimes", short_help="Other engines for the LLM server: install, list, remove."
-)
-app.add_typer(scaling, name="scaling", short_help="Show what is scaled and why; choose a policy.")
+
+
+@app.callback()
+def hostelry() -> None:
+    """Host many models and LoRA adapters behind Amazon SageMaker's inference APIs."""
 
 
 @app.command()
-def version() -> None:
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
     """Print the version.
 
     Example: hostelry version
     """
-    typer.echo(f"hostelry {__version__}")
+    typer.echo(f'{{"version": "{__version__}"}}' if as_json else f"hostelry {__version__}")
+
+
+def command_tree() -> LazyGroup:
+    """Every command, imported: for tests and for what documents them."""
+    tree = get_command(app)
+    assert isinstance(tree, LazyGroup)
+    tree.load_all()
+    return tree
 
 
 def main() -> None:
     """Run the command line; an expected error is one line and exit code 1."""
+    if os.environ.get(COMPLETE_VARIABLE) == "complete_bash":
+        joined_words(os.environ)
     sys.exit(run(app))
 
 

@@ -1,51 +1,18 @@
 """Deduplication of failure reasons in control's state: later ones name the first. Pure.
 
-For text only; programs get every reason. Reasons are compared by their words: names, ids, sizes and
-instants may differ; exit codes, signals and HTTP statuses may not.
+For text only; programs get every reason. Reasons are compared by their causes.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hostelry.reconcile.plan.reasons import LAST_LINES, SEE_LOG, server_lines
-
-KEPT_NUMBER = re.compile(r"\b(?P<word>code|signal|status|errno|HTTP)[ =:]*(?P<number>\d+)", re.I)
-RESTART = re.compile(r"It is started again (at once|in [\d.]+ s)\.")
-MARKED = re.compile(r"[\w.]*\d[\w.]*")
-MARK = "#"
+from hostelry.domain.failure_cause import cause_of
 
 
 def reasons_once(endpoints: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """`endpoints` with each repeated reason as "the same reason as ..."."""
     seen = _Seen()
     return [_endpoint(it, seen) for it in endpoints]
-
-
-def cause_of(reason: str, names: Iterable[str] = (), log_tail: str = "") -> str:
-    """The words that all reasons of one cause share; `names` are of the resource that failed.
-
-    Of the model server's lines, in the reason or in `log_tail`, only the last one counts.
-    """
-    cause, _, quoted = reason.partition(LAST_LINES)
-    lines = server_lines(log_tail) or quoted.splitlines()
-    cause = SEE_LOG.sub("", cause)
-    text = "\n".join([cause.strip(), *(it.strip() for it in lines[-1:])])
-    for name in sorted(filter(None, names), key=len, reverse=True):
-        text = re.sub(rf"(?<![\w-]){re.escape(name)}(@\d+)?(?![\w-])", MARK, text)
-    text = RESTART.sub("", text).strip()
-    return MARKED.sub(_marked, KEPT_NUMBER.sub(_spelled, text))
-
-
-def _spelled(found: re.Match[str]) -> str:
-    """A number that distinguishes causes, in letters, so that it is not marked."""
-    letters = "".join(chr(ord("a") + int(it)) for it in found["number"])
-    return f"{found['word']} {letters}"
-
-
-def _marked(found: re.Match[str]) -> str:
-    """The mark of a word with a digit; a full stop that ends a sentence stays."""
-    return MARK + ("." if found[0].endswith(".") else "")
 
 
 class _Seen:

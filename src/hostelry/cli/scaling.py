@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.acts.act_text import act_rows
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.scaling_responsive import responsive
@@ -27,8 +29,12 @@ scaling = typer.Typer(
 )
 scaling.command(short_help="Have a policy act within seconds.")(responsive)
 
-ComponentOption = Annotated[str | None, typer.Option(help="Only this inference component.")]
-EndpointOption = Annotated[str | None, typer.Option(help="Only this endpoint.")]
+ComponentOption = Annotated[
+    str | None, typer.Option(help="Only this inference component.", autocompletion=names.components)
+]
+EndpointOption = Annotated[
+    str | None, typer.Option(help="Only this endpoint.", autocompletion=names.endpoints)
+]
 
 
 @scaling.command(short_help="Show every target: its capacity, its bounds, its last decision.")
@@ -82,7 +88,7 @@ def activities(
 
 @scaling.command(short_help="Draw load, capacity and every act over time.")
 def timeline(
-    endpoint: Annotated[str, typer.Argument(help="The endpoint.")],
+    endpoint: Annotated[str, typer.Argument(help="The endpoint.", autocompletion=names.endpoints)],
     component: ComponentOption = None,
     since: Annotated[
         str, typer.Option(help="How far back: a number and s, m, h or d, up to 15d.")
@@ -96,14 +102,16 @@ def timeline(
 
     Of an act, t0 is when the load exceeded the capacity, t1 when it was decided, t2 when new
     capacity first answered. Below are the endpoint's updates in this time with each step's
-    begin, length and share of the traffic, and why one was rolled back.
+    begin, length and share of the traffic, and why one was rolled back; and the acts of people.
 
     Example: hostelry scaling timeline chat --since 1h --png scaling.png
     """
     query = {"endpoint": endpoint, "since_s": str(seconds_of(since))}
     query |= {"component": component} if component else {}
     found = ask(home, "/internal/scaling/timeline", query)
-    if not found["timelines"] and (png or svg or not found["updates"]):
+    acts = [] if component else ask(home, "/internal/audit", {"endpoint": endpoint})["entries"]
+    found["operator_acts"] = [it for it in reversed(acts) if it["at"] >= found["since"]]
+    if not found["timelines"] and (png or svg or not (found["updates"] or found["operator_acts"])):
         what = endpoint if component is None else f"{endpoint} with component {component}"
         raise TerminalError(
             f"endpoint {what} has no scalable target"
@@ -123,7 +131,10 @@ def timeline(
         for row in chart(one, found["since"], found["now"], width):
             console.print(Text(row.text, style=row.style), soft_wrap=True)
         console.print()
-    for row in update_rows(endpoint, found["updates"]):
+    for row in [
+        *update_rows(endpoint, found["updates"]),
+        *act_rows(endpoint, found["operator_acts"]),
+    ]:
         console.print(Text(row.text, style=row.style), soft_wrap=True)
 
 

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.domain.scope import Scope
@@ -18,9 +19,13 @@ from hostelry.server.home import Credentials, UpConfig
 
 
 def responsive(
-    endpoint: Annotated[str, typer.Argument(help="The endpoint.")],
+    endpoint: Annotated[str, typer.Argument(help="The endpoint.", autocompletion=names.endpoints)],
     component: Annotated[
-        str | None, typer.Option(help="Only this inference component, not all of the endpoint's.")
+        str | None,
+        typer.Option(
+            help="Only this inference component, not all of the endpoint's.",
+            autocompletion=names.components,
+        ),
     ] = None,
     target: Annotated[
         float | None, typer.Option(help="The desired concurrency per copy, or per instance.")

@@ -1,59 +1,14 @@
-"""State of a platform for commands: its processes, and control's state."""
+"""State of a platform for commands: what control and the jobs process report."""
 
-from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import msgspec
 
 from hostelry.base.json import decode
-from hostelry.base.proc import group_resident_bytes, process_stat, uptime_s
-from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.run_file import live_run_file, platform_names
+from hostelry.server.home import Credentials, UpConfig
 
 TIMEOUT_S = 5.0
 MAX_BATCHES = 100  # the newest ones, among which those that have not ended are shown
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformProcess:
-    """One process of the platform; `pid` None when it is not running."""
-
-    name: str
-    pid: int | None = None
-    port: int | None = None
-    uptime_s: float | None = None
-    memory_bytes: int | None = None
-
-
-def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
-    """Every process of this hostelry, running or not."""
-    names = platform_names(config.gateway_workers)
-    if not home.kept.exists():
-        names.remove("watcher")
-    if not config.mirror_process:
-        names.remove("mirror")
-    if not config.has_console:
-        names.remove("console")
-    if not config.has_own_s3:
-        names.remove("objectstore")
-        names.remove("s3door")
-    return [platform_process(home, name) for name in names]
-
-
-def platform_process(home: Home, name: str) -> PlatformProcess:
-    """One process, running or not."""
-    record = live_run_file(home, name)
-    stat = process_stat(record.pid) if record is not None else None
-    if record is None or stat is None:
-        return PlatformProcess(name=name)
-    return PlatformProcess(
-        name=name,
-        pid=record.pid,
-        port=record.port,
-        uptime_s=uptime_s(stat),
-        memory_bytes=group_resident_bytes(stat.group),
-    )
 
 
 def control_state(config: UpConfig, credentials: Credentials) -> dict[str, Any] | None:
@@ -75,6 +30,8 @@ def unfinished_batches(config: UpConfig, credentials: Credentials) -> list[dict[
 
 def _document(url: str, credentials: Credentials) -> dict[str, Any] | None:
     """The JSON object at `url`; None where there is none."""
+    import httpx  # a third of the time that completing a name takes
+
     try:
         answer = httpx.get(
             url,

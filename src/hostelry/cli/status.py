@@ -9,19 +9,19 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.batch_text import status_line
+from hostelry.cli.completion import names
 from hostelry.cli.experiment_text import experiment_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
 from hostelry.cli.job_text import trouble_lines
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.state import (
-    PlatformProcess,
     control_state,
     jobs_trouble,
-    platform_processes,
     unfinished_batches,
 )
 from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
 from hostelry.cli.transform_text import running_jobs, transform_lines
+from hostelry.server.platform_processes import PlatformProcess, platform_processes
 
 DECLARED_NOTE = (
     "CPUs, memory and accelerators of instances are those that the instance type declares; "
@@ -38,7 +38,10 @@ def status(
     home: HomeOption = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(help="Show this endpoint only, each of its adapters on a line of its own."),
+        typer.Option(
+            help="Show this endpoint only, each of its adapters on a line of its own.",
+            autocompletion=names.endpoints,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hostelry.cli.state import PlatformProcess
+from hostelry.server.platform_processes import PlatformProcess
 
 GIB = 1024**3
 MIB = 1024**2
@@ -170,6 +170,7 @@ def instance_lines(endpoint: dict[str, Any], now: float, most_alike: int) -> lis
             f"in use {memory_text(used)}"
         )
         lines += reason_lines(instance.get("problem"), "    ")
+        lines += drain_lines(instance, now, "    ")
         lines += [line for it in mine for line in copy_lines(it, now, most_alike)]
     known = {it["id"] for it in instances}
     lost = [it for it in copies if it.get("instance") not in known]
@@ -232,13 +233,34 @@ def phase_text(copy: Mapping[str, Any]) -> str:
 
 def trouble_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]:
     """Why a copy is not ready, or how it ended last, each with the end of its log then."""
-    lines = reason_lines(copy.get("reason"), indent)
+    lines = restart_lines(copy, now, indent) + reason_lines(copy.get("reason"), indent)
     lines += reason_lines(copy.get("log_tail"), f"{indent}| ")
     end = copy.get("last_end")
     if end is None or copy.get("reason"):
         return lines
     lines += reason_lines(f"ended {duration(now - end['at'])} ago: {end['cause']}", indent)
     return lines + reason_lines(end["log_tail"], f"{indent}| ")
+
+
+def drain_lines(instance: Mapping[str, Any], now: float, indent: str) -> list[str]:
+    """How far the drain of an instance is, and what it waits for."""
+    drain = instance.get("drain")
+    if drain is None:
+        return []
+    left = drain["copies_left"]
+    copies = f"{left} cop{'y' if left == 1 else 'ies'} left"
+    since = duration(now - drain["since"])
+    return reason_lines(f"draining for {since}, {copies}: {drain['reason']}", indent)
+
+
+def restart_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]:
+    """What replaces a copy whose restart was asked for, or why it was given up."""
+    restart = copy.get("restart")
+    if restart is None:
+        return []
+    ago = f"restart asked for {duration(now - restart['asked_at'])} ago"
+    given_up = ", given up" if restart["failed"] else ""
+    return reason_lines(f"{ago}{given_up}: {restart['reason']}", indent)
 
 
 def reason_lines(reason: str | None, indent: str) -> list[str]:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.kept_logs import logs_between
@@ -24,7 +25,9 @@ def trace(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A request id; with --slowest or --failed an endpoint.", show_default=False
+            help="A request id; with --slowest or --failed an endpoint.",
+            show_default=False,
+            autocompletion=names.traced,
         ),
     ] = None,
     slowest: Annotated[bool, typer.Option("--slowest", help="List the slowest calls.")] = False,

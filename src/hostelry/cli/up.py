@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.logging import TEXT, formatter_of
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, settled
 from hostelry.cli.up_flags import (
     AccountOption,
@@ -29,6 +30,7 @@ from hostelry.cli.up_flags import (
     HoldMbOption,
     HoldRequestsOption,
     InvokeTimeoutOption,
+    LogFormatOption,
     LogsDaysOption,
     NoAuthOption,
     NoConsoleOption,
@@ -79,6 +81,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     metrics_mb: Annotated[float, typer.Option(help="Memory for metrics.")] = 256.0,
     logs_mb: Annotated[float, typer.Option(help="Disk for log events.")] = 1024.0,
     logs_days: LogsDaysOption = 14,
+    log_format: LogFormatOption = TEXT,
     copy_user: CopyUserOption = AUTO,
     files_gb: FilesOption = 20.0,
     detach: DetachOption = False,
@@ -127,6 +130,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         metrics_mb=metrics_mb,
         logs_mb=logs_mb,
         logs_days=logs_days,
+        log_format=log_format,
         copy_user=copy_user,
         files_gb=files_gb,
     )
@@ -149,15 +153,15 @@ def up_here(options: UpOptions, *, as_json: bool) -> None:
             log_line(text)
 
         report = Report(phase=display.phase, say=say, ready=ready)
-        log_to(Home(options.home).logs / "up.log")
+        log_to(Home(options.home).logs / "up.log", options.log_format)
         asyncio.run(run_up(options, os.environ, report))
     typer.echo("Hostelry has stopped.", err=True)
 
 
-def log_to(path: Path) -> None:
+def log_to(path: Path, log_format: str) -> None:
     """Write the messages of `up` into its log, too, as with --detach."""
     handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s up: %(message)s"))
+    handler.setFormatter(formatter_of("up", log_format))
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False

@@ -68,6 +68,9 @@ DetachOption = Annotated[
 LogsDaysOption = Annotated[
     int, typer.Option(help="Days that log events are kept where their group does not say.")
 ]
+LogFormatOption = Annotated[
+    str, typer.Option(help="Lines of the platform's own logs: text or json.", metavar="text|json")
+]
 WorkersOption = Annotated[
     int | None,
     typer.Option(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 
@@ -22,7 +23,9 @@ COLUMNS: Mapping[str, str] = {
 
 
 def usage(
-    endpoint: Annotated[str | None, typer.Option(help="Only this endpoint.")] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="Only this endpoint.", autocompletion=names.endpoints)
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

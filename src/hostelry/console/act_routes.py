@@ -1,6 +1,11 @@
-"""Acts over HTTP: planned in words, done once confirmed, and in control's audit log before."""
+"""Acts over HTTP: planned in words, done once confirmed, and in control's audit log before.
+
+Control itself notes its own acts, by the session that this console names, and says what they would
+do before they are done.
+"""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -15,10 +20,11 @@ from hostelry.console.visits import ConsoleJson, SessionGate, json_body
 LOG = logging.getLogger(__name__)
 AUDIT = "/internal/audit"
 BEGUN, ACCEPTED = "begun", "accepted"
+MAX_STEPS = 12
 MAX_CHARACTERS = 500  # of each text of an entry
 
 
-class ActRoutes:
+class ConsoleActs:
     """Handlers of acts, and of the audit log."""
 
     def __init__(self, port: PlatformPort, gate: SessionGate) -> None:
@@ -34,11 +40,20 @@ class ActRoutes:
             raise HTTPException(502, str(error)) from None
 
     async def plan(self, request: Request) -> Response:
-        """What an act would do, in words and as calls; nothing is done."""
-        self._gate.acting(request)
+        """What an act would do, in words and as calls; nothing is done. 409 where it cannot be."""
+        session = self._gate.acting(request)
         plan = await _planned(request)
+        would = []
+        try:
+            for call in plan.calls:
+                if isinstance(call, ProcessCommand):
+                    body = {**call.body, "who": _who(session), "dry_run": True}
+                    would += _steps(await self._port.post(call.process, call.path, body))
+        except PlatformError as error:
+            raise HTTPException(409, str(error)) from None
         calls = [_shown(it) for it in plan.calls]
-        return ConsoleJson({"sentence": plan.sentence, "warning": plan.warning, "calls": calls})
+        shown = {"sentence": plan.sentence, "warning": plan.warning, "calls": calls}
+        return ConsoleJson({**shown, "would": would})
 
     async def do(self, request: Request) -> Response:
         """Do an act; 409 with the reason where the platform refuses it.
@@ -47,37 +62,38 @@ class ActRoutes:
         """
         session = self._gate.acting(request)
         plan = await _planned(request)
-        try:
-            await self._note(session, plan, BEGUN)
-        except PlatformError as error:
-            text = f"Nothing was done, since the audit log cannot be written: {error}"
-            raise HTTPException(503, text) from None
+        is_noted = all(isinstance(it, ProcessCommand) for it in plan.calls)
+        if not is_noted:
+            try:
+                await self._note(session, plan, BEGUN)
+            except PlatformError as error:
+                text = f"Nothing was done, since the audit log cannot be written: {error}"
+                raise HTTPException(503, text) from None
         outcome = "not known: it was cut off"
         try:
-            outcome = await self._done(plan)
+            outcome = await self._done(session, plan)
         finally:
-            await self._note_end(session, plan, outcome)
+            if not is_noted:
+                await self._note_end(session, plan, outcome)
         if outcome != ACCEPTED:
             raise HTTPException(409, outcome)
         return ConsoleJson({"outcome": outcome, "what": plan.sentence})
 
-    async def _done(self, plan: ActPlan) -> str:
+    async def _done(self, session: ConsoleSession, plan: ActPlan) -> str:
         try:
             for call in plan.calls:
-                await self._call(call)
+                if isinstance(call, ApiQuery):
+                    await self._port.call(call.service, call.operation, call.parameters)
+                else:
+                    body = {**call.body, "who": _who(session)}
+                    await self._port.post(call.process, call.path, body)
         except PlatformError as error:
             return str(error)
         return ACCEPTED
 
-    async def _call(self, call: ApiQuery | ProcessCommand) -> None:
-        if isinstance(call, ApiQuery):
-            await self._port.call(call.service, call.operation, call.parameters)
-        else:
-            await self._port.post(call.process, call.path, call.body)
-
     async def _note(self, session: ConsoleSession, plan: ActPlan, outcome: str) -> None:
         entry = {
-            "who": f"console session {session.id}",
+            "who": _who(session),
             "act": plan.act,
             "target": plan.sentence[:MAX_CHARACTERS],
             "outcome": outcome[:MAX_CHARACTERS],
@@ -90,6 +106,17 @@ class ActRoutes:
             await self._note(session, plan, outcome)
         except PlatformError as error:
             LOG.warning("the audit log lacks an outcome: %s: %s: %s", plan.sentence, outcome, error)
+
+
+def _who(session: ConsoleSession) -> str:
+    return f"console session {session.id}"
+
+
+def _steps(answer: Mapping[str, Any]) -> list[str]:
+    """The summary and the steps of one of control's acts, as lines."""
+    steps = [f"{it.get('copy') or 'a copy'}: {it['text']}" for it in answer.get("steps", ())]
+    more = [f"and {len(steps) - MAX_STEPS} more"] if len(steps) > MAX_STEPS else []
+    return [answer.get("summary", ""), *steps[:MAX_STEPS], *more]
 
 
 async def _planned(request: Request) -> ActPlan:

@@ -129,11 +129,55 @@ def delete_endpoint(arguments: Arguments) -> ActPlan:
     )
 
 
+def restart(arguments: Arguments) -> ActPlan:
+    """New copies in place of one, or of all of a component."""
+    kind = "copy" if "copy" in arguments else "component"
+    name = text(arguments, kind)
+    noun = "copy" if kind == "copy" else "every copy of inference component"
+    return ActPlan(
+        act="restart",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Replace {noun} {name} by a new one.",
+        calls=(control_act("restart", arguments, {kind: name}),),
+    )
+
+
+def drain(arguments: Arguments) -> ActPlan:
+    """The end of an instance, once its copies are elsewhere."""
+    name = text(arguments, "instance")
+    return ActPlan(
+        act="drain",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Drain instance {name}: another takes its place, then it ends.",
+        calls=(control_act("drain", arguments, {"instance": name}),),
+    )
+
+
+def undrain(arguments: Arguments) -> ActPlan:
+    """A drained instance that stays."""
+    name = text(arguments, "instance")
+    return ActPlan(
+        act="undrain",
+        endpoint=endpoint_of(arguments),
+        sentence=f"Have copies placed on instance {name} again.",
+        calls=(control_act("undrain", arguments, {"instance": name}),),
+    )
+
+
+def control_act(name: str, arguments: Arguments, what: Mapping[str, str]) -> ProcessCommand:
+    """One of control's own acts, in the scope that the page names."""
+    scope = {key: text(arguments, key) for key in ("account", "region")}
+    return ProcessCommand(process="control", path=f"/internal/acts/{name}", body={**scope, **what})
+
+
 ACTS: Mapping[str, Callable[[Arguments], ActPlan]] = {
     "scale-component": scale_component,
     "scale-variant": scale_variant,
     "delete-component": delete_component,
     "delete-endpoint": delete_endpoint,
+    "restart": restart,
+    "drain": drain,
+    "undrain": undrain,
 }
 
 

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 
 from hostelry.base.clock import Clock
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
-from hostelry.console.act_routes import ActRoutes
+from hostelry.console.act_routes import ConsoleActs
 from hostelry.console.live import LiveTopics
 from hostelry.console.live_routes import LiveRoutes
 from hostelry.console.platform import PlatformError, PlatformPort
@@ -69,7 +69,7 @@ def console_app(deps: ConsoleDeps) -> ASGIApp:
     """The ASGI application; it refuses every request without the internal key."""
     gate = SessionGate(deps.sessions, deps.clock.now)
     api, page = ConsoleApi(deps, gate), PageFiles(static_files())
-    acts, live = ActRoutes(deps.port, gate), LiveRoutes(deps.topics, deps.sessions, gate)
+    acts, live = ConsoleActs(deps.port, gate), LiveRoutes(deps.topics, deps.sessions, gate)
     playground = PlaygroundRoutes(deps.playground, gate)
     app = Starlette(
         routes=[

@@ -11,6 +11,7 @@ from hostelry.base.errors import HostelryError
 class ProcessQuery:
     """A GET of an internal route of a process: control, gateway or jobs.
 
+    `home` answers at `/processes`: for how many seconds each process of the platform runs.
     `holds_s`: so long its answer is taken to hold while control's records do not change; 0 where it
     may change without them.
     """

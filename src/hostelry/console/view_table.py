@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hostelry.console.call_lookup import look_at_call
 from hostelry.console.platform import PlatformPort, Query
-from hostelry.console.views import adapters, fleet
+from hostelry.console.views import adapters, calls, endpoint, endpoints, failures, fleet
 
 Params = Mapping[str, str]
 Lookup = Callable[[PlatformPort, Params, float], Awaitable[dict[str, Any]]]
@@ -29,6 +30,14 @@ class ConsoleView:
 
 VIEWS: Mapping[str, ConsoleView] = {
     "fleet": ConsoleView(sources=fleet.sources, document=fleet.document),
+    "endpoints": ConsoleView(sources=endpoints.sources, document=endpoints.document),
+    "endpoint": ConsoleView(
+        sources=endpoint.sources, document=endpoint.document, params=endpoint.PARAMS
+    ),
+    "calls": ConsoleView(sources=calls.sources, document=calls.document, params=calls.PARAMS),
+    "failures": ConsoleView(
+        sources=failures.sources, document=failures.document, params=failures.PARAMS
+    ),
     "adapters": ConsoleView(
         sources=adapters.sources,
         document=adapters.document,
@@ -36,4 +45,6 @@ VIEWS: Mapping[str, ConsoleView] = {
     ),
 }
 # GET /console/api/look/NAME: what is asked once.
-LOOKUPS: Mapping[str, Lookup] = {}
+LOOKUPS: Mapping[str, Lookup] = {
+    "call": look_at_call,
+}

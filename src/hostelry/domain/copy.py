@@ -22,6 +22,7 @@ class Instance:
 
     `zone` is its declared availability zone, `idle_since` when the last copy left it. A `leaving`
     instance is surplus: it is terminated once the copies on it are replaced elsewhere.
+    `drain_since` is when its operator asked for the same, and for another instance in its place.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Instance:
     zone: str = ""
     idle_since: float | None = None
     leaving: bool = False
+    drain_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from hostelry.domain.allowance import Allowance
 from hostelry.domain.at_zero import AtZero
+from hostelry.domain.copy_restart import CopyRestart
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
@@ -198,7 +199,8 @@ class Endpoint:
     and replaces it once it is ready. `shift` is set while both serve, as the traffic moves to it in
     steps; `bake` while the new one then serves on trial.
     `deadline_at` is when the present non-final status fails, in seconds since the epoch; None in
-    final states. `updates` are the newest ones, oldest first, as `update_history` keeps them.
+    final states. `updates` are the newest ones, oldest first, as `update_history` keeps them,
+    `restarts` the copies to be replaced, and those whose replacement was given up.
     """
 
     scope: Scope
@@ -215,6 +217,7 @@ class Endpoint:
     failure_reason: str | None = None
     at_zero: AtZero | None = None  # None: the default of the home
     updates: tuple[PastUpdate, ...] = ()
+    restarts: tuple[CopyRestart, ...] = ()
     given: Mapping[str, Any]
 
     @property

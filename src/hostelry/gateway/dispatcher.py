@@ -11,6 +11,7 @@ from hostelry.aws.async_runtime import is_async_path
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
+from hostelry.base.logging import about_request, no_request
 from hostelry.base.rebinding import foreign_page
 from hostelry.gateway.handlers.console import CONSOLE
 from hostelry.gateway.handlers.metrics import PATHS as METRICS_PATHS
@@ -84,6 +85,7 @@ class Dispatcher:
             return
         handler = self._handler(request.path)
         request_id = new_request_id()
+        token = about_request(request_id)
         try:
             if self.own_names is not None:
                 self._check_page(request, self.own_names)
@@ -101,6 +103,7 @@ class Dispatcher:
         finally:
             if exchange.trace is not None:
                 self.calls.end(exchange.trace, is_whole=exchange.finished)
+            no_request(token)
 
     def refusal_answer(self, refusal: HttpRefusedError) -> HttpResponse:
         """The answer to bytes that did not become a request."""

@@ -28,7 +28,9 @@ class YamlError(HostelryError):
     """The text is no such YAML; the message has the line."""
 
 
-class _StrictLoader(yaml.SafeLoader):
+class StrictLoader(yaml.SafeLoader):
+    """PyYAML's loader without what is refused here."""
+
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own attribute
 
     def __init__(self, text: str) -> None:
@@ -36,6 +38,7 @@ class _StrictLoader(yaml.SafeLoader):
         self._depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        """The node of the next event; raises MarkedYAMLError for what is refused."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         mark = event.start_mark
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
@@ -53,6 +56,7 @@ class _StrictLoader(yaml.SafeLoader):
             self._depth -= 1
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """The mapping of a node, whose keys are texts."""
         keys: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -69,7 +73,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 for _name, _pattern, _first in _SCALARS:
-    _StrictLoader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _first)
+    StrictLoader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _first)
 
 
 def read_yaml(text: str) -> Any:
@@ -77,7 +81,7 @@ def read_yaml(text: str) -> Any:
     if len(text) > MAX_CHARACTERS:
         raise YamlError(f"it has {len(text)} characters; at most {MAX_CHARACTERS}")
     try:
-        return yaml.load(text, Loader=_StrictLoader)
+        return yaml.load(text, Loader=StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
         raise YamlError(f"{error.problem}{line}") from None

@@ -13,6 +13,7 @@ from hostelry.domain.shape import Requirements
 from hostelry.domain.update_history import known_updates
 from hostelry.domain.update_progress import update_progress
 from hostelry.placement.explain import HostUse, uses
+from hostelry.reconcile.acts.progress import drain_progress, restart_progress
 from hostelry.reconcile.plan.endpoint_state import (
     NOTHING_KNOWN,
     EndpointState,
@@ -66,8 +67,17 @@ def _endpoint(
         "capture": None if endpoint.active.capture is None else _capture(endpoint.active.capture),
         "variants": [_variant(state, it) for it in endpoint.active.variants],
         "components": [_component(state, state.components[it]) for it in sorted(state.components)],
-        "instances": [_instance(it, facts, free[it.id]) for it in instances],
-        "copies": [_copy(it, facts.get(it.instance_id, NOTHING_KNOWN)) for it in copies],
+        "instances": [
+            {**_instance(host, facts, free[host.id]), "drain": drain_progress(state, facts, host)}
+            for host in instances
+        ],
+        "copies": [
+            {
+                **_copy(copy, facts.get(copy.instance_id, NOTHING_KNOWN)),
+                "restart": restart_progress(state, copy),
+            }
+            for copy in copies
+        ],
     }
 
 

@@ -45,7 +45,7 @@ from hostelry.fleet.launch.run_as import OpenArtifacts
 from hostelry.fleet.launch.warm import IDLE_S, WarmForks
 from hostelry.fleet.launch.warm_runtimes import WarmRuntimes
 from hostelry.fleet.records import AgentRecord, InstanceFolder
-from hostelry.server.home import Home, load_config, load_credentials
+from hostelry.server.home import Home, load_config, load_credentials, log_format
 
 log = logging.getLogger(__name__)
 
@@ -186,8 +186,8 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     parser.add_argument("--instance-id", required=True, help="the instance this agent runs")
     arguments = parser.parse_args()
-    configure_logging(f"agent {arguments.instance_id}")
     home = Home(arguments.home)
+    configure_logging(f"agent {arguments.instance_id}", log_format=log_format(home))
     folder = InstanceFolder((home.instances / arguments.instance_id).resolve())
     with folder.lock.open("w") as lock:
         try:

@@ -2,11 +2,7 @@
 
 from typing import Any
 
-from botocore.config import Config
-from botocore.session import Session
-
 from hostelry.server.home import Credentials, UpConfig
-from hostelry.server.readiness import NO_CONFIGURATION
 
 
 def aws_client(
@@ -18,6 +14,12 @@ def aws_client(
     read_timeout_s: float = 20.0,
 ) -> Any:
     """A botocore client of the platform that tries each call `tries` times."""
+    # Commands that complete a name import this module, and need no client.
+    from botocore.config import Config
+    from botocore.session import Session
+
+    from hostelry.server.readiness import NO_CONFIGURATION
+
     options = Config(
         connect_timeout=5.0,
         read_timeout=read_timeout_s,

@@ -34,7 +34,15 @@ from hostelry.server.asgi_server import asgi_server, listening
 from hostelry.server.aws_client import aws_client
 from hostelry.server.console_models import GatewayModels
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
+from hostelry.server.platform_processes import process_uptimes
 from hostelry.server.priority import lower_priority
 
 NICENESS = 5
@@ -43,9 +51,13 @@ ASK_TIMEOUT_S = 20.0
 
 
 class PlatformLine:
-    """The running platform: internal routes over HTTP, public APIs over botocore."""
+    """The running platform: internal routes over HTTP, public APIs over botocore.
 
-    def __init__(self, config: UpConfig, credentials: Credentials) -> None:
+    `home` is asked as a process is, for what its files say: the platform's processes.
+    """
+
+    def __init__(self, home: Home, config: UpConfig, credentials: Credentials) -> None:
+        self._home = home
         self._config = config
         self._credentials = credentials
         self._urls = {
@@ -65,6 +77,9 @@ class PlatformLine:
         self, process: str, path: str, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """The JSON object at an internal route; raises PlatformError."""
+        if (process, path) == ("home", "/processes"):
+            uptimes_s = await asyncio.to_thread(process_uptimes, self._home, self._config)
+            return {"uptimes_s": uptimes_s}
         return await self._sent(process, "GET", path, params=dict(query or {}))
 
     async def post(self, process: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +135,7 @@ async def serve(home: Home) -> None:
     if not config.has_console:
         raise TerminalError("this platform was started with --no-console")
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(NUM_THREADS, "console"))
-    clock, line, stopping = SystemClock(), PlatformLine(config, credentials), stop_event()
+    clock, line, stopping = SystemClock(), PlatformLine(home, config, credentials), stop_event()
     models = GatewayModels(config, credentials)
     app = console_app(
         ConsoleDeps(
@@ -155,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.console", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging("console")
+    configure_logging("console", log_format=log_format(home))
     lower_priority(NICENESS)
     try:
         uvloop.run(serve(home))

@@ -13,9 +13,11 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import uvloop
+from starlette.routing import Route
 
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.base.clock import SystemClock, monotonic_s
@@ -28,6 +30,7 @@ from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.server.act_routes import ActDeps, OperatorActRoutes
 from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.audit_log import AuditLog
@@ -40,13 +43,20 @@ from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
 from hostelry.server.image_file import ImageFile
 from hostelry.server.log_collection import LogCollection, collecting
 from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
 from hostelry.server.usage_routes import UsageRoutes
-from hostelry.store.records import open_state
+from hostelry.store.records import State, open_state
 from hostelry.store.sqlite import SqliteStore
 
 MAX_THREADS = 32
@@ -84,19 +94,14 @@ async def _serve(
             usage = UsageRoutes(owner, scaling.metrics, clock)
             comparisons = Comparisons(owner, state, scaling.board, clock)
             captured = CaptureBoard(scaling.metrics)
-            copy_metrics = CopyMetricsRoutes(
-                state,
-                lambda it: HttpAgent(it, credentials.internal_key, AGENT_TIMEOUT_S).copy_pages(),
+            agent = partial(
+                HttpAgent, internal_key=credentials.internal_key, call_timeout_s=AGENT_TIMEOUT_S
             )
+            copy_metrics = CopyMetricsRoutes(state, lambda it: agent(it).copy_pages())
             copy_caches = CopyCacheRoutes(
-                state,
-                lambda it, *asked: HttpAgent(
-                    it, credentials.internal_key, AGENT_TIMEOUT_S
-                ).copy_account(*asked),
-                deps.is_llm,
+                state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
             )
             data_logs = DataLogRoutes(state, logs.store, clock)
-            audit = AuditRoutes(AuditLog(home.audit), clock)
             app = control_app(
                 ControlDeps(
                     state=state,
@@ -123,8 +128,8 @@ async def _serve(
                         *comparisons.routes(),
                         *captured.routes(),
                         *copy_metrics.routes(),
+                        *_act_routes(home, state, reconciler, clock),
                         *copy_caches.routes(),
-                        *audit.routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,
@@ -134,6 +139,20 @@ async def _serve(
             await _run(asgi_server(app), listener, reconciler)
     finally:
         store.close()
+
+
+def _act_routes(
+    home: Home, state: State, reconciler: Reconciler, clock: SystemClock
+) -> tuple[Route, ...]:
+    audit = AuditLog(home.audit)
+    acts = ActDeps(
+        state=state,
+        facts=lambda: reconciler.instances.facts,
+        audit=audit,
+        clock=clock,
+        shape_of=shape_of,
+    )
+    return (*AuditRoutes(audit, clock).routes(), *OperatorActRoutes(acts).routes())
 
 
 def _reconciler_deps(
@@ -190,7 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.control", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging("control")
+    configure_logging("control", log_format=log_format(home))
     try:
         uvloop.run(serve(home))
     except (TerminalError, OSError) as error:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from hostelry import __version__
 from hostelry.api.context import CallContext, NotYetError
 from hostelry.api.operations import implementation, perform
 from hostelry.aws.call import (
@@ -32,6 +33,7 @@ from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.base.logging import about_request
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.root_key import RootKey
 from hostelry.domain.endpoint import Endpoint
@@ -118,9 +120,11 @@ def control_app(deps: ControlDeps) -> ASGIApp:
         routes=[
             Route("/internal/routes", routes.routes, methods=["GET"]),
             Route("/internal/state", routes.state, methods=["GET"]),
+            Route("/internal/names", routes.names, methods=["GET"]),
             Route("/internal/placement", routes.placement, methods=["GET"]),
             Route("/internal/health", routes.health, methods=["GET"]),
             Route("/internal/load", loads.take, methods=["POST"]),
+            Route("/internal/load", loads.recent, methods=["GET"]),
             Route("/internal/wake", wakes.wake, methods=["POST"]),
             Route("/internal/wanted", wakes.wanted, methods=["GET"]),
             Route("/internal/transform-jobs", transforms.jobs, methods=["GET"]),
@@ -149,6 +153,7 @@ class InternalApi:
     async def call(self, request: Request) -> Response:
         """An AWS control call, in the name of the caller that the gateway has verified."""
         request_id = request.headers.get("x-hostelry-request-id") or new_request_id()
+        about_request(request_id)  # the task is this request's own
         plain = HttpRequest("POST", "/", "", {}, b"")
         try:
             plain = await _plain(request, self._deps.max_body_bytes)
@@ -193,6 +198,10 @@ class InternalApi:
         }
         return JsonResponse(shown)
 
+    async def names(self, request: Request) -> Response:
+        """What there is by name and id, without its state: for completion in shells."""
+        return JsonResponse(await asyncio.to_thread(self._names))
+
     async def placement(self, request: Request) -> Response:
         """The data of `hostelry explain`: the endpoints of `state`, each with its `placement`."""
         shown = {"endpoints": await asyncio.to_thread(self._reports.endpoints)}
@@ -202,7 +211,20 @@ class InternalApi:
         """200 while the process answers and its store does; `ready` once routes are published."""
         revision = await asyncio.to_thread(self._deps.state.store.revision)
         is_ready = self._deps.reconciler.routes.snapshot is not None
-        return JsonResponse({"status": "ok", "ready": is_ready, "revision": revision})
+        return JsonResponse(
+            {"status": "ok", "ready": is_ready, "revision": revision, "version": __version__}
+        )
+
+    def _names(self) -> dict[str, list[str]]:
+        endpoints = [it for it in visible(load_all(self._deps.state)) if it.endpoint is not None]
+        return {
+            "endpoints": [it.endpoint.name for it in endpoints if it.endpoint is not None],
+            "variants": [variant.variant.name for it in endpoints for _, variant in it.variants()],
+            "components": [name for it in endpoints for name in it.components],
+            "instances": [name for it in endpoints for name in it.instances],
+            "copies": [name for it in endpoints for name in it.copies],
+            "transform_jobs": [it.value.name for it in self._deps.state.transform_jobs.list()],
+        }
 
     def _answer(
         self, request: HttpRequest, caller: VerifiedCaller, request_id: str, may_wait: bool

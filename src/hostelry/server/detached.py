@@ -126,8 +126,8 @@ def reporter(stream: IO[bytes]) -> Report:
 
 def main() -> int:
     """Run `up` with the options of the command line; 1 where it could not start."""
-    configure_logging("up")
     options = decode_options(sys.argv[1])
+    configure_logging("up", log_format=options.log_format)
     lock = int(sys.argv[2]) if len(sys.argv) > 2 else None
     if lock is not None and not Home(options.home).kept.exists():
         os._exit(0)  # `hostelry down` came meanwhile, and waits for the lock

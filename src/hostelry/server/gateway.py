@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import random
 import resource
 import socket
@@ -56,6 +57,7 @@ from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.jobs_client import HttpJobsClient
+from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.mirror import MAX_IN_FLIGHT, ShadowMirror
 from hostelry.gateway.mirroring.handover import MirrorHandover
@@ -73,7 +75,15 @@ from hostelry.routing.even_draws import EvenDraws
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.heartbeat import answer_heartbeats, connected
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
+from hostelry.server.otel_traces import TraceExport, trace_export
 from hostelry.server.ports import bind
 from hostelry.server.run_file import gateway_name
 from hostelry.server.worker_parts import (
@@ -303,7 +313,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     )
     counts, peers = workers_of(home, config, worker)
     name = gateway_name(worker)
-    memory = shared_memory(home, config, clock.now)
+    spans = trace_export(name, clock, os.environ)
+    memory = shared_memory(home, config, clock.now, spans)
     workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
     memory = replace(
         memory,
@@ -349,6 +360,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
             run_periodically("reporting data capture", captured.send, REPORT_S)
         ),
     }
+    if spans is not None:
+        tasks["exporting traces"] = loop.create_task(spans.run())
     cause = await first_to_end(tasks, stopping)
     log.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
@@ -356,14 +369,26 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
-    await gateway.capture.finish()
-    await sender.finish()
-    await captured.send()
+    await send_last(gateway, sender, captured, spans)
     reports.close()
     pool.close()
     heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)
+
+
+async def send_last(
+    gateway: Gateway,
+    sender: LoadSender,
+    captured: CaptureReportSender,
+    spans: TraceExport | None,
+) -> None:
+    """Send what the worker has noted and not sent yet."""
+    await gateway.capture.finish()
+    await sender.finish()
+    await captured.send()
+    if spans is not None:
+        await spans.finish()
 
 
 async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
@@ -387,12 +412,13 @@ def main() -> None:
     parser.add_argument("--worker", type=int, default=1, help="this worker's number, from 1")
     parser.add_argument("--listen-fd", type=int, help="the inherited socket; else one is bound")
     arguments = parser.parse_args()
-    configure_logging(f"gateway-{arguments.worker}")
+    home = Home(arguments.home)
+    configure_logging(f"gateway-{arguments.worker}", log_format=log_format(home))
     raise_file_limit()
     inherited = arguments.listen_fd
     listening = None if inherited is None else socket.socket(fileno=inherited)
     try:
-        uvloop.run(serve(Home(arguments.home), arguments.worker, listening))
+        uvloop.run(serve(home, arguments.worker, listening))
     except (OSError, TerminalError) as error:
         sys.exit(f"the gateway cannot run: {error}")
 

@@ -13,7 +13,7 @@ from hostelry.gateway.capture.spool import Spool
 from hostelry.gateway.handlers.traces import GatewayWorkers
 from hostelry.gateway.shared.map import SharedMap
 from hostelry.gateway.shared.mapped_file import LockedError
-from hostelry.gateway.tracing.call_ring import CallRing
+from hostelry.gateway.tracing.call_ring import CallRing, CallSink
 from hostelry.server.home import Home, UpConfig
 
 log = logging.getLogger(__name__)
@@ -45,15 +45,20 @@ def own_memory(now: Callable[[], float]) -> GatewayMemory:
     )
 
 
-def shared_memory(home: Home, config: UpConfig, now: Callable[[], float]) -> GatewayMemory:
-    """Memory of all workers, which sessions outlive; what cannot be shared is this process's."""
+def shared_memory(
+    home: Home, config: UpConfig, now: Callable[[], float], sink: CallSink | None = None
+) -> GatewayMemory:
+    """Memory of all workers, which sessions outlive; what cannot be shared is this process's.
+
+    `sink` gets each noted call besides.
+    """
     num_workers = config.gateway_workers
     sessions = _open(home.sessions, now)
     board = _open(home.adapter_places, now, NUM_PLACES) if num_workers > 1 else None
     return GatewayMemory(
         sessions=Sessions(sessions or SessionDict(now), now),
         places=AdapterPlaces(now, board, num_workers=num_workers),
-        calls=CallRing(now, monotonic_ns),
+        calls=CallRing(now, monotonic_ns, sink=sink),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from hostelry.base.json import convert, decode
+from hostelry.base.logging import TEXT
 from hostelry.base.private_file import write_whole
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import CopyUser
@@ -79,6 +80,7 @@ class UpConfig:
     logs_bytes: int = 1024 * 1024 * 1024  # of log events on disk
     logs_days: int = 14  # that they are kept where their group has no retention
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
+    log_format: str = TEXT  # of the processes' own logs
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
     chosen_gateway_port: int | None = None  # where the default port was taken
     chosen_s3_port: int | None = None
@@ -315,6 +317,14 @@ def save_config(home: Home, config: UpConfig) -> None:
     """Store the configuration."""
     stored = {STORED_NAMES.get(name, name): it for name, it in asdict(config).items()}
     write_whole(home.config, msgspec.json.encode(stored))
+
+
+def log_format(home: Home) -> str:
+    """The format of the processes' logs; text where the configuration cannot be read."""
+    try:
+        return load_config(home).log_format
+    except (OSError, msgspec.MsgspecError):
+        return TEXT
 
 
 def load_config(home: Home) -> UpConfig:

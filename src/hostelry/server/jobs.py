@@ -44,7 +44,14 @@ from hostelry.jobs.transform.job_run import RunDeps
 from hostelry.jobs.transform.object_rows import ObjectRows
 from hostelry.jobs.transform.transform_work import TransformWork
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
 from hostelry.server.job_batches import ProcessParts, build_batches
 from hostelry.server.job_capture import build_capture
 from hostelry.server.ports import bind
@@ -188,7 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.jobs", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging("jobs")
+    configure_logging("jobs", log_format=log_format(home))
     raise_file_limit()
     try:
         with the_only_one(home.jobs_lock):

@@ -34,7 +34,7 @@ from hostelry.gateway.mirroring.line import MirrorEnd, MirrorLine
 from hostelry.gateway.mirroring.tap_defects import TapDefects
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
 from hostelry.server.heartbeat import answer_heartbeats, listened
-from hostelry.server.home import Home, UpConfig, load_config, load_credentials
+from hostelry.server.home import Home, UpConfig, load_config, load_credentials, log_format
 from hostelry.server.priority import lower_priority
 from hostelry.server.worker_parts import (
     REPORTS_IDLE_S,
@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.mirror", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging(NAME)
+    configure_logging(NAME, log_format=log_format(home))
     raise_file_limit()
     lower_priority(NICENESS)
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.logging import FORMATS, TEXT
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import AUTO, CopyUser
 from hostelry.gateway.shared.count_table import MAX_WORKERS
@@ -64,6 +65,7 @@ class UpOptions:
     logs_days: int = 14
     copy_user: str = AUTO
     files_gb: float = 20.0
+    log_format: str = TEXT
 
     @property
     def embedded_store(self) -> bool:
@@ -122,7 +124,11 @@ def check_metrics(options: UpOptions) -> None:
 
 
 def check_logs(options: UpOptions) -> None:
-    """Raise TerminalError where the disk or the time for log events is out of range."""
+    """Raise TerminalError where disk or time for log events is out of range, or the format none."""
+    if options.log_format not in FORMATS:
+        raise TerminalError(
+            f"--log-format {options.log_format}: expected one of {', '.join(FORMATS)}"
+        )
     if not MIN_LOGS_MB <= options.logs_mb <= MAX_LOGS_MB:
         raise TerminalError(
             f"--logs-mb {options.logs_mb:g}: expected {MIN_LOGS_MB} or more and at most "
@@ -292,6 +298,7 @@ def decide_config(
         metrics_bytes=int(options.metrics_mb * 1024 * 1024),
         logs_bytes=int(options.logs_mb * 1024 * 1024),
         logs_days=options.logs_days,
+        log_format=options.log_format,
         copy_user=copy_user,
         files_bytes=int(options.files_gb * 1000**3),
         chosen_gateway_port=ports.chosen_gateway,

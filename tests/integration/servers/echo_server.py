@@ -6,7 +6,7 @@ Plain standard library. How it behaves is said in ECHO_MODE: ``ok``, ``exit`` (a
 An invocation of ``version`` answers ECHO_VERSION. ECHO_ADAPTER names an adapter that it has from
 its start. ``GET /eat?mb=N`` holds N MB from then on, ``GET /feed?mb=N`` has a child do so. ``GET
 /drip?s=N`` and an invocation of ``drip N`` stream for N seconds, one of ``sleep N`` is answered
-after N; SIGTERM ends all at once.
+after N, one of ``print TEXT`` prints it; SIGTERM ends all at once.
 """
 
 import json
@@ -104,6 +104,8 @@ class Handler(BaseHTTPRequestHandler):
         else:
             if body.startswith(b"sleep "):
                 time.sleep(float(body.removeprefix(b"sleep ")))
+            elif body.startswith(b"print "):
+                print(body.removeprefix(b"print ").decode(), flush=True)
             self.answer(200, body)
 
     def register(self, name: str, source: str) -> None:

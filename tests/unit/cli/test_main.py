@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ COMMANDS = (
     "version",
     "demo",
     "demo-model",
+    "doctor",
 )
 GROUPS = ("chaos", "scaling", "kernel")
 
@@ -48,6 +50,8 @@ def test_every_command_explains_itself_with_an_example(command: str) -> None:
 
 def test_version() -> None:
     assert CliRunner().invoke(app, ["version"]).output == f"hostelry {__version__}\n"
+    as_json = CliRunner().invoke(app, ["version", "--json"]).output
+    assert json.loads(as_json) == {"version": __version__}
 
 
 @pytest.mark.parametrize(

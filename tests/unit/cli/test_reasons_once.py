@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.reasons_once import cause_of, reasons_once
+from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.status_text import endpoint_lines
+from hostelry.domain.failure_cause import cause_of
 
 NOW = 1_000.0
 START = "CannotStartContainerError. Please ensure the model container for inference component"

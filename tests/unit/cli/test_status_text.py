@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.state import PlatformProcess
 from hostelry.cli.status_text import duration, endpoint_lines, memory_text, process_lines
+from hostelry.server.platform_processes import PlatformProcess
 
 NOW = 10_000.0
 REASON = "the model server ended with code 3; its last lines:\n" + "\n".join(

@@ -11,6 +11,7 @@ from hostelry.console.security import HEADERS
 from hostelry.console.sign_in import ACTS_S, IDLE_S, LINK_S, MAX_FAILURES
 from hostelry.console.visits import MAX_BODY_BYTES
 
+SCOPE = {"account": "1" * 12, "region": "us-east-1"}
 SCALE = {"component": "c", "copies": 2}
 UPDATE = "UpdateInferenceComponentRuntimeConfig"
 FOREIGN = {**OWN, "origin": "http://evil.example"}
@@ -187,6 +188,11 @@ def test_what_is_asked_for_wrongly(
         pytest.param(
             True, {}, "scale-component", {**SCALE, "copies": -1}, 400, "0 to", id="fewer than none"
         ),
+        pytest.param(
+            True, {}, "drain", {**SCOPE, "instance": "i-1"}, 200, "accepted", id="control's own act"
+        ),
+        pytest.param(True, {}, "drain", {"instance": "i-1"}, 400, "account", id="no account"),
+        pytest.param(True, {}, "restart", {**SCOPE, "copy": "c"}, 409, "refused", id="by control"),
         pytest.param(True, {}, "delete-endpoint", {"endpoint": "e"}, 409, "refused", id="refused"),
     ],
 )
@@ -199,14 +205,18 @@ def test_acts(
     status: int,
     text: str,
 ) -> None:
-    console.port.answers |= {UPDATE: {}, "/internal/audit": {}}
+    console.port.answers |= {UPDATE: {}, "/internal/audit": {}, "/internal/acts/drain": {}}
     shown = {**console.shown(acts=acts), **OWN, **changes}
     answer = console.ask("POST", f"/console/api/acts/{name}/do", shown, body)
     assert answer.status_code == status, answer.text
     assert text in answer.text
     outcomes = [it["outcome"] for path, it in console.port.sent if path == "/internal/audit"]
+    # Control notes its own acts, by the session that is named to it.
+    own = [it for path, it in console.port.sent if path.startswith("/internal/acts/")]
+    assert all(it["who"].startswith("console session ") for it in own)
     refused = ["begun", "DeleteEndpoint is refused"]
-    assert outcomes == {200: ["begun", "accepted"], 409: refused}.get(status, [])
+    noted = {200: ["begun", "accepted"], 409: refused}.get(status, [])
+    assert outcomes == ([] if name in ("drain", "restart") else noted)
 
 
 def test_an_act_that_cannot_be_noted_is_not_done(console: SampleConsole) -> None:
@@ -223,6 +233,18 @@ def test_a_plan_has_what_will_happen_and_does_nothing(console: SampleConsole) ->
     assert plan["sentence"] == "Set the copies of inference component c to 2."
     assert [it["call"] for it in plan["calls"]] == [f"sagemaker {UPDATE}"]
     assert console.port.sent == []
+
+
+def test_the_plan_of_controls_own_act_has_what_control_would_do(console: SampleConsole) -> None:
+    steps = [{"copy": "c-1", "text": "a new copy comes up on i-2"}]
+    answer = {"summary": "1 copy is replaced.", "steps": steps}
+    console.port.answers["/internal/acts/restart"] = answer
+    shown = {**console.shown(acts=True), **OWN}
+    body = {**SCOPE, "component": "base"}
+    plan = console.ask("POST", "/console/api/acts/restart/plan", shown, body).json()
+    assert plan["would"] == ["1 copy is replaced.", "c-1: a new copy comes up on i-2"]
+    ((_, sent),) = console.port.sent
+    assert (sent["component"], sent["dry_run"]) == ("base", True)
 
 
 def test_sessions_end(console: SampleConsole) -> None:

@@ -109,6 +109,17 @@ def test_memory_in_use_changes_in_steps(
     assert found.get("used") == (None if expected_mib is None else expected_mib * MIB)
 
 
+def test_a_models_copy_has_its_instance_to_itself(town: Town) -> None:
+    town.add(endpoint(deployment(variant(count=1))), component("chat"))
+    town.settle()
+    answer = placement(town)
+    answer["endpoints"][0]["copies"][0]["reserved"] = None
+    document = shown(answer)
+    assert document["instances"]["i-001"]["whole"]
+    totals = document["totals"]
+    assert (totals["cpusReserved"], totals["acceleratorsReserved"]) == (48, 4)
+
+
 def test_before_control_has_answered_there_is_nothing() -> None:
     document = shown(None)
     assert (document["known"], document["endpoints"], document["instances"]) == (False, {}, {})

@@ -45,7 +45,7 @@ def test_every_module_that_is_imported_is_there(name: str) -> None:
 
 def test_the_page_names_files_that_are_there() -> None:
     named = re.findall(r"(?:href|src)=\"/console/static/([^\"]+)\"", TEXTS["index.html"])
-    assert len(named) == 3
+    assert len(named) == 4
     assert set(named) <= set(FILES)
 
 

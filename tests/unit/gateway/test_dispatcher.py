@@ -1,10 +1,12 @@
 import asyncio
+import logging
 
 import pytest
 from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.logging import TEXT, formatter_of
 from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import HttpRefusedError, Received
@@ -81,6 +83,19 @@ def test_a_defect_is_an_internal_failure_with_its_cause_in_the_log(
     assert b"InternalFailure" in written
     assert b"secret detail" not in written
     assert "secret detail" in caplog.text
+
+
+def test_lines_logged_meanwhile_name_the_request() -> None:
+    seen: list[str] = []
+
+    class LoggingHandler(FailingHandler):
+        async def serve(self, exchange: Exchange, request_id: str) -> None:
+            line = logging.makeLogRecord({"msg": "a copy took no connection"})
+            seen.extend((request_id, formatter_of("gateway-1", TEXT).format(line)))
+            await super().serve(exchange, request_id)
+
+    ask(LoggingHandler(ServiceError("ModelError", "it failed", 424)))
+    assert seen[1].endswith(f"a copy took no connection [request {seen[0]}]")
 
 
 def test_an_answer_that_has_begun_is_left_unfinished() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.unit.reconcile import act_events as acts
 from tests.unit.reconcile import shift_events as shifts
 from tests.unit.reconcile.samples import (
     Town,
@@ -184,6 +185,8 @@ LIVES = [
     pytest.param([create, roll_component, update_adapter], id="a rolling update"),
     pytest.param([create_wide, shrink, delete_components], id="down to one instance"),
     pytest.param([create_managed, thin_out, scale_to_zero], id="consolidated and scaled to zero"),
+    pytest.param([create, *acts.ALL], id="restarted and drained"),
+    pytest.param([create_model_endpoint, *acts.ALL], id="restarted and drained by instances"),
     pytest.param([create_model_endpoint, *shifts.ON_TRIAL], id="model endpoint"),
     pytest.param([create_model_endpoint, *shifts.IN_STEPS], id="traffic in steps"),
     pytest.param([create_model_endpoint, *shifts.IN_BATCHES], id="a fleet in batches"),
@@ -291,6 +294,8 @@ class WatchedStore(MemoryStore):
         pytest.param(create, update_component, 4, id="another specification"),
         pytest.param(create, roll_component, 4, id="a rolling update"),
         pytest.param(create, update_adapter, 4, id="another adapter"),
+        pytest.param(create, acts.restart_and_drain, 4, id="a restart and a drain"),
+        pytest.param(create_model_endpoint, acts.restart_and_drain, 2, id="... by instances"),
     ],
 )
 def test_between_no_two_writes_of_an_update_are_there_fewer_routes(
@@ -435,6 +440,7 @@ def readapt(town: Town, dice: random.Random) -> None:
 
 
 MISFORTUNES = (
+    *acts.MISFORTUNES,
     kill_agent,
     lose_instance,
     crash_copy,
@@ -478,8 +484,7 @@ def test_random_misfortune_ends_in_peace(town: Town, seed: int) -> None:
         town.fleet.tick()
         town.turn(seconds=5.0)
     assert town.status() in FINAL
-    statuses = {it.value.status for it in town.state.components.list()}
-    assert statuses <= FINAL_COMPONENT
+    assert {it.value.status for it in town.state.components.list()} <= FINAL_COMPONENT
     recorded = {it.value.spec.id for it in town.state.copies.list()}
     assert set(town.running_copies()) == recorded
     base = town.component()

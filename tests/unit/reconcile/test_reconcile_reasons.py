@@ -1,8 +1,8 @@
 import pytest
 
+from hostelry.domain.failure_cause import SEE_LOG
 from hostelry.reconcile.plan.reasons import (
     MAX_REASON_CHARS,
-    SEE_LOG,
     failure_reason,
     last_lines,
 )

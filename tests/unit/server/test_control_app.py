@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from hostelry import __version__
 from hostelry.base.clock import ManualClock
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
@@ -269,12 +270,15 @@ def test_the_routes_are_answered_at_once_to_those_who_lack_them() -> None:
 def test_health_state_and_placement_report_what_is_there() -> None:
     async def scenario(app: App) -> None:
         health = await app.client.get("/internal/health", headers=OWN)
-        assert health.json() == {"status": "ok", "ready": False, "revision": 0}
+        known = {"status": "ok", "ready": False, "revision": 0, "version": __version__}
+        assert health.json() == known
         await app.aws("CreateEndpointConfig", CONFIG)
         await app.aws("CreateEndpoint", {"EndpointName": "e", "EndpointConfigName": "c"})
         state = (await app.client.get("/internal/state", headers=OWN)).json()
         assert state["routes_version"] is None
         assert [(it["name"], it["status"]) for it in state["endpoints"]] == [("e", "Creating")]
+        known = (await app.client.get("/internal/names", headers=OWN)).json()
+        assert (known["endpoints"], known["variants"], known["copies"]) == (["e"], ["v"], [])
         explained = (await app.client.get("/internal/placement", headers=OWN)).json()["endpoints"]
         (placement,) = [it.pop("placement") for it in explained]
         assert explained == state["endpoints"]

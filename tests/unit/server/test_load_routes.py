@@ -1,4 +1,4 @@
-"""POST /internal/load: what control answers to reports of load, good and bad."""
+"""/internal/load: what control answers to reports of load, good and bad, and to questions."""
 
 import asyncio
 
@@ -50,3 +50,24 @@ def test_what_is_no_report_is_refused_and_counts_nothing(body: bytes) -> None:
     assert answers(board, body) == [400]
     board.tick(T0 + 60)
     assert board.keys() == []
+
+
+def test_the_load_of_one_name_is_shown_by_time() -> None:
+    board = LoadAggregator(T0 - 60.0)
+    for number in range(1, 9):
+        board.take(report("gateway-1", number, load(T0 + number, arrivals=3)), T0 + number + 1.0)
+    board.tick(T0 + 60)
+
+    async def main() -> list[httpx.Response]:
+        routes = LoadRoutes(board, ManualClock(T0 + 60.0))
+        app = Starlette(routes=[Route("/internal/load", routes.recent, methods=["GET"])])
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
+            own = {"endpoint": CHAT.endpoint_name, "component": CHAT.component_name or ""}
+            unknown = {"endpoint": CHAT.endpoint_name, "component": "unknown"}
+            return [await client.get("/internal/load", params=it) for it in (own, unknown)]
+
+    own, unknown = (it.json() for it in asyncio.run(main()))
+    assert [it["component"] for it in own["names"]] == [CHAT.component_name]
+    assert sum(it["arrivals_per_s"] for it in own["series"]) > 0
+    assert (len(unknown["names"]), unknown["series"]) == (1, [])

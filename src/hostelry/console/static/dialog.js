@@ -14,6 +14,7 @@ export function act(name, args, input = null) {
   const given = { ...args };
   const what = h("p", { class: "act-what" });
   const warning = h("p", { class: "act-warning" });
+  const would = h("ul", { class: "act-would" });
   const calls = h("pre", { class: "act-calls", tabindex: "0", "aria-label": "The calls" });
   const failure = h("p", { class: "act-failure", role: "alert" });
   const confirm = h("button", { type: "submit", class: "danger", disabled: true }, "Do it");
@@ -23,7 +24,7 @@ export function act(name, args, input = null) {
     h("form", { method: "dialog" },
       h("h2", { id: "act-title" }, "Confirm"),
       number && h("label", { class: "act-input" }, input.label, number),
-      what, warning, calls, failure,
+      what, warning, would, calls, failure,
       h("div", { class: "buttons" }, cancel, confirm)));
   let asked = 0;
   async function plan() {
@@ -35,6 +36,7 @@ export function act(name, args, input = null) {
     if (turn !== asked) return;
     fill(what, found.sentence ?? "");
     fill(warning, found.warning ?? "");
+    fill(would, (found.would ?? []).filter(Boolean).map((it) => h("li", null, it)));
     fill(failure, response.ok ? "" : found.message);
     fill(calls, (found.calls ?? []).map((it) => `${it.call}\n${JSON.stringify(it.parameters, null, 2)}`).join("\n"));
     confirm.disabled = !response.ok;

@@ -20,6 +20,7 @@ let shown = null;
 const context = {
   session,
   navigate,
+  replace,
   act,
   post,
   async ask(path) {
@@ -33,6 +34,12 @@ const context = {
 
 function navigate(path) {
   history.pushState(null, "", BASE + path);
+  show();
+}
+
+/** As `navigate`, without a new entry in the history. */
+function replace(path) {
+  history.replaceState(null, "", BASE + path);
   show();
 }
 
@@ -88,7 +95,7 @@ function say(found) {
 
 function drawTop(current) {
   const links = VIEWS.filter((it) => it.home !== undefined).map((it) =>
-    h("li", null, h("a", { href: BASE + it.home, "aria-current": it === current ? "page" : null }, it.title)));
+    h("li", null, h("a", { href: BASE + it.home, "aria-current": it === current ? "page" : it.name === current?.within ? "true" : null }, it.title)));
   fill(top_,
     h("a", { class: "brand", href: `${BASE}fleet` }, "Hostelry"),
     session.signedIn && h("nav", { "aria-label": "Views" }, h("ul", null, links)),

@@ -90,8 +90,9 @@ export function virtualTable({ caption, columns, key, rowHeight = 30, onSelect =
       columns.map((it) => h("td", { class: it.numeric ? "numeric" : null })));
     if (onSelect) {
       line.tabIndex = 0;
-      line.addEventListener("click", () => onSelect(key(row)));
-      line.addEventListener("keydown", (event) => { if (event.key === "Enter") onSelect(key(row)); });
+      const select = (event) => { if (!event.target.closest("a, button")) onSelect(key(row)); };
+      line.addEventListener("click", select);
+      line.addEventListener("keydown", (event) => { if (event.key === "Enter") select(event); });
     }
     return line;
   }
@@ -100,8 +101,10 @@ export function virtualTable({ caption, columns, key, rowHeight = 30, onSelect =
     columns.forEach((column, at) => {
       const cell = line.children[at];
       const value = column.cell(row);
-      if (value instanceof Node) cell.replaceChildren(value);
-      else if (cell.textContent !== String(value ?? "")) cell.textContent = String(value ?? "");
+      if (value instanceof Node) {
+        // What has not changed stays the same element: it may have the focus.
+        if (!cell.firstChild?.isEqualNode(value)) cell.replaceChildren(value);
+      } else if (cell.textContent !== String(value ?? "")) cell.textContent = String(value ?? "");
     });
   }
   const stop = onSight(draw);

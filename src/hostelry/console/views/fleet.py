@@ -63,6 +63,8 @@ def _endpoint(endpoint: Mapping[str, Any]) -> dict[str, Any]:
         for variant in endpoint["variants"]
     }
     return {
+        "account": endpoint["account"],
+        "region": endpoint["region"],
         "status": endpoint["status"],
         "reason": endpoint["failure_reason"],
         "config": endpoint["config"],
@@ -83,6 +85,7 @@ def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
             "zone": instance["zone"],
             "state": instance["state"],
             "problem": instance["problem"],
+            "drain": instance["drain"],
             "unreachableSince": instance["unreachable_since"],
             "createdAt": instance["created_at"],
             "cpus": instance["cpus"],
@@ -94,6 +97,7 @@ def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
                 "accelerators": instance["free"]["accelerators"],
                 "text": free_texts.get(instance["id"]),
             },
+            "whole": False,  # a model's copy has its instance to itself
             "copies": {},
         }
         for instance in endpoint["instances"]
@@ -102,6 +106,7 @@ def _instances(endpoint: Mapping[str, Any]) -> dict[str, Any]:
         if copy["instance"] in found:
             shown = {**_copy(copy), "why": why.get(copy["id"])}
             found[copy["instance"]]["copies"][copy["id"]] = shown
+            found[copy["instance"]]["whole"] |= copy["reserved"] is None
     return found
 
 
@@ -120,6 +125,7 @@ def _copy(copy: Mapping[str, Any]) -> dict[str, Any]:
         "devices": copy["device_ids"] or None,
         "used": _rounded(copy["memory_bytes"]),
         "peak": _rounded(copy["peak_memory_bytes"]),
+        "restart": copy["restart"],
         "reason": copy["reason"],
         "restarts": copy["restarts"] or None,
         "lastEnd": end.get("cause"),
@@ -144,7 +150,7 @@ def _totals(
     found = list(instances)
     copies = [copy for it in found for copy in it["copies"].values()]
     used = {
-        name: sum(it[name] - it["free"][name] for it in found)
+        name: sum(it[name] - (0 if it["whole"] else it["free"][name]) for it in found)
         for name in ("cpus", "memory", "accelerators")
     }
     return {

@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from hostelry.domain.failure_cause import NOTE
+
 MAX_LOG_BYTES = 64 * 1024 * 1024
 KEPT_BYTES = 1024 * 1024
 MAX_TAIL_BYTES = 256 * 1024
-NOTE = "[agent] "  # prefix of the agent's lines
 MAX_HEADING_BYTES = 128
 HEADING = re.compile(rb"\[agent\] log cut at byte (\d{1,18}) of its output; its end follows\n")
 

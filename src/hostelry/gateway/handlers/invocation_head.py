@@ -6,6 +6,7 @@ from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
 from hostelry.gateway.balancing.pipeline import PipelineStep
 from hostelry.gateway.route_table import Destination
+from hostelry.graph.step_report import HEADER as STEPS_HEADER
 
 # Copies do not check the Host header.
 _COMMON = "HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
@@ -28,6 +29,8 @@ TERMS = {
 }
 # What a copy says of a request's unknown fields; in its answers to the client on any route.
 IGNORED_FIELDS = "x-hostelry-ignored-fields"
+# What a graph, or the LLM server, says of its steps; noted with the call, sent to no client.
+STEPS = STEPS_HEADER.lower()
 
 
 def invocation_head(

@@ -13,7 +13,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.handlers.admission import Admitted
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.completions import Completions, asked_model, no_answer
-from hostelry.gateway.handlers.invocation_head import noted
+from hostelry.gateway.handlers.invocation_head import STEPS, noted
 from hostelry.gateway.handlers.openai_error import error_object, error_response
 from hostelry.gateway.handlers.openai_model import find_model
 from hostelry.gateway.http.exchange import Exchange
@@ -97,6 +97,8 @@ class OpenAiHandler:
 
     async def _pass_on(self, exchange: Exchange, admitted: Admitted, trace: CallTrace) -> None:
         reply, measured = admitted.in_flight.reply, admitted.measured
+        if STEPS in reply.headers:
+            trace.graph_steps(reply.headers[STEPS])
         content_type = reply.headers.get("content-type", "application/json")
         headers = {"Content-Type": content_type, "x-request-id": trace.request_id}
         headers |= noted(reply.headers)

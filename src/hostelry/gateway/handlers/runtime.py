@@ -41,7 +41,7 @@ from hostelry.gateway.balancing.traffic_split import TrafficSplit
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, check_service, is_copys
 from hostelry.gateway.handlers.invocation_call import InvocationCall
-from hostelry.gateway.handlers.invocation_head import noted
+from hostelry.gateway.handlers.invocation_head import STEPS, noted
 from hostelry.gateway.handlers.model_error import (
     ModelError,
     answered_with_error,
@@ -59,14 +59,13 @@ from hostelry.gateway.route_table import Destination
 from hostelry.gateway.routes import RouteSource
 from hostelry.gateway.tracing.call_trace import CallTrace, RouteView
 from hostelry.graph import target_proof
-from hostelry.graph.step_report import HEADER as GRAPH_STEPS
 from hostelry.routing.session import NEW_SESSION
 
 SERVICE = "sagemaker"
 SendTo = Callable[[Destination, Chosen, Measurement], Awaitable[InFlightRequest]]
 MAX_ERROR_BYTES = 1024 * 1024
 WHOLE_API, STREAM_API = "InvokeEndpoint", "InvokeEndpointWithResponseStream"
-STEPS = GRAPH_STEPS.lower()
+
 # The request that a graph serves, and its step, in its calls; believed where a copy's own keys
 # signed it.
 PARENT = "x-hostelry-parent-request"

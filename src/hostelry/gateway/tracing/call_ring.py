@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Protocol
 
 from hostelry.base.http import HttpRequest
 from hostelry.gateway.tracing.call_trace import (
@@ -49,6 +50,18 @@ class _LastCalls:
         self.num_bytes = num_bytes
 
 
+class CallSink(Protocol):
+    """Where calls go besides, once they have ended: a collector of traces."""
+
+    def passed_on(self, call: CallTrace) -> str:
+        """The `traceparent` that the copies of a call get instead of the client's."""
+        ...
+
+    def ended(self, call: CallTrace, kept: bytes) -> None:
+        """Take a call, also as bytes; never waits, never raises."""
+        ...
+
+
 class CallRing:
     """The calls of one worker.
 
@@ -56,6 +69,7 @@ class CallRing:
         now: seconds since the epoch.
         clock_ns: nanoseconds of a clock that never jumps.
         limits: what is kept.
+        sink: gets each call besides.
     """
 
     def __init__(
@@ -63,10 +77,12 @@ class CallRing:
         now: Callable[[], float],
         clock_ns: Callable[[], int],
         limits: RingLimits | None = None,
+        sink: CallSink | None = None,
     ) -> None:
         limits = limits or RingLimits()
         self.began_at = now()
         self._now = now
+        self._sink = sink
         self._clock_ns = clock_ns
         self._last = _LastCalls(limits.num_calls, limits.max_bytes)
         self._failed = _LastCalls(limits.num_failed, limits.max_bytes)
@@ -77,6 +93,9 @@ class CallRing:
         trace = CallTrace(request_id, account, self._now(), self._clock_ns(), len(request.body))
         if "traceparent" in request.headers:
             trace.traceparent = request.headers["traceparent"][:MAX_TRACEPARENT_CHARACTERS]
+        if self._sink is not None and isinstance(request.headers, dict):
+            # Its signature was verified before: from here on headers are what copies get.
+            request.headers["traceparent"] = self._sink.passed_on(trace)
         return trace
 
     def end(self, call: CallTrace, *, is_whole: bool) -> None:
@@ -92,6 +111,8 @@ class CallRing:
         except UnicodeEncodeError:  # half a character, in the name that a client made up
             return
         self._last.add(kept)
+        if self._sink is not None:
+            self._sink.ended(call, kept)
         if call.error or call.status >= 400:
             self._failed.add(kept)
         if not call.found_ns:  # of names that are not there any client can make up many

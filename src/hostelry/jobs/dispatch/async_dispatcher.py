@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrently import for_each
+from hostelry.base.logging import about_request
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
@@ -107,6 +108,7 @@ class AsyncDispatcher:
         self, claim: Claim, endpoint: EndpointRoute, chosen: ChosenCopy | None
     ) -> None:
         """One request, until it is ended or back in the queue."""
+        about_request(claim.request.id)  # the task is this request's own
 
         async def attempt() -> None:
             await self._attempt(claim, endpoint, chosen)

@@ -1,7 +1,7 @@
 """Desired copies of a component on one deployment. Pure counting.
 
 *Current* copies are of the newest specification (or of the one that a rollback returns to), on an
-instance that stays and is reachable; all *others* are replaced by current ones.
+instance that stays and is reachable, and not restarting; all *others* are replaced by current ones.
 
     D = desired copies, N = new copies of the rollout    current    others kept
     --------------------------------------------------   --------   --------------------------------
@@ -74,6 +74,7 @@ def desired_copies_of(
         if is_moving(state, copy):
             continue
         is_current = copy.generation == spec.generation and copy.instance_id not in lost
+        is_current = is_current and copy.spec.id not in state.restarting
         (current if is_current else others).append(copy)
     ready = sum(1 for it in current if is_routable(it))
     count, keep = component.desired_copies, component.desired_copies - ready

@@ -13,6 +13,7 @@ from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
+from hostelry.domain.copy_restart import CopyRestart
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.scope import ZONE_LETTERS, Scope
 from hostelry.domain.shape import Shape
@@ -147,8 +148,13 @@ class EndpointState:
         return list(self._hosts_by_variant.get((generation, variant_name), ()))
 
     def able(self, instances: Iterable[Instance], now: float) -> list[Instance]:
-        """Those that new copies may be placed on: reachable, and not leaving."""
-        return [it for it in instances if not it.leaving and not is_lost(self.facts_of(it.id), now)]
+        """Those that new copies may be placed on: reachable, neither leaving nor cordoned."""
+        staying = [it for it in self.staying(instances) if not it.leaving]
+        return [it for it in staying if not is_lost(self.facts_of(it.id), now)]
+
+    def staying(self, instances: Iterable[Instance]) -> list[Instance]:
+        """Those that are not cordoned: neither draining, nor replaced for a copy's restart."""
+        return [it for it in instances if it.id not in self._cordoned]
 
     def copies_of(self, component_name: str | None) -> Sequence[Copy]:
         """All copies of a component (None: of the model), oldest first."""
@@ -167,6 +173,24 @@ class EndpointState:
     def adapters_of(self, base_name: str) -> Sequence[InferenceComponent]:
         """The adapter components on a base component, by name."""
         return self._adapters_by_base.get(base_name, ())
+
+    @cached_property
+    def restarts(self) -> Mapping[str, CopyRestart]:
+        """The restarts that a person asked for, by the id of the copy to be replaced."""
+        restarts = () if self.endpoint is None else self.endpoint.restarts
+        return {it.copy_id: it for it in restarts}
+
+    @cached_property
+    def restarting(self) -> frozenset[str]:
+        """Ids of the copies for which a replacement comes up now."""
+        return frozenset(name for name, it in self.restarts.items() if it.is_under_way)
+
+    @cached_property
+    def _cordoned(self) -> frozenset[str]:
+        restarts = [it for it in self.restarts.values() if it.is_under_way and it.with_instance]
+        replaced = {it.instance_id for it in restarts}
+        draining = {it.id for it in self.instances.values() if it.drain_since is not None}
+        return frozenset(draining | replaced)
 
     @cached_property
     def _hosts_by_variant(self) -> Mapping[tuple[int, str], Sequence[Instance]]:

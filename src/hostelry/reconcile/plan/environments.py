@@ -3,6 +3,8 @@
 an environment                       result
 ----------------------------------   -----------------------------------------------------------
 FAILED, RETRY_S after its creation   stopped, and another one in its place while it is needed
+restarting, or on an instance that   another is started; it drains once that is ready, or first
+drains                               where the instance holds no more
 surplus                              drains: those known to be idle first, then those not ready,
                                      then the newest
 missing                              started
@@ -62,18 +64,48 @@ def _counted(
     shape = variant.serverless.shape  # it follows MaxConcurrency, which is changed in place
     state = state.with_instances(replace(it, shape=shape) for it in hosts)
     state = state.with_copies(without_failed(state.copies_on(hosts, None), context.now))
-    present = state.copies_on(hosts, None)
-    num_surplus = max(0, len(present) - variant.environments)
-    surplus = sorted(present, key=lambda it: _usefulness(it, variant))[:num_surplus]
-    state = state.with_copies(drained(it, context) for it in surplus)
     able = state.able(hosts, context.now)
+    present = state.copies_on(hosts, None)
+    staying = {it.id for it in state.staying(hosts)}
+    stay = [it for it in present if it.instance_id in staying]
+    current = [it for it in stay if it.spec.id not in state.restarting]
+    ids = {it.spec.id for it in current}
+    replaced = [it for it in present if it.spec.id not in ids]
+    missing = max(0, variant.environments - len(current))
+    room = sum(_room(state, it, variant) for it in able)
+    in_the_way = [it for it in replaced if it.instance_id in staying]
+    num_ready = sum(1 for it in current if is_routable(it))
+    surplus = [
+        *_surplus(current, variant.environments, variant),
+        *_surplus(replaced, variant.environments - num_ready, variant),
+        *_surplus(in_the_way, len(in_the_way) - (missing - room), variant),
+    ]
+    state = state.with_copies(drained(it, context) for it in surplus)
     if variant.model is None or not able:
         return state
     spec = model_spec(variant, variant.model.containers[0])
-    for _ in range(variant.environments - len(present)):
+    for _ in range(min(missing, room) if _is_restarting(state, able) else missing):
         host = _least_used(state, able)
         state = state.with_copies([new_copy(host, None, host.generation, spec, context)])
     return state
+
+
+def _is_restarting(state: EndpointState, hosts: Sequence[Instance]) -> bool:
+    """Whether an environment is there that another one replaces, and may have to end first."""
+    return any(it.spec.id in state.restarting for host in hosts for it in state.copies_at(host.id))
+
+
+def _room(state: EndpointState, host: Instance, variant: EndpointVariant) -> int:
+    """How many more environments the instance holds."""
+    config = variant.serverless
+    most = 0 if config is None else config.max_concurrency
+    return max(0, most - len(state.copies_at(host.id)))
+
+
+def _surplus(copies: Sequence[Copy], keep: int, variant: EndpointVariant) -> list[Copy]:
+    """Those beyond the `keep` most useful ones."""
+    least_useful_first = sorted(copies, key=lambda it: _usefulness(it, variant))
+    return least_useful_first[: max(0, len(copies) - max(0, keep))]
 
 
 def _least_used(state: EndpointState, hosts: Sequence[Instance]) -> Instance:

@@ -34,7 +34,7 @@ def grown(
         return state, []
     if scaling is None:
         return state, list(unplaced)
-    hosts = state.hosts(deployment.generation, variant.variant.name)
+    hosts = state.staying(state.hosts(deployment.generation, variant.variant.name))
     count = variant.desired_instance_count
     if count > len(hosts):
         return state, []

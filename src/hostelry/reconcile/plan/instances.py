@@ -12,6 +12,8 @@ surplus, of a variant for components                          leaving: retired o
 elsewhere
 missing                                                       launched, of the first type that is
 not in backoff
+cordoned: draining, or replaced for a copy's restart          not counted, so that another one comes
+up; retired once that serves in its place, or its own copies drain
 
 What a rolling update has of both deployments now: `batches`.
 """
@@ -19,6 +21,7 @@ What a rolling update has of both deployments now: `batches`.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant, PassedOver
 from hostelry.reconcile.plan.batches import present_fleet
@@ -100,7 +103,8 @@ def _without_undesired(state: EndpointState, context: PlanContext) -> EndpointSt
 def _counted(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
-    hosts = state.hosts(deployment.generation, variant.variant.name)
+    state = _without_replaced(state, deployment, variant, context)
+    hosts = state.staying(state.hosts(deployment.generation, variant.variant.name))
     missing = variant.desired_instance_count - len(hosts)
     for _ in range(missing):
         new = new_instance(state, deployment, variant, next_type(variant, context), context)
@@ -112,6 +116,26 @@ def _counted(
     state = _marked(state, hosts, {it.id for it in surplus})
     bare = [it for it in surplus if all(copy.draining for copy in state.copies_at(it.id))]
     return retired(state, bare, context)
+
+
+def _without_replaced(
+    state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
+) -> EndpointState:
+    """The state with those cordoned instances retired that nothing needs any more."""
+    hosts = state.hosts(deployment.generation, variant.variant.name)
+    staying = state.staying(hosts)
+    ids = {it.id for it in staying}
+    cordoned = [it for it in hosts if it.id not in ids]
+    if not cordoned:
+        return state
+    if variant.model is None or variant.serverless is not None:
+        copies_of = {it.id: state.copies_at(it.id) for it in cordoned}
+        bare = [it for it in cordoned if all(copy.draining for copy in copies_of[it.id])]
+        return retired(state, bare, context)
+    ready = [it for it in state.copies_on(staying, None) if is_routable(it)]
+    needed = variant.desired_instance_count - len(complete_sets(variant, staying, ready))
+    least_used_first = sorted(cordoned, key=lambda it: _usefulness(state, it))
+    return retired(state, least_used_first[: max(0, len(cordoned) - max(0, needed))], context)
 
 
 def _marked(state: EndpointState, hosts: Sequence[Instance], leaving: set[str]) -> EndpointState:

@@ -2,6 +2,7 @@
 
 on an instance of a model endpoint       result
 --------------------------------------   ----------------------------------------
+cordoned                                 no new copy
 no copy of a container of the model      one copy of each, of what its instance type runs
 a copy that FAILED, RETRY_S after its    stopped, and another one in its place
 creation
@@ -49,7 +50,7 @@ def _one_on_each(
     taken = {(it.instance_id, it.spec.container.hostname) for it in present}
     found = [
         new_copy(host, None, host.generation, model_spec(variant, container), context)
-        for host in hosts
+        for host in state.staying(hosts)
         for container in containers_on(variant, host)
         if (host.id, container.hostname) not in taken
     ]

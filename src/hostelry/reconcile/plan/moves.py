@@ -99,7 +99,7 @@ def _is_crash_looping(
     state: EndpointState, copy: Copy, component: InferenceComponent, now: float
 ) -> bool:
     """Whether a copy that served before keeps restarting, and has no successor yet."""
-    if copy.draining or copy.unready_since is None:
+    if copy.draining or copy.unready_since is None or copy.spec.id in state.restarting:
         return False
     if copy.status.restarts < CRASH_LOOP_RESTARTS or now < copy.unready_since + CRASH_LOOP_S:
         return False

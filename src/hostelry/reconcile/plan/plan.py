@@ -27,6 +27,7 @@ from hostelry.reconcile.plan.model_copies import (
 )
 from hostelry.reconcile.plan.moves import move_instants, plan_moves
 from hostelry.reconcile.plan.observed import with_observations
+from hostelry.reconcile.plan.restarts import plan_restarts, restart_instants
 from hostelry.reconcile.plan.rollout import plan_rollouts, rollout_instants
 from hostelry.reconcile.plan.scale_in import plan_scale_in, scale_in_instants
 
@@ -153,6 +154,7 @@ def _instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
             yield facts.unreachable_since + LOST_AFTER_S
     yield from launch_instants(state, context)
     yield from scale_in_instants(state, context)
+    yield from restart_instants(state, context)
 
 
 def _copy_instants(copy: Copy) -> Iterator[float]:
@@ -177,6 +179,7 @@ def _reuse(state: EndpointState, context: PlanContext) -> EndpointState:
 STAGES: tuple[Stage, ...] = (
     _deadlines,
     _reuse,
+    plan_restarts,
     plan_instances,
     _without_homeless,
     plan_model_copies,

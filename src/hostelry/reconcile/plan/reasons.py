@@ -1,18 +1,15 @@
 """FailureReason texts: the cause, then the last log lines of the model server."""
 
-import re
 from collections.abc import Sequence
 
 from hostelry.domain.copy import Copy, CopyPhase
+from hostelry.domain.failure_cause import LAST_LINES, server_lines
 from hostelry.domain.log_source import source_of_copy
-from hostelry.fleet.launch.copy_log import NOTE
 
 MAX_REASON_CHARS = 1024
 MAX_CAUSE_CHARS = 700
 COPIES_NAMED = 3
 CRASH_LOOP_RESTARTS = 3
-LAST_LINES = " Last log lines: "
-SEE_LOG = re.compile(r" See the log stream \S+ of group \S+\.")
 
 
 def failure_reason(cause: str, log_tail: str = "", see_log: str = "") -> str:
@@ -25,12 +22,6 @@ def failure_reason(cause: str, log_tail: str = "", see_log: str = "") -> str:
         return cause[: MAX_REASON_CHARS - len(see_log)] + see_log
     head = cause[: MAX_CAUSE_CHARS - len(see_log)] + see_log + LAST_LINES
     return head + last_lines(lines, MAX_REASON_CHARS - len(head))
-
-
-def server_lines(log_tail: str) -> list[str]:
-    """Lines of the model server itself: the agent's own lines only repeat the cause."""
-    lines = (line.strip() for line in log_tail.splitlines())
-    return [line for line in lines if line and not line.startswith(NOTE.rstrip())]
 
 
 def last_lines(lines: Sequence[str], max_chars: int) -> str:

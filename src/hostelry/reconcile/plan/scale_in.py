@@ -92,7 +92,7 @@ def _scaled_in(
     deployment = deployment_in(endpoint, generation)
     variant = next(it for it in deployment.variants if it.variant.name == variant.variant.name)
     hosts = state.hosts(generation, variant.variant.name)
-    if any(it.leaving for it in hosts):
+    if any(it.leaving for it in hosts) or len(state.staying(hosts)) < len(hosts):
         return state
     may_go = max(0, len(hosts) - scaling.min_instances)
     # What is empty already goes before anything moves: it needs no new copy and no wait.

@@ -23,9 +23,10 @@ from pathlib import Path
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.ids import new_request_id
+from hostelry.base.logging import configure_logging
 from hostelry.base.recurring import run_again
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Home, load_config, load_credentials
+from hostelry.server.home import Home, load_config, load_credentials, log_format
 from hostelry.server.s3.admission import S3Refusal, error_answer
 from hostelry.server.s3.answers import CHUNK_BYTES, Answers, PassedRequest
 from hostelry.server.s3.event_file import EventFile
@@ -228,8 +229,10 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     parser.add_argument("--target", type=int, required=True, help="the object store's own port")
     arguments = parser.parse_args()
+    home = Home(arguments.home)
+    configure_logging("s3door", log_format=log_format(home))
     try:
-        asyncio.run(serve(Home(arguments.home), arguments.target))
+        asyncio.run(serve(home, arguments.target))
     except (OSError, TerminalError) as error:
         sys.exit(f"the S3 port cannot be served: {error}")
 

@@ -76,7 +76,8 @@ export const view = {
     function changeBox(box, [id, it]) {
       const [head, lanes, list] = box.children;
       setText(head.children[0], it.type);
-      setText(head.children[1], it.problem ? "problem" : it.state);
+      setText(head.children[1], it.problem ? "problem" : it.drain ? "draining" : it.state);
+      setAttribute(box, "data-drain", it.drain ? "yes" : null);
       setText(head.children[2], `${shortId(id)} · ${it.zone}`);
       setAttribute(box, "data-state", it.problem ? "problem" : it.state);
       setAttribute(head, "aria-pressed", selected?.instance === id && !selected.copy);

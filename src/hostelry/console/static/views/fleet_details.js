@@ -63,17 +63,32 @@ function aboutInstance(doc, id, it) {
       ["Endpoint", `${it.endpoint}, variant ${it.variant}`],
       ["State", it.state],
       ["Problem", it.problem],
+      ["Drain", it.drain ? drainText(it.drain) : null],
       ["Zone", it.zone],
       ["Age", age(it.createdAt)],
-      ["Free", it.free.text ?? "nothing"],
-      ["CPUs", `${number(it.cpus - it.free.cpus)} reserved of ${number(it.cpus)} declared`],
-      ["Memory", `${bytes(it.memory - it.free.memory)} reserved of ${bytes(it.memory)} declared`],
-      ["Accelerators", it.accelerators ? `${it.accelerators - it.free.accelerators} reserved of ${it.accelerators} declared` : null],
+      ["Free", it.whole ? "nothing: a model's copy has its instance to itself" : it.free.text ?? "nothing"],
+      ["CPUs", it.whole ? null : `${number(it.cpus - it.free.cpus)} reserved of ${number(it.cpus)} declared`],
+      ["Memory", it.whole ? null : `${bytes(it.memory - it.free.memory)} reserved of ${bytes(it.memory)} declared`],
+      ["Accelerators", it.accelerators && !it.whole ? `${it.accelerators - it.free.accelerators} reserved of ${it.accelerators} declared` : null],
       ["Copies", String(Object.keys(it.copies).length)],
       ["Variant", variant ? variantText(variant) : null],
     ],
-    acts: instanceActs(it, variant),
+    acts: [...drainActs(doc, id, it), ...instanceActs(it, variant)],
   };
+}
+
+function drainText({ copies_left: left, reason }) {
+  return `since it was asked for, ${left ?? 0} copies are left${reason ? `; ${reason}` : ""}`;
+}
+
+function scopeOf(doc, endpoint) {
+  const { account, region } = doc.endpoints[endpoint] ?? {};
+  return { account, region, endpoint };
+}
+
+function drainActs(doc, id, it) {
+  const args = { ...scopeOf(doc, it.endpoint), instance: id };
+  return it.drain ? [["Cancel the drain…", "undrain", args]] : [["Drain…", "drain", args]];
 }
 
 function variantText({ desired, min, max }) {
@@ -100,6 +115,7 @@ function aboutCopy(doc, instance, host, id, it) {
       ["Why here", it.why],
       ["Phase", phaseText(it)],
       ["Reason", it.reason],
+      ["Restart", it.restart ? restartText(it.restart) : null],
       ["Reserves", reserves(it)],
       ["Uses", it.used === undefined ? "memory not measured" : `${bytes(it.used)} of memory, ${bytes(it.peak)} at most so far`],
       ["Memory limit", it.maxMemory ? bytes(it.maxMemory) : null],
@@ -107,15 +123,20 @@ function aboutCopy(doc, instance, host, id, it) {
       ["Ready for", it.readyAt ? age(it.readyAt) : null],
       ["Start", it.startS === undefined ? it.start : `${it.start ?? "start"}, ${duration(it.startS)}`],
       ["Restarts", it.restarts ? String(it.restarts) : null],
-      ["Last end", it.lastEnd ? `${it.lastEnd}, ${age(it.lastEndAt)} ago` : null],
+      ["Last end", it.lastEnd ? `${age(it.lastEndAt)} ago: ${it.lastEnd}` : null],
       ["Adapters", it.adapters ? String(it.adapters) : null],
       ["Component", component ? `${component.ready} of ${component.desired} copies ready; ${component.status}` : null],
       ["Placement", component?.note],
       ["Instance", `${host.type}, ${instance}`],
       ["Endpoint", host.endpoint],
     ],
-    acts: component ? componentActs(host.endpoint, it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]),
+    acts: [["Restart copy…", "restart", { ...scopeOf(doc, host.endpoint), copy: id }], ...(component ? componentActs(scopeOf(doc, host.endpoint), it.component, component) : instanceActs(host, doc.endpoints[host.endpoint]?.variants?.[host.variant]))],
   };
+}
+
+function restartText({ replaced_by: by, failed, reason }) {
+  if (failed) return `failed: ${reason ?? "no reason is known"}`;
+  return by ? `being replaced by ${by}` : `waits for its turn${reason ? `: ${reason}` : ""}`;
 }
 
 function reserves(it) {
@@ -125,8 +146,10 @@ function reserves(it) {
   return parts.join(", ");
 }
 
-function componentActs(endpoint, name, component) {
+function componentActs(scope, name, component) {
+  const { endpoint } = scope;
   return [
+    ["Restart component…", "restart", { ...scope, component: name }],
     ["Scale component…", "scale-component", { endpoint, component: name }, { name: "copies", label: "Copies", value: component.desired }],
     ["Delete component…", "delete-component", { endpoint, component: name }],
   ];

@@ -49,9 +49,10 @@ export function shares(instance, resource) {
 export function bars(host, instance, { select, selected, colour }) {
   const free = instance.free;
   const lanes = [];
-  if (instance.accelerators) lanes.push(["accelerators", "Accel.", `${instance.accelerators - free.accelerators}/${instance.accelerators}`]);
-  lanes.push(["cpus", "CPUs", `${number(instance.cpus - free.cpus)}/${number(instance.cpus)}`]);
-  lanes.push(["memory", "Memory", share(instance.memory - free.memory, instance.memory)]);
+  const part = (text, all) => instance.whole ? `all ${all}` : text;
+  if (instance.accelerators) lanes.push(["accelerators", "Accel.", part(`${instance.accelerators - free.accelerators}/${instance.accelerators}`, instance.accelerators)]);
+  lanes.push(["cpus", "CPUs", part(`${number(instance.cpus - free.cpus)}/${number(instance.cpus)}`, number(instance.cpus))]);
+  lanes.push(["memory", "Memory", part(share(instance.memory - free.memory, instance.memory), bytes(instance.memory))]);
   keyed(host, lanes, ([name]) => name, makeLane, (lane, [name, , text]) => {
     const [, bar, figure] = lane.children;
     setText(figure, text);

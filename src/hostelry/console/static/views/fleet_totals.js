@@ -6,9 +6,9 @@ const FIGURES = [
   ["Instances", (it) => number(it.instances), () => null],
   ["Copies ready", (it) => `${number(it.ready)}/${number(it.copies)}`, (it) => [it.ready, it.copies]],
   ["No place", (it) => number(it.unplaced), () => null],
-  ["Accelerators reserved", (it) => `${number(it.acceleratorsReserved)}/${number(it.accelerators)}`, (it) => [it.acceleratorsReserved, it.accelerators]],
+  ["Accel. reserved", (it) => `${number(it.acceleratorsReserved)}/${number(it.accelerators)}`, (it) => [it.acceleratorsReserved, it.accelerators]],
   ["CPUs reserved", (it) => `${number(it.cpusReserved)}/${number(it.cpus)}`, (it) => [it.cpusReserved, it.cpus]],
-  ["Memory reserved", (it) => share(it.memoryReserved, it.memory), (it) => [it.memoryReserved, it.memory]],
+  ["Mem. reserved", (it) => share(it.memoryReserved, it.memory), (it) => [it.memoryReserved, it.memory]],
   ["Memory used", (it) => bytes(it.memoryUsed), (it) => [it.memoryUsed, it.memory]],
 ];
 

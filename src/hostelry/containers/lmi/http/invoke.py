@@ -59,6 +59,8 @@ from hostelry.containers.lmi.response.responses_form import ResponsesForm, Respo
 from hostelry.containers.lmi.response.stream_form import JSON, LmiStream, OpenAIStream, StreamForm
 from hostelry.containers.lmi.sessions.open_sessions import SESSION_HEADER, SessionRequest
 from hostelry.containers.lmi.settings.config import ImageKind
+from hostelry.graph.step_report import HEADER as STEPS_HEADER
+from hostelry.graph.step_report import step_header
 
 ADAPTER_HEADER = "x-amzn-sagemaker-adapter-identifier"
 ALIAS_HEADER = "x-amzn-sagemaker-adapter-alias"
@@ -214,6 +216,7 @@ class InvocationHandler:
             body = await asyncio.to_thread(self._whole, model, invocation, generated)
         is_text = formatter is None and invocation.form.formatter is Formatter.TEXT
         headers = {"content-type": TEXT if is_text else JSON, **version_header(generated)}
+        headers |= phases_header(measure)
         await send_whole(send, 200, headers, body)
 
     def _steps(
@@ -263,7 +266,8 @@ class InvocationHandler:
         if formatter is not None:
             content_type = formatter.stream_type
             opening, rest = await formatter.events(opening), formatter.stream(rest)
-        await send_chunks(send, {"content-type": content_type}, opening, rest)
+        headers = {"content-type": content_type, **phases_header(measure)}
+        await send_chunks(send, headers, opening, rest)
 
     async def _rest(
         self,
@@ -424,6 +428,12 @@ def token_name(token_id: int) -> str:
 def asks_strictness(request: Request) -> bool:
     """Whether the request's header asks to refuse fields that are not known."""
     return request.headers.get(STRICT_HEADER, "").lower() == "true"
+
+
+def phases_header(measure: RequestMeasure) -> dict[str, str]:
+    """The header that has the gateway note queue, prefill and decode; a stream's ends later."""
+    phases = measure.phases()
+    return {STEPS_HEADER: step_header(phases)} if phases else {}
 
 
 def version_header(generated: Sequence[GeneratedSequence]) -> dict[str, str]:

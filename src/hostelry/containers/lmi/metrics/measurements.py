@@ -10,6 +10,7 @@ from hostelry.containers.lmi.metrics.bucket_counts import BucketCounts
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.generation import RunningSequence
 from hostelry.engine.request import FinishReason
+from hostelry.graph.step_report import StepReport
 
 # The bounds that vLLM's dashboards know, and finer ones below for small models.
 FIRST_TOKEN_S = (
@@ -131,11 +132,13 @@ class RequestMeasure:
         self._total = total
         self._arrived_at = arrived_at
         self._open: dict[int, SequenceMeasure] = {}
+        self._shown: SequenceMeasure | None = None  # the first sequence
         total.sequences.add(len(sequences))
         for each in sequences:
             name = each.request.adapter
             counts = None if name is None else total.adapter(name)
-            self._open[each.index] = SequenceMeasure(each.generated, counts)
+            opened = self._open[each.index] = SequenceMeasure(each.generated, counts)
+            self._shown = self._shown or opened
             total.most_tokens.add(each.request.sampling.max_new_tokens)
             if counts is not None:
                 counts.requests += 1
@@ -158,6 +161,27 @@ class RequestMeasure:
                 measure.last_at = now
             if piece.finish_reason is not None:
                 self._end(running.index, FINISHED[piece.finish_reason])
+
+    def phases(self) -> tuple[StepReport, ...]:
+        """Queue, prefill and decode of the request's first sequence, as far as they are over."""
+        shown = self._shown
+        if shown is None or shown.first_at is None or shown.sequence.queued_s is None:
+            return ()
+        queued_s, first_s = shown.sequence.queued_s, shown.first_at - self._arrived_at
+        spans = [("queue", 0.0, queued_s), ("prefill", queued_s, max(queued_s, first_s))]
+        if shown.last_at > shown.first_at:
+            spans.append(("decode", first_s, shown.last_at - self._arrived_at))
+        return tuple(
+            StepReport(
+                name=name,
+                kind="engine",
+                under="",
+                at_ms=round(1000 * begin_s, 3),
+                ms=round(1000 * (end_s - begin_s), 3),
+                end="ok",
+            )
+            for name, begin_s, end_s in spans
+        )
 
     def end(self, reason: str) -> None:
         """Count the sequences that have not ended as ended for `reason`."""

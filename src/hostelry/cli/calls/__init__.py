@@ -1,0 +1,1 @@
+"""Calls of models by people: chat, and one invocation."""

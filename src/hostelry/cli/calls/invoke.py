@@ -1,0 +1,279 @@
+"""`hostelry invoke`: one invocation of an endpoint or a component."""
+
+import base64
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.cli.calls.content_types import content_type_of, is_text
+from hostelry.cli.calls.model_error import model_error_text
+from hostelry.cli.completion import names
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, find_named
+from hostelry.cli.printable import printable
+from hostelry.server.aws_client import aws_client
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+
+CHUNK_BYTES = 64 * 1024
+GRACE_S = 10.0  # beyond the gateway's own limit
+STDIN = "-"
+
+
+@dataclass(slots=True)
+class InvocationFacts:
+    """What is known of one answer beside its bytes."""
+
+    status: int = 0
+    ms: float = 0.0
+    first_byte_ms: float | None = None
+    request_id: str = ""
+    content_type: str = ""
+    variant: str = ""
+    num_bytes: int = 0
+    error: str | None = None
+    body: bytes = field(default=b"", repr=False)
+
+    def text(self) -> str:
+        """The facts in a line."""
+        first = self.first_byte_ms
+        parts = [
+            str(self.status),
+            f"{self.ms:.1f} ms",
+            "" if first is None else f"first byte after {first:.1f} ms",
+            self.content_type,
+            f"{self.num_bytes} B",
+            f"request {self.request_id}",
+        ]
+        return printable(f"[{', '.join(filter(None, parts))}]")
+
+
+def invoke(  # noqa: PLR0913 - a command's options
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An endpoint, a component, or COMPONENT:ADAPTER.", autocompletion=names.served
+        ),
+    ],
+    file: Annotated[str, typer.Argument(help="The body; - is standard input.")],
+    content_type: Annotated[
+        str | None, typer.Option(help="Default: guessed from the file.", show_default=False)
+    ] = None,
+    accept: Annotated[
+        str | None, typer.Option(help="The content type of the answer.", show_default=False)
+    ] = None,
+    component: Annotated[
+        str | None,
+        typer.Option(
+            help="A component of the endpoint.", show_default=False, autocompletion=names.components
+        ),
+    ] = None,
+    adapter: Annotated[
+        str | None, typer.Option(help="An adapter of the component.", show_default=False)
+    ] = None,
+    target_model: Annotated[
+        str | None, typer.Option(help="A model of a multi-model endpoint.", show_default=False)
+    ] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print the answer as it comes.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a file to a model: the answer's bytes to standard output, all else to standard error.
+
+    With --json standard output has an object instead: status, ms, request_id, content_type, and
+    body, or body_base64 where the answer is no text.
+
+    Exit code 1 when the model answers an error, whose text is shown, or there is no such model.
+
+    Example: hostelry invoke wine rows.csv --accept application/json
+
+    Example: echo '{"inputs": "hi"}' | hostelry invoke llama - --adapter pirate --stream
+    """
+    config, credentials = settled(home_at(home))
+    body = body_of(file, config.max_body_bytes)
+    limit_s = (config.stream_timeout_s if stream else config.invoke_timeout_s) + GRACE_S
+    runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=limit_s)
+    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
+    kind = content_type or content_type_of(None if file == STDIN else file, body)
+    with api_errors(config):
+        model = invoked_model(sagemaker, name, component, adapter)
+        request = {
+            "EndpointName": model.endpoint,
+            "Body": with_adapter(body, model.adapter),
+            "ContentType": kind,
+            **({"Accept": accept} if accept else {}),
+            **({"InferenceComponentName": model.component} if model.component else {}),
+            **({"TargetModel": target_model} if target_model else {}),
+        }
+        operation = "invoke_endpoint_with_response_stream" if stream else "invoke_endpoint"
+        facts = answered(getattr(runtime, operation), request, AnswerSink(keeps=as_json))
+    report(facts, as_json=as_json)
+
+
+def body_of(file: str, most_bytes: int) -> bytes:
+    """The body; raises TerminalError where it cannot be read, or is more than the gateway takes."""
+    try:
+        if file == STDIN:
+            body = sys.stdin.buffer.read(most_bytes + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                body = opened.read(most_bytes + 1)
+    except OSError as error:
+        raise TerminalError(f"{file} cannot be read: {error.strerror}") from None
+    if len(body) > most_bytes:
+        where = "standard input" if file == STDIN else file
+        raise TerminalError(
+            f"{where} has more than the {most_bytes} bytes that the gateway takes; "
+            "an asynchronous endpoint takes larger ones from the object store"
+        )
+    return body
+
+
+def invoked_model(
+    sagemaker: Any, name: str, component: str | None, adapter: str | None
+) -> NamedModel:
+    """The model that NAME and the options choose; raises TerminalError where they contradict."""
+    if component is not None:
+        endpoint = find_named(sagemaker, name, NameKind.ENDPOINT)
+        chosen = f"component/{component}:{adapter}" if adapter else f"component/{component}"
+        model = find_named(sagemaker, chosen)
+        if model.endpoint != endpoint.endpoint:
+            raise TerminalError(
+                f"component {component} is on endpoint {model.endpoint}, not on {endpoint.endpoint}"
+            )
+        return model
+    if adapter is None:
+        return called_model(sagemaker, name)
+    if ":" in name:
+        raise TerminalError(f"{name} names an adapter, and --adapter {adapter} another: give one")
+    return find_named(sagemaker, f"{name}:{adapter}")
+
+
+def with_adapter(body: bytes, adapter: str | None) -> bytes:
+    """The body that chooses an adapter inside the archive; raises TerminalError for no JSON."""
+    if adapter is None:
+        return body
+    try:
+        given = decode(body, dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise TerminalError(
+            f"adapter {adapter} is inside the archive, and the body's member `adapters` chooses it:"
+            " give a body that is a JSON object"
+        ) from None
+    if given.get("adapters", adapter) not in (adapter, [adapter]):
+        raise TerminalError(f"the body has adapters {given['adapters']!r}, not {adapter}")
+    return msgspec.json.encode({**given, "adapters": adapter})
+
+
+@dataclass(slots=True)
+class AnswerSink:
+    """Where an answer's bytes go: standard output as they are, or kept.
+
+    A terminal gets no control characters, and no bytes that are no text.
+    """
+
+    keeps: bool
+
+    def take(self, facts: InvocationFacts, parts: Iterator[bytes]) -> None:
+        """Pass on all parts; counts them in `facts`."""
+        on_terminal = sys.stdout.isatty()
+        kept: list[bytes] = []
+        for part in parts:
+            facts.num_bytes += len(part)
+            if self.keeps:
+                kept.append(part)
+            elif not on_terminal:
+                sys.stdout.buffer.write(part)
+                sys.stdout.buffer.flush()
+            elif is_text(facts.content_type or "text/plain"):
+                sys.stdout.write(printable(part.decode("utf-8", "replace")))
+                sys.stdout.flush()
+        facts.body = b"".join(kept)
+        if on_terminal and not self.keeps:
+            sys.stdout.write("\n")
+
+
+def answered(call: Any, request: dict[str, Any], sink: AnswerSink) -> InvocationFacts:
+    """The facts of one call of the runtime API, whose answer goes to `sink`; of an error, too."""
+    from botocore.exceptions import ClientError, EventStreamError
+
+    facts, began_s = InvocationFacts(), monotonic_s()
+    try:
+        answer = call(**request)
+        head = answer["ResponseMetadata"]
+        facts.status, facts.request_id = head["HTTPStatusCode"], head.get("RequestId", "")
+        facts.content_type = answer.get("ContentType", "")
+        facts.variant = answer.get("InvokedProductionVariant", "")
+        body = answer["Body"]
+
+        def timed() -> Iterator[bytes]:
+            for part in _parts(body):
+                if facts.first_byte_ms is None:
+                    facts.first_byte_ms = (monotonic_s() - began_s) * 1000
+                yield part
+
+        sink.take(facts, timed())
+    except EventStreamError as error:
+        facts.error = f"the answer broke off: {model_error_text(error)}"
+    except ClientError as error:
+        _note_refusal(facts, error)
+    facts.ms = (monotonic_s() - began_s) * 1000
+    return facts
+
+
+def _parts(body: Any) -> Iterator[bytes]:
+    """The bytes of an answer, streamed or not."""
+    if hasattr(body, "iter_chunks"):
+        yield from body.iter_chunks(CHUNK_BYTES)
+        return
+    for event in body:
+        if "PayloadPart" in event:
+            yield event["PayloadPart"]["Bytes"]
+
+
+def _note_refusal(facts: InvocationFacts, error: "ClientError") -> None:
+    response: dict[str, Any] = dict(error.response)
+    head = response.get("ResponseMetadata", {})
+    facts.request_id = head.get("RequestId", "")
+    facts.status = response.get("OriginalStatusCode") or head.get("HTTPStatusCode", 0)
+    facts.error = model_error_text(error)
+
+
+def report(facts: InvocationFacts, *, as_json: bool) -> None:
+    """Print the facts; raises TerminalError for an answer that is an error."""
+    if as_json:
+        print_json(facts_document(facts))
+        if facts.error is not None:
+            raise typer.Exit(1)
+        return
+    sys.stdout.flush()
+    typer.echo(facts.text(), err=True)
+    if facts.error is not None:
+        raise TerminalError(facts.error)
+
+
+def facts_document(facts: InvocationFacts) -> dict[str, Any]:
+    """The facts and the answer for programs."""
+    document: dict[str, Any] = {
+        "status": facts.status,
+        "ms": round(facts.ms, 3),
+        "first_byte_ms": None if facts.first_byte_ms is None else round(facts.first_byte_ms, 3),
+        "request_id": facts.request_id,
+        "content_type": facts.content_type,
+        "variant": facts.variant,
+        "bytes": facts.num_bytes,
+        "error": facts.error,
+    }
+    try:
+        return {**document, "body": facts.body.decode()}
+    except UnicodeDecodeError:
+        return {**document, "body_base64": base64.b64encode(facts.body).decode()}

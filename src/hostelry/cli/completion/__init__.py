@@ -1,0 +1,1 @@
+"""Completion of commands in shells."""

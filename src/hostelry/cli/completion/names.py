@@ -1,0 +1,110 @@
+"""Names of a running platform, for completion: quick, and none where it does not answer.
+
+Imported by every command that takes a name, so that it imports no HTTP client, and none of AWS's.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from hostelry.base.errors import HostelryError
+from hostelry.base.json import decode
+from hostelry.cli.completion.words import KEPT_VARIABLE
+from hostelry.cli.home_option import home_at, settled
+from hostelry.server.home import Credentials, Home
+from hostelry.server.run_file import recorded_names
+
+WITHIN_S = 1.0
+MAX_JOBS, MAX_CALLS = 100, 50
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+Completer = Callable[[typer.Context, str], list[str]]
+NamesOf = Callable[[Home], Iterable[str]]
+
+
+def completer(names_of: NamesOf) -> Completer:
+    """A typer completion of the names in the command's home."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        try:
+            names = names_of(home_at(ctx.params.get("home")))
+        except (HostelryError, OSError, msgspec.MsgspecError):
+            return []
+        return offered(names, incomplete, os.environ.get(KEPT_VARIABLE, ""))
+
+    return complete
+
+
+def offered(names: Iterable[str], incomplete: str, kept: str) -> list[str]:
+    """The names that begin with `incomplete`, without what the shell `kept` of it. Pure."""
+    begun = sorted({it for it in names if it.startswith(incomplete)})
+    return [it.removeprefix(kept) for it in begun]
+
+
+def _known(home: Home, *kinds: str) -> list[str]:
+    """Control's names of these kinds."""
+    config, credentials = settled(home)
+    found = _asked(config.control_url, "/internal/names", credentials)
+    return [name for kind in kinds for name in found.get(kind, ())]
+
+
+def _logged(home: Home) -> list[str]:
+    return [*recorded_names(home), *_known(home, "endpoints", "components", "instances", "copies")]
+
+
+def _jobs(home: Home) -> list[str]:
+    config, credentials = settled(home)
+    found = _asked(config.jobs_url, f"/internal/jobs?limit={MAX_JOBS}", credentials)
+    return [str(it["id"]) for kind in ("jobs", "batches") for it in found.get(kind, ())]
+
+
+def _batches(home: Home) -> list[str]:
+    config, credentials = settled(home)
+    found = _asked(config.jobs_url, f"/internal/jobs?limit={MAX_JOBS}", credentials)
+    return [str(it["id"]) for it in found.get("batches", ())]
+
+
+def _watched(home: Home) -> list[str]:
+    return [*_known(home, "transform_jobs"), *_batches(home)]
+
+
+def _traced(home: Home) -> list[str]:
+    """Ids of calls, and endpoints whose calls can be listed."""
+    config, credentials = settled(home)
+    path = f"/traces?order=slowest&limit={MAX_CALLS}"
+    found = _asked(config.gateway_url, path, credentials)
+    return [*(str(it["request_id"]) for it in found.get("calls", ())), *_known(home, "endpoints")]
+
+
+def _asked(url: str, path: str, credentials: Credentials) -> Mapping[str, Any]:
+    """The JSON object at a process of the platform; raises OSError where it does not answer."""
+    import http.client
+
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=WITHIN_S)
+    try:
+        connection.request("GET", path, headers={"X-Hostelry-Key": credentials.internal_key})
+        answer = connection.getresponse()
+        body = answer.read(MAX_ANSWER_BYTES)
+    except http.client.HTTPException as error:
+        raise OSError(str(error)) from None
+    finally:
+        connection.close()
+    return {} if answer.status != 200 else decode(body, dict[str, Any])
+
+
+endpoints = completer(lambda home: _known(home, "endpoints"))
+components = completer(lambda home: _known(home, "components"))
+# What serves: endpoints, and components with those that are adapters.
+served = completer(lambda home: _known(home, "endpoints", "components"))
+restarted = completer(lambda home: _known(home, "copies", "components", "endpoints"))
+instances = completer(lambda home: _known(home, "instances"))
+versions = completer(lambda home: _known(home, "variants", "components"))
+logged = completer(_logged)
+jobs = completer(_jobs)
+batches = completer(_batches)
+watched = completer(_watched)
+traced = completer(_traced)

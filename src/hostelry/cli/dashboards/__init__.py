@@ -1,0 +1,1 @@
+"""`hostelry dashboards`: what other monitoring systems need, made from the metrics that exist."""

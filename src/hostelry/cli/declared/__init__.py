@@ -1,0 +1,1 @@
+"""`hostelry apply` and `export`: documents of what is there; desired, observed -> steps."""

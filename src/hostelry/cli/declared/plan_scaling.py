@@ -1,0 +1,151 @@
+"""Steps of scalable targets, their policies and scheduled actions. Pure.
+
+Policies and actions have no tags: a tag of their target marks those that a set of documents makes.
+It is there before they are, so that none is made unmarked.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from hostelry.cli.declared.change import changes
+from hostelry.cli.declared.document import SCALING
+from hostelry.cli.declared.planning import Planning, tag_members
+from hostelry.cli.declared.resource import Observed, ResourceKey, ResourceKind, Wanted, target_of
+from hostelry.cli.declared.step import StepAct
+
+TAG_CALLS = ((SCALING, "TagResource", "ResourceARN"), (SCALING, "UntagResource", "ResourceARN"))
+MARK = "hostelry:applied-"
+PUT = {ResourceKind.POLICY: "PutScalingPolicy", ResourceKind.ACTION: "PutScheduledAction"}
+DELETE = {ResourceKind.POLICY: "DeleteScalingPolicy", ResourceKind.ACTION: "DeleteScheduledAction"}
+NAMES = {ResourceKind.POLICY: "PolicyName", ResourceKind.ACTION: "ScheduledActionName"}
+WORDS = {ResourceKind.POLICY: "policy", ResourceKind.ACTION: "action"}
+
+
+def mark_of(key: ResourceKey) -> str:
+    """The target's tag that marks a policy or an action."""
+    digest = hashlib.sha256(key.name.encode()).hexdigest()[:16]
+    return f"{MARK}{WORDS[key.kind]}/{digest}"
+
+
+def target_members(name: str) -> dict[str, str]:
+    """The members of a request that name a target."""
+    resource_id, dimension = target_of(name)
+    return {
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": resource_id,
+        "ScalableDimension": dimension,
+    }
+
+
+def resource_key(target: str) -> ResourceKey:
+    """The endpoint or component of a target."""
+    parts = target_of(target)[0].split("/")
+    return ResourceKey(
+        ResourceKind.ENDPOINT if parts[0] == "endpoint" else ResourceKind.COMPONENT, parts[1]
+    )
+
+
+def plan_scaling(planning: Planning, *, prune: bool) -> None:
+    """Register targets; put policies and actions, after those that are pruned."""
+    for wanted in planning.of(ResourceKind.TARGET):
+        _plan_target(planning, wanted)
+    if prune:
+        _plan_pruned_parts(planning)
+    for kind in (ResourceKind.POLICY, ResourceKind.ACTION):
+        for wanted in planning.of(kind):
+            _plan_part(planning, wanted)
+
+
+def parts_of(planning: Planning, target: ResourceKey) -> list[Wanted]:
+    """The wanted policies and actions of a target."""
+    return [it for it in planning.wanted.values() if it.key.within == target.name]
+
+
+def _plan_target(planning: Planning, wanted: Wanted) -> None:
+    key = wanted.key
+    found = planning.found(key)
+    needs = planning.needs_of(None, resource_key(key.name))
+    if found is None:
+        marks = {mark_of(it.key): planning.owner for it in parts_of(planning, key)}
+        tags = tag_members({**planning.tags(wanted), **marks}, SCALING)
+        request = {**target_members(key.name), **wanted.params, **tags}
+        call = (SCALING, "RegisterScalableTarget", request)
+        planning.add(StepAct.CREATE, key, call, needs=needs, changes=changes({}, wanted.params))
+        return
+    planning.retag(wanted, found, TAG_CALLS)
+    before = {name: it for name, it in found.params.items() if name in wanted.params}
+    before = _given_alike(before, wanted.params)
+    if before != wanted.params:
+        planning.check_owner(wanted, found)
+        call = (SCALING, "RegisterScalableTarget", {**target_members(key.name), **wanted.params})
+        planning.add(StepAct.UPDATE, key, call, needs=needs, changes=changes(before, wanted.params))
+
+
+def _given_alike(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """`before` with those suspensions that the documents give."""
+    given = wanted.get("SuspendedState", {})
+    suspended = {it: on for it, on in before.get("SuspendedState", {}).items() if it in given}
+    return {**before, **({"SuspendedState": suspended} if given else {})}
+
+
+def _plan_part(planning: Planning, wanted: Wanted) -> None:
+    key = wanted.key
+    target = ResourceKey(ResourceKind.TARGET, key.within)
+    found, holder = planning.found(key), planning.found(target)
+    if found is not None and found.params == wanted.params:
+        return
+    if found is not None and holder is not None:
+        planning.check_owner(wanted, _marked(found, holder))
+    needs = planning.needs_of(None, target, resource_key(key.within))
+    # A metric has one tracking policy: those that are pruned go first.
+    needs += [
+        number
+        for other, numbers in planning.gone.items()
+        if other.within == key.within
+        for number in numbers
+    ]
+    if found is None and holder is not None and mark_of(key) not in holder.tags:
+        tags = tag_members({mark_of(key): planning.owner}, SCALING)
+        call = (SCALING, "TagResource", {"ResourceARN": holder.arn, **tags})
+        planning.add(StepAct.TAG, key, call, needs=needs, because="marks who makes it")
+    request = {**target_members(key.within), NAMES[key.kind]: key.name, **wanted.params}
+    before = {} if found is None else found.params
+    planning.add(
+        StepAct.CREATE if found is None else StepAct.UPDATE,
+        key,
+        (SCALING, PUT[key.kind], request),
+        needs=needs,
+        changes=changes(before, wanted.params),
+    )
+
+
+def _marked(found: Observed, holder: Observed) -> Observed:
+    """A policy or an action with its owner, which a tag of its target names."""
+    owner = holder.tags.get(mark_of(found.key), "")
+    return Observed(
+        key=found.key, params=found.params, tags={"hostelry:applied-by": owner} if owner else {}
+    )
+
+
+def _plan_pruned_parts(planning: Planning) -> None:
+    """Delete the policies and actions that the set made and no longer names, then their marks.
+
+    Those of a target that is pruned go with it.
+    """
+    for found in [
+        *planning.observed.of(ResourceKind.POLICY),
+        *planning.observed.of(ResourceKind.ACTION),
+    ]:
+        key = found.key
+        holder = planning.observed.resources.get(ResourceKey(ResourceKind.TARGET, key.within))
+        if key in planning.wanted or holder is None:
+            continue
+        target_goes = holder.key not in planning.wanted and holder.owner == planning.owner
+        if target_goes or holder.tags.get(mark_of(key)) != planning.owner:
+            continue
+        request = {**target_members(key.within), NAMES[key.kind]: key.name}
+        call = (SCALING, DELETE[key.kind], request)
+        number = planning.delete(key, call, (), "no document names it")
+        mark = {"ResourceARN": holder.arn, "TagKeys": [mark_of(key)]}
+        planning.delete(key, (SCALING, "UntagResource", mark), [number])

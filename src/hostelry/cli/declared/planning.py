@@ -1,0 +1,175 @@
+"""Steps under construction, and the names that models have in AWS."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.declared.change import changes
+from hostelry.cli.declared.expansion import WantedState
+from hostelry.cli.declared.observation import ObservedState
+from hostelry.cli.declared.resource import (
+    NAME_TAG,
+    OWNER_TAG,
+    UNNAMED_SET,
+    Observed,
+    ResourceKey,
+    ResourceKind,
+    Wanted,
+)
+from hostelry.cli.declared.step import Step, StepAct, Until
+from hostelry.cli.declared.upload import ArtifactUploads
+
+OWN_TAGS = "hostelry:applied-"
+AWS_TAGS = "aws:"
+MAX_TAG_CHARACTERS = 256
+Params = Mapping[str, Any]
+
+
+class Planning:
+    """The steps so far. `done` are the steps after which a resource is as wanted.
+
+    `gone` are those after which the old one of a resource that is replaced or deleted is gone.
+    """
+
+    def __init__(
+        self,
+        desired: WantedState,
+        observed: ObservedState,
+        uploads: ArtifactUploads,
+        present: frozenset[str],
+    ) -> None:
+        self.owner, self.role_arn = desired.owner, desired.role_arn
+        self.wanted, self.observed = desired.resources, observed
+        self.uploads, self.present = uploads, present
+        self.steps: list[Step] = []
+        self.done: dict[ResourceKey, list[int]] = defaultdict(list)
+        self.gone: dict[ResourceKey, list[int]] = {}
+        self.replaced: dict[ResourceKey, str] = {}
+        self.model_names: dict[str, str] = {}
+        self.foreign: list[str] = []
+
+    def of(self, kind: ResourceKind) -> list[Wanted]:
+        """The wanted resources of a kind, in the order of the documents."""
+        return [it for it in self.wanted.values() if it.key.kind is kind]
+
+    def found(self, key: ResourceKey) -> Observed | None:
+        """The resource as it is; None where there is none, or it is being replaced or deleted."""
+        observed = self.observed.resources.get(key)
+        if observed is None or key in self.gone or observed.status == "Deleting":
+            return None
+        return observed
+
+    def needs_of(self, params: Any, *keys: ResourceKey) -> list[int]:
+        """The steps that `params` need: uploads that they name, and those of `keys`."""
+        needs = [number for key in keys for number in self.done.get(key, ())]
+        for uri in self.uploads.named_in(params):
+            needs += self.done.get(ResourceKey(ResourceKind.ARTIFACT, uri), [])
+        return needs
+
+    def add(
+        self,
+        act: StepAct,
+        key: ResourceKey,
+        call: tuple[str, str, Params],
+        *,
+        needs: Iterable[int] = (),
+        **more: Any,
+    ) -> int:
+        """Add a step, which is among those after which `key` is as wanted; its number."""
+        service, operation, params = call
+        step = Step(
+            number=len(self.steps) + 1,
+            act=act,
+            key=key,
+            service=service,
+            operation=operation,
+            params=params,
+            needs=tuple(sorted({*needs, *self.done[key], *self.gone.get(key, ())})),
+            **more,
+        )
+        self.steps.append(step)
+        self.done[key].append(step.number)
+        return step.number
+
+    def delete(
+        self,
+        key: ResourceKey,
+        call: tuple[str, str, Params],
+        needs: Iterable[int],
+        because: str = "",
+    ) -> int:
+        """Add the deletion of `key`; its number."""
+        waits = key.kind in (ResourceKind.ENDPOINT, ResourceKind.COMPONENT)
+        service, operation, params = call
+        step = Step(
+            number=len(self.steps) + 1,
+            act=StepAct.DELETE,
+            key=key,
+            service=service,
+            operation=operation,
+            params=params,
+            needs=tuple(sorted(set(needs))),
+            until=Until.GONE if waits else None,
+            because=because,
+        )
+        self.steps.append(step)
+        self.gone.setdefault(key, []).append(step.number)
+        return step.number
+
+    def tags(self, wanted: Wanted, *, names: bool = False) -> dict[str, str]:
+        """The tags of a resource that is created."""
+        own = {OWNER_TAG: self.owner} | ({NAME_TAG: wanted.key.name} if names else {})
+        return {**(wanted.tags or {}), **own}
+
+    def check_owner(self, wanted: Wanted, found: Observed) -> None:
+        """Note that another set made what is about to be changed."""
+        if found.owner not in ("", UNNAMED_SET, self.owner):
+            self.foreign.append(
+                f'{wanted.place}: {wanted.key} was made by the documents of set "{found.owner}";'
+                " change it there, or delete it first"
+            )
+
+    def changed_tags(self, wanted: Wanted, found: Observed) -> tuple[dict[str, str], list[str]]:
+        """Tags to be added, and keys to be removed; none where the documents have no Tags."""
+        if wanted.tags is None:
+            return {}, []
+        added = {name: it for name, it in wanted.tags.items() if found.tags.get(name) != it}
+        removed = [
+            name
+            for name in found.tags
+            if name not in wanted.tags and not name.startswith((OWN_TAGS, AWS_TAGS))
+        ]
+        return added, removed
+
+    def retag(self, wanted: Wanted, found: Observed, calls: Sequence[tuple[str, str, str]]) -> None:
+        """Add the steps of changed tags; `calls` are (service, operation, member of the ARN)."""
+        added, removed = self.changed_tags(wanted, found)
+        adding, removing = calls
+        for (service, operation, member), given, what in (
+            (adding, tag_members(added, adding[0]), added),
+            (removing, {"TagKeys": removed}, removed),
+        ):
+            if not what:
+                continue
+            self.check_owner(wanted, found)
+            before = {name: found.tags[name] for name in what if name in found.tags}
+            after = added if what is added else {}
+            self.add(
+                StepAct.TAG,
+                wanted.key,
+                (service, operation, {member: found.arn, **given}),
+                changes=changes(before, after, "Tags"),
+            )
+
+    def refuse_foreign(self) -> None:
+        """Raise TerminalError where a step would change what another set made."""
+        if self.foreign:
+            raise TerminalError("\n".join(self.foreign))
+
+
+def tag_members(tags: Mapping[str, str], service: str) -> dict[str, Any]:
+    """Tags as a service takes them."""
+    if service == "application-autoscaling":
+        return {"Tags": dict(tags)}
+    return {"Tags": [{"Key": name, "Value": it} for name, it in tags.items()]}

@@ -1,0 +1,88 @@
+"""Progress of an application in a terminal: a line for each step, and what is waited for."""
+
+import threading
+from collections.abc import Callable
+
+import typer
+
+from hostelry.base.clock import monotonic_s
+from hostelry.cli.declared.execution import AppliedEnd, AppliedStep
+from hostelry.cli.declared.resource import ResourceKey
+from hostelry.cli.declared.step import Step, StepAct
+
+QUIET_S = 10.0
+PAST = {
+    StepAct.UPLOAD: "uploaded",
+    StepAct.CREATE: "created",
+    StepAct.UPDATE: "updated",
+    StepAct.TAG: "tagged",
+    StepAct.DELETE: "deleted",
+}
+
+
+class TerminalProgress:
+    """Prints to standard error; on a terminal one line shows what is waited for now."""
+
+    def __init__(
+        self,
+        *,
+        is_terminal: bool,
+        write: Callable[[str], None] = lambda text: typer.echo(text, err=True, nl=False),
+        now: Callable[[], float] = monotonic_s,
+    ) -> None:
+        self._is_terminal, self._write, self._now = is_terminal, write, now
+        self._lock = threading.Lock()
+        self._since: dict[ResourceKey, float] = {}
+        self._statuses: dict[ResourceKey, tuple[str, float]] = {}
+        self._width = 0
+
+    def started(self, step: Step) -> None:
+        """A step begins."""
+        with self._lock:
+            self._since[step.key] = self._now()
+
+    def waiting(self, key: ResourceKey, status: str) -> None:
+        """A line on a terminal; elsewhere one for each status, and every ten seconds."""
+        with self._lock:
+            now = self._now()
+            elapsed = now - self._since.setdefault(key, now)
+            before, written_at = self._statuses.get(key, ("", 0.0))
+            if self._is_terminal:
+                self._statuses[key] = (status, now)
+                self._show_line()
+            elif status != before or now - written_at >= QUIET_S:
+                self._statuses[key] = (status, now)
+                self._write(f"  {key} {status} ({elapsed:.0f} s)\n")
+
+    def ended(self, outcome: AppliedStep) -> None:
+        """A line with the result and the time that it took."""
+        with self._lock:
+            step = outcome.step
+            self._statuses.pop(step.key, None)
+            self._since.pop(step.key, None)
+            self._clear_line()
+            name = step.file.uri if step.file is not None else str(step.key)
+            if outcome.end is AppliedEnd.DONE:
+                self._write(f"{PAST[step.act]} {name} ({outcome.seconds:.1f} s)\n")
+            elif outcome.end is not AppliedEnd.SKIPPED:
+                reason = outcome.reason if outcome.end is AppliedEnd.FAILED else "changed meanwhile"
+                self._write(f"{step.act.value} {name}: {reason}\n")
+            if self._is_terminal and self._statuses:
+                self._show_line()
+
+    def _show_line(self) -> None:
+        now = self._now()
+        parts = [
+            f"{key.name} {status} {now - self._since.get(key, now):.0f} s"
+            for key, (status, _) in self._statuses.items()
+        ]
+        more = f", and {len(parts) - 3} more" if len(parts) > 3 else ""
+        self._clear_line()
+        text = f"  {', '.join(parts[:3])}{more}"[:110]
+        self._width = len(text)
+        self._write(text)
+
+    def _clear_line(self) -> None:
+        if self._width:
+            self._write("\r" + " " * self._width + "\r")
+            self._width = 0

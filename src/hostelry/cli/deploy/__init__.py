@@ -1,0 +1,1 @@
+"""`hostelry deploy`: a source to a served model, over the public APIs."""

@@ -1,0 +1,254 @@
+"""The calls of the public APIs by which `deploy` looks and acts."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from hostelry.cli.deploy.deployment import VARIANT, ModelDeployment
+from hostelry.cli.deploy.present import Present, PresentComponent, PresentEndpoint
+from hostelry.cli.deploy.steps import Action, Step
+from hostelry.server.aws_client import aws_client
+from hostelry.server.home import Credentials, UpConfig
+
+POLICY = "hostelry-deploy"
+DIMENSION = "sagemaker:inference-component:DesiredCopyCount"
+METRIC = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
+TRIES = 3
+BYTES_PER_MB = 1024 * 1024
+GONE = "Could not find"
+Described = Mapping[str, Any]
+
+
+class DeployCalls:
+    """Clients of one platform, and the calls for one deployment."""
+
+    def __init__(self, config: UpConfig, credentials: Credentials) -> None:
+        self.s3 = aws_client("s3", config, credentials, tries=TRIES, read_timeout_s=120.0)
+        self._sagemaker = aws_client("sagemaker", config, credentials, tries=TRIES)
+        self._scaling = aws_client("application-autoscaling", config, credentials, tries=TRIES)
+        self._role = credentials.role_arn
+
+    def present(self, deployment: ModelDeployment, before: Present | None = None) -> Present:
+        """The present state of a deployment; what was there `before` and cannot change is kept."""
+        names = [deployment.name, *(it.component for it in deployment.adapters)]
+        components = {name: self.component(name) for name in names}
+        bounds, has_policy = (None, False)
+        if deployment.scaling is not None:
+            bounds, has_policy = self._scaled(deployment)
+        before = before or Present()
+        has_bucket, objects = before.has_bucket, before.objects
+        if len(objects) < len(deployment.objects):
+            has_bucket, objects = self._objects(deployment)
+        return Present(
+            has_bucket=has_bucket,
+            objects=objects,
+            has_model=before.has_model
+            or self._found("describe_model", ModelName=deployment.model.name) is not None,
+            has_config=before.has_config or self.config(deployment.config.name) is not None,
+            endpoint=self.endpoint(deployment.name),
+            components={name: it for name, it in components.items() if it is not None},
+            bounds=bounds,
+            has_policy=has_policy,
+        )
+
+    def endpoint(self, name: str) -> PresentEndpoint | None:
+        """The endpoint of that name."""
+        shown = self._found("describe_endpoint", EndpointName=name)
+        if shown is None:
+            return None
+        config = self.config(shown["EndpointConfigName"]) or {}
+        variants = config.get("ProductionVariants", [{}])
+        return PresentEndpoint(
+            status=shown["EndpointStatus"],
+            config=shown["EndpointConfigName"],
+            reason=shown.get("FailureReason", ""),
+            instance_type=variants[0].get("InstanceType"),
+            has_models=any("ModelName" in it for it in variants)
+            or [it.get("VariantName", VARIANT) for it in variants] != [VARIANT],
+        )
+
+    def config(self, name: str) -> Described | None:
+        """The endpoint configuration of that name."""
+        return self._found("describe_endpoint_config", EndpointConfigName=name)
+
+    def component(self, name: str) -> PresentComponent | None:
+        """The inference component of that name."""
+        shown = self._found("describe_inference_component", InferenceComponentName=name)
+        if shown is None:
+            return None
+        spec = shown.get("Specification", {})
+        asked = spec.get("ComputeResourceRequirements", {})
+        return PresentComponent(
+            endpoint=shown["EndpointName"],
+            status=shown["InferenceComponentStatus"],
+            reason=shown.get("FailureReason", ""),
+            model=spec.get("ModelName", ""),
+            memory_mb=asked.get("MinMemoryRequiredInMb", 0),
+            cpus=asked.get("NumberOfCpuCoresRequired", 0.0),
+            accelerators=asked.get("NumberOfAcceleratorDevicesRequired", 0.0),
+            copies=shown.get("RuntimeConfig", {}).get("DesiredCopyCount", 0),
+            base=spec.get("BaseInferenceComponentName", ""),
+            uri=spec.get("Container", {}).get("ArtifactUrl", ""),
+        )
+
+    def take(self, step: Step, deployment: ModelDeployment) -> None:
+        """Take a step, which is one call or two; uploads and waits are not here."""
+        taken: Mapping[Action, Callable[[ModelDeployment, str], object]] = {
+            Action.CREATE_BUCKET: lambda it, _: self.s3.create_bucket(Bucket=it.bucket),
+            Action.CREATE_MODEL: self._create_model,
+            Action.CREATE_CONFIG: self._create_config,
+            Action.CREATE_ENDPOINT: lambda it, name: self._sagemaker.create_endpoint(
+                EndpointName=name, EndpointConfigName=it.config.name
+            ),
+            Action.UPDATE_ENDPOINT: lambda it, name: self._sagemaker.update_endpoint(
+                EndpointName=name, EndpointConfigName=it.config.name
+            ),
+            Action.DELETE_ENDPOINT: lambda _, name: self._sagemaker.delete_endpoint(
+                EndpointName=name
+            ),
+            Action.CREATE_COMPONENT: self._create_component,
+            Action.UPDATE_COMPONENT: lambda it, name: self._sagemaker.update_inference_component(
+                InferenceComponentName=name, Specification=specification(it)
+            ),
+            Action.SET_COPIES: self._set_copies,
+            Action.DELETE_COMPONENT: lambda _, name: self._sagemaker.delete_inference_component(
+                InferenceComponentName=name
+            ),
+            Action.CREATE_ADAPTER: self._create_adapter,
+            Action.UPDATE_ADAPTER: lambda it, name: self._sagemaker.update_inference_component(
+                InferenceComponentName=name, Specification=adapter_specification(it, name)
+            ),
+            Action.SCALE: self._scale,
+        }
+        taken[step.action](deployment, step.name)
+
+    def _create_model(self, deployment: ModelDeployment, name: str) -> None:
+        model = deployment.model
+        container: dict[str, Any] = {"Image": model.image, "Environment": dict(model.environment)}
+        if model.is_archive:
+            container["ModelDataUrl"] = model.uri
+        elif model.uri:
+            source = {"S3Uri": model.uri, "S3DataType": "S3Prefix", "CompressionType": "None"}
+            container["ModelDataSource"] = {"S3DataSource": source}
+        self._sagemaker.create_model(
+            ModelName=name, ExecutionRoleArn=self._role, PrimaryContainer=container
+        )
+
+    def _create_config(self, deployment: ModelDeployment, name: str) -> None:
+        config = deployment.config
+        scaling = {
+            "Status": "ENABLED",
+            "MinInstanceCount": config.min_instances,
+            "MaxInstanceCount": config.max_instances,
+        }
+        variant = {
+            "VariantName": VARIANT,
+            "InstanceType": config.instance_type,
+            "InitialInstanceCount": config.initial_instances,
+            "ManagedInstanceScaling": scaling,
+            "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+        }
+        self._sagemaker.create_endpoint_config(
+            EndpointConfigName=name, ExecutionRoleArn=self._role, ProductionVariants=[variant]
+        )
+
+    def _create_component(self, deployment: ModelDeployment, name: str) -> None:
+        self._sagemaker.create_inference_component(
+            InferenceComponentName=name,
+            EndpointName=name,
+            VariantName=VARIANT,
+            Specification=specification(deployment),
+            RuntimeConfig={"CopyCount": 1 if deployment.copies is None else deployment.copies},
+        )
+
+    def _set_copies(self, deployment: ModelDeployment, name: str) -> None:
+        self._sagemaker.update_inference_component_runtime_config(
+            InferenceComponentName=name, DesiredRuntimeConfig={"CopyCount": deployment.copies}
+        )
+
+    def _create_adapter(self, deployment: ModelDeployment, name: str) -> None:
+        self._sagemaker.create_inference_component(
+            InferenceComponentName=name,
+            EndpointName=deployment.name,
+            Specification=adapter_specification(deployment, name),
+        )
+
+    def _scale(self, deployment: ModelDeployment, name: str) -> None:
+        scaling = deployment.scaling
+        assert scaling is not None, "a step of scaling has bounds"
+        target = {
+            "ServiceNamespace": "sagemaker",
+            "ResourceId": f"inference-component/{name}",
+            "ScalableDimension": DIMENSION,
+        }
+        self._scaling.register_scalable_target(
+            **target, MinCapacity=scaling.min_copies, MaxCapacity=scaling.max_copies
+        )
+        self._scaling.put_scaling_policy(
+            **target,
+            PolicyName=POLICY,
+            PolicyType="TargetTrackingScaling",
+            TargetTrackingScalingPolicyConfiguration={
+                "TargetValue": scaling.target,
+                "PredefinedMetricSpecification": {"PredefinedMetricType": METRIC},
+            },
+        )
+
+    def _scaled(self, deployment: ModelDeployment) -> tuple[tuple[int, int] | None, bool]:
+        resource = f"inference-component/{deployment.name}"
+        targets = self._scaling.describe_scalable_targets(
+            ServiceNamespace="sagemaker", ResourceIds=[resource]
+        )["ScalableTargets"]
+        policies = self._scaling.describe_scaling_policies(
+            ServiceNamespace="sagemaker", ResourceId=resource
+        )["ScalingPolicies"]
+        bounds = next(((it["MinCapacity"], it["MaxCapacity"]) for it in targets), None)
+        return bounds, any(it["PolicyName"] == POLICY for it in policies)
+
+    def _objects(self, deployment: ModelDeployment) -> tuple[bool, frozenset[str]]:
+        """Whether there is the bucket, and which objects are there with their whole size."""
+        found: set[str] = set()
+        sizes: dict[str, int] = {}
+        try:
+            for prefix in {"/".join(it.key.split("/")[:2]) + "/" for it in deployment.objects}:
+                pages = self.s3.get_paginator("list_objects_v2")
+                for page in pages.paginate(Bucket=deployment.bucket, Prefix=prefix):
+                    sizes |= {it["Key"]: it["Size"] for it in page.get("Contents", ())}
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in ("NoSuchBucket", "404"):
+                raise
+            return False, frozenset()
+        for order in deployment.objects:
+            if order.key in sizes and order.size_bytes in (None, sizes[order.key]):
+                found.add(order.key)
+        return bool(deployment.objects), frozenset(found)
+
+    def _found(self, operation: str, **names: str) -> Described | None:
+        """What a describe call shows; None where there is nothing of that name."""
+        try:
+            shown: Described = getattr(self._sagemaker, operation)(**names)
+        except ClientError as error:
+            code, text = error.response["Error"]["Code"], error.response["Error"]["Message"]
+            if code == "ValidationException" and text.startswith(GONE):
+                return None
+            raise
+        return shown
+
+
+def specification(deployment: ModelDeployment) -> dict[str, Any]:
+    """The component's Specification."""
+    asked = deployment.requirements
+    compute: dict[str, Any] = {
+        "NumberOfCpuCoresRequired": asked.cpus,
+        "MinMemoryRequiredInMb": asked.min_memory_bytes // BYTES_PER_MB,
+    }
+    if asked.accelerators:
+        compute["NumberOfAcceleratorDevicesRequired"] = asked.accelerators
+    return {"ModelName": deployment.model.name, "ComputeResourceRequirements": compute}
+
+
+def adapter_specification(deployment: ModelDeployment, name: str) -> dict[str, Any]:
+    """The Specification of an adapter's component."""
+    uri = next(it.uri for it in deployment.adapters if it.component == name)
+    return {"BaseInferenceComponentName": deployment.name, "Container": {"ArtifactUrl": uri}}

@@ -1,0 +1,104 @@
+"""Carries a deployment out: step by step, each decided by what is there."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.deploy.calls import DeployCalls
+from hostelry.cli.deploy.deployment import ModelDeployment
+from hostelry.cli.deploy.progress import DeployReporter
+from hostelry.cli.deploy.steps import Action, Step, next_step
+from hostelry.cli.deploy.upload import upload
+from hostelry.cli.kept_logs import kept_logs
+from hostelry.cli.state import control_state
+from hostelry.server.home import Credentials, Home, UpConfig
+
+PAUSE_S = 0.2
+STATE_EACH_S = 1.0  # control writes all of its state for each look
+LOG_LINES = 12
+# Of calls that a run before this one made at the same moment.
+TAKEN = ("Cannot create already existing", "BucketAlreadyOwnedByYou", "BucketAlreadyExists")
+
+
+def carry_out(
+    calls: DeployCalls,
+    deployment: ModelDeployment,
+    reporter: DeployReporter,
+    home: Home,
+    running: tuple[UpConfig, Credentials],
+) -> None:
+    """Take every step until all is in service. Raises TerminalError with the cause of a failure."""
+    tried: list[Step] = []
+    present = None
+    state: Mapping[str, Any] | None = None
+    state_at_s = -STATE_EACH_S
+    while True:
+        present = calls.present(deployment, present)
+        step = next_step(deployment, present, tried)
+        if step is None:
+            reporter.still()
+            return
+        match step.action:
+            case Action.FAIL:
+                reporter.still()
+                raise failure(step, deployment.name, home)
+            case Action.WAIT:
+                if reporter.elapsed_s - state_at_s >= STATE_EACH_S:
+                    state, state_at_s = control_state(*running), reporter.elapsed_s
+                reporter.waits(waiting_text(step.name, deployment.name, state))
+                time.sleep(PAUSE_S)
+            case Action.UPLOAD:
+                missing = [it for it in deployment.objects if it.key not in present.objects]
+                total = sum(it.num_bytes for it in missing)
+                with reporter.counted("upload", total) as advance:
+                    upload(calls.s3, deployment.bucket, missing, advance)
+                reporter.line(f"uploaded {total / 1e6:.1f} MB to {step.name}")
+            case _:
+                if step in tried:
+                    raise TerminalError(f"{step.text}: the call was taken, and nothing came of it")
+                take(calls, step, deployment)
+                reporter.line(step.text)
+                tried.append(step)
+
+
+def take(calls: DeployCalls, step: Step, deployment: ModelDeployment) -> None:
+    """Take a step; that another run of the same command was quicker is no error."""
+    try:
+        calls.take(step, deployment)
+    except ClientError as error:
+        code, text = error.response["Error"]["Code"], error.response["Error"]["Message"]
+        if not (code in TAKEN or text.startswith(TAKEN)):
+            raise
+
+
+def failure(step: Step, name: str, home: Home) -> TerminalError:
+    """The error of a failure: its cause, the last lines of its log, how to remove what is left."""
+    lines = [f"{step.name} failed: {step.reason or 'without a reason'}"]
+    for title, messages in list(kept_logs(home, name, LOG_LINES).items())[-1:]:
+        lines += [f"the last lines of {title}:", *(f"  {it}" for it in messages)]
+    lines.append(
+        "Once the cause is mended, the same command continues; "
+        f"`hostelry rm {name}` removes what is left"
+    )
+    return TerminalError("\n".join(lines))
+
+
+def waiting_text(waits_for: str, name: str, state: Mapping[str, Any] | None) -> str:
+    """What is waited for, and how far its copies are; `state` None where control does not answer.
+
+    The phase of the copy that is least far, and its reason where it has one.
+    """
+    if state is None:
+        return f"{waits_for}: control does not answer"
+    found = [it for it in state.get("endpoints", ()) if it["name"] == name]
+    copies: Sequence[Mapping[str, Any]] = found[0]["copies"] if found else ()
+    starting = [it for it in copies if it["phase"] not in ("ready", "stopping")]
+    notes = [it.get("placement_note") for it in found[0].get("components", ())] if found else []
+    if starting:
+        reason = f", {starting[0]['reason']}" if starting[0].get("reason") else ""
+        return f"{waits_for}: copy {starting[0]['phase']}{reason}"
+    note = next((it for it in notes if it), None)
+    return f"{waits_for}: {note}" if note else waits_for

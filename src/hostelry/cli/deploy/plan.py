@@ -1,0 +1,261 @@
+"""From a recognised source and options to a deployment, and what is said of it. Pure."""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.deploy.adapters import AdapterSource
+from hostelry.cli.deploy.deployment import (
+    AdapterOrder,
+    ConfigOrder,
+    ModelDeployment,
+    ModelOrder,
+    ObjectOrder,
+    ScalingOrder,
+)
+from hostelry.cli.deploy.found import Found, FoundFile, Origin
+from hostelry.cli.deploy.images import image_of
+from hostelry.cli.deploy.names import adapter_name, check_name, with_digest
+from hostelry.cli.deploy.recognise import DeployKind, Recognised
+from hostelry.cli.deploy.reservation import (
+    Machine,
+    Reservation,
+    check_fits,
+    copies_within,
+    instance_type_for,
+)
+from hostelry.domain.validation import MAX_COPIES
+from hostelry.fleet.shapes import shape_of
+
+FOLDER = "deploy"
+DIGEST_LETTERS = 16
+ADAPTER_RANK = 64
+DEFAULT_MODEL = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
+Digests = Mapping[str, str]  # SHA-256 of files, by their path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployOptions:
+    """The options of the command; None where they were not given."""
+
+    name: str
+    instance_type: str | None = None
+    copies: int | None = None
+    min_copies: int | None = None
+    max_copies: int | None = None
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Whose platform it is, and the bucket of its uploads."""
+
+    region: str
+    account_id: str
+
+    @property
+    def bucket(self) -> str:
+        """The bucket that the SageMaker SDKs use by default."""
+        return f"sagemaker-{self.region}-{self.account_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploySource:
+    """A source with its adapters, and the digests of their files."""
+
+    found: Found
+    recognised: Recognised
+    adapters: Sequence[AdapterSource] = ()
+    digests: Digests
+
+
+def planned(
+    source: DeploySource,
+    reserved: Reservation,
+    options: DeployOptions,
+    account: Account,
+    present_type: str | None,
+) -> ModelDeployment:
+    """The deployment of a source. Raises TerminalError for options that do not go together.
+
+    `present_type` is the instance type that the endpoint has now, None without one.
+    """
+    found, recognised, adapters = source.found, source.recognised, source.adapters
+    check_name("--name", options.name)
+    check_adapters(recognised, adapters)
+    check_default_model(found, recognised, options)
+    scaling, copies = counts(options)
+    objects, uri = model_objects(found, account.bucket, source.digests)
+    packed = {it.name: adapter_object(it, source.digests) for it in adapters if not it.uri}
+    most = scaling.max_copies if scaling else copies or 1
+    instance_type = options.instance_type
+    if instance_type is None:
+        instance_type = instance_type_for(reserved.requirements, most, present_type)
+    check_fits(reserved.requirements, instance_type)
+    return ModelDeployment(
+        name=options.name,
+        bucket=account.bucket,
+        objects=(*objects, *packed.values()),
+        model=model_order(found, recognised, options, account, uri),
+        config=config_order(options.name, instance_type, reserved, scaling, most),
+        requirements=reserved.requirements,
+        copies=copies,
+        adapters=tuple(
+            AdapterOrder(
+                component=adapter_name(options.name, adapter.name),
+                adapter=adapter.name,
+                uri=adapter.uri or f"s3://{account.bucket}/{packed[adapter.name].key}",
+            )
+            for adapter in adapters
+        ),
+        scaling=scaling,
+    )
+
+
+def check_adapters(recognised: Recognised, adapters: Sequence[AdapterSource]) -> None:
+    """Raise TerminalError for adapters of what has none."""
+    if adapters and recognised.kind not in (DeployKind.LLM, DeployKind.IMAGE):
+        raise TerminalError(f"--adapters is for language models; this is {recognised.title}")
+
+
+def check_default_model(found: Found, recognised: Recognised, options: DeployOptions) -> None:
+    """Raise TerminalError for a repository of Triton that does not say which model answers."""
+    if recognised.kind is not DeployKind.TRITON or DEFAULT_MODEL in options.environment:
+        return
+    models = sorted({it.split("/")[0] for it in found.names if it.endswith("/config.pbtxt")})
+    if len(models) > 1:
+        raise TerminalError(
+            f"the repository has the models {', '.join(models)}: say which answers with "
+            f"--env {DEFAULT_MODEL}={models[0]}"
+        )
+
+
+def counts(options: DeployOptions) -> tuple[ScalingOrder | None, int | None]:
+    """The bounds of --min and --max, and the copies to set; None: those there are, or one."""
+    least, most, copies = options.min_copies, options.max_copies, options.copies
+    for option, value in (("--copies", copies), ("--max", most)):
+        if value is not None and not 1 <= value <= MAX_COPIES:
+            raise TerminalError(f"{option} is {value}; it must be 1 to {MAX_COPIES}")
+    if least is None and most is None:
+        return None, copies
+    least = 1 if least is None else least
+    most = max(least, copies or 1, 1) if most is None else most
+    if not 0 <= least <= most:
+        raise TerminalError(f"--min is {least} and --max {most}; 0 <= --min <= --max must hold")
+    if copies is not None and not least <= copies <= most:
+        raise TerminalError(f"--copies is {copies}, outside of --min {least} and --max {most}")
+    # Between the bounds the policy decides, so that a repeat sets no number.
+    return ScalingOrder(min_copies=least, max_copies=most), None
+
+
+def model_objects(
+    found: Found, bucket: str, digests: Digests
+) -> tuple[tuple[ObjectOrder, ...], str]:
+    """The objects to upload for a model, and the model's address in S3; "" without one."""
+    match found.place:
+        case Origin.PREFIX | Origin.OBJECT:
+            return (), found.uri
+        case Origin.IMAGE | Origin.HUB:
+            return (), ""
+        case Origin.ARCHIVE:
+            own = found.archive
+            assert own is not None, "an archive is a file"
+            key = f"{FOLDER}/{digests[own.path][:DIGEST_LETTERS]}/model.tar.gz"
+            return (ObjectOrder(key=key, files=(own,)),), f"s3://{bucket}/{key}"
+    folder = f"{FOLDER}/{content_digest(found.files, digests)}"
+    objects = tuple(ObjectOrder(key=f"{folder}/{it.name}", files=(it,)) for it in found.files)
+    return objects, f"s3://{bucket}/{folder}/"
+
+
+def adapter_object(adapter: AdapterSource, digests: Digests) -> ObjectOrder:
+    """The archive that an adapter's files are packed into."""
+    digest = content_digest(adapter.files, digests)
+    key = f"{FOLDER}/{digest}/{adapter.name}.tar.gz"
+    return ObjectOrder(key=key, files=adapter.files, packed=True)
+
+
+def content_digest(files: Sequence[FoundFile], digests: Digests) -> str:
+    """A digest of names and contents."""
+    whole = hashlib.sha256()
+    for name, path in sorted((it.name, it.path) for it in files):
+        whole.update(f"{name}\0{digests[path]}\n".encode())
+    return whole.hexdigest()[:DIGEST_LETTERS]
+
+
+def model_order(
+    found: Found, recognised: Recognised, options: DeployOptions, account: Account, uri: str
+) -> ModelOrder:
+    """The model; its name follows from all that it is made of."""
+    image = found.given if recognised.kind is DeployKind.IMAGE else ""
+    image = image.removeprefix("docker://") or image_of(recognised, account.region)
+    environment = {**environment_of(found, recognised), **options.environment}
+    listing = "".join(f"{it.name}\0{it.etag}\0{it.size_bytes}\n" for it in found.files if it.etag)
+    variables = "".join(f"{name}={value}\n" for name, value in sorted(environment.items()))
+    return ModelOrder(
+        name=with_digest(options.name, image, uri, variables, listing, found.revision),
+        image=image,
+        environment=environment,
+        uri=uri,
+        is_archive=found.place in (Origin.ARCHIVE, Origin.OBJECT),
+    )
+
+
+def environment_of(found: Found, recognised: Recognised) -> dict[str, str]:
+    """The variables that the source needs; those of --env come after."""
+    if recognised.kind is DeployKind.LLM:
+        variables: dict[str, str] = {}
+        if recognised.has_adapters:
+            variables |= {
+                "OPTION_ENABLE_LORA": "true", "OPTION_MAX_LORA_RANK": str(ADAPTER_RANK),
+            }  # fmt: skip
+        if found.place is Origin.HUB:
+            variables |= {
+                "OPTION_MODEL_ID": found.given.removeprefix("hf://"),
+                "OPTION_REVISION": found.revision,
+            }
+        return variables
+    if recognised.kind is DeployKind.FRAMEWORK and recognised.code_folder == "":
+        return {
+            "SAGEMAKER_PROGRAM": "inference.py",
+            "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model",
+        }
+    return {}
+
+
+def config_order(
+    name: str,
+    instance_type: str,
+    reserved: Reservation,
+    scaling: ScalingOrder | None,
+    most: int,
+) -> ConfigOrder:
+    """The endpoint's configuration: instances for all copies, and one more for updates in place."""
+    each = max(1, copies_within(reserved.requirements, shape_of(instance_type)))
+    initial = 1 if scaling else -(-most // each)
+    least = 0 if scaling and scaling.min_copies == 0 else 1
+    largest = -(-most // each) + 1
+    parts = (instance_type, str(initial), str(least), str(largest))
+    return ConfigOrder(
+        name=with_digest(name, *parts),
+        instance_type=instance_type,
+        initial_instances=initial,
+        min_instances=least,
+        max_instances=largest,
+    )
+
+
+def disk_need(
+    deployment: ModelDeployment, present: Collection[str], machine: Machine
+) -> str | None:
+    """Why the uploads do not fit on the disk; None where they do.
+
+    The object store has one copy of them, and the instance that serves them another.
+    """
+    missing = sum(it.num_bytes for it in deployment.objects if it.key not in present)
+    if 2 * missing <= machine.free_disk_bytes:
+        return None
+    return (
+        f"the upload has {missing / 1e9:.1f} GB, which the object store and an instance keep once "
+        f"each; the home's disk has {machine.free_disk_bytes / 1e9:.1f} GB free"
+    )

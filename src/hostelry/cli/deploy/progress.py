@@ -1,0 +1,97 @@
+"""Reports while `deploy` works: a bar and a line that changes, or plain lines."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.status import Status
+
+from hostelry.base.clock import monotonic_s
+
+QUIET_S = 1.0  # plain lines say nothing of what is done sooner
+LINE_EACH_S = 5.0
+
+
+class DeployReporter:
+    """Lines about the work, with the time since the start; to stderr where asked."""
+
+    def __init__(self, *, to_stderr: bool, usual_s: float | None = None) -> None:
+        self._console = Console(stderr=to_stderr, highlight=False)
+        self._to_stderr = to_stderr
+        self._started_s = monotonic_s()
+        self._usual_s = usual_s
+        self._status: Status | None = None
+        self._waiting = ""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return monotonic_s() - self._started_s
+
+    def line(self, text: str) -> None:
+        """Say that something was done."""
+        self.still()
+        self._say(text)
+
+    def waits(self, text: str) -> None:
+        """Say what is waited for; a terminal shows the time as it goes."""
+        changed, self._waiting = text != self._waiting, text
+        if not self._console.is_terminal:
+            if changed:
+                self._say(text)
+            return
+        usual = "" if self._usual_s is None else f", usually {self._usual_s:.0f} s"
+        shown = f"{text}  ({self.elapsed_s:.0f} s{usual})"
+        if self._status is None:
+            self._status = self._console.status(shown)
+            self._status.start()
+        else:
+            self._status.update(shown)
+
+    def _say(self, text: str) -> None:
+        typer.echo(f"{self.elapsed_s:6.1f} s  {text}", err=self._to_stderr)
+
+    def still(self) -> None:
+        """Take the line that changes away."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        self._waiting = ""
+
+    @contextmanager
+    def counted(self, text: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
+        """A bar of bytes, or plain lines of how far it is; the function given counts."""
+        self.still()
+        if self._console.is_terminal:
+            columns = (
+                TextColumn("{task.description}"), BarColumn(), DownloadColumn(),
+                TransferSpeedColumn(),
+            )  # fmt: skip
+            with Progress(*columns, console=self._console, transient=True) as bar:
+                task = bar.add_task(text, total=total_bytes)
+                yield lambda count: bar.advance(task, count)
+            return
+        yield _PlainCount(self, text, total_bytes).add
+
+
+class _PlainCount:
+    """Counts bytes of several threads, and says how far it is each few seconds."""
+
+    def __init__(self, reporter: DeployReporter, text: str, total_bytes: int) -> None:
+        self._reporter, self._text, self._total = reporter, text, total_bytes
+        self._lock = threading.Lock()
+        self._done = 0
+        self._reported_s = monotonic_s() + QUIET_S - LINE_EACH_S
+
+    def add(self, count: int) -> None:
+        """`count` more bytes."""
+        with self._lock:
+            self._done += count
+            if monotonic_s() - self._reported_s < LINE_EACH_S or self._done >= self._total:
+                return
+            self._reported_s = monotonic_s()
+            percent = 100 * self._done / self._total
+            self._reporter.line(f"{self._text}: {percent:.0f} % of {self._total / 1e6:.1f} MB")

@@ -1,0 +1,160 @@
+"""Reservation of a copy, and the instance type that holds the copies. Pure."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.deploy.recognise import DeployKind, Recognised
+from hostelry.domain.shape import Requirements, Shape
+from hostelry.fleet.shapes import instance_types, shape_of
+
+MIB = 1024 * 1024
+STEP_BYTES = 128 * MIB
+ADAPTER_BYTES = 128 * MIB  # the same with and without them: adding one updates nothing else
+CACHED_CONTEXTS, CONTEXT_TOKENS = 4, 4096
+SERVER_BYTES: Mapping[DeployKind, int] = {
+    DeployKind.LLM: 400 * MIB,
+    DeployKind.FRAMEWORK: 512 * MIB,
+    DeployKind.TRITON: 512 * MIB,
+    DeployKind.GRAPH: 256 * MIB,
+    DeployKind.IMAGE: 512 * MIB,
+}
+MAX_CPUS = 8  # of an LLM's copy: more help little
+CPU_TYPES = ("large", "xlarge", "2xlarge", "4xlarge", "12xlarge", "24xlarge")
+CPU_LADDER = tuple(f"ml.m5.{it}" for it in CPU_TYPES)
+GPU_LADDER = ("ml.g5.xlarge", "ml.g5.12xlarge", "ml.g5.48xlarge")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What this machine has; `free_bytes` is memory that could be used now."""
+
+    cpus: int
+    accelerators: int
+    memory_bytes: int
+    free_bytes: int
+    free_disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """What one copy reserves, and `parts`: what its memory is for."""
+
+    requirements: Requirements
+    parts: tuple[tuple[str, int], ...]
+
+    @property
+    def memory_mb(self) -> int:
+        """Its memory in MB of 1024 x 1024 bytes, as the API has it."""
+        return self.requirements.min_memory_bytes // MIB
+
+
+def reservation(
+    recognised: Recognised,
+    num_bytes: int,
+    machine: Machine,
+    memory_mb: int | None,
+) -> Reservation:
+    """What a copy reserves; `num_bytes` is the size of the model's files, `memory_mb` given."""
+    parts = memory_parts(recognised, num_bytes)
+    if memory_mb is not None:
+        parts = (("as --memory-mb says", memory_mb * MIB),)
+    total = sum(size for _, size in parts)
+    is_llm = recognised.kind is DeployKind.LLM
+    return Reservation(
+        requirements=Requirements(
+            min_memory_bytes=total if memory_mb else -(-total // STEP_BYTES) * STEP_BYTES,
+            cpus=float(min(MAX_CPUS, machine.cpus)) if is_llm else 1.0,
+            accelerators=1.0 if is_llm and machine.accelerators else 0.0,
+        ),
+        parts=parts,
+    )
+
+
+def memory_parts(recognised: Recognised, num_bytes: int) -> tuple[tuple[str, int], ...]:
+    """What a copy's memory is for."""
+    server = ("server", SERVER_BYTES[recognised.kind])
+    if recognised.kind is DeployKind.LLM:
+        cached = ("cache of 4 texts", cache_bytes(recognised.config))
+        return (("weights", num_bytes), cached, ("adapters", ADAPTER_BYTES), server)
+    if recognised.kind in (DeployKind.GRAPH, DeployKind.IMAGE):
+        return (server,)
+    return (("the model's files twice", 2 * num_bytes), server)
+
+
+def cache_bytes(config: Mapping[str, Any]) -> int:
+    """Keys and values of four texts of up to 4,096 tokens; 0 where config.json does not say."""
+    try:
+        layers = int(config["num_hidden_layers"])
+        heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
+        size = int(
+            config.get("head_dim") or int(config["hidden_size"]) // config["num_attention_heads"]
+        )
+        tokens = min(int(config.get("max_position_embeddings", CONTEXT_TOKENS)), CONTEXT_TOKENS)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return 0
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
+    return 2 * layers * heads * size * tokens * CACHED_CONTEXTS * (4 if "32" in dtype else 2)
+
+
+def check_instance_type(name: str) -> None:
+    """Raise TerminalError for a type that no table has, with those that are close."""
+    known = instance_types()
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "for example ml.m5.large"
+    raise TerminalError(f"--instance-type {name} is none of SageMaker's that are known: {hint}")
+
+
+def instance_type_for(asked: Requirements, copies: int, present: str | None) -> str:
+    """The type whose one instance holds the copies and one more, for updates in place.
+
+    `present` is what the endpoint has: it stays where a copy fits. Else the smallest type that
+    holds all, or the largest. Raises TerminalError where no type holds one copy.
+    """
+    if present is not None and copies_within(asked, shape_of(present)) > 0:
+        return present
+    ladder = GPU_LADDER if asked.accelerators else CPU_LADDER
+    for name in ladder:
+        if copies_within(asked, shape_of(name)) > copies:
+            return name
+    check_fits(asked, ladder[-1])
+    return ladder[-1]
+
+
+def check_fits(asked: Requirements, name: str) -> None:
+    """Raise TerminalError where not even an empty instance of the type holds a copy."""
+    shape = shape_of(name)
+    if copies_within(asked, shape) == 0:
+        raise TerminalError(
+            f"there is not enough room: a copy needs {shape_text(needed(asked))}, and {name} has "
+            f"{shape_text(shape)}: choose a larger --instance-type, or less with --memory-mb"
+        )
+
+
+def copies_within(asked: Requirements, free: Shape) -> int:
+    """How many copies what is free holds."""
+    pairs = (
+        (free.cpus, asked.cpus),
+        (free.memory_bytes, asked.min_memory_bytes),
+        (free.accelerators, asked.accelerators),
+    )
+    return int(min(have // take for have, take in pairs if take))
+
+
+def needed(asked: Requirements) -> Shape:
+    """What a copy reserves, as a shape."""
+    return Shape(
+        cpus=asked.cpus,
+        memory_bytes=asked.min_memory_bytes,
+        accelerators=int(asked.accelerators),
+    )
+
+
+def shape_text(shape: Shape) -> str:
+    """CPUs, memory and accelerators as text."""
+    accelerators = f", {shape.accelerators} accelerators" if shape.accelerators else ""
+    return f"{shape.cpus:g} CPUs and {shape.memory_bytes / MIB:.0f} MB{accelerators}"

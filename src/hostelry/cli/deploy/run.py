@@ -1,0 +1,273 @@
+"""One run of `hostelry deploy`: look, plan, say, carry out, show."""
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.proc import PROC
+from hostelry.base.runtimes import installed, runtimes_folder
+from hostelry.cli.control_requests import control_answer
+from hostelry.cli.deploy.adapters import AdapterSource, adapters_in
+from hostelry.cli.deploy.calls import DeployCalls
+from hostelry.cli.deploy.carry_out import carry_out
+from hostelry.cli.deploy.deployment import ModelDeployment, ObjectOrder
+from hostelry.cli.deploy.found import Found, FoundFile, Origin
+from hostelry.cli.deploy.look import look_at_archive, look_at_file, look_at_folder
+from hostelry.cli.deploy.look_remote import look_at_hub, look_at_object, look_at_prefix
+from hostelry.cli.deploy.names import check_name, default_name, read_environment
+from hostelry.cli.deploy.plan import Account, DeployOptions, DeploySource, disk_need, planned
+from hostelry.cli.deploy.present import Present
+from hostelry.cli.deploy.progress import DeployReporter
+from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognise
+from hostelry.cli.deploy.reservation import Machine, check_instance_type, reservation
+from hostelry.cli.deploy.room import instances_text, machine_text
+from hostelry.cli.deploy.snippets import snippets
+from hostelry.cli.deploy.source import read_source
+from hostelry.cli.deploy.steps import Action, changes
+from hostelry.cli.deploy.text import DeployPlan, next_lines, plan_document, plan_lines
+from hostelry.cli.deploy.upload import digests_of
+from hostelry.cli.deploy.usual_time import PastDeployment, keep, past_deployments, usual_s
+from hostelry.cli.named import api_errors
+from hostelry.fleet.host.gpu import gpu_uses
+from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.run_file import live_run_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployRequest:
+    """The arguments of the command as they were given; `home_flag` is for commands to type next."""
+
+    source: str
+    name: str | None = None
+    adapters: str | None = None
+    instance_type: str | None = None
+    copies: int | None = None
+    min_copies: int | None = None
+    max_copies: int | None = None
+    environment: list[str]
+    kind: str | None = None
+    memory_mb: int | None = None
+    plan_only: bool = False
+    as_json: bool = False
+    home_flag: str = ""
+
+
+def run_deploy(
+    request: DeployRequest, home: Home, config: UpConfig, credentials: Credentials
+) -> dict[str, Any]:
+    """Deploy; the document of the plan, with what came of it. Raises TerminalError."""
+    reporter = DeployReporter(to_stderr=request.as_json)
+    with api_errors(config):
+        calls = DeployCalls(config, credentials)
+        plan = make_plan(request, home, (config, credentials), calls, reporter)
+        if not request.as_json:
+            typer.echo("\n".join(plan_lines(plan)))
+        document = plan_document(plan)
+        if request.plan_only:
+            return document
+        reporter = DeployReporter(to_stderr=request.as_json, usual_s=plan.usual_s)
+        carry_out(calls, plan.deployment, reporter, home, (config, credentials))
+    recognised, deployment = plan.source.recognised, plan.deployment
+    if plan.steps:
+        reporter.line(f"{deployment.name} is in service")
+        if any(it.action is Action.CREATE_COMPONENT for it in plan.steps):
+            keep(home.root, past(plan, reporter.elapsed_s))
+    shown = snippets(recognised, deployment, request.home_flag)
+    if not request.as_json:
+        typer.echo("\n".join(next_lines(shown, deployment)))
+    return {**document, "seconds": reporter.elapsed_s, "next": dict(shown.blocks)}
+
+
+def past(plan: DeployPlan, seconds: float) -> PastDeployment:
+    """What is kept of a deployment for the next one's usual time."""
+    recognised, found = plan.source.recognised, plan.source.found
+    served = recognised.runtime or recognised.kind.value
+    return PastDeployment(served=served, num_bytes=found.num_bytes, seconds=seconds)
+
+
+def make_plan(
+    request: DeployRequest,
+    home: Home,
+    running: tuple[UpConfig, Credentials],
+    calls: DeployCalls,
+    reporter: DeployReporter,
+) -> DeployPlan:
+    """Look at everything, and plan; nothing is changed."""
+    options = read_options(request)
+    found = look(request.source, request.kind, calls.s3)
+    runtimes = runtime_names()
+    given_kind = None if request.kind == "image" else request.kind
+    recognised = recognise(found, given_kind, Here(runtimes=runtimes))
+    adapters = look_at_adapters(request.adapters, calls.s3)
+    source = DeploySource(
+        found=found,
+        recognised=recognised,
+        adapters=adapters,
+        digests=digests(found, adapters, reporter),
+    )
+    machine = this_machine(home.root)
+    size = sum(it.size_bytes for it in found.files)
+    reserved = reservation(recognised, size, machine, request.memory_mb)
+    endpoint = calls.endpoint(options.name)
+    account = Account(region=running[1].region, account_id=running[1].account_id)
+    present_type = endpoint.instance_type if endpoint else None
+    deployment = planned(source, reserved, options, account, present_type)
+    present = calls.present(deployment)
+    too_much = disk_need(deployment, present.objects, machine)
+    if too_much is not None:
+        raise TerminalError(too_much)
+    placement = control_answer(*running, "/internal/placement", knows="what is free")
+    named = [it for it in placement["endpoints"] if it["name"] == options.name]
+    steps = changes(deployment, present)
+    starts = {it.action for it in steps} & {Action.CREATE_COMPONENT, Action.UPDATE_COMPONENT}
+    count = (deployment.copies or 1) if starts else 0
+    plan = DeployPlan(
+        source=source,
+        deployment=deployment,
+        reserved=reserved,
+        steps=steps,
+        missing_bytes=sum(it.num_bytes for it in missing(deployment, present)),
+        room=(
+            instances_text(deployment, named[0] if named else None, count),
+            machine_text(deployment, count, machine),
+        )
+        if count
+        else (),
+        notes=(*recognised.notes, *notes(recognised, runtimes, home, running[0])),
+        usual_s=None,
+    )
+    like = past(plan, 0.0)
+    usual = usual_s(past_deployments(home.root), like.served, like.num_bytes)
+    return replace(plan, usual_s=usual)
+
+
+def missing(deployment: ModelDeployment, present: Present) -> list[ObjectOrder]:
+    """The objects that are not there yet."""
+    return [it for it in deployment.objects if it.key not in present.objects]
+
+
+def read_options(request: DeployRequest) -> DeployOptions:
+    """The options, checked as far as they can be alone. Raises TerminalError."""
+    text = request.source
+    name = request.name or default_name(os.path.abspath(text) if os.path.exists(text) else text)
+    check_name("--name", name)
+    if request.instance_type is not None:
+        check_instance_type(request.instance_type)
+    return DeployOptions(
+        name=name,
+        instance_type=request.instance_type,
+        copies=request.copies,
+        min_copies=request.min_copies,
+        max_copies=request.max_copies,
+        environment=read_environment(request.environment),
+    )
+
+
+def look(text: str, kind: str | None, s3: Any) -> Found:
+    """What is at a source. Raises TerminalError."""
+    path = Path(text).expanduser()
+    source = read_source(
+        text, exists=path.exists(), is_folder=path.is_dir(), as_image=kind == "image"
+    )
+    match source.place:
+        case Origin.FOLDER:
+            return look_at_folder(path, text)
+        case Origin.FILE:
+            return look_at_file(path, text)
+        case Origin.ARCHIVE:
+            return look_at_archive(path, text)
+        case Origin.PREFIX:
+            return look_at_prefix(s3, source.value)
+        case Origin.OBJECT:
+            return look_at_object(s3, source.value)
+        case Origin.HUB:
+            return look_at_hub(source.value)
+    return Found(given=source.value, place=Origin.IMAGE)
+
+
+def look_at_adapters(text: str | None, s3: Any) -> tuple[AdapterSource, ...]:
+    """The adapters of --adapters. Raises TerminalError."""
+    if text is None:
+        return ()
+    found = look(text, None, s3)
+    if found.place is Origin.HUB:
+        raise TerminalError(
+            f"--adapters {text} is not in the cache of the hub's models here: fetch it first, with "
+            f"`hf download {text.removeprefix('hf://')}`"
+        )
+    return adapters_in(found)
+
+
+def digests(
+    found: Found, adapters: tuple[AdapterSource, ...], reporter: DeployReporter
+) -> dict[str, str]:
+    """Digests of all files that may be uploaded."""
+    own: tuple[FoundFile, ...] = (found.archive,) if found.archive else found.files
+    files = [*own, *(it for adapter in adapters for it in adapter.files)]
+    total = sum(it.size_bytes for it in files if it.path)
+    with reporter.counted("read", total) as advance:
+        return digests_of(files, advance)
+
+
+def runtime_names() -> list[str]:
+    """The folders of the runtimes that are installed."""
+    folder = runtimes_folder(os.environ)
+    names = [it.name for it in folder.iterdir()] if folder.is_dir() else []
+    return [it for it in names if installed(folder, it) is not None]
+
+
+def this_machine(home: Path) -> Machine:
+    """What this machine has."""
+    page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+    memory = page * pages
+    return Machine(
+        cpus=len(os.sched_getaffinity(0)),
+        accelerators=len({it.device for it in gpu_uses().values()}),
+        memory_bytes=memory,
+        free_bytes=available_bytes() or memory,
+        free_disk_bytes=shutil.disk_usage(home).free,
+    )
+
+
+def available_bytes() -> int | None:
+    """Memory that could be used now; None where the kernel does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = [it.split()[1] for it in lines if it.startswith("MemAvailable:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def notes(recognised: Recognised, runtimes: list[str], home: Home, config: UpConfig) -> list[str]:
+    """What else is to be known: a runtime that is not there yet, trust in a model's code."""
+    found = []
+    runtime = recognised.runtime
+    if runtime and runtime.replace(":", "-") not in runtimes:
+        found.append(
+            f"{runtime} is not installed: the first copy installs it, which takes minutes; now: "
+            f"hostelry runtimes install {runtime}"
+        )
+    runs_code = recognised.kind in (DeployKind.FRAMEWORK, DeployKind.TRITON)
+    if runs_code and config.copy_user is None and not trusts_code(home):
+        found.append(
+            "its files are code, and copies have no user of their own here: it will fail unless "
+            f"`hostelry up` is started with {CUSTOM_CODE}={TRUSTED} (if you trust its author)"
+        )
+    return found
+
+
+def trusts_code(home: Home) -> bool:
+    """Whether the running platform was started with HOSTELRY_CUSTOM_CODE=trusted."""
+    record = live_run_file(home, "control")
+    try:
+        environment = (PROC / str(record.pid) / "environ").read_bytes() if record else b""
+    except OSError:
+        return False
+    return f"{CUSTOM_CODE}={TRUSTED}".encode() in environment.split(b"\0")

@@ -1,0 +1,236 @@
+"""The next step from what is there to what is to be there. Pure.
+
+`changes` are all steps that are left, in order; `next_step` is the first of them, or a wait for
+what it needs. A step is looked up again after each call, so that a run that was killed anywhere
+continues where it ended.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.deploy.deployment import AdapterOrder, ModelDeployment
+from hostelry.cli.deploy.present import DELETING, FAILED, IN_SERVICE, Present, PresentComponent
+
+
+class Action(Enum):
+    """What a step does; the value is said of it."""
+
+    CREATE_CONFIG = "create endpoint config"
+    CREATE_ENDPOINT = "create endpoint"
+    UPDATE_ENDPOINT = "update endpoint"
+    DELETE_ENDPOINT = "delete the failed endpoint"
+    CREATE_BUCKET = "create bucket"
+    UPLOAD = "upload to"
+    CREATE_MODEL = "create model"
+    CREATE_COMPONENT = "create inference component"
+    UPDATE_COMPONENT = "update inference component"
+    SET_COPIES = "set the copies of"
+    DELETE_COMPONENT = "delete the failed component"
+    CREATE_ADAPTER = "create adapter"
+    UPDATE_ADAPTER = "update adapter"
+    SCALE = "scale"
+    WAIT = "wait for"
+    FAIL = "failed:"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An action on a thing by its name; `reason` of WAIT and FAIL."""
+
+    action: Action
+    name: str
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """The step in words."""
+        return f"{self.action.value} {self.name}"
+
+
+def changes(deployment: ModelDeployment, present: Present) -> list[Step]:
+    """Every step that is left, in order; empty where all is there. Raises TerminalError."""
+    check_free(deployment, present)
+    return [*_endpoint(deployment, present), *_model(deployment, present),
+            *_component(deployment, present), *_adapters(deployment, present),
+            *_scaling(deployment, present)]  # fmt: skip
+
+
+def next_step(
+    deployment: ModelDeployment, present: Present, tried: Collection[Step]
+) -> Step | None:
+    """The step to take now; None where all is there and in service.
+
+    `tried` are the steps that this run has taken: what failed after one of them is not tried again.
+    """
+    failure = _failure(deployment, present, tried)
+    if failure is not None:
+        return failure
+    for step in changes(deployment, present):
+        waits_for = _needs(step, deployment, present)
+        if waits_for is None:
+            return step
+        if step.action is not Action.SCALE:
+            return Step(Action.WAIT, waits_for)
+    return next(iter(_unsettled(deployment, present)), None)
+
+
+def check_free(deployment: ModelDeployment, present: Present) -> None:
+    """Raise TerminalError where the names belong to something else."""
+    name = deployment.name
+    if present.endpoint is not None and present.endpoint.has_models:
+        raise TerminalError(
+            f"there is an endpoint {name} with models of its own, which deploy does not change: "
+            "choose another --name, or delete it"
+        )
+    for component, one in present.components.items():
+        if one.endpoint != name:
+            raise TerminalError(
+                f"there is an inference component {component} on endpoint {one.endpoint}: choose "
+                "another --name, or delete it"
+            )
+
+
+def _endpoint(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+    name, endpoint = deployment.name, present.endpoint
+    if not present.has_config:
+        yield Step(Action.CREATE_CONFIG, deployment.config.name)
+    if endpoint is not None and endpoint.status == FAILED:
+        for component in sorted(present.components, key=lambda it: it == name):
+            yield Step(Action.DELETE_COMPONENT, component)
+        yield Step(Action.DELETE_ENDPOINT, name)
+    if endpoint is None or endpoint.status in (FAILED, DELETING):
+        yield Step(Action.CREATE_ENDPOINT, name)
+    elif endpoint.config != deployment.config.name:
+        yield Step(Action.UPDATE_ENDPOINT, name)
+
+
+def _model(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+    missing = [it for it in deployment.objects if it.key not in present.objects]
+    if missing and not present.has_bucket:
+        yield Step(Action.CREATE_BUCKET, deployment.bucket)
+    if missing:
+        folder = missing[0].key.rpartition("/")[0] if len(missing) > 1 else missing[0].key
+        yield Step(Action.UPLOAD, f"s3://{deployment.bucket}/{folder}")
+    if not present.has_model:
+        yield Step(Action.CREATE_MODEL, deployment.model.name)
+
+
+def _component(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+    name = deployment.name
+    found = present.components.get(name)
+    if found is not None and found.status == FAILED:
+        for adapter, one in present.components.items():
+            if one.base == name:
+                yield Step(Action.DELETE_COMPONENT, adapter)
+        yield Step(Action.DELETE_COMPONENT, name)
+    if found is None or found.status in (FAILED, DELETING):
+        yield Step(Action.CREATE_COMPONENT, name)
+    elif _differs(deployment, found):
+        yield Step(Action.UPDATE_COMPONENT, name)
+    elif deployment.copies is not None and found.copies != deployment.copies:
+        yield Step(Action.SET_COPIES, name)
+
+
+def _differs(deployment: ModelDeployment, found: PresentComponent) -> bool:
+    asked = deployment.requirements
+    return (
+        found.model != deployment.model.name
+        or found.memory_mb * 1024 * 1024 != asked.min_memory_bytes
+        or found.cpus != asked.cpus
+        or found.accelerators != asked.accelerators
+    )
+
+
+def _adapters(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+    for order in deployment.adapters:
+        found = present.components.get(order.component)
+        if found is not None and found.status == FAILED:
+            yield Step(Action.DELETE_COMPONENT, order.component)
+        if found is None or found.status in (FAILED, DELETING):
+            yield Step(Action.CREATE_ADAPTER, order.component)
+        elif found.uri != order.uri:
+            yield Step(Action.UPDATE_ADAPTER, order.component)
+
+
+def _scaling(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+    scaling = deployment.scaling
+    if scaling is None:
+        return
+    if present.bounds != (scaling.min_copies, scaling.max_copies) or not present.has_policy:
+        yield Step(Action.SCALE, deployment.name)
+
+
+def _needs(step: Step, deployment: ModelDeployment, present: Present) -> str | None:
+    """What a step waits for, in words; None where it can be taken."""
+    endpoint = present.endpoint
+    component = present.components.get(step.name)
+    base = present.components.get(deployment.name)
+    match step.action:
+        case Action.CREATE_ENDPOINT if endpoint is not None:
+            return f"endpoint {step.name} to be deleted"
+        case Action.UPDATE_ENDPOINT | Action.CREATE_COMPONENT | Action.UPDATE_COMPONENT if (
+            endpoint is None or endpoint.status != IN_SERVICE
+        ):
+            return f"endpoint {deployment.name}"
+        case Action.CREATE_COMPONENT | Action.CREATE_ADAPTER if component is not None:
+            return f"component {step.name} to be deleted"
+        case Action.UPDATE_COMPONENT | Action.UPDATE_ADAPTER | Action.SET_COPIES if (
+            component is None or component.status != IN_SERVICE
+        ):
+            return f"component {step.name}"
+        case Action.CREATE_ADAPTER | Action.UPDATE_ADAPTER if (
+            base is None or base.status != IN_SERVICE
+        ):
+            return f"component {deployment.name}"
+        case Action.DELETE_COMPONENT if component is not None and component.status == DELETING:
+            return f"component {step.name} to be deleted"
+        case Action.DELETE_ENDPOINT if present.components:
+            return "its components to be deleted"
+        case Action.SCALE if base is None:
+            return f"component {deployment.name}"
+    return None
+
+
+def _failure(deployment: ModelDeployment, present: Present, tried: Collection[Step]) -> Step | None:
+    """The failure of what this run did; None where there is none."""
+    name, endpoint = deployment.name, present.endpoint
+    if endpoint is not None:
+        for action in (Action.CREATE_ENDPOINT, Action.UPDATE_ENDPOINT):
+            was_tried = Step(action, name) in tried
+            rolled_back = (
+                endpoint.status == IN_SERVICE and endpoint.config != deployment.config.name
+            )
+            if was_tried and (endpoint.status == FAILED or rolled_back):
+                return Step(Action.FAIL, f"endpoint {name}", endpoint.reason)
+    base = present.components.get(name)
+    if base is not None:
+        made = {Step(Action.CREATE_COMPONENT, name), Step(Action.UPDATE_COMPONENT, name)}
+        rolled_back = base.status == IN_SERVICE and _differs(deployment, base)
+        if made.intersection(tried) and (base.status == FAILED or rolled_back):
+            return Step(Action.FAIL, f"component {name}", base.reason)
+    failed = (_adapter_failure(it, present, tried) for it in deployment.adapters)
+    return next((it for it in failed if it is not None), None)
+
+
+def _adapter_failure(order: AdapterOrder, present: Present, tried: Collection[Step]) -> Step | None:
+    name = order.component
+    found = present.components.get(name)
+    made = {Step(Action.CREATE_ADAPTER, name), Step(Action.UPDATE_ADAPTER, name)}
+    if found is None or not made.intersection(tried):
+        return None
+    if found.status == FAILED or (found.status == IN_SERVICE and found.uri != order.uri):
+        return Step(Action.FAIL, f"adapter {name}", found.reason)
+    return None
+
+
+def _unsettled(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+    """Waits for what is made, and not in service yet."""
+    endpoint = present.endpoint
+    if endpoint is not None and endpoint.status != IN_SERVICE:
+        yield Step(Action.WAIT, f"endpoint {deployment.name}")
+    for name in (deployment.name, *(it.component for it in deployment.adapters)):
+        found = present.components.get(name)
+        if found is not None and found.status != IN_SERVICE:
+            yield Step(Action.WAIT, f"component {name}")

@@ -1,0 +1,161 @@
+"""Framework, version and features of a model file, by its bytes. Pure; nothing is unpickled.
+
+A pickle is code of its author, so it is searched for the texts that scikit-learn and XGBoost
+write into it, and not loaded.
+"""
+
+import bz2
+import lzma
+import re
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from hostelry.base.errors import TerminalError
+
+MAX_UNPACKED_BYTES = 16 * 1024 * 1024
+NUMBERS = rb"([0-9]+\.[0-9]+(?:\.[0-9]+)?)"
+# A pickle's text is its name, an opcode or two of the memo, and the length of the next text.
+SKLEARN_VERSION = re.compile(rb"_sklearn_version.{1,12}?" + NUMBERS, re.DOTALL)
+SKLEARN_MODULE = re.compile(rb"sklearn[.\n]")
+XGBOOST_MODULE = re.compile(rb"xgboost[.](sklearn|core)")
+FEATURES = re.compile(
+    rb"n_features_in_(?:\x94|q.|r....)?(?:K(.)|M(..)|J(....))", re.DOTALL
+)  # BININT1, BININT2, BININT
+JSON_VERSION = re.compile(rb'"version"\s*:\s*\[\s*(\d+)\s*,\s*(\d+)')
+JSON_FEATURES = re.compile(rb'"num_feature"\s*:\s*"(\d+)"')
+UBJ_VERSION = re.compile(
+    rb"version\[(?:#[iUIlL]\x00*.)?((?:i.|U.|I..|l....|L........){2})", re.DOTALL
+)
+UBJ_FEATURES = re.compile(rb"num_featureS[iUIlL]\x00*[\x01-\x0a](\d{1,10})", re.DOTALL)
+TENSORFLOW_VERSION = re.compile(rb"\x2a[\x05-\x0c]([0-9]+\.[0-9]+\.[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFormat:
+    """What a model file is: `framework` "" where unknown, `version` None where it does not say.
+
+    Of ONNX, GGUF and safetensors the framework is the format's own name.
+    """
+
+    framework: str
+    version: str | None = None
+    num_features: int | None = None
+
+
+def model_format(name: str, content: bytes) -> ModelFormat:
+    """The format of a file, by its first and last bytes; the name decides where they do not."""
+    if content[:4] == b"GGUF":
+        return ModelFormat(framework="gguf")
+    if name.endswith(".safetensors"):
+        return ModelFormat(framework="safetensors")
+    if name.endswith(".onnx"):
+        return ModelFormat(framework="onnx")
+    if content[:4] == b"PK\x03\x04" and name.endswith((".pt", ".pth", ".bin")):
+        # A TorchScript archive has its code; a state dict has weights alone.
+        return ModelFormat(framework="pytorch" if b"/code/" in content else "weights")
+    if content[:4] == b"binf" or content[:1] == b"{":
+        return _xgboost(content)
+    if name.endswith((".joblib", ".pkl", ".pickle")) or content[:1] == b"\x80":
+        return _pickled(unpacked(content))
+    return ModelFormat(framework="xgboost" if name.endswith("xgboost-model") else "")
+
+
+def unpacked(content: bytes) -> bytes:
+    """The first bytes of what joblib compressed, as far as they can be read."""
+    try:
+        if content[:2] == b"\x1f\x8b" or (content[:1] == b"\x78" and len(content) > 1):
+            return zlib.decompressobj(47).decompress(content, MAX_UNPACKED_BYTES)
+        if content[:3] == b"BZh":
+            return bz2.BZ2Decompressor().decompress(content, MAX_UNPACKED_BYTES)
+        if content[:6] == b"\xfd7zXZ\x00" or content[:3] == b"\x5d\x00\x00":
+            return lzma.LZMADecompressor().decompress(content, MAX_UNPACKED_BYTES)
+    except (zlib.error, OSError, lzma.LZMAError, EOFError):
+        pass
+    return content
+
+
+def served_version(
+    framework: str, made_by: str | None, known: Sequence[str], installed: Collection[str]
+) -> str:
+    """The version of a runtime for a model that a framework's version `made_by` wrote.
+
+    The same one, else the next later one, since later ones read what older ones wrote. Without
+    `made_by` the latest that is installed, else the latest that there is. `known` and `installed`
+    are versions as 1.2. Raises TerminalError where all are older.
+    """
+    if made_by is None:
+        here = [it for it in known if it in installed]
+        return max(here or known, key=numbers)
+    wanted = numbers(made_by)[:2]
+    later = [it for it in known if numbers(it) >= wanted]
+    if later:
+        return min(later, key=numbers)
+    latest = max(known, key=numbers)
+    raise TerminalError(
+        f"the model was written by {framework} {made_by}; the latest runtime is {latest}, and an "
+        f"older one may misread it: write it again with {latest}, or say --as {framework}:{latest}"
+    )
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version as numbers that compare."""
+    return tuple(int(it) for it in re.findall(r"[0-9]+", version))
+
+
+def _pickled(content: bytes) -> ModelFormat:
+    by_sklearn = SKLEARN_MODULE.search(content) is not None
+    by_xgboost = XGBOOST_MODULE.search(content) is not None
+    found = SKLEARN_VERSION.search(content)
+    version = found[1].decode() if found else None
+    if by_sklearn and by_xgboost:
+        return ModelFormat(framework="sklearn and xgboost", version=version)
+    if by_xgboost:
+        return replace(_xgboost(content), framework="xgboost")
+    if by_sklearn:
+        features = FEATURES.search(content)
+        digits = next((it for it in features.groups() if it is not None), b"") if features else b""
+        return ModelFormat(
+            framework="sklearn",
+            version=version,
+            num_features=int.from_bytes(digits, "little") or None,
+        )
+    return ModelFormat(framework="")
+
+
+def _xgboost(content: bytes) -> ModelFormat:
+    """XGBoost's JSON, UBJ or older binary; framework "" for other JSON."""
+    if content[:4] == b"binf":
+        return ModelFormat(framework="xgboost")
+    if found := JSON_VERSION.search(content):
+        features = JSON_FEATURES.search(content)
+        return ModelFormat(
+            framework="xgboost" if b'"learner"' in content else "",
+            version=f"{int(found[1])}.{int(found[2])}",
+            num_features=int(features[1]) if features else None,
+        )
+    version = None
+    if found := UBJ_VERSION.search(content):
+        version = _ubj_version(found[1])
+    is_xgboost = b"learner" in content or b"gradient_booster" in content
+    features = UBJ_FEATURES.search(content)
+    return ModelFormat(
+        framework="xgboost" if is_xgboost else "",
+        version=version,
+        num_features=int(features[1]) if features else None,
+    )
+
+
+def _ubj_version(content: bytes) -> str | None:
+    """Two integers of a UBJ array, each with its type before it."""
+    sizes = {b"i": 1, b"U": 1, b"I": 2, b"l": 4, b"L": 8}
+    values: list[int] = []
+    position = 0
+    while len(values) < 2 and position < len(content):
+        size = sizes.get(content[position : position + 1])
+        if size is None:
+            return None
+        end = position + 1 + size
+        values.append(int.from_bytes(content[position + 1 : end], "big"))
+        position = end
+    return ".".join(map(str, values)) if len(values) == 2 else None

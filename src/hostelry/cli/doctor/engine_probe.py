@@ -1,0 +1,27 @@
+"""A program for the engine's interpreter: prints what torch and the kernels say, as JSON.
+
+In a process of its own, as importing torch takes seconds and a broken driver can hang or crash it.
+"""
+
+import json
+
+import torch
+
+from hostelry.engine.kernels.native.library import available_variants, why_unavailable
+
+
+def main() -> None:
+    """Print one object, with the fields of `EngineModules`."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    found = {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "devices": [torch.cuda.get_device_name(it) for it in range(count)],
+        "kernels": available_variants(),
+        "no_kernels": why_unavailable(),
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Facts about a machine, as probes found them. Pure values; None is a probe without an answer."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineModules:
+    """What the engine's own interpreter reports. `kernels` are instruction sets, fastest first."""
+
+    torch: str
+    cuda: str | None
+    devices: tuple[str, ...]
+    kernels: tuple[str, ...]
+    no_kernels: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortFacts:
+    """A port that `up` listens on; `is_own`: this home's platform has it."""
+
+    use: str
+    port: int
+    is_free: bool
+    is_own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeFacts:
+    """The home folder. `parent` is the first folder that exists, of which `is_writable` is said.
+
+    `open_files` are files with keys that other users of the machine can read.
+    """
+
+    path: str
+    exists: bool
+    parent: str
+    is_writable: bool
+    free_bytes: int
+    open_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformFacts:
+    """The platform of the home: which processes run, and the version that control reports."""
+
+    running: int
+    version: str | None
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubFacts:
+    """The Hugging Face hub. `skew_s` is this clock's lead over the hub's."""
+
+    url: str
+    is_offline: bool
+    is_reachable: bool
+    problem: str | None
+    cached_models: int
+    skew_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """All of them. `..._problem` says why there is no such fact.
+
+    `limited` are the controllers by which the kernel was seen to limit a group of this process's.
+    """
+
+    version: str
+    python: tuple[int, int, int]
+    system: str
+    architecture: str
+    cpus: int
+    cpu_name: str
+    memory_bytes: int
+    memory_free_bytes: int
+    uid: int
+    copy_user_problem: str | None
+    max_open_files: int
+    nvidia: tuple[str, ...]
+    nvidia_driver: str | None
+    nvidia_devices: int
+    engine: EngineModules | None
+    engine_problem: str | None
+    cgroup_version: int | None
+    limited: tuple[str, ...]
+    containers: str | None
+    containers_keep_limits: bool
+    containers_problem: str | None
+    object_store: str | None
+    chromium: str | None
+    runtimes: tuple[str, ...]
+    ports: tuple[PortFacts, ...]
+    home: HomeFacts
+    platform: PlatformFacts
+    hub: HubFacts

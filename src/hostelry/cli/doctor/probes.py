@@ -1,0 +1,317 @@
+"""Probes of this machine, each with a time limit, all at once: `machine_facts` waits for the last.
+
+They change nothing: an empty control group is made and removed, a port bound and released.
+"""
+
+import asyncio
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from hostelry import __version__
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.base.runtimes import runtimes_folder
+from hostelry.cli.doctor.machine_facts import (
+    EngineModules,
+    HomeFacts,
+    HubFacts,
+    MachineFacts,
+    PlatformFacts,
+    PortFacts,
+)
+from hostelry.fleet.host.cgroups import cgroup_parents, hierarchies, make_group
+from hostelry.fleet.launch.container_engine import find_engine
+from hostelry.fleet.rules.copy_user import AUTO, is_offline
+from hostelry.fleet.rules.devices import real_devices
+from hostelry.fleet.rules.limits import CopyLimits
+from hostelry.runtimes.install import list_runtimes
+from hostelry.server.copy_user_option import decided_copy_user
+from hostelry.server.home import Home, UpConfig, load_config, load_credentials
+from hostelry.server.objectstore import weed_binary
+from hostelry.server.run_file import live_run_files
+
+ENGINE_WITHIN_S, CONTAINERS_WITHIN_S, TOOL_WITHIN_S, HTTP_WITHIN_S = 60.0, 15.0, 5.0, 5.0
+PUBLIC_HUB = "https://huggingface.co"
+OTHERS_READ = 0o044
+MEMORY_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def machine_facts(home: Home, environment: Mapping[str, str]) -> MachineFacts:
+    """What all probes found."""
+    config = _config(home)
+    with ThreadPoolExecutor() as pool:
+        engine = pool.submit(_engine)
+        containers = pool.submit(_containers)
+        hub = pool.submit(_hub, environment)
+        nvidia = pool.submit(_nvidia)
+        running = pool.submit(_platform, home, config)
+        copy_user = pool.submit(decided_copy_user, AUTO, home)
+    memory_bytes, free_bytes = _memory()
+    modules, engine_problem = engine.result()
+    found_engine, keeps_limits, containers_problem = containers.result()
+    names, driver = nvidia.result()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    major, minor, micro = sys.version_info[:3]
+    return MachineFacts(
+        version=__version__,
+        python=(major, minor, micro),
+        system=platform.system(),
+        architecture=platform.machine(),
+        cpus=len(os.sched_getaffinity(0)),
+        cpu_name=_cpu_name(),
+        memory_bytes=memory_bytes,
+        memory_free_bytes=free_bytes,
+        uid=os.geteuid(),
+        copy_user_problem=copy_user.result()[1],
+        max_open_files=sys.maxsize if hard == resource.RLIM_INFINITY else hard,
+        nvidia=names,
+        nvidia_driver=driver,
+        nvidia_devices=len(real_devices({}, os.listdir("/dev"))),
+        engine=modules,
+        engine_problem=engine_problem,
+        cgroup_version=_cgroup_version(),
+        limited=_limited(),
+        containers=found_engine,
+        containers_keep_limits=keeps_limits,
+        containers_problem=containers_problem,
+        object_store=_object_store(),
+        chromium=shutil.which("chromium") or shutil.which("chromium-browser"),
+        runtimes=tuple(it.name for it in list_runtimes(runtimes_folder(environment))),
+        ports=_ports(home, config),
+        home=_home(home),
+        platform=running.result(),
+        hub=hub.result(),
+    )
+
+
+def _config(home: Home) -> UpConfig | None:
+    try:
+        return load_config(home)
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _engine() -> tuple[EngineModules | None, str | None]:
+    """What the engine's modules say, or why they say nothing."""
+    command = [sys.executable, "-P", "-m", "hostelry.cli.doctor.engine_probe"]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=ENGINE_WITHIN_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return decode(done.stdout.splitlines()[-1], EngineModules), None
+    except subprocess.TimeoutExpired:
+        return None, f"torch was not imported within {ENGINE_WITHIN_S:g} s"
+    except (OSError, IndexError, msgspec.MsgspecError):
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return None, f"torch cannot be imported: {''.join(last)[:200]}"
+
+
+def _containers() -> tuple[str | None, bool, str | None]:
+    """The container engine, whether it keeps limits, or why there is none."""
+
+    async def asked() -> tuple[str | None, bool, str | None]:
+        try:
+            async with asyncio.timeout(CONTAINERS_WITHIN_S):
+                engine = await find_engine()
+        except TimeoutError:
+            return None, False, f"podman and docker do not answer in {CONTAINERS_WITHIN_S:g} s"
+        except TerminalError as error:
+            why = str(error).partition(": ")[2].partition(". ")[0]
+            return None, False, why
+        return f"{engine.kind} {engine.version}", engine.keeps_limits, None
+
+    return asyncio.run(asked())
+
+
+def _nvidia() -> tuple[tuple[str, ...], str | None]:
+    """Names of NVIDIA's devices, and their driver's version."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return (), None
+    query = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(
+            query, capture_output=True, text=True, timeout=TOOL_WITHIN_S, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return (), None
+    rows = [line.rpartition(", ") for line in answer.splitlines() if ", " in line]
+    return tuple(name for name, _, _ in rows), rows[0][2] if rows else None
+
+
+def _hub(environment: Mapping[str, str]) -> HubFacts:
+    url = environment.get("HF_ENDPOINT") or PUBLIC_HUB
+    cached, offline = _cached_models(environment), is_offline(environment)
+    problem, skew_s = None, None
+    if not offline:
+        try:
+            answer = httpx.head(f"{url}/api/models", timeout=HTTP_WITHIN_S, follow_redirects=False)
+            sent = parsedate_to_datetime(answer.headers["date"]).timestamp()
+            skew_s = SystemClock().now() - sent
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            problem = str(error)[:200] or type(error).__name__
+        except (KeyError, ValueError):
+            skew_s = None  # it answers, and does not say when
+    return HubFacts(
+        url=url,
+        is_offline=offline,
+        is_reachable=not offline and problem is None,
+        problem=problem,
+        cached_models=cached,
+        skew_s=skew_s,
+    )
+
+
+def _cached_models(environment: Mapping[str, str]) -> int:
+    home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    folder = Path(environment.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    try:
+        return sum(1 for it in folder.iterdir() if it.name.startswith("models--"))
+    except OSError:
+        return 0
+
+
+def _platform(home: Home, config: UpConfig | None) -> PlatformFacts:
+    running = len(live_run_files(home))
+    if not running or config is None:
+        return PlatformFacts(running=running, version=None, answers=False)
+    try:
+        key = load_credentials(home).internal_key
+        answer = httpx.get(
+            f"{config.control_url}/internal/health",
+            headers={"X-Hostelry-Key": key},
+            timeout=HTTP_WITHIN_S,
+            trust_env=False,
+            verify=False,  # plain HTTP on loopback
+        )
+        answer.raise_for_status()
+        health = decode(answer.content, dict[str, object])
+    except (httpx.HTTPError, OSError, msgspec.MsgspecError):
+        return PlatformFacts(running=running, version=None, answers=False)
+    version = health.get("version")
+    return PlatformFacts(
+        running=running, version=None if version is None else str(version), answers=True
+    )
+
+
+def _memory() -> tuple[int, int]:
+    """Memory in all, and what is free of it, within the limit of this process's container."""
+    kilobytes = {}
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        kilobytes[name] = int(rest.split()[0])
+    total, free = kilobytes["MemTotal"] * 1024, kilobytes["MemAvailable"] * 1024
+    for name in MEMORY_FILES:
+        limit = _number(name)
+        used = _number(name.replace("memory.max", "memory.current").replace("limit", "usage"))
+        if limit is not None and limit < total:
+            return limit, min(free, limit - (used or 0))
+    return total, free
+
+
+def _number(path: str) -> int | None:
+    try:
+        text = Path(path).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    named = (it.partition(":")[2].strip() for it in lines if it.startswith("model name"))
+    return next(named, "")
+
+
+def _cgroup_version() -> int | None:
+    try:
+        found = hierarchies(
+            Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+        )
+    except OSError:
+        return None
+    versions = [it.version for it in found if it.controllers or it.version == 2]
+    return min(versions, default=None)
+
+
+def _limited() -> tuple[str, ...]:
+    """The controllers that limit a group made here, and removed again."""
+    parents = cgroup_parents()
+    limits = CopyLimits(cpus=1.0, max_memory_bytes=64 * 1024**2)
+    group = make_group(parents, f"doctor-{os.getpid()}", limits)
+    if group is None:
+        return ()
+    try:
+        files = {"cpu": ("cpu.weight", "cpu.shares"), "pids": ("pids.max",)}
+        held = {
+            name
+            for name, there in files.items()
+            if any((folder / it).exists() for folder in group.folders for it in there)
+        }
+        return tuple(sorted(held | ({"memory"} if group.memory is not None else set())))
+    finally:
+        group.remove()
+
+
+def _object_store() -> str | None:
+    try:
+        return str(weed_binary())
+    except TerminalError:
+        return None
+
+
+def _ports(home: Home, config: UpConfig | None) -> tuple[PortFacts, ...]:
+    host = "127.0.0.1" if config is None else config.host
+    gateway = 8787 if config is None else config.gateway_port
+    store = 8788 if config is None else config.s3_port
+    own = {record.port for record in live_run_files(home)}
+    return tuple(
+        PortFacts(use=use, port=port, is_free=_is_free(host, port), is_own=port in own)
+        for use, port in (("gateway", gateway), ("object store", store))
+    )
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def _home(home: Home) -> HomeFacts:
+    there = home.root
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    keys = (home.credentials, home.root_key)
+    readable = [it for it in keys if it.exists() and it.stat().st_mode & OTHERS_READ]
+    return HomeFacts(
+        path=str(home.root),
+        exists=home.root.is_dir(),
+        parent=str(there),
+        is_writable=there.is_dir() and os.access(there, os.W_OK | os.X_OK),
+        free_bytes=shutil.disk_usage(there).free,
+        open_files=tuple(map(str, readable)),
+    )

@@ -1,0 +1,70 @@
+"""A group of commands, each imported when it is run or completed, not to list it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command in the list: `target` is MODULE:NAME of its function, or of its group."""
+
+    name: str
+    target: str
+    short_help: str
+    context_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Any:
+        """The command itself; imports its module."""
+        module, _, attribute = self.target.partition(":")
+        found = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            group = get_group(found)
+            group.name, group.short_help = self.name, self.short_help
+            return group
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        settings = dict(self.context_settings)
+        alone.command(self.name, short_help=self.short_help, context_settings=settings)(found)
+        return get_command(alone)
+
+
+class ListedCommand(TyperCommand):
+    """Name and short help of a command that was not imported yet."""
+
+    def __init__(self, entry: CommandEntry) -> None:
+        super().__init__(entry.name, short_help=entry.short_help)
+        self.entry = entry
+
+
+class LazyGroup(TyperGroup):
+    """The commands of `entries`, a table that a subclass has, after those registered with typer."""
+
+    entries: tuple[CommandEntry, ...] = ()
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        registered = dict(self.commands)
+        self.commands = {it.name: ListedCommand(it) for it in self.entries} | registered
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that `args` begin with, imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _loaded(command), rest
+
+    def load_all(self) -> None:
+        """Import every command, for who looks at all of them."""
+        self.commands = {name: _loaded(command) for name, command in self.commands.items()}
+
+
+def lazy_group(entries: Iterable[CommandEntry]) -> type[LazyGroup]:
+    """The class of a group with these commands."""
+    return type("LazyGroupOfEntries", (LazyGroup,), {"entries": tuple(entries)})
+
+
+def _loaded(command: Any) -> Any:
+    return command.entry.load() if isinstance(command, ListedCommand) else command

@@ -1,0 +1,1 @@
+"""Load tests through the gateway, and their results."""

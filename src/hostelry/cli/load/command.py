@@ -1,0 +1,244 @@
+"""`hostelry load`: a load test through the gateway."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
+from hostelry.cli.calls.answer_reader import ModelAnswerError
+from hostelry.cli.calls.content_types import content_type_of
+from hostelry.cli.calls.conversation import Conversation, lacks_template
+from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, answered, body_of
+from hostelry.cli.calls.llm_calls import JSON, openai_calls
+from hostelry.cli.completion import names
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.load.measures import LoadTally, result_document
+from hostelry.cli.load.report import comparison_lines, progress_line, result_lines, saved_result
+from hostelry.cli.load.requests import LoadRequests, invocation_requests, openai_requests
+from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
+from hostelry.server.aws_client import aws_client
+from hostelry.server.home import Credentials, UpConfig
+
+CLEAR_LINE = "\r\x1b[2K"
+PROMPT = "Write a short story about a lighthouse."
+MAX_REQUESTS = 10_000_000  # of one test: each is kept as a few numbers
+
+
+def load(  # noqa: PLR0913 - a command's options
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An endpoint, a component, or COMPONENT:ADAPTER.", autocompletion=names.served
+        ),
+    ],
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Requests under way at once, at most.")
+    ] = 4,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, help="Requests a second, each at its time. Default: after the last answer."
+        ),
+    ] = None,
+    duration: Annotated[
+        float, typer.Option(min=0.1, max=86_400.0, help="How long, in seconds.")
+    ] = 10.0,
+    prompt: Annotated[
+        str | None, typer.Option(help="A question for an LLM. Default: a story.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of each answer to a prompt.")] = 64,
+    body: Annotated[
+        str | None, typer.Option(help="A file to send to any model; - is standard input.")
+    ] = None,
+    content_type: Annotated[
+        str | None, typer.Option(help="Of the file. Default: guessed.", show_default=False)
+    ] = None,
+    adapters: Annotated[
+        str | None, typer.Option(help="Adapters, a,b,c, that requests take in turn.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the result there as JSON.")] = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="Show the ratio to a result that --save wrote.")
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send load to a model; show requests a second, latency, first token, inter-token, errors.
+
+    Without --rate each connection sends a request once its last one is answered. With --rate
+    requests are due at even times, whether or not earlier ones were answered, and latency counts
+    from when a request was due. Ctrl-C ends the test early; its figures are shown.
+
+    A request whose answer shows that the test makes sense goes first and is not counted. Where this
+    client itself is the limit, the result says so.
+
+    Exit code 1 where that first request fails, or no request was answered.
+
+    Example: hostelry load llama --concurrency 8 --duration 30 --save before.json
+
+    Example: hostelry load wine --body rows.csv --rate 200 --concurrency 50 --compare before.json
+    """
+    if rate is not None and rate * duration > MAX_REQUESTS:
+        raise TerminalError(f"{rate:g} requests/s for {duration:g} s are over {MAX_REQUESTS}")
+    before = None if compare is None else saved_result(compare)
+    if save is not None and not save.absolute().parent.is_dir():
+        raise TerminalError(f"--save {save}: there is no folder {save.absolute().parent}")
+    config, credentials = settled(home_at(home))
+    asked = LoadQuestion(prompt, max_tokens, body, content_type)
+    with api_errors(config):
+        models = load_models(aws_client("sagemaker", config, credentials), name, adapters)
+        requests = load_requests(config, credentials, models, asked)
+    tally = tested(config, requests, concurrency, rate, duration)
+    sent = {"concurrency": concurrency, "rate": rate, "duration": duration}
+    options = {**sent, "adapters": adapters, **asked.options}
+    at = datetime.fromtimestamp(SystemClock().now(), UTC).isoformat(timespec="seconds")
+    report(result_document(tally, name, options, at), before, save, as_json=as_json)
+
+
+def tested(
+    config: UpConfig,
+    requests: LoadRequests,
+    concurrency: int,
+    rate: float | None,
+    duration_s: float,
+) -> LoadTally:
+    """What a load test saw, whose state is shown while it runs."""
+    from hostelry.cli.load.runner import LoadPlan, run_load  # uvloop, which completion needs not
+
+    address = urlsplit(config.gateway_url)
+    plan = LoadPlan(
+        host=address.hostname or config.host,
+        port=config.gateway_port,
+        concurrency=concurrency,
+        duration_s=duration_s,
+        rate_per_s=rate,
+        timeout_s=config.stream_timeout_s if requests.streams_text else config.invoke_timeout_s,
+    )
+    tally = run_load(plan, requests, shown_progress)
+    if sys.stderr.isatty():
+        sys.stderr.write(CLEAR_LINE)
+    return tally
+
+
+def report(
+    result: dict[str, Any], before: dict[str, Any] | None, save: Path | None, *, as_json: bool
+) -> None:
+    """Save and print a result; raises TerminalError where no request was answered."""
+    if save is not None:
+        try:
+            save.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        except OSError as error:
+            typer.echo(f"hostelry: {save} cannot be written: {error.strerror}", err=True)
+    if as_json:
+        print_json(result if before is None else {**result, "before": before})
+    else:
+        lines = result_lines(result)
+        if before is not None:
+            lines += ["", *comparison_lines(before, result)]
+        typer.echo("\n".join(lines))
+    if not result["ok"]:
+        raise TerminalError(f"none of {result['requests']} requests was answered")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadQuestion:
+    """What each request asks: a prompt, or a file's bytes."""
+
+    prompt: str | None
+    max_tokens: int
+    file: str | None
+    content_type: str | None
+
+    @property
+    def text(self) -> str:
+        """The prompt."""
+        return self.prompt or PROMPT
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The question among the options of a result."""
+        if self.file is not None:
+            return {"body": self.file}
+        return {"prompt": self.text, "max_tokens": self.max_tokens}
+
+
+def load_models(sagemaker: Any, name: str, adapters: str | None) -> list[NamedModel]:
+    """The models that requests go to in turn: that of NAME, or its adapters."""
+    base = called_model(sagemaker, name)
+    if adapters is None:
+        return [base]
+    if base.component is None or base.adapter is not None or base.base is not None:
+        raise TerminalError(f"--adapters needs a base component, which {name} is not")
+    names = [it.strip() for it in adapters.split(",") if it.strip()]
+    if not names:
+        raise TerminalError("--adapters is empty: name them as a,b,c")
+    return [find_named(sagemaker, f"{base.component}:{it}") for it in names]
+
+
+def load_requests(
+    config: UpConfig, credentials: Credentials, models: Sequence[NamedModel], asked: LoadQuestion
+) -> LoadRequests:
+    """The requests of a test, once a first one was answered; raises TerminalError."""
+    if asked.file is not None:
+        if asked.prompt is not None:
+            raise TerminalError("--prompt and --body are two questions: give one")
+        content = body_of(asked.file, config.max_body_bytes)
+        name = None if asked.file == "-" else asked.file
+        kind = asked.content_type or content_type_of(name, content)
+        return invocations(config, credentials, models, content, kind)
+    talk = Conversation(settings={"max_tokens": asked.max_tokens})
+    if models[0].component is None:
+        body = talk.body("", asked.text)
+        for member in ("model", "stream", "stream_options"):
+            del body[member]
+        return invocations(config, credentials, models, msgspec.json.encode(body), JSON)
+    calls, names = openai_calls(config, credentials), [it.openai_model for it in models]
+    try:
+        calls.answer(talk.body(names[0], asked.text), lambda _: None)
+    except ModelAnswerError as error:
+        if not lacks_template(str(error)):
+            raise TerminalError(f"the first request failed: {error}") from None
+        talk.has_template = False
+    body = talk.body("", asked.text)
+    del body["model"]
+    return openai_requests(config, credentials, names, body)
+
+
+def invocations(
+    config: UpConfig,
+    credentials: Credentials,
+    models: Sequence[NamedModel],
+    content: bytes,
+    kind: str,
+) -> LoadRequests:
+    """Invocations with that body, once a first one was answered; raises TerminalError."""
+    packed = next((it for it in models if it.adapter is not None), None)
+    if packed is not None:
+        raise TerminalError(
+            f"adapter {packed.adapter} is inside the archive, which a body chooses by its own "
+            "member `adapters`: leave it out of the options, or use --prompt"
+        )
+    limit_s = config.invoke_timeout_s + GRACE_S
+    runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=limit_s)
+    first = {"EndpointName": models[0].endpoint, "Body": content, "ContentType": kind}
+    if models[0].component:
+        first["InferenceComponentName"] = models[0].component
+    facts = answered(runtime.invoke_endpoint, first, AnswerSink(keeps=True))
+    if facts.error is not None:
+        raise TerminalError(f"the first request failed: {facts.error}")
+    return invocation_requests(config, credentials, models, content, kind)
+
+
+def shown_progress(tally: LoadTally, elapsed_s: float, in_flight: int) -> None:
+    """Show the state of a running test on a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{CLEAR_LINE}{progress_line(tally, elapsed_s, in_flight)}")
+        sys.stderr.flush()

@@ -1,0 +1,270 @@
+"""`hostelry adapters`: the LoRA adapters of a base component."""
+
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.models.adapter_files import ARCHIVES, packed_adapter
+from hostelry.cli.models.adapter_rows import adapter_rows
+from hostelry.cli.models.listing import ModelRow, row_lines
+from hostelry.cli.models.rm import remove_named
+from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, described
+from hostelry.cli.printable import one_line
+from hostelry.cli.status_text import MIB, memory_text
+from hostelry.server.aws_client import aws_client
+from hostelry.server.home import Credentials, UpConfig
+
+CLEAR_LINE = "\r\x1b[2K"
+LOOK_EVERY_S = 0.25
+S3, HUB = "s3://", "hf://"
+Base = Annotated[str, typer.Argument(help="The base component.", autocompletion=names.components)]
+
+adapters = typer.Typer(
+    help="Add, remove and list the LoRA adapters of a base.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@adapters.command("add", short_help="Add an adapter to a running base.")
+def add(
+    base: Base,
+    adapter: Annotated[str, typer.Argument(help="The name of its component.")],
+    source: Annotated[
+        str,
+        typer.Argument(help="A folder, a .tar.gz, s3://BUCKET/KEY.tar.gz, or a hub id ORG/NAME."),
+    ],
+    wait_s: Annotated[
+        float, typer.Option("--wait", min=0.0, help="How long to wait, in seconds.")
+    ] = 600.0,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Upload an adapter and add it to every copy of a base, without a restart.
+
+    A hub id is looked for in the hub's cache on this machine alone. The same adapter again is no
+    failure: it is waited for.
+
+    Exit code 1 when it is no adapter, does not fit the base, or is not there in time.
+
+    Example: hostelry adapters add llama llama-pirate ./pirate
+    """
+    config, credentials = settled(home_at(home))
+    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
+    with api_errors(config):
+        model = base_of(sagemaker, base)
+        uri = source if source.startswith(S3) else uploaded(config, credentials, model, source)
+        create(sagemaker, model, adapter, uri)
+        shown = wait_in_service(sagemaker, adapter, wait_s)
+    if as_json:
+        print_json({"name": adapter, "base": model.component, "source": uri, "status": shown})
+    else:
+        typer.echo(f"{adapter} is {shown}: hostelry chat {adapter}")
+
+
+@adapters.command("rm", short_help="Remove adapters of a base.")
+def remove(
+    base: Base,
+    adapter: Annotated[
+        list[str],
+        typer.Argument(help="The names of their components.", autocompletion=names.components),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    with_data: Annotated[
+        bool, typer.Option("--with-data", help="Remove their archives, too.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove adapter components of a base; requests under way end first.
+
+    Example: hostelry adapters rm llama llama-pirate
+    """
+    config, credentials = settled(home_at(home))
+    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
+    with api_errors(config):
+        model = base_of(sagemaker, base)
+        for name in adapter:
+            shown = described(sagemaker, "inference_component", name)
+            own = (shown or {}).get("Specification", {}).get("BaseInferenceComponentName")
+            if shown is not None and own != model.component:
+                raise TerminalError(f"{name} is no adapter of {model.component}")
+    remove_named(
+        home_at(home),
+        [f"component/{it}" for it in adapter],
+        yes=yes,
+        with_data=with_data,
+        as_json=as_json,
+    )
+
+
+@adapters.command("ls", short_help="List the adapters of a base with their state.")
+def list_adapters(base: Base, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List the adapter components of a base. Those inside its archive are its model server's.
+
+    Example: hostelry adapters ls llama
+    """
+    config, credentials = settled(home_at(home))
+    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
+    with api_errors(config):
+        model = base_of(sagemaker, base)
+        rows: list[ModelRow] = adapter_rows(sagemaker, model.endpoint, str(model.component))
+    if as_json:
+        print_json([msgspec.to_builtins(it) for it in rows])
+    elif rows:
+        typer.echo("\n".join(row_lines(rows, SystemClock().now())))
+    else:
+        typer.echo(f"{model.component} has none: `hostelry adapters add {base} NAME SOURCE`.")
+
+
+def base_of(sagemaker: Any, name: str) -> NamedModel:
+    """The base component of that name; raises TerminalError for anything else."""
+    model = called_model(sagemaker, name)
+    if model.component is None:
+        raise TerminalError(f"{name} is an endpoint of one model, and takes no adapters")
+    if model.kind is NameKind.ADAPTER:
+        raise TerminalError(f"{name} is an adapter itself: name its base")
+    return model
+
+
+def uploaded(config: UpConfig, credentials: Credentials, model: NamedModel, source: str) -> str:
+    """The address of the adapter's archive, which is uploaded where it is not there."""
+    path = local_path(source)
+    s3 = aws_client("s3", config, credentials, read_timeout_s=120.0)
+    bucket = f"sagemaker-{credentials.region}-{credentials.account_id}"
+    with tempfile.NamedTemporaryFile(prefix="hostelry-adapter-") as file:
+        digest = packed_adapter(path, file)
+        key = f"adapters/{model.component}/{digest[:32]}.tar.gz"
+        size_bytes = file.seek(0, 2)
+        if not has_object(s3, bucket, key, size_bytes):
+            with_progress(source, size_bytes, lambda seen: send(s3, bucket, key, file.name, seen))
+    return f"{S3}{bucket}/{key}"
+
+
+def local_path(source: str) -> Path:
+    """The folder or archive; that of a hub id is in the hub's cache. Raises TerminalError."""
+    path = Path(source).expanduser()
+    if path.is_dir() or (path.is_file() and path.name.endswith(ARCHIVES)):
+        return path
+    if path.is_file():
+        raise TerminalError(f"{source} is neither a folder nor a .tar.gz")
+    name, _, revision = source.removeprefix(HUB).partition("@")
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise TerminalError(f"there is no {source}: give a folder, a .tar.gz, s3:// or ORG/NAME")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        found = snapshot_download(name, revision=revision or None, local_files_only=True)
+    except (HFValidationError, LocalEntryNotFoundError):
+        raise TerminalError(
+            f"there is no folder {source}, and no such adapter in the hub's cache here: "
+            f"`hf download {name}` gets it"
+        ) from None
+    return Path(found)
+
+
+def has_object(s3: Any, bucket: str, key: str, size_bytes: int) -> bool:
+    """Whether the whole object is there; the bucket is made where it is missing."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return bool(s3.head_object(Bucket=bucket, Key=key)["ContentLength"] == size_bytes)
+    except ClientError:
+        pass
+    try:
+        s3.create_bucket(Bucket=bucket)
+    except ClientError as error:
+        if "AlreadyOwned" not in str(error) and "AlreadyExists" not in str(error):
+            raise
+    return False
+
+
+def send(s3: Any, bucket: str, key: str, path: str, seen: Callable[[int], None]) -> None:
+    """Upload a file in parts; raises TerminalError where that fails."""
+    from boto3.exceptions import Boto3Error
+    from boto3.s3.transfer import S3Transfer
+
+    try:
+        S3Transfer(s3).upload_file(path, bucket, key, callback=seen)
+    except Boto3Error as error:
+        raise TerminalError(f"the upload failed: {one_line(str(error))}") from None
+
+
+def with_progress(what: str, size_bytes: int, act: Callable[[Callable[[int], None]], None]) -> None:
+    """Do it, and show on a terminal how much of it is done."""
+    done_bytes, lock, shows = 0, threading.Lock(), sys.stderr.isatty()
+
+    def seen(more_bytes: int) -> None:
+        nonlocal done_bytes
+        with lock:  # parts are sent by several threads
+            done_bytes += more_bytes
+            if shows:
+                share = f"{done_bytes / max(1, size_bytes):.0%} of {size_text(size_bytes)}"
+                sys.stderr.write(f"{CLEAR_LINE}uploading {what}: {share}")
+                sys.stderr.flush()
+
+    began_s = monotonic_s()
+    act(seen)
+    took = f"{size_text(size_bytes)} in {monotonic_s() - began_s:.1f} s"
+    typer.echo(f"{CLEAR_LINE if shows else ''}uploaded {what}: {took}", err=True)
+
+
+def size_text(size_bytes: int) -> str:
+    """A size; small ones in bytes."""
+    return memory_text(size_bytes) if size_bytes >= MIB else f"{size_bytes} bytes"
+
+
+def create(sagemaker: Any, model: NamedModel, adapter: str, uri: str) -> None:
+    """Create the component; raises TerminalError where another one has the name."""
+    present = described(sagemaker, "inference_component", adapter)
+    if present is not None:
+        given = present.get("Specification", {})
+        same = (
+            given.get("BaseInferenceComponentName") == model.component
+            and given.get("Container", {}).get("ArtifactUrl") == uri
+        )
+        if same and present["InferenceComponentStatus"] != "Failed":
+            return
+        status = present["InferenceComponentStatus"]
+        what = f"that {status} adapter" if same else f"another component ({status})"
+        raise TerminalError(f"{adapter} is {what}: `hostelry rm component/{adapter}` first")
+    sagemaker.create_inference_component(
+        InferenceComponentName=adapter,
+        EndpointName=model.endpoint,
+        Specification={
+            "BaseInferenceComponentName": model.component,
+            "Container": {"ArtifactUrl": uri},
+        },
+    )
+
+
+def wait_in_service(sagemaker: Any, adapter: str, wait_s: float) -> str:
+    """InService; raises TerminalError with the reason of a failure, or once the wait is over."""
+    began_s, last = monotonic_s(), ""
+    while True:
+        shown = described(sagemaker, "inference_component", adapter)
+        if shown is None:
+            raise TerminalError(f"{adapter} was removed meanwhile")
+        status, elapsed_s = str(shown["InferenceComponentStatus"]), monotonic_s() - began_s
+        if status != last:
+            typer.echo(f"{elapsed_s:5.1f} s  {status}", err=True)
+            last = status
+        if status == "InService":
+            return status
+        if status == "Failed":
+            raise TerminalError(f"{adapter}: {one_line(shown.get('FailureReason', status))}")
+        if elapsed_s >= wait_s:
+            raise TerminalError(f"{adapter} is {status} after {wait_s:g} s: see `hostelry ls`")
+        time.sleep(LOOK_EVERY_S)

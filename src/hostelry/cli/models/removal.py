@@ -1,0 +1,201 @@
+"""Removal by `hostelry rm`: what goes, and what stays as others use it. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hostelry.cli.named import NamedModel
+from hostelry.cli.status_text import columns
+
+MAX_SHOWN = 10  # names of one kind with a line each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldComponent:
+    """An inference component, with the models and artifacts that it names."""
+
+    name: str
+    endpoint: str
+    base: str | None = None
+    models: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldResources:
+    """Everything on the platform that a removal must know of.
+
+    Args:
+        endpoints: the configuration that each has.
+        configs: the models that each names.
+        models: the artifacts that each names.
+        targets: resource ids of scalable targets.
+        model_uses: models that running jobs use, with the jobs' names.
+    """
+
+    components: Sequence[HeldComponent] = ()
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    targets: Sequence[str] = ()
+    model_uses: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What is removed, each kind after those before it; `kept` are sentences."""
+
+    targets: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+    endpoints: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    def kinds(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each kind that has something, by what people call it."""
+        for name, found in (
+            ("scalable target", self.targets),
+            ("adapter", self.adapters),
+            ("component", self.components),
+            ("endpoint", self.endpoints),
+            ("configuration", self.configs),
+            ("model", self.models),
+            ("data", self.data),
+        ):
+            if found:
+                yield name, found
+
+
+def planned_removal(
+    named: Sequence[NamedModel],
+    held: HeldResources,
+    leftovers: Sequence[str] = (),
+    *,
+    with_data: bool = False,
+) -> Removal:
+    """What goes with the named resources.
+
+    An endpoint's components, their adapters, its configuration, its models and scalable targets go
+    with it. A configuration of another endpoint stays, and a model that another configuration, a
+    component or a running job names. `leftovers` are configurations and models of earlier removals.
+    With data, artifacts go that nothing that stays has a part of.
+    """
+    endpoints = {it.endpoint for it in named if it.component is None}
+    doomed = _doomed_components(named, held, endpoints)
+    configs = {held.endpoints[it] for it in endpoints if it in held.endpoints}
+    configs |= {it for it in leftovers if it in held.configs}
+    kept: list[str] = []
+    uses = _config_uses(held, endpoints)
+    kept += _kept("configuration", configs, uses)
+    configs -= uses.keys()
+    models = {model for it in doomed for model in it.models}
+    models |= {model for config in configs for model in held.configs.get(config, ())}
+    models |= {it for it in leftovers if it in held.models}
+    models &= held.models.keys()
+    staying = [it for it in held.components if it not in doomed]
+    uses = _model_uses(held, configs, staying)
+    kept += _kept("model", models, uses)
+    models -= uses.keys()
+    data: list[str] = []
+    if with_data:
+        own = {uri for it in doomed for uri in it.data}
+        own |= {uri for model in models for uri in held.models[model]}
+        others = {uri: f"component {it.name}" for it in staying for uri in it.data}
+        others |= {
+            uri: f"model {model}"
+            for model in held.models.keys() - models
+            for uri in held.models[model]
+        }
+        data, more = removable_data(own, others)
+        kept += more
+    names = {it.name for it in doomed}
+    return Removal(
+        targets=tuple(it for it in held.targets if _is_of(it, endpoints, names)),
+        adapters=tuple(sorted(it.name for it in doomed if it.base)),
+        components=tuple(sorted(it.name for it in doomed if not it.base)),
+        endpoints=tuple(sorted(endpoints)),
+        configs=tuple(sorted(configs)),
+        models=tuple(sorted(models)),
+        data=tuple(data),
+        kept=tuple(kept),
+    )
+
+
+def removable_data(own: Iterable[str], others: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The addresses to remove, and sentences on those that stay; `others` says who uses which.
+
+    An address is an object, or a folder with all below it.
+    """
+    removed: list[str] = []
+    kept: list[str] = []
+    for uri in sorted(set(own)):
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        user = next((who for it, who in others.items() if overlaps(uri, it)), None)
+        if not uri.startswith("s3://") or not key.strip("/"):
+            kept.append(f"data {uri} stays: it is no folder of a bucket" if bucket else uri)
+        elif user is not None:
+            kept.append(f"data {uri} stays: {user} uses it")
+        elif not any(overlaps(it, uri) and it != uri and uri.startswith(it) for it in removed):
+            removed.append(uri)
+    return removed, kept
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether two addresses are the same, or one is in the other's folder."""
+    first, second = (f"{it.rstrip('/')}/" for it in (one, other))
+    return first.startswith(second) or second.startswith(first)
+
+
+def removal_lines(removal: Removal) -> list[str]:
+    """What goes and what stays."""
+    rows = []
+    for kind, names in removal.kinds():
+        shown = names if len(names) <= MAX_SHOWN else names[: MAX_SHOWN - 1]
+        rows += [(kind, it) for it in shown]
+        if len(names) > len(shown):
+            rows.append((kind, f"... and {len(names) - len(shown)} more"))
+    lines = ["This removes", *(f"  {line}" for line in columns(rows))] if rows else []
+    return [*lines, *removal.kept]
+
+
+def _doomed_components(
+    named: Sequence[NamedModel], held: HeldResources, endpoints: set[str]
+) -> list[HeldComponent]:
+    names = {it.component for it in named}
+    own = [it for it in held.components if it.name in names or it.endpoint in endpoints]
+    doomed = {it.name for it in own}
+    return [it for it in held.components if it.name in doomed or it.base in doomed]
+
+
+def _config_uses(held: HeldResources, endpoints: set[str]) -> dict[str, str]:
+    return {
+        config: f"endpoint {endpoint}"
+        for endpoint, config in held.endpoints.items()
+        if endpoint not in endpoints
+    }
+
+
+def _model_uses(
+    held: HeldResources, configs: set[str], staying: Sequence[HeldComponent]
+) -> dict[str, str]:
+    uses = {model: f"job {job}" for model, job in held.model_uses.items()}
+    uses |= {model: f"component {it.name}" for it in staying for model in it.models}
+    return uses | {
+        model: f"configuration {config}"
+        for config, models in held.configs.items()
+        if config not in configs
+        for model in models
+    }
+
+
+def _kept(kind: str, names: Iterable[str], uses: Mapping[str, str]) -> list[str]:
+    return [f"{kind} {it} stays: {uses[it]} uses it" for it in sorted(names) if it in uses]
+
+
+def _is_of(resource_id: str, endpoints: set[str], components: set[str]) -> bool:
+    kind, _, rest = resource_id.partition("/")
+    if kind == "inference-component":
+        return rest in components
+    return kind == "endpoint" and rest.partition("/")[0] in endpoints

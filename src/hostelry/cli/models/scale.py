@@ -1,0 +1,196 @@
+"""`hostelry scale`: the number of a model's copies, or what decides it."""
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.cli.completion import names
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.models.capacity import (
+    DEFAULT_TARGET,
+    SERVICE,
+    CapacityChange,
+    SeenCapacity,
+    bounds,
+    is_there,
+    scalable_id,
+    tracking_policy,
+    trouble,
+)
+from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model
+from hostelry.cli.printable import one_line
+from hostelry.server.aws_client import aws_client
+
+LOOK_EVERY_S = 0.5
+
+
+def scale(  # noqa: PLR0913 - a command's options
+    name: Annotated[
+        str, typer.Argument(help="A component or an endpoint.", autocompletion=names.served)
+    ],
+    copies: Annotated[
+        int | None, typer.Option(min=0, help="So many copies; of a model endpoint, instances.")
+    ] = None,
+    least: Annotated[int | None, typer.Option("--min", min=0, help="At least so many.")] = None,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="At most so many.")] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(min=0.01, help=f"Requests under way on each; {DEFAULT_TARGET:g} at first."),
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Of an endpoint with several variants.", show_default=False)
+    ] = None,
+    wait_s: Annotated[
+        float, typer.Option("--wait", min=0.0, help="How long to wait, in seconds.")
+    ] = 600.0,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Set the number of copies, or bounds within which load decides it; wait until they are there.
+
+    With bounds it registers a scalable target, with a policy that tracks requests under way.
+
+    Exit code 1 when there is no room for all, with what fits, or they are not there in time.
+
+    Example: hostelry scale llama --copies 2
+
+    Example: hostelry scale llama --min 0 --max 4 --target 8
+    """
+    change = CapacityChange(copies=copies, least=least, most=most, target=target)
+    config, credentials = settled(home_at(home))
+    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
+    scaling = aws_client("application-autoscaling", config, credentials, tries=2)
+    with api_errors(config):
+        model = called_model(sagemaker, name)
+        if model.kind is NameKind.ADAPTER:
+            raise TerminalError(
+                f"{name} is an adapter, which is on every copy of its base: scale "
+                f"{model.base or model.component}"
+            )
+        if model.component is None:
+            variant = chosen_variant(sagemaker, model.endpoint, variant)
+        if copies is not None:
+            note_bounds(scaling, model, variant, copies)
+            set_copies(sagemaker, model, variant, copies)
+            within = (copies, copies)
+        else:
+            within = set_bounds(scaling, model, variant, change)
+        seen = waited(sagemaker, model, variant, within, wait_s)
+    if as_json:
+        document = {"name": name, "ready": seen.ready, "desired": seen.desired}
+        print_json({**document, "status": seen.status})
+    else:
+        typer.echo(f"{name}: {seen.text()}")
+
+
+def chosen_variant(sagemaker: Any, endpoint: str, variant: str | None) -> str:
+    """The variant to scale; raises TerminalError where there are several, or no such one."""
+    shown = sagemaker.describe_endpoint(EndpointName=endpoint)
+    found = [it["VariantName"] for it in shown.get("ProductionVariants", ())]
+    if variant is None and len(found) == 1:
+        return str(found[0])
+    if variant is None or variant not in found:
+        raise TerminalError(f"give --variant: endpoint {endpoint} has {', '.join(found) or 'none'}")
+    return variant
+
+
+def set_copies(sagemaker: Any, model: NamedModel, variant: str | None, copies: int) -> None:
+    """Ask for so many copies, or instances."""
+    if model.component is not None:
+        sagemaker.update_inference_component_runtime_config(
+            InferenceComponentName=model.component, DesiredRuntimeConfig={"CopyCount": copies}
+        )
+        return
+    sagemaker.update_endpoint_weights_and_capacities(
+        EndpointName=model.endpoint,
+        DesiredWeightsAndCapacities=[{"VariantName": variant, "DesiredInstanceCount": copies}],
+    )
+
+
+def note_bounds(scaling: Any, model: NamedModel, variant: str | None, copies: int) -> None:
+    """Say where a scalable target will change the number again."""
+    known = registered(scaling, scalable_id(model, variant))
+    if known is not None and not known["MinCapacity"] <= copies <= known["MaxCapacity"]:
+        typer.echo(
+            f"Its scalable target has {known['MinCapacity']} to {known['MaxCapacity']} copies, and "
+            f"will leave {copies} again.",
+            err=True,
+        )
+
+
+def set_bounds(
+    scaling: Any, model: NamedModel, variant: str | None, change: CapacityChange
+) -> tuple[int, int]:
+    """Register the bounds, with a policy where one is asked for or there is none; the bounds."""
+    target_id = scalable_id(model, variant)
+    within = bounds(change, registered(scaling, target_id))
+    scaling.register_scalable_target(**target_id, **within)
+    policies = scaling.describe_scaling_policies(**target_id)["ScalingPolicies"]
+    if change.target is not None or not policies:
+        target = DEFAULT_TARGET if change.target is None else change.target
+        scaling.put_scaling_policy(**tracking_policy(target_id, target))
+        typer.echo(f"Copies follow the load: {target:g} requests under way on each.", err=True)
+    return within["MinCapacity"], within["MaxCapacity"]
+
+
+def registered(scaling: Any, target_id: dict[str, str]) -> dict[str, Any] | None:
+    """The scalable target, if there is one."""
+    found = scaling.describe_scalable_targets(
+        **SERVICE,
+        ResourceIds=[target_id["ResourceId"]],
+        ScalableDimension=target_id["ScalableDimension"],
+    )["ScalableTargets"]
+    return found[0] if found else None
+
+
+def waited(
+    sagemaker: Any,
+    model: NamedModel,
+    variant: str | None,
+    within: tuple[int, int],
+    wait_s: float,
+) -> SeenCapacity:
+    """The state once the copies are there; raises TerminalError where they will not be."""
+    began_s = changed_s = monotonic_s()
+    last: SeenCapacity | None = None
+    while True:
+        seen, now_s = seen_capacity(sagemaker, model, variant), monotonic_s()
+        if seen != last:
+            if last is not None:
+                changed_s = now_s
+            typer.echo(f"{now_s - began_s:5.1f} s  {seen.text()}", err=True)
+            if seen.note and (last is None or seen.note != last.note):
+                typer.echo(f"         {one_line(seen.note)}", err=True)
+            last = seen
+        if is_there(seen, *within):
+            return seen
+        if why := trouble(seen, now_s - changed_s):
+            raise TerminalError(why)
+        if now_s - began_s >= wait_s:
+            raise TerminalError(f"after {wait_s:g} s {seen.text()}; `hostelry ls` shows it")
+        time.sleep(LOOK_EVERY_S)
+
+
+def seen_capacity(sagemaker: Any, model: NamedModel, variant: str | None) -> SeenCapacity:
+    """The model's copies now."""
+    if model.component is not None:
+        shown = sagemaker.describe_inference_component(InferenceComponentName=model.component)
+        runtime = shown.get("RuntimeConfig", {})
+        return SeenCapacity(
+            ready=runtime.get("CurrentCopyCount", 0),
+            desired=runtime.get("DesiredCopyCount", 0),
+            status=shown["InferenceComponentStatus"],
+            note=shown.get("FailureReason"),
+        )
+    shown = sagemaker.describe_endpoint(EndpointName=model.endpoint)
+    variants = shown.get("ProductionVariants", ())
+    one: dict[str, Any] = next((it for it in variants if it["VariantName"] == variant), {})
+    return SeenCapacity(
+        ready=one.get("CurrentInstanceCount", 0),
+        desired=one.get("DesiredInstanceCount", 0),
+        status=shown["EndpointStatus"],
+        note=shown.get("FailureReason"),
+    )

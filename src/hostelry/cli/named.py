@@ -1,0 +1,268 @@
+"""The endpoint, component or adapter that a NAME stands for which a person types.
+
+A NAME is an endpoint, an inference component, or COMPONENT:ADAPTER. `endpoint/NAME` and
+`component/NAME` choose where both exist. `resolve` decides over listed names; `find_named` lists.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from hostelry.base.errors import TerminalError
+from hostelry.server.home import UpConfig
+
+MAX_SUGGESTIONS = 3
+NAME_OF = {
+    "inference_component": "InferenceComponentName",
+    "endpoint": "EndpointName",
+    "endpoint_config": "EndpointConfigName",
+    "model": "ModelName",
+}
+LEAST_LIKENESS = 0.6  # of difflib's 0 to 1
+
+
+class NameKind(StrEnum):
+    """The kinds of resources that a NAME stands for."""
+
+    ENDPOINT = "endpoint"
+    COMPONENT = "component"
+    ADAPTER = "adapter"
+
+
+PREFIXES = {"endpoint/": NameKind.ENDPOINT, "component/": NameKind.COMPONENT}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedComponent:
+    """An inference component as the list shows it."""
+
+    name: str
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedNames:
+    """Every name that a NAME may stand for."""
+
+    endpoints: Sequence[str] = ()
+    components: Sequence[ListedComponent] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedModel:
+    """A resolved NAME.
+
+    Args:
+        kind: ADAPTER is an adapter inside COMPONENT's archive, or, once `find_named` looked, a
+            component that is an adapter.
+        endpoint: the endpoint that it is, or is on.
+        component: None of an endpoint.
+        adapter: its name inside the component's archive; None of a component that is an adapter.
+        base: the base component of a component that is an adapter.
+    """
+
+    kind: NameKind
+    endpoint: str
+    component: str | None = None
+    adapter: str | None = None
+    base: str | None = None
+
+    @property
+    def openai_model(self) -> str:
+        """The `model` of OpenAI clients; an endpoint's own name where it has no component."""
+        name = self.component or self.endpoint
+        return f"{name}:{self.adapter}" if self.adapter else name
+
+
+class UnknownModelNameError(TerminalError):
+    """No endpoint and no component has that name."""
+
+
+def resolve(name: str, listed: ListedNames, prefer: NameKind = NameKind.COMPONENT) -> NamedModel:
+    """The resource that `name` stands for.
+
+    `prefer` decides between an endpoint and the component of the same name on it. Raises
+    UnknownModelNameError with near misses, TerminalError where a component of that name is on
+    another endpoint, or the name has no meaning.
+    """
+    kind, whole, adapter = _parsed(name)
+    component = next((it for it in listed.components if it.name == whole), None)
+    if adapter is not None:
+        if component is None:
+            raise _unknown(whole, NameKind.COMPONENT, listed)
+        return _adapter_of(component, adapter, listed)
+    component = None if kind is NameKind.ENDPOINT else component
+    has_endpoint = kind is not NameKind.COMPONENT and whole in listed.endpoints
+    if has_endpoint and component is not None and component.endpoint != whole:
+        raise TerminalError(
+            f"{whole} is an endpoint, and a component of endpoint {component.endpoint}: "
+            f"write endpoint/{whole} or component/{whole}"
+        )
+    if has_endpoint and (component is None or prefer is NameKind.ENDPOINT):
+        return NamedModel(kind=NameKind.ENDPOINT, endpoint=whole)
+    if component is None:
+        raise _unknown(whole, kind, listed)
+    return NamedModel(kind=NameKind.COMPONENT, endpoint=component.endpoint, component=whole)
+
+
+def suggestions(name: str, names: Iterable[str]) -> list[str]:
+    """The names that `name` may have been meant for, the likeliest first; at most three."""
+    lower = {it.lower(): it for it in sorted(set(names), reverse=True)}
+    asked = name.lower()
+    near = difflib.get_close_matches(asked, lower, n=MAX_SUGGESTIONS, cutoff=LEAST_LIKENESS)
+    holding = sorted(
+        (it for it in lower if asked in it or it in asked), key=lambda it: (len(it), it)
+    )
+    found = dict.fromkeys([*near, *holding])
+    return [lower[it] for it in list(found)[:MAX_SUGGESTIONS]]
+
+
+def find_named(sagemaker: Any, name: str, prefer: NameKind = NameKind.COMPONENT) -> NamedModel:
+    """The resource that `name` stands for on the platform; `sagemaker` is a boto3 client.
+
+    Raises as `resolve` does, and botocore's errors: see `api_errors`.
+    """
+    _, whole, adapter = _parsed(name)
+    parts = [whole] if adapter is None else [whole, adapter]
+    try:
+        found = resolve(name, listed_names(sagemaker, parts), prefer)
+    except UnknownModelNameError:
+        found = resolve(name, listed_names(sagemaker), prefer)
+    if found.component is None or found.adapter is not None:
+        return found
+    shown = sagemaker.describe_inference_component(InferenceComponentName=found.component)
+    base = shown.get("Specification", {}).get("BaseInferenceComponentName")
+    return replace(found, kind=NameKind.ADAPTER, base=base) if base else found
+
+
+def listed_names(sagemaker: Any, parts: Sequence[str] | None = None) -> ListedNames:
+    """Every endpoint and component, or those alone whose names contain one of `parts`."""
+    wanted: list[dict[str, str]] = [{}] if parts is None else [{"NameContains": it} for it in parts]
+    endpoints = dict.fromkeys(
+        row["EndpointName"]
+        for like in wanted
+        for row in rows_of(sagemaker, "list_endpoints", "Endpoints", **like)
+    )
+    components = dict.fromkeys(
+        ListedComponent(row["InferenceComponentName"], row["EndpointName"])
+        for like in wanted
+        for row in rows_of(sagemaker, "list_inference_components", "InferenceComponents", **like)
+    )
+    return ListedNames(tuple(endpoints), tuple(components))
+
+
+def rows_of(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dict[str, Any]]:
+    """The entries of all pages of one list operation, by its name in Python."""
+    for page in sagemaker.get_paginator(call).paginate(**like):
+        yield from page[member]
+
+
+def described(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
+    """The description of a resource, by its kind's name in Python; None where there is none."""
+    from botocore.exceptions import ClientError
+
+    try:
+        shown: dict[str, Any] = getattr(sagemaker, f"describe_{kind}")(**{NAME_OF[kind]: name})
+    except ClientError as error:
+        if "could not find" in str(error).lower():
+            return None
+        raise
+    return shown
+
+
+def called_model(sagemaker: Any, name: str) -> NamedModel:
+    """The model that calls of NAME go to: an endpoint's only component stands for it.
+
+    Raises as `find_named` does, and TerminalError where the endpoint has several.
+    """
+    found = find_named(sagemaker, name)
+    if found.kind is not NameKind.ENDPOINT:
+        return found
+    listed = rows_of(
+        sagemaker,
+        "list_inference_components",
+        "InferenceComponents",
+        EndpointNameEquals=found.endpoint,
+    )
+    names = [it["InferenceComponentName"] for it in listed]
+    if not names:
+        return found
+    if len(names) == 1:
+        return find_named(sagemaker, f"component/{names[0]}")
+    some = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+    raise TerminalError(f"endpoint {found.endpoint} has several models, name one: {some}")
+
+
+@contextmanager
+def api_errors(config: UpConfig) -> Iterator[None]:
+    """Within it, botocore's errors are TerminalErrors of one line."""
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ConnectionError,
+        HTTPClientError,
+    )
+
+    try:
+        yield
+    except ClientError as error:
+        refused = error.response.get("Error", {})
+        text = " ".join(str(refused.get("Message") or error).split())
+        raise TerminalError(f"{error.operation_name} was refused: {text}") from error
+    except (ConnectionError, HTTPClientError) as error:
+        raise TerminalError(
+            f"the platform does not answer at {config.gateway_url}: start it with `hostelry up`, "
+            "or see `hostelry status`"
+        ) from error
+    except BotoCoreError as error:
+        raise TerminalError(" ".join(str(error).split())) from error
+
+
+def _parsed(name: str) -> tuple[NameKind | None, str, str | None]:
+    """The kind that a prefix names, the name, and the adapter after a colon."""
+    kind, plain = None, name.strip()
+    for prefix, one in PREFIXES.items():
+        if plain.startswith(prefix):
+            kind, plain = one, plain.removeprefix(prefix)
+            break
+    whole, colon, adapter = plain.partition(":")
+    if not whole or (colon and not adapter):
+        raise TerminalError(
+            f"{name!r} is no name: give an endpoint, a component, or COMPONENT:ADAPTER"
+        )
+    if colon and kind is NameKind.ENDPOINT:
+        raise TerminalError(f"{name} is no name: an adapter belongs to a component")
+    return kind, whole, adapter if colon else None
+
+
+def _adapter_of(component: ListedComponent, adapter: str, listed: ListedNames) -> NamedModel:
+    """The adapter component of that name on the endpoint, else one inside the archive."""
+    own = next((it for it in listed.components if it.name == adapter), None)
+    if own is not None and own.endpoint == component.endpoint:
+        return NamedModel(kind=NameKind.ADAPTER, endpoint=own.endpoint, component=own.name)
+    return NamedModel(
+        kind=NameKind.ADAPTER,
+        endpoint=component.endpoint,
+        component=component.name,
+        adapter=adapter,
+    )
+
+
+def _unknown(name: str, kind: NameKind | None, listed: ListedNames) -> UnknownModelNameError:
+    components = [it.name for it in listed.components]
+    among = [
+        *(() if kind is NameKind.COMPONENT else listed.endpoints),
+        *(() if kind is NameKind.ENDPOINT else components),
+    ]
+    near = suggestions(name, among)
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
+    elif among:
+        hint = "`hostelry ls` shows all names"
+    else:
+        hint = "there is none yet: `hostelry deploy SOURCE` makes one"
+    kinds = "endpoint or component" if kind is None else kind.value
+    return UnknownModelNameError(f"there is no {kinds} {name}: {hint}")

@@ -1,0 +1,1 @@
+"""`hostelry top`: a live view of processes, instances, endpoints and components."""

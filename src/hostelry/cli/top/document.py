@@ -1,0 +1,203 @@
+"""One look at a platform as a document: rows, totals, and what does not fit. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = Mapping[str, Any]
+# Column, by the key that sorts by it; True: the largest first.
+SORTS = {
+    "requests": ("requests_per_s", True),
+    "latency": ("p99_ms", True),
+    "flight": ("in_flight", True),
+    "queue": ("held", True),
+    "errors": ("errors_per_s", True),
+    "tokens": ("tokens_per_s", True),
+    "copies": ("copies", True),
+    "name": ("name", False),
+}
+RESOURCES = ("cpus", "memory_bytes", "accelerators")
+ERRORS = ("errors_4xx_per_s", "errors_5xx_per_s", "no_capacity_per_s", "throttled_per_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessUse:
+    """What a process group took since the look before: `cpu_percent` of one CPU."""
+
+    name: str
+    pid: int | None
+    cpu_percent: float | None
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopLook:
+    """What was read for one look.
+
+    `state` and `load` are control's, None where it does not answer; `tokens_per_s` is by the name
+    of a component, or else of an endpoint; `copy_cpu` by copy id.
+    """
+
+    at: float
+    processes: Sequence[ProcessUse]
+    state: Json | None
+    load: Json | None
+    tokens_per_s: Mapping[str, float] = field(default_factory=dict)
+    copy_cpu: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopChoice:
+    """What is shown: rows of each table at most, their order, only names with `part` in them."""
+
+    sort: str = "requests"
+    rows: int = 20
+    part: str = ""
+
+
+def top_document(look: TopLook, choice: TopChoice) -> dict[str, Any]:
+    """The document; totals are over everything that the filter leaves, rows are the first ones."""
+    endpoints = (look.state or {}).get("endpoints", ())
+    served = [it for it in _served(look, endpoints) if choice.part in it["name"]]
+    instances = [
+        _instance(endpoint, instance, look.copy_cpu)
+        for endpoint in endpoints
+        if choice.part in endpoint["name"]
+        for instance in endpoint["instances"]
+    ]
+    instances.sort(key=lambda it: (-it["reserved_share"], it["endpoint"], it["id"]))
+    column, is_falling = SORTS[choice.sort]
+    served.sort(key=lambda it: it["name"])
+    served.sort(key=lambda it: _sortable(it[column]), reverse=is_falling)
+    return {
+        "at": look.at,
+        "control_answers": look.state is not None,
+        "sort": choice.sort,
+        "totals": _totals(served, instances),
+        "processes": [
+            {
+                "name": process.name,
+                "pid": process.pid,
+                "cpu_percent": process.cpu_percent,
+                "memory_bytes": process.memory_bytes,
+            }
+            for process in look.processes
+        ],
+        "instances": instances[: choice.rows],
+        "instances_not_shown": max(0, len(instances) - choice.rows),
+        "served": served[: choice.rows],
+        "served_not_shown": max(0, len(served) - choice.rows),
+    }
+
+
+def _sortable(value: Any) -> Any:
+    return -1.0 if value is None else value
+
+
+def _served(look: TopLook, endpoints: Iterable[Json]) -> list[dict[str, Any]]:
+    """A row for each component, and for each variant that serves a model of its own."""
+    loads = {
+        (load["endpoint"], load["component"] or load["variant"]): load
+        for load in (look.load or {}).get("names", ())
+    }
+    rows = []
+    for endpoint in endpoints:
+        name = endpoint["name"]
+        for component in endpoint["components"]:
+            load = loads.get((name, component["name"]), {})
+            counts = (component["ready_copies"], component["desired_copies"])
+            tokens = look.tokens_per_s.get(component["name"])
+            rows.append(
+                _row(component["name"], endpoint, component["status"], counts, load, tokens)
+                | {"base": component.get("base")}
+            )
+        for variant in () if endpoint["takes_components"] else endpoint["variants"]:
+            ready = _ready_on(endpoint, variant["name"])
+            title = name if len(endpoint["variants"]) == 1 else f"{name}/{variant['name']}"
+            load = loads.get((name, variant["name"]), {})
+            counts = (ready, variant["desired_instances"])
+            tokens = look.tokens_per_s.get(name) if title == name else None
+            rows.append(
+                _row(title, endpoint, endpoint["status"], counts, load, tokens) | {"base": None}
+            )
+    return rows
+
+
+def _row(
+    name: str,
+    endpoint: Json,
+    status: str,
+    counts: tuple[int, int],
+    load: Json,
+    tokens_per_s: float | None,
+) -> dict[str, Any]:
+    latency, first = load.get("latency_ms") or {}, load.get("first_chunk_ms") or {}
+    return {
+        "name": name,
+        "endpoint": endpoint["name"],
+        "status": status,
+        "copies": counts[0],
+        "desired_copies": counts[1],
+        "requests_per_s": load.get("arrivals_per_s", 0.0),
+        "errors_per_s": round(sum(load.get(it, 0.0) for it in ERRORS), 3),
+        "p50_ms": latency.get("p50"),
+        "p99_ms": latency.get("p99"),
+        "first_chunk_p99_ms": first.get("p99"),
+        "in_flight": load.get("in_flight", 0.0),
+        "held": load.get("held", 0),
+        "tokens_per_s": tokens_per_s,
+    }
+
+
+def _ready_on(endpoint: Json, variant: str) -> int:
+    """Instances of the variant with a copy that serves."""
+    mine = {it["id"] for it in endpoint["instances"] if it["variant"] == variant}
+    ready = {it["instance"] for it in endpoint["copies"] if it["phase"] == "ready"}
+    return len(mine & ready)
+
+
+def _instance(endpoint: Json, instance: Json, copy_cpu: Mapping[str, float]) -> dict[str, Any]:
+    """What the instance declares, what its copies reserve, and what they really use."""
+    copies = [it for it in endpoint["copies"] if it["instance"] == instance["id"]]
+    free = instance["free"]
+    measured = [copy_cpu[it["id"]] for it in copies if it["id"] in copy_cpu]
+    shares = [1 - free[name] / instance[name] for name in RESOURCES if instance[name]]
+    return {
+        "id": instance["id"],
+        "endpoint": endpoint["name"],
+        "type": instance["type"],
+        "state": instance["state"],
+        "copies": len(copies),
+        "cpus": instance["cpus"],
+        "cpus_reserved": round(instance["cpus"] - free["cpus"], 3),
+        "cpu_percent_used": round(sum(measured), 1) if measured else None,
+        "memory_bytes": instance["memory_bytes"],
+        "memory_bytes_reserved": instance["memory_bytes"] - free["memory_bytes"],
+        "memory_bytes_used": sum(it["memory_bytes"] or 0 for it in copies),
+        "accelerators": instance["accelerators"],
+        "accelerators_reserved": instance["accelerators"] - free["accelerators"],
+        "reserved_share": round(max(shares, default=0.0), 4),
+    }
+
+
+def _totals(served: Sequence[Json], instances: Sequence[Json]) -> dict[str, Any]:
+    """Sums over all rows; an adapter's copies are its base's, and count once."""
+    own = [it for it in served if it["base"] is None]
+    tokens = [it["tokens_per_s"] for it in served if it["tokens_per_s"] is not None]
+    return {
+        "served": len(served),
+        "endpoints": len({it["endpoint"] for it in served}),
+        "copies": sum(it["copies"] for it in own),
+        "desired_copies": sum(it["desired_copies"] for it in own),
+        "requests_per_s": round(sum(it["requests_per_s"] for it in served), 3),
+        "errors_per_s": round(sum(it["errors_per_s"] for it in served), 3),
+        "in_flight": round(sum(it["in_flight"] for it in served), 3),
+        "held": sum(it["held"] for it in served),
+        "tokens_per_s": round(sum(tokens), 1) if tokens else None,
+        "instances": len(instances),
+        "cpus": sum(it["cpus"] for it in instances),
+        "cpus_reserved": round(sum(it["cpus_reserved"] for it in instances), 3),
+        "memory_bytes": sum(it["memory_bytes"] for it in instances),
+        "memory_bytes_reserved": sum(it["memory_bytes_reserved"] for it in instances),
+        "memory_bytes_used": sum(it["memory_bytes_used"] for it in instances),
+    }

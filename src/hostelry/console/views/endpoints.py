@@ -1,0 +1,51 @@
+"""All endpoints: what each is doing, in one row. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hostelry.console.platform import ProcessQuery, Query
+from hostelry.console.views.endpoint import errors_per_s
+
+JsonObject = Mapping[str, Any]
+NOT_SERVING = frozenset({"Failed", "OutOfService"})
+
+
+def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
+    """The state, and the load of all names."""
+    return {
+        "state": ProcessQuery(process="control", path="/internal/state"),
+        "load": ProcessQuery(process="control", path="/internal/load"),
+    }
+
+
+def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
+    """Endpoints by name."""
+    state, load = sources.get("state") or {}, sources.get("load") or {}
+    loads: dict[str, list[JsonObject]] = {}
+    for one in load.get("names", ()):
+        loads.setdefault(one["endpoint"], []).append(one)
+    every = state.get("endpoints", ())
+    return {"endpoints": {it["name"]: row(it, loads.get(it["name"], ())) for it in every}}
+
+
+def row(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, Any]:
+    """An endpoint's status, copies and load; `p99` is that of its slowest name."""
+    loads = list(loads)
+    copies, components = endpoint["copies"], endpoint["components"]
+    p99s = [it["latency_ms"]["p99"] for it in loads if it["latency_ms"]]
+    return {
+        "status": endpoint["status"],
+        "reason": endpoint["failure_reason"],
+        "progress": endpoint["progress"],
+        "components": len(components),
+        "failed": sum(1 for it in components if it["status"] == "Failed"),
+        "unplaced": sum(1 for it in components if it["placement_note"]),
+        "instances": len(endpoint["instances"]),
+        "copies": len(copies),
+        "ready": sum(1 for it in copies if it["phase"] == "ready" and not it["draining"]),
+        "rate": round(sum(it["arrivals_per_s"] for it in loads), 1),
+        "error_rate": round(sum(errors_per_s(it) for it in loads), 2),
+        "in_flight": round(sum(it["in_flight"] for it in loads), 1),
+        "held": sum(it["held"] for it in loads),
+        "p99": max(p99s, default=None),
+    }

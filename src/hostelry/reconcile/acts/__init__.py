@@ -1,0 +1,1 @@
+"""Acts of the operator: what each would do, and the record that asks for it. Pure."""

@@ -1,0 +1,73 @@
+"""An act of the operator, decided but not recorded yet."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from hostelry.base.errors import ServiceError
+from hostelry.domain.copy import Instance
+from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.transform_job import is_hidden, job_name_of
+from hostelry.reconcile.plan.endpoint_state import SERVING_ENDPOINT, EndpointState
+
+
+class Way(Enum):
+    """The way in which a copy is replaced."""
+
+    BESIDE = "beside"  # the new copy serves first
+    ENDED_FIRST = "ended_first"  # no room for both: capacity is less by this copy meanwhile
+    NEW_INSTANCE = "new_instance"  # another instance comes up for it
+    STAYS = "stays"  # it fits nowhere else now, and serves on until it does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActStep:
+    """What an act does to one copy; `text` says it for people."""
+
+    copy: str
+    owner: str
+    instance: str
+    way: Way
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAct:
+    """What an act does, and the record that asks for it; None where that is asked for already."""
+
+    act: str
+    target: str
+    endpoint: str
+    summary: str
+    steps: tuple[ActStep, ...] = ()
+    record: Endpoint | Instance | None
+
+
+def serving_endpoint(state: EndpointState) -> Endpoint:
+    """The endpoint, if acts may change it now; raises ServiceError, 404 or 409, where not."""
+    endpoint = state.endpoint
+    if endpoint is None:
+        raise unknown("The endpoint does not exist any more.")
+    if is_hidden(endpoint.name):
+        job = job_name_of(endpoint.name)
+        raise refused(
+            f"It belongs to the transform job {job}, which is finished when its instances end: "
+            "stop the job with StopTransformJob instead."
+        )
+    if endpoint.status not in SERVING_ENDPOINT:
+        raise refused(f"Endpoint {endpoint.name} is {endpoint.status.value}, and does not serve.")
+    if endpoint.pending is not None or endpoint.bake is not None:
+        raise refused(
+            f"Endpoint {endpoint.name} is being updated, which replaces its copies and instances: "
+            "try again once it is InService."
+        )
+    return endpoint
+
+
+def refused(message: str) -> ServiceError:
+    """An error for an act that the present state does not allow."""
+    return ServiceError("ActRefused", message, 409)
+
+
+def unknown(message: str) -> ServiceError:
+    """An error for a name that nothing has."""
+    return ServiceError("NotFound", message, 404)

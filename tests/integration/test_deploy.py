@@ -1,0 +1,256 @@
+"""`hostelry deploy` on one platform: models of several kinds, kills, repeats, printed programs."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.framework_models import trained
+from tests.integration.platform import CLI, Platform
+from tests.integration.served_models import sklearn_runtimes
+from tests.models import random_adapter, tiny_llama
+from tests.unit.containers.lmi.tiny import write_tokenizer
+
+from hostelry.base.runtimes import VARIABLE, runtime_python
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+CODE = """
+import json
+from helper import twice
+def model_fn(folder):
+    return 2
+def input_fn(body, content_type):
+    return json.loads(body)
+def predict_fn(data, model):
+    return twice(data["n"])
+def output_fn(prediction, accept):
+    return json.dumps({"twice": prediction}), "application/json"
+"""
+REVISION = "0" * 40
+PROBE = 'HOSTELRY_PROBE_BODY={"n": 4}'
+
+
+@pytest.fixture(scope="module")
+def runtimes() -> Path:
+    return sklearn_runtimes()
+
+
+@pytest.fixture(scope="module")
+def platform(runtimes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
+    home = tmp_path_factory.mktemp("home") / "home"
+    home.mkdir(mode=0o700)
+    server = EXAMPLES / "own_image" / "server.py"
+    (home / "images.toml").write_text(
+        f'[[image]]\npattern = "*/lengths:*"\ncommand = ["{sys.executable}", "{server}"]\n'
+        '[image.probe]\ncontent_type = "application/json"\nbody = \'{"instances": ["a"]}\'\n'
+    )
+    with Platform(home, environment=environment) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny model, and beside it one of two adapters."""
+    folder = tmp_path_factory.mktemp("llm")
+    model = tiny_llama(folder / "tiny", vocab_size=259, max_position_embeddings=2048)
+    write_tokenizer(model)
+    for seed, name in enumerate(("es", "fr"), 1):
+        random_adapter(folder / "adapters" / name, model, rank=8, seed=seed)
+    return folder
+
+
+def deployed(platform: Platform, *arguments: str, code: int = 0) -> Any:
+    """The document that deploy prints; of an expected failure its error."""
+    done = platform.cli("deploy", *arguments, "--json", code=code)
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+def run_programs(platform: Platform, document: dict[str, Any]) -> dict[str, str]:
+    """The output of each printed program, by its title."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), platform.environment["PATH"]])
+    start = f'eval "$(hostelry env --home {platform.home.root} 2> /dev/null)"\n'
+    found = {}
+    for title, text in document["next"].items():
+        done = subprocess.run(
+            ["bash", "-ec", start + text],
+            env={**platform.environment, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{title}\n{text}\n{done.stdout}\n{done.stderr}"
+        found[title] = done.stdout
+    return found
+
+
+def test_a_plan_changes_nothing(platform: Platform, llm: Path) -> None:
+    plan = deployed(platform, str(llm / "tiny"), "--name", "planned", "--plan")
+    assert plan["endpoint"] == "planned"
+    assert plan["steps"][-1] == "create inference component planned"
+    sagemaker = platform.boto3("sagemaker")
+    assert not sagemaker.list_models(NameContains="planned")["Models"]
+    assert not sagemaker.list_endpoint_configs(NameContains="planned")["EndpointConfigs"]
+    assert not sagemaker.list_endpoints(NameContains="planned")["Endpoints"]
+    names = [it["Name"] for it in platform.boto3("s3").list_buckets().get("Buckets", ())]
+    bucket = plan["model_data"].split("/")[2]
+    if bucket in names:
+        found = platform.boto3("s3").list_objects_v2(Bucket=bucket)
+        assert plan["model_data"].split("/")[4] not in str(found.get("Contents"))
+
+
+def test_a_model_of_the_hubs_cache(platform: Platform, llm: Path, tmp_path: Path) -> None:
+    cached = tmp_path / "hub" / "models--acme--tiny"
+    shutil.copytree(llm / "tiny", cached / "snapshots" / REVISION)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(REVISION)
+    hub = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
+    command = [*CLI, "deploy", "--home", str(platform.home.root), "--plan", "--json"]
+    found, unknown = (
+        subprocess.run(
+            [*command, model_id], env={**platform.environment, **hub}, capture_output=True,
+            text=True, check=False, timeout=60,
+        )
+        for model_id in ("acme/tiny", "acme/none")
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    plan = json.loads(found.stdout)
+    assert (plan["kind"], plan["name"], plan["environment"].get("OPTION_MODEL_ID")) == (
+        "llm", "tiny", None,
+    )  # fmt: skip
+    assert plan["uploads"]["files"] > 2
+    assert unknown.returncode == 1
+    assert "acme/none is not in the cache of the hub's models here, and http" in unknown.stderr
+
+
+def test_an_llm_with_adapters_twice_and_killed_midway(platform: Platform, llm: Path) -> None:
+    arguments = (str(llm / "tiny"), "--adapters", str(llm / "adapters"), "--min", "1", "--max", "2")
+    command = [*CLI, "deploy", *arguments, "--home", str(platform.home.root)]
+    for after_s in (1.5, 2.5, 4.0):
+        begun = subprocess.Popen(
+            command, env=platform.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(after_s)
+        begun.send_signal(signal.SIGKILL)
+        begun.wait()
+    first = deployed(platform, *arguments)
+    assert first["adapters"] == {"es": "tiny-es", "fr": "tiny-fr"}
+    again = deployed(platform, *arguments)
+    assert again["steps"] == []
+    answers = run_programs(platform, again)
+    assert set(answers) == {"curl", "openai", "boto3"}
+    assert json.loads(answers["curl"])["model"] == "tiny"
+    bounds = platform.boto3("application-autoscaling").describe_scalable_targets(
+        ServiceNamespace="sagemaker", ResourceIds=["inference-component/tiny"]
+    )["ScalableTargets"]
+    assert [(it["MinCapacity"], it["MaxCapacity"]) for it in bounds] == [(1, 2)]
+    runtime = platform.boto3("sagemaker-runtime")
+    for name in ("tiny", "tiny-es"):
+        body = json.dumps({"inputs": "Hello", "parameters": {"max_new_tokens": 4}})
+        runtime.invoke_endpoint(
+            EndpointName="tiny", InferenceComponentName=name, Body=body,
+            ContentType="application/json",
+        )  # fmt: skip
+
+
+def test_a_file_of_scikit_learn_and_its_update_in_place(
+    platform: Platform, runtimes: Path, tmp_path: Path
+) -> None:
+    trained(runtime_python(runtimes, "sklearn-1.2"), "sklearn", tmp_path)
+    path = tmp_path / "model.joblib"
+    document = deployed(platform, str(path), "--name", "rows")
+    assert (document["runtime"], document["what"]) == (
+        "sklearn:1.2", "a model of sklearn 1.2.2 (model.joblib)",
+    )  # fmt: skip
+    for text in run_programs(platform, document).values():
+        # Its rows lie on a line, so that least squares gives 2.5 to both features, and 1.5.
+        assert json.loads(text) == pytest.approx([6.5])
+    other = deployed(platform, str(path), "--name", "rows", "--env", "A=b")
+    assert [it.split(" rows")[0] for it in other["steps"]] == [
+        "create model", "update inference component",
+    ]  # fmt: skip
+    shown = platform.looker().describe_inference_component(InferenceComponentName="rows")
+    assert shown["Specification"]["ModelName"] == other["model"]
+
+
+def test_a_directory_with_code(platform: Platform, tmp_path: Path) -> None:
+    folder = tmp_path / "doubles"
+    folder.mkdir()
+    (folder / "inference.py").write_text(CODE)
+    (folder / "helper.py").write_text("def twice(n):\n    return 2 * n\n")
+    document = deployed(platform, str(folder), "--env", PROBE)
+    answers = run_programs(platform, document)
+    assert [json.loads(it) for it in answers.values()] == [{"twice": 8}] * 2
+    # The same, packed and put into S3 by another program, is served where it is.
+    archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", folder)
+    s3 = platform.boto3("s3")
+    s3.create_bucket(Bucket="packed-models")
+    s3.put_object(Bucket="packed-models", Key="doubles.tar.gz", Body=Path(archive).read_bytes())
+    plan = deployed(platform, "s3://packed-models/doubles.tar.gz", "--plan")
+    assert (plan["kind"], plan["uploads"]["files"]) == ("framework", 0)
+
+
+def test_an_image(platform: Platform) -> None:
+    arguments = ("localhost/lengths:1", "--env", 'HOSTELRY_PROBE_BODY={"instances": ["abc"]}')
+    answers = run_programs(platform, deployed(platform, *arguments))
+    assert [json.loads(it) for it in answers.values()] == [[3]] * 2
+
+
+def test_a_failure_names_its_cause_its_log_and_the_way_out(
+    platform: Platform, tmp_path: Path
+) -> None:
+    folder = tmp_path / "torn"
+    folder.mkdir()
+    (folder / "inference.py").write_text("print('about to fail')\nraise ValueError('torn')\n")
+    error = deployed(platform, str(folder), code=1)
+    assert "component torn failed: " in error
+    assert "ValueError: torn" in error
+    assert "the last lines of" in error
+    assert "hostelry rm torn" in error
+    (folder / "inference.py").write_text(CODE)
+    (folder / "helper.py").write_text("def twice(n):\n    return 2 * n\n")
+    mended = deployed(platform, str(folder), "--env", PROBE)
+    assert "delete the failed component torn" in mended["steps"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        pytest.param(["./nothing"], "is not there", id="a missing path"),
+        pytest.param(["localhost/x:1", "--instance-type", "ml.m5.lrge"],
+                     "did you mean ml.m5.large", id="an unknown instance type"),
+        pytest.param(["localhost/x:1", "--memory-mb", "9000000"], "there is not enough room",
+                     id="more than any instance has"),
+        pytest.param(["s3://no-such-bucket/x/"], "cannot be listed", id="no bucket"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(platform: Platform, arguments: list[str], error: str) -> None:
+    text = deployed(platform, *arguments, code=1)
+    assert text.startswith("hostelry: ")
+    assert error in text
+    assert text.count("\n") == 1
+
+
+def test_a_platform_that_is_down_is_named(platform: Platform, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("credentials.json", "config.json"):
+        shutil.copy(platform.home.root / name, home)
+    stored = json.loads((home / "config.json").read_text())
+    (home / "config.json").write_text(json.dumps({**stored, "door_port": 1, "control_port": 1}))
+    done = subprocess.run(
+        [*CLI, "deploy", "localhost/x:1", "--home", str(home)],
+        env=platform.environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "start it with `hostelry up`" in done.stderr
+    assert "Traceback" not in done.stderr

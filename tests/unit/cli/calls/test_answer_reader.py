@@ -1,0 +1,116 @@
+"""Streamed answers of LLMs, from bytes to text."""
+
+import json
+
+import pytest
+
+from hostelry.cli.calls import answer_reader
+from hostelry.cli.calls.answer_reader import (
+    AnswerPiece,
+    AnswerReader,
+    AnswerTimes,
+    ModelAnswerError,
+    error_text,
+)
+
+
+def event(**choice: object) -> bytes:
+    return b"data: %b\n\n" % json.dumps({"choices": [choice]}).encode()
+
+
+def read_whole(stream: bytes) -> list[AnswerPiece]:
+    reader = AnswerReader()
+    return [*reader.feed(stream), *reader.end()]
+
+
+CHAT = event(delta={"role": "assistant", "content": ""}) + event(delta={"content": "hé"})
+USAGE = b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 7}}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("stream", "text"),
+    [
+        pytest.param(CHAT + USAGE + DONE, "hé", id="chat"),
+        pytest.param(event(text="a") + event(text="b") + DONE, "ab", id="completions"),
+        pytest.param(b'{"choices": [{"delta": {"content": "x"}}]}\n', "x", id="lines of JSON"),
+        pytest.param(b'{"choices": [{"message": {"content": "x"}}]}', "x", id="a whole answer"),
+        pytest.param(b": ping\nevent: message\nid: 1\n" + CHAT, "hé", id="other fields of events"),
+        pytest.param(CHAT.replace(b"\n", b"\r\n"), "hé", id="lines that end as in HTTP"),
+        pytest.param(event(delta=None) + event(delta={"content": None}) + CHAT, "hé", id="nulls"),
+        pytest.param(b'data: {"choices": [7, {}]}\n' + CHAT, "hé", id="choices that are none"),
+    ],
+)
+def test_an_answer_is_the_same_however_it_is_cut(stream: bytes, text: str) -> None:
+    for size in (1, 7, len(stream)):
+        reader = AnswerReader()
+        parts = [stream[at : at + size] for at in range(0, len(stream), size)]
+        pieces = [piece for part in parts for piece in reader.feed(part)] + reader.end()
+        assert "".join(piece.text for piece in pieces) == text
+        assert reader.num_tokens == (7 if USAGE in stream else None)
+
+
+def test_reasoning_is_marked() -> None:
+    pieces = AnswerReader().feed(
+        event(delta={"reasoning_content": "hm"}) + event(delta={"content": "so"})
+    )
+    assert pieces == [AnswerPiece("hm", is_reasoning=True), AnswerPiece("so")]
+
+
+@pytest.mark.parametrize(
+    ("stream", "text"),
+    [
+        pytest.param(b'data: {"error": {"message": "out of\\n memory"}}\n', "out of", id="error"),
+        pytest.param(b'{"error_msg": "broken"}\n', "broken", id="an LLM server's error"),
+        pytest.param(b"", "empty", id="no answer"),
+        pytest.param(b"hello \x1b[31m\n", "none of an LLM; it begins: hello [31m", id="a text"),
+        pytest.param(b'{"a": 1}\n', "no `choices`", id="another model's JSON"),
+        pytest.param(b"[" * 100_000 + b"\n", "none of an LLM", id="deep nesting"),
+        pytest.param(b"\xff\xfe\n", "none of an LLM", id="no text"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(stream: bytes, text: str) -> None:
+    with pytest.raises(ModelAnswerError, match=text.replace("[", r"\[")):
+        read_whole(stream)
+
+
+def test_a_line_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_reader, "MAX_LINE_BYTES", 100)
+    with pytest.raises(ModelAnswerError, match="more than 100 bytes"):
+        AnswerReader().feed(b"x" * 101)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        pytest.param({"error": {"message": "m", "code": "c"}}, "m", id="OpenAI's"),
+        pytest.param({"error": "m"}, "m", id="a text"),
+        pytest.param({"message": "m\nn"}, "m", id="AWS's, its first line"),
+        pytest.param({"error": {"message": None}}, "{'message': None}", id="without a message"),
+        pytest.param("plain\x07", "plain", id="no object"),
+    ],
+)
+def test_error_texts(body: object, text: str) -> None:
+    assert text in error_text(body)
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        pytest.param(
+            AnswerTimes(num_tokens=11, first_s=0.5, total_s=1.0),
+            "11 tokens, first after 500 ms, 20.0 tokens/s",
+            id="several tokens",
+        ),
+        pytest.param(
+            AnswerTimes(num_tokens=1, first_s=0.1, total_s=0.1), "1 token, first after 100 ms",
+            id="one token has no rate",
+        ),
+        pytest.param(
+            AnswerTimes(num_tokens=0, first_s=None, total_s=0.25), "no text, after 0.25 s",
+            id="no token",
+        ),
+    ],
+)  # fmt: skip
+def test_times(times: AnswerTimes, text: str) -> None:
+    assert times.text() == text

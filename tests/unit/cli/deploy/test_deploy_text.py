@@ -1,0 +1,108 @@
+import json
+import shlex
+from typing import Any
+
+import pytest
+from tests.unit.cli.deploy.test_plan import CODE, LAPTOP, LLM, SKLEARN, deployment, folder
+
+from hostelry.cli.deploy.adapters import adapters_in
+from hostelry.cli.deploy.carry_out import waiting_text
+from hostelry.cli.deploy.hugging_face import Task
+from hostelry.cli.deploy.plan import DeploySource
+from hostelry.cli.deploy.present import Present
+from hostelry.cli.deploy.recognise import DeployKind, Recognised
+from hostelry.cli.deploy.reservation import reservation
+from hostelry.cli.deploy.snippets import snippets
+from hostelry.cli.deploy.steps import changes
+from hostelry.cli.deploy.text import DeployPlan, next_lines, plan_document, plan_lines
+
+TEXT = Recognised(kind=DeployKind.LLM, title="", task=Task.TEXT)
+VECTORS = Recognised(kind=DeployKind.LLM, title="", task=Task.VECTORS)
+CLASSES = Recognised(kind=DeployKind.LLM, title="", task=Task.CLASSES)
+XGBOOST = Recognised(
+    kind=DeployKind.FRAMEWORK, title="", framework="xgboost", version="1.7", num_features=3
+)
+GRAPH = Recognised(kind=DeployKind.GRAPH, title="a graph")
+
+
+@pytest.mark.parametrize(
+    ("recognised", "environment", "titles", "body"),
+    [
+        pytest.param(LLM, {}, ["curl", "openai", "boto3"], '"messages"', id="a chat"),
+        pytest.param(TEXT, {}, ["curl", "openai", "boto3"], '"prompt"', id="a base model"),
+        pytest.param(VECTORS, {}, ["curl", "openai", "boto3"], '"input"', id="vectors"),
+        pytest.param(CLASSES, {}, ["curl", "boto3"], '"inputs"', id="classes"),
+        pytest.param(SKLEARN, {}, ["curl", "boto3"], "[[1.0, 1.0, 1.0, 1.0]]", id="rows"),
+        pytest.param(XGBOOST, {}, ["curl", "boto3"], "1,1,1", id="a csv line"),
+        pytest.param(CODE, {"HOSTELRY_PROBE_BODY": "it's"}, ["curl", "boto3"], "it", id="a probe"),
+        pytest.param(GRAPH, {}, [], "", id="nothing says which body it reads"),
+    ],
+)
+def test_the_programs_of_a_model(
+    recognised: Recognised, environment: dict[str, str], titles: list[str], body: str
+) -> None:
+    it = snippets(recognised, deployment(environment=environment), " --home /h")
+    assert [title for title, _ in it.blocks] == titles
+    assert body in it.curl
+    assert it.environment == 'eval "$(hostelry env --home /h)"'
+    for _, text in it.blocks:
+        shell, _, program = text.partition("<<'END'\n")
+        shlex.split(shell)
+        compile(program.removesuffix("END"), "snippet", "exec")
+
+
+def test_a_chat_is_named_with_its_adapters() -> None:
+    it = deployment(adapters=adapters_in(folder("es/adapter_config.json")))
+    shown = snippets(LLM, it)
+    assert shown.hostelry == ("hostelry chat chat", "hostelry chat chat-es")
+    assert "stand in the place of chat: chat-es" in next_lines(shown, it)[-1]
+
+
+def plan(**given: Any) -> DeployPlan:
+    it = deployment(**given)
+    source = DeploySource(found=folder("config.json", "model.safetensors"), recognised=LLM,
+                          digests={})  # fmt: skip
+    return DeployPlan(
+        source=source,
+        deployment=it,
+        reserved=reservation(LLM, 270_000_000, LAPTOP, None),
+        steps=changes(it, Present()),
+        missing_bytes=200,
+        room=["yes"],
+        notes=["a note"],
+        usual_s=7.4,
+    )
+
+
+def test_a_plan_names_everything_that_is_created() -> None:
+    it = plan(min_copies=0, max_copies=2)
+    text = "\n".join(plan_lines(it))
+    for name in (it.deployment.model.name, it.deployment.config.name, it.deployment.model.image,
+                 "ml.m5.4xlarge", "0 to 2 copies", "none without calls", "4 CPUs, 1152 MB",
+                 "2 files", "usually        7 s", "a note"):  # fmt: skip
+        assert name in text
+    document = plan_document(it)
+    assert json.loads(json.dumps(document)) == document
+    assert document["steps"][0] == f"create endpoint config {it.deployment.config.name}"
+    assert document["scaling"] == {"min": 0, "max": 2}
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        pytest.param(None, "component chat: control does not answer", id="no control"),
+        pytest.param({"endpoints": []}, "component chat", id="no endpoint yet"),
+        pytest.param(
+            {"endpoints": [{"name": "chat", "copies": [
+                {"phase": "ready"}, {"phase": "downloading", "reason": "40 %"}]}]},
+            "component chat: copy downloading, 40 %", id="a copy on its way",
+        ),
+        pytest.param(
+            {"endpoints": [{"name": "chat", "copies": [],
+                            "components": [{"placement_note": "no room"}]}]},
+            "component chat: no room", id="no place for it",
+        ),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_wait(state: dict[str, Any] | None, text: str) -> None:
+    assert waiting_text("component chat", "chat", state) == text

@@ -1,0 +1,95 @@
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.deploy.found import Origin
+from hostelry.cli.deploy.names import adapter_name, default_name, read_environment, with_digest
+from hostelry.cli.deploy.source import read_source
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "value"),
+    [
+        pytest.param("s3://models/a/b", Origin.PREFIX, "s3://models/a/b/", id="an S3 prefix"),
+        pytest.param("s3://models/a.tar.gz", Origin.OBJECT, "s3://models/a.tar.gz", id="in S3"),
+        pytest.param("HuggingFaceTB/SmolLM2-135M", Origin.HUB, "HuggingFaceTB/SmolLM2-135M",
+                     id="an id of the hub"),
+        pytest.param("hf://org/name", Origin.HUB, "org/name", id="hf://"),
+        pytest.param("localhost/lengths:1", Origin.IMAGE, "localhost/lengths:1", id="local"),
+        pytest.param("ghcr.io/me/server", Origin.IMAGE, "ghcr.io/me/server", id="a registry"),
+        pytest.param("lengths:1", Origin.IMAGE, "lengths:1", id="a tag"),
+        pytest.param("docker://lengths", Origin.IMAGE, "lengths", id="docker://"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_path(text: str, place: Origin, value: str) -> None:
+    found = read_source(text, exists=False, is_folder=False, as_image=False)
+    assert (found.place, found.value) == (place, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_folder", "place"),
+    [
+        pytest.param("org/name", True, Origin.FOLDER, id="a folder comes before the hub"),
+        pytest.param("m.tar.gz", False, Origin.ARCHIVE, id="an archive"),
+        pytest.param("m.joblib", False, Origin.FILE, id="a file"),
+    ],
+)
+def test_a_path_that_is_there(text: str, is_folder: bool, place: Origin) -> None:
+    assert read_source(text, exists=True, is_folder=is_folder, as_image=False).place is place
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        pytest.param("./smollm2", "is not there: no such file or folder", id="a missing path"),
+        pytest.param("models/a/b", "is not there", id="a missing path without a dot"),
+        pytest.param("model.joblib", "is not there", id="a missing file"),
+        pytest.param("s3://Bucket", "is no S3 address", id="no bucket and prefix"),
+        pytest.param("https://x/y", "sources are paths, s3://", id="another scheme"),
+        pytest.param("smollm", r"no path here, .*REGISTRY/NAME:TAG", id="a bare word"),
+        pytest.param("hf://a/b/c", "is no model of the hub", id="three parts are no id"),
+    ],
+)
+def test_a_text_that_names_nothing(text: str, error: str) -> None:
+    with pytest.raises(TerminalError, match=error):
+        read_source(text, exists=False, is_folder=False, as_image=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        pytest.param("/tmp/smollm2/", "smollm2", id="a folder"),
+        pytest.param("/tmp/my_model v2.joblib", "my-model-v2", id="what AWS does not allow"),
+        pytest.param("s3://b/x/model.tar.gz", "model", id="an archive"),
+        pytest.param("org/SmolLM2-1.7B", "SmolLM2-1-7B", id="an id of the hub"),
+        pytest.param("localhost:5000/lengths:1.2", "lengths", id="an image without its tag"),
+        pytest.param("___", "model", id="nothing is left"),
+        pytest.param("a" * 80, "a" * 63, id="too long"),
+    ],
+)
+def test_the_name_of_a_source(given: str, name: str) -> None:
+    assert default_name(given) == name
+
+
+def test_names_with_digests_are_within_the_limit_and_follow_from_their_parts() -> None:
+    assert with_digest("a", "x", "y") == with_digest("a", "x", "y") != with_digest("a", "xy")
+    assert len(with_digest("a" * 63, "x")) == 63
+    assert adapter_name("base", "my adapter") == "base-my-adapter"
+    assert len(adapter_name("b" * 60, "adapter")) <= 63
+    assert adapter_name("b" * 60, "one-adapter") != adapter_name("b" * 60, "two-adapter")
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        pytest.param("NAME", "is not NAME=VALUE", id="no value"),
+        pytest.param("1A=b", "is not NAME=VALUE", id="a name that begins with a digit"),
+        pytest.param("A=" + "b" * 1025, "A has 1025 characters", id="too long"),
+    ],
+)
+def test_a_variable_that_sagemaker_does_not_allow(given: str, error: str) -> None:
+    with pytest.raises(TerminalError, match=error):
+        read_environment([given])
+
+
+def test_a_variable_may_be_empty_and_have_equals_signs() -> None:
+    assert read_environment(["A=", "B=c=d"]) == {"A": "", "B": "c=d"}

@@ -1,0 +1,204 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hostelry.cli.doctor.checks import CHECKS, CheckVerdict, cannot_run, checks_of
+from hostelry.cli.doctor.command import RUNS, RUNS_NOT, check_lines
+from hostelry.cli.doctor.machine_facts import (
+    EngineModules,
+    HomeFacts,
+    HubFacts,
+    MachineFacts,
+    PlatformFacts,
+    PortFacts,
+)
+
+GIB = 1024**3
+ENGINE = EngineModules(
+    torch="2.9", cuda="13.0", devices=("H100",), kernels=("avx512",), no_kernels=None
+)
+HOME = HomeFacts(
+    path="/h", exists=True, parent="/h", is_writable=True, free_bytes=100 * GIB, open_files=()
+)
+HUB = HubFacts(
+    url="https://hub", is_offline=False, is_reachable=True, problem=None, cached_models=0, skew_s=-1
+)
+PORT = PortFacts(use="gateway", port=8787, is_free=True, is_own=False)
+RUNNING = PlatformFacts(running=9, version="0.1.0", answers=True)
+GOOD = MachineFacts(
+    version="0.1.0",
+    python=(3, 11, 7),
+    system="Linux",
+    architecture="x86_64",
+    cpus=8,
+    cpu_name="EPYC",
+    memory_bytes=64 * GIB,
+    memory_free_bytes=32 * GIB,
+    uid=0,
+    copy_user_problem=None,
+    max_open_files=65536,
+    nvidia=("H100",),
+    nvidia_driver="570",
+    nvidia_devices=1,
+    engine=ENGINE,
+    engine_problem=None,
+    cgroup_version=2,
+    limited=("cpu", "memory"),
+    containers="podman 5.4",
+    containers_keep_limits=True,
+    containers_problem=None,
+    object_store="/bin/weed",
+    chromium="/bin/chromium",
+    runtimes=("sklearn-1.2",),
+    ports=(PORT,),
+    home=HOME,
+    platform=RUNNING,
+    hub=HUB,
+)
+
+
+def test_a_machine_with_everything_is_well() -> None:
+    checks = checks_of(GOOD)
+    assert {it.verdict for it in checks} == {CheckVerdict.OK}
+    assert len({it.name for it in checks}) == len(checks) == len(CHECKS)
+    assert check_lines(checks)[-1] == f"{RUNS} {len(CHECKS)} ok, 0 limited, 0 missing."
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "verdict", "words"),
+    [
+        pytest.param({"cpus": 1}, "cpus", "limited", "take turns", id="one CPU"),
+        pytest.param({"memory_free_bytes": 2 * GIB}, "memory", "limited", "2.0", id="some memory"),
+        pytest.param({"memory_free_bytes": GIB // 2}, "memory", "missing", "0.5", id="no memory"),
+        pytest.param(
+            {"home": replace(HOME, free_bytes=2 * GIB)}, "disk", "limited", "--home", id="some disk"
+        ),
+        pytest.param(
+            {"home": replace(HOME, open_files=("/h/kms.key",))},
+            "home",
+            "limited",
+            "chmod 600 /h/kms.key",
+            id="keys that others read",
+        ),
+        pytest.param({"nvidia": ()}, "gpus", "missing", "driver", id="devices without a driver"),
+        pytest.param(
+            {"nvidia": (), "nvidia_devices": 0}, "gpus", "limited", "simulated", id="no accelerator"
+        ),
+        pytest.param(
+            {"engine": replace(ENGINE, devices=())},
+            "gpus",
+            "missing",
+            "torch 2.9 sees no device",
+            id="a torch for CPUs beside an accelerator",
+        ),
+        pytest.param(
+            {"engine": None, "engine_problem": "no module named torch"},
+            "kernels",
+            "missing",
+            "no module named torch",
+            id="no torch",
+        ),
+        pytest.param(
+            {"engine": replace(ENGINE, kernels=(), no_kernels="not built")},
+            "kernels",
+            "limited",
+            "not built",
+            id="no kernels",
+        ),
+        pytest.param({"limited": ("pids",)}, "limits", "limited", "Delegate=yes", id="no limits"),
+        pytest.param(
+            {"copy_user_problem": "runs as user 7; start it as root"},
+            "copy users",
+            "limited",
+            "-> start it as root",
+            id="one user for all copies",
+        ),
+        pytest.param(
+            {"containers": None, "containers_problem": "podman is not installed"},
+            "containers",
+            "missing",
+            "apt-get install podman runc",
+            id="no container engine",
+        ),
+        pytest.param(
+            {"containers_keep_limits": False}, "containers", "limited", "not kept", id="rootless v1"
+        ),
+        pytest.param({"runtimes": ()}, "runtimes", "limited", "runtimes install", id="no runtime"),
+        pytest.param(
+            {"ports": (replace(PORT, is_free=False),)},
+            "ports",
+            "limited",
+            "taken",
+            id="a taken port",
+        ),
+        pytest.param({"max_open_files": 1024}, "open files", "limited", "ulimit", id="few files"),
+        pytest.param(
+            {"hub": replace(HUB, is_reachable=False, problem="no route", skew_s=None)},
+            "hub",
+            "limited",
+            "no route",
+            id="a hub that does not answer",
+        ),
+        pytest.param(
+            {"hub": replace(HUB, is_offline=True, is_reachable=False)},
+            "hub",
+            "limited",
+            "HF_HUB_OFFLINE",
+            id="offline with an empty cache",
+        ),
+        pytest.param(
+            {"hub": replace(HUB, skew_s=400.0)}, "clock", "limited", "refused", id="a wrong clock"
+        ),
+        pytest.param(
+            {"platform": replace(RUNNING, version="0.0.9")},
+            "platform",
+            "limited",
+            "version 0.0.9 runs",
+            id="a platform of another version",
+        ),
+        pytest.param(
+            {"platform": replace(RUNNING, answers=False)},
+            "platform",
+            "limited",
+            "does not answer",
+            id="a control that hangs",
+        ),
+        pytest.param({"chromium": None}, "chromium", "limited", "tests", id="no browser"),
+    ],
+)
+def test_less_than_everything_is_named_with_its_cost_and_remedy(
+    changed: dict[str, Any], name: str, verdict: str, words: str
+) -> None:
+    checks = checks_of(replace(GOOD, **changed))
+    (found,) = [it for it in checks if it.verdict is not CheckVerdict.OK]
+    assert (found.name, found.verdict.value) == (name, verdict)
+    assert found.costs
+    text = " ".join(" ".join(check_lines(checks)).split())
+    assert words in text
+    assert not cannot_run(checks)
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        pytest.param({"system": "Darwin"}, "python", id="no Linux"),
+        pytest.param({"python": (3, 10, 1)}, "python", id="an old Python"),
+        pytest.param({"object_store": None}, "object store", id="no object store"),
+        pytest.param({"home": replace(HOME, is_writable=False)}, "home", id="a read-only home"),
+        pytest.param({"home": replace(HOME, free_bytes=1000)}, "disk", id="a full disk"),
+    ],
+)
+def test_hostelry_cannot_run_without(changed: dict[str, Any], name: str) -> None:
+    checks = checks_of(replace(GOOD, **changed))
+    assert [it.name for it in checks if it.prevents] == [name]
+    assert check_lines(checks)[-1].startswith(RUNS_NOT)
+    assert all(it.mend for it in checks if it.prevents)
+
+
+def test_unknown_facts_are_no_fault() -> None:
+    hub = replace(HUB, skew_s=None)
+    (clock,) = [it for it in checks_of(replace(GOOD, hub=hub)) if it.name == "clock"]
+    assert clock.verdict is CheckVerdict.OK
+    stopped = PlatformFacts(running=0, version=None, answers=False)
+    assert not [it for it in checks_of(replace(GOOD, platform=stopped)) if it.verdict != "ok"]

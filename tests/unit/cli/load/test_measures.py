@@ -1,0 +1,174 @@
+"""Measures of a load test and their text."""
+
+from array import array
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.load.measures import (
+    LoadTally,
+    client_limits,
+    percentile,
+    result_document,
+    spread_ms,
+)
+from hostelry.cli.load.report import (
+    comparison_lines,
+    differences,
+    progress_line,
+    result_lines,
+    saved_result,
+)
+from hostelry.cli.load.runner import refusal
+
+OPTIONS = {"concurrency": 4, "rate": None}
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "found"),
+    [
+        pytest.param([], 0.5, 0.0, id="no values"),
+        pytest.param([7.0], 0.99, 7.0, id="one value"),
+        pytest.param([float(it) for it in range(100)], 0.5, 50.0, id="the middle"),
+        pytest.param([float(it) for it in range(100)], 0.99, 99.0, id="near the end"),
+        pytest.param([1.0, 2.0], 1.0, 2.0, id="the end"),
+    ],
+)
+def test_percentiles(values: list[float], share: float, found: float) -> None:
+    assert percentile(values, share) == found
+
+
+def test_a_spread_is_in_milliseconds_of_values_in_any_order() -> None:
+    spread = spread_ms([0.003, 0.001, 0.002])
+    assert spread == {"p50": 2.0, "p90": 3.0, "p99": 3.0, "max": 3.0, "mean": 2.0}
+    assert spread_ms([]) is None
+
+
+def tally(**fields: Any) -> LoadTally:
+    made = LoadTally(measured_s=10.0)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+BUSY = tally(
+    num_ok=100, num_tokens=500, latencies=array("d", [0.1] * 100), first=array("d", [0.01])
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "text"),
+    [
+        pytest.param(tally(cpu_s=2.0, late=array("d", [0.001] * 100)), None, id="an idle client"),
+        pytest.param(tally(cpu_s=9.5), "used 95% of the one core", id="a busy client"),
+        pytest.param(
+            tally(late=array("d", [0.001] * 90 + [0.2] * 10)), "up to 200 ms late", id="a late one"
+        ),
+        pytest.param(
+            tally(num_unsent=7), "7 requests were due and never sent", id="a rate that is too much"
+        ),
+    ],
+)
+def test_the_clients_own_limit_is_reported(seen: LoadTally, text: str | None) -> None:
+    found = client_limits(seen)
+    assert found == [] if text is None else text in found[0]
+
+
+def test_a_result_has_rates_spreads_and_errors() -> None:
+    seen = tally(num_ok=100, num_tokens=500, latencies=array("d", [0.1] * 100))
+    seen.fail("503 no_capacity", "No copy\x1b[2J can\nmore")
+    seen.fail("503 no_capacity", "another")
+    result = result_document(seen, "llama", OPTIONS, "2026-01-01T00:00:00+00:00")
+    assert (result["requests"], result["requests_per_s"], result["tokens_per_s"]) == (102, 10, 50)
+    text = "\n".join(result_lines(result))
+    assert "102 requests in 10.0 s, 10 answered a second, 50 tokens/s" in text
+    assert "errors  2 x 503 no_capacity: No copy[2J can" in text
+    assert "first token" not in text, "nothing was measured of it"
+
+
+def test_without_tokens_the_first_thing_is_a_byte() -> None:
+    result = result_document(tally(num_ok=1, first=array("d", [0.1])), "echo", OPTIONS, "")
+    assert any(line.startswith("first byte") for line in result_lines(result))
+
+
+def test_runs_are_compared_as_ratios() -> None:
+    before = result_document(BUSY, "llama", OPTIONS, "")
+    faster = tally(num_ok=200, num_tokens=500, latencies=array("d", [0.05] * 200))
+    now = result_document(faster, "llama", {**OPTIONS, "concurrency": 8}, "")
+    lines = comparison_lines(before, now)
+    assert lines[0] == "Not the same concurrency: 4 before, 8 now."
+    ratios = {line[:15].strip(): line.split()[-1] for line in lines[2:]}
+    assert ratios["requests/s"] == "2.00"
+    assert ratios["latency p50"] == "0.50"
+    assert ratios["tokens/s"] == "1.00"
+    assert ratios["first token p50"] == "-", "only one run has it"
+    assert "inter-token p50" not in ratios
+
+
+def test_the_same_run_differs_in_nothing() -> None:
+    result = result_document(BUSY, "llama", OPTIONS, "")
+    assert differences(result, result) == {}
+    other = {**result, "target": "other"}
+    assert differences(result, other) == {"target": ("llama", "other")}
+
+
+def test_a_saved_result_is_read_again(tmp_path: Path) -> None:
+    result = result_document(BUSY, "llama", OPTIONS, "")
+    file = tmp_path / "r.json"
+    file.write_bytes(msgspec.json.encode(result))
+    assert saved_result(file)["requests_per_s"] == 10
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        pytest.param(None, "cannot be read: No such file", id="a missing file"),
+        pytest.param(b"hello", "is no result", id="no JSON"),
+        pytest.param(b"[]", "is no result", id="no object"),
+        pytest.param(b"{}", "is no result", id="another object"),
+        pytest.param(
+            b'{"format": 1, "target": "x", "options": {}, "latency_ms": {"p50": "a"}}',
+            "is no result",
+            id="figures that are none",
+        ),
+        pytest.param(b'{"format": 2, "target": "x", "options": {}}', "version", id="a later form"),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused(
+    content: bytes | None, text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "r.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(TerminalError, match=text):
+        saved_result(file)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "code", "text"),
+    [
+        pytest.param(
+            424, b"ModelError:http://x", b'{"Message": "broken"}', "424 ModelError", "broken",
+            id="an invocation",
+        ),
+        pytest.param(
+            503, b"", b'{"error": {"code": "no_capacity", "message": "none"}}',
+            "503 no_capacity", "none", id="an OpenAI route",
+        ),
+        pytest.param(502, b"", b"<html>", "502", "<html>", id="no JSON"),
+        pytest.param(500, b"", b'{"error": {"code": ', "500", '{"error": {"code": ', id="cut off"),
+    ],
+)  # fmt: skip
+def test_refusals_have_a_code_and_a_text(
+    status: int, kind: bytes, body: bytes, code: str, text: str
+) -> None:
+    assert refusal(status, kind, body) == (code, text)
+
+
+def test_the_progress_is_a_line() -> None:
+    assert progress_line(BUSY, 10.0, 3) == (
+        "10 s  100 requests  10.0/s  p50 100.0 ms  p99 100.0 ms  errors 0  in flight 3"
+    )

@@ -1,0 +1,94 @@
+"""Acts of the operator on a town, as control's routes record them."""
+
+import contextlib
+import random
+from collections.abc import Callable
+
+from tests.unit.reconcile.samples import KEY, SCOPE, Town
+
+from hostelry.base.errors import ServiceError
+from hostelry.domain.endpoint import Endpoint
+from hostelry.reconcile.acts.act import PlannedAct
+from hostelry.reconcile.acts.drain import planned_drain, planned_undrain
+from hostelry.reconcile.acts.restart import planned_restart
+from hostelry.reconcile.plan.endpoint_state import EndpointState
+from hostelry.reconcile.record import load
+
+
+def ask(town: Town, decide: Callable[[EndpointState], PlannedAct]) -> PlannedAct:
+    loaded = load(town.state, KEY, town.facts())
+    act = decide(loaded.state)
+    record = act.record
+    if isinstance(record, Endpoint):
+        expect = loaded.versions["endpoint", record.name]
+        town.state.endpoints.put(SCOPE, record.name, record, expect=expect)
+    elif record is not None:
+        expect = loaded.versions["instance", record.id]
+        town.state.instances.put(SCOPE, record.id, record, expect=expect)
+    return act
+
+
+def restart(town: Town, *, component: str | None = None, copy_id: str | None = None) -> PlannedAct:
+    context = town.context()
+    return ask(town, lambda it: planned_restart(it, context, component=component, copy_id=copy_id))
+
+
+def drain(town: Town, instance_id: str) -> PlannedAct:
+    context = town.context()
+    return ask(town, lambda it: planned_drain(it, instance_id, context))
+
+
+def undrain(town: Town, instance_id: str) -> PlannedAct:
+    return ask(town, lambda it: planned_undrain(it, instance_id))
+
+
+def restart_all(town: Town) -> None:
+    """All copies, where the endpoint allows it now."""
+    with contextlib.suppress(ServiceError):
+        restart(town)
+
+
+def drain_first(town: Town) -> None:
+    """The oldest instance, where the endpoint allows it now."""
+    oldest = sorted(it.id for it in town.instance_records())[:1]
+    for instance_id in oldest:
+        with contextlib.suppress(ServiceError):
+            drain(town, instance_id)
+
+
+def cancel_drains(town: Town) -> None:
+    for instance in town.instance_records():
+        if instance.drain_since is not None:
+            with contextlib.suppress(ServiceError):
+                undrain(town, instance.id)
+
+
+def restart_and_drain(town: Town) -> None:
+    restart_all(town)
+    drain_first(town)
+
+
+def drain_and_cancel(town: Town) -> None:
+    drain_first(town)
+    town.turn(1)
+    cancel_drains(town)
+
+
+def restart_any(town: Town, dice: random.Random) -> None:
+    with contextlib.suppress(ServiceError):
+        restart(town, copy_id=dice.choice([None, *sorted(town.running_copies())]))
+
+
+def drain_any(town: Town, dice: random.Random) -> None:
+    for instance in town.instance_records():
+        if dice.random() < 0.5:
+            with contextlib.suppress(ServiceError):
+                drain(town, instance.id)
+
+
+def cancel_any(town: Town, dice: random.Random) -> None:
+    cancel_drains(town)
+
+
+MISFORTUNES = (restart_any, drain_any, cancel_any)
+ALL = [restart_all, drain_first, restart_and_drain, drain_and_cancel]

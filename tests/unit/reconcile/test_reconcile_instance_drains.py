@@ -1,0 +1,352 @@
+"""Draining instances: copies are replaced elsewhere first, then the instance ends."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.unit.reconcile.act_events import drain, drain_first, restart, undrain
+from tests.unit.reconcile.samples import (
+    IMAGE,
+    Town,
+    adapter,
+    component,
+    component_spec,
+    deployment,
+    endpoint,
+    needs,
+    variant,
+)
+from tests.unit.reconcile.test_reconcile_restarts import (
+    a_pipeline,
+    a_shadow,
+    an_environment,
+    live,
+    of_model,
+    one_model,
+    restarts,
+    routed,
+    three_of_a_model,
+)
+from tests.unit.reconcile.test_reconcile_serverless import config, serverless
+
+from hostelry.base.errors import ServiceError
+from hostelry.domain.component import ComponentStatus
+from hostelry.domain.copy import CopyPhase, InstanceState
+from hostelry.domain.endpoint import EndpointStatus
+from hostelry.domain.transform_job import HIDDEN_PREFIX
+from hostelry.reconcile.acts.act import Way
+
+
+def first(town: Town) -> str:
+    return sorted(it.id for it in town.instance_records())[0]
+
+
+def two_instances(town: Town) -> None:
+    town.add(endpoint(deployment(variant(count=2))), component(copies=4), adapter())
+    town.settle()
+
+
+def full_instances(town: Town) -> None:
+    town.add(endpoint(deployment(variant(count=2))), component(copies=2, requirements=needs(4)))
+    town.settle()
+
+
+def managed(town: Town) -> None:
+    """At its maximum, every instance full."""
+    scaled = variant(count=1, max_instances=2, min_instances=1)
+    town.add(endpoint(deployment(scaled)), component(copies=2, requirements=needs(4)))
+    town.settle()
+
+
+def pinned(town: Town) -> None:
+    fixed = replace(component(copies=2), pinned=True)
+    town.add(endpoint(deployment(variant(count=2))), fixed)
+    town.settle()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        pytest.param(two_instances, id="with room on others"),
+        pytest.param(full_instances, id="without room on others"),
+        pytest.param(managed, id="at the maximum of managed scaling"),
+        pytest.param(pinned, id="with a pinned component"),
+        pytest.param(one_model, id="of a model, its only one"),
+        pytest.param(three_of_a_model, id="of a model, one of three"),
+        pytest.param(a_pipeline, id="with the containers of a pipeline"),
+        pytest.param(a_shadow, id="of a variant beside a shadow"),
+        pytest.param(an_environment, id="of a serverless variant"),
+    ],
+)
+def test_copies_serve_elsewhere_before_the_instance_ends(
+    town: Town, begin: Callable[[Town], None]
+) -> None:
+    begin(town)
+    leaving, count = first(town), len(town.instance_records())
+    serving, mine = routed(town), set(town.fleet.machines[leaving].copies)
+    assert mine
+    act = drain(town, leaving)
+    assert {it.copy for it in act.steps} == mine
+    assert Way.STAYS not in {it.way for it in act.steps}
+    live(town, 60, least=len(serving))
+    assert leaving in town.fleet.terminated
+    assert len(town.instance_records()) == len(town.fleet.machines) == count
+    assert not mine & set(town.running_copies())
+    assert len(routed(town)) == len(serving)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [pytest.param(full_instances, id="components"), pytest.param(three_of_a_model, id="a model")],
+)
+def test_all_instances_at_once_are_replaced_without_a_gap(
+    town: Town, begin: Callable[[Town], None]
+) -> None:
+    begin(town)
+    before, serving = {it.id for it in town.instance_records()}, routed(town)
+    for instance_id in before:
+        drain(town, instance_id)
+    live(town, 60, least=len(serving))
+    assert not before & set(town.fleet.machines)
+    assert len(town.fleet.machines) == len(before)
+
+
+def test_requests_in_flight_keep_the_instance_until_they_end(town: Town) -> None:
+    full_instances(town)
+    leaving = first(town)
+    (busy,) = town.fleet.machines[leaving].copies
+    town.switches.open_connections[busy] = 1
+    drain(town, leaving)
+    live(town, 60, least=2)
+    assert busy in town.running_copies()
+    assert busy not in routed(town)
+    town.switches.open_connections.clear()
+    town.fleet.tick()
+    live(town, 20, least=2)
+    assert leaving not in town.fleet.machines
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        pytest.param(full_instances, id="components"),
+        pytest.param(three_of_a_model, id="a model"),
+        pytest.param(an_environment, id="a serverless variant"),
+    ],
+)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(lambda town: setattr(town.switches, "max_instances", 1), id="no machine"),
+        pytest.param(
+            lambda town: town.switches.broken_images.update({IMAGE: "no driver"}), id="no copy"
+        ),
+    ],
+)
+def test_what_cannot_be_replaced_serves_on_until_the_drain_is_cancelled(
+    town: Town, begin: Callable[[Town], None], fault: Callable[[Town], None]
+) -> None:
+    begin(town)
+    leaving, count, serving = first(town), len(town.instance_records()), routed(town)
+    fault(town)
+    drain(town, leaving)
+    live(town, 100, least=len(serving))
+    assert serving == routed(town)
+    assert leaving in {it.id for it in town.instance_records()}
+    undrain(town, leaving)
+    live(town, 20, least=len(serving))
+    assert serving == routed(town)
+    assert len(town.instance_records()) == count
+    assert all(it.drain_since is None for it in town.instance_records())
+
+
+def test_a_cancelled_drain_keeps_what_serves(town: Town) -> None:
+    three_of_a_model(town)
+    leaving, serving = first(town), routed(town)
+    town.switches.slow = True
+    drain(town, leaving)
+    town.turn(3)
+    assert len(town.instance_records()) == 4
+    undrain(town, leaving)
+    live(town, 20, least=3)
+    assert routed(town) == serving
+    assert len(town.fleet.machines) == 3
+
+
+def test_where_copies_fit_nowhere_the_component_has_the_reason(town: Town) -> None:
+    small = variant(instance_type="ml.small", count=1)
+    town.add(endpoint(deployment(small)), component(requirements=needs(1)))
+    town.settle()
+    town.switches.no_capacity["ml.small"] = "no ml.small is free"
+    act = drain(town, first(town))
+    assert [it.way for it in act.steps] == [Way.NEW_INSTANCE]
+    live(town, 20, least=1)
+    assert any("no ml.small is free" in (facts.problem or "") for facts in town.facts().values())
+
+
+def scaled(copies: int) -> Callable[[Town], None]:
+    def scale(town: Town) -> None:
+        town.change_component(
+            status=ComponentStatus.UPDATING, desired_copies=copies, modified_at=town.clock.now()
+        )
+
+    return scale
+
+
+def respecified(town: Town) -> None:
+    found = town.component()
+    assert found is not None
+    town.change_component(
+        status=ComponentStatus.UPDATING,
+        spec=component_spec(generation=9),
+        previous_spec=found.spec,
+    )
+
+
+def lost(town: Town) -> None:
+    """Its machine is gone, after it was asked for."""
+    leaving = next(it.id for it in town.instance_records() if it.drain_since is not None)
+    town.fleet.lose(leaving)
+
+
+def crashed(town: Town) -> None:
+    leaving = next(it.id for it in town.instance_records() if it.drain_since is not None)
+    for copy_id in sorted(town.fleet.machines[leaving].copies):
+        town.fleet.set_phase(copy_id, CopyPhase.UNHEALTHY)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "copies", "least"),
+    [
+        pytest.param(scaled(6), 6, 4, id="scaled out"),
+        pytest.param(scaled(1), 1, 1, id="scaled in"),
+        pytest.param(scaled(0), 0, 0, id="scaled to zero"),
+        pytest.param(respecified, 4, 4, id="updated to another specification"),
+        pytest.param(lost, 4, 2, id="its machine lost"),
+        pytest.param(crashed, 4, 2, id="its copies crash"),
+        pytest.param(drain_first, 4, 4, id="asked for again"),
+        pytest.param(Town.restart_control, 4, 4, id="control killed"),
+    ],
+)
+def test_a_change_meanwhile_has_its_own_result(
+    town: Town, meanwhile: Callable[[Town], None], copies: int, least: int
+) -> None:
+    two_instances(town)
+    leaving = first(town)
+    town.switches.slow = True
+    drain(town, leaving)
+    town.turn(1)
+    meanwhile(town)
+    town.turn(1)
+    town.switches.slow = False
+    for _ in range(100):
+        town.fleet.tick()
+        town.turn(seconds=0.7)
+        assert len(routed(town)) >= least
+        town.check_integrity()
+    assert leaving not in town.fleet.machines
+    assert len(town.instance_records()) == 2
+    assert len(routed(town)) == copies
+
+
+def test_an_instance_too_many_during_a_drain_is_not_two_too_few(town: Town) -> None:
+    three_of_a_model(town)
+    drain(town, first(town))
+    found = town.endpoint
+    assert found is not None
+    (one,) = found.active.variants
+    fewer = replace(found.active, variants=(replace(one, desired_instance_count=2),))
+    town.change_endpoint(active=fewer)
+    live(town, 40, least=2)
+    assert len(town.fleet.machines) == 2
+    assert len(routed(town)) == 2
+
+
+def test_an_idle_instance_ends_at_once(town: Town) -> None:
+    town.add(endpoint(deployment(variant(count=1))))
+    town.settle()
+    leaving = first(town)
+    drain(town, leaving)
+    live(town, 10, least=0)
+    assert leaving not in town.fleet.machines
+    assert len(town.fleet.machines) == 1
+
+
+def test_a_serverless_variant_without_environments_moves_too(town: Town) -> None:
+    asleep = serverless(config())
+    (one,) = asleep.variants
+    of_model(town, replace(asleep, variants=(replace(one, environments=0),)))
+    leaving = first(town)
+    drain(town, leaving)
+    live(town, 10, least=0)
+    assert leaving not in town.fleet.machines
+    assert len(town.fleet.machines) == 1
+
+
+def test_a_restart_of_its_copies_is_over_with_the_drain(town: Town) -> None:
+    three_of_a_model(town)
+    before, leaving = set(town.running_copies()), first(town)
+    drain(town, leaving)
+    restart(town)
+    live(town, 80, least=3)
+    assert not before & set(town.running_copies())
+    assert restarts(town) == {}
+
+
+def ending(town: Town) -> None:
+    (busy,) = town.fleet.machines[first(town)].copies
+    town.switches.open_connections[busy] = 1
+    drain(town, first(town))
+    town.turn(10)
+
+
+def updating(town: Town) -> None:
+    pending = deployment(variant(model="m2"), generation=2)
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param(lambda _: None, "is not draining", id="without a drain"),
+        pytest.param(ending, "is ending already", id="too late"),
+        pytest.param(updating, "is being updated", id="in an update"),
+    ],
+)
+def test_a_cancellation_is_refused_with_the_reason(
+    town: Town, change: Callable[[Town], None], why: str
+) -> None:
+    one_model(town)
+    leaving = first(town)
+    change(town)
+    with pytest.raises(ServiceError, match=why):
+        undrain(town, leaving)
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "why"),
+    [
+        pytest.param(ending, None, "is ending already", id="that ends"),
+        pytest.param(updating, None, "is being updated", id="in an update"),
+        pytest.param(lambda _: None, "i-none", "does not exist", id="of no name"),
+    ],
+)
+def test_a_drain_is_refused_with_the_reason(
+    town: Town, change: Callable[[Town], None], asked: str | None, why: str
+) -> None:
+    one_model(town)
+    leaving = first(town)
+    change(town)
+    with pytest.raises(ServiceError, match=why):
+        drain(town, asked or leaving)
+
+
+def test_a_transform_jobs_instance_is_not_drained(town: Town) -> None:
+    one_model(town)
+    leaving = first(town)
+    found = town.endpoint
+    assert found is not None
+    town.change_endpoint(name=f"{HIDDEN_PREFIX}job-1")
+    with pytest.raises(ServiceError, match="belongs to the transform job job-1"):
+        drain(town, leaving)
+    assert town.instances() == [(leaving, InstanceState.RUNNING)]
