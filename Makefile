@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Where no bytecode is kept, each process compiles what it imports: a third of control's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test fuzz engine browser check bench screenshots format clean
+.PHONY: install demo test fuzz engine browser check bench screenshots walkthrough format clean
 
 install: $(STAMP)
 
@@ -84,6 +84,10 @@ bench: $(STAMP)
 # The console's pictures in docs/console, of real endpoints under load; some minutes.
 screenshots: $(STAMP) browser
 	$(BIN)/python -m tests.screenshots
+
+# docs/first-answer.md: what a new user types, and what is printed; a minute.
+walkthrough: $(STAMP) browser
+	$(BIN)/python -m tests.walkthrough
 
 clean:
 	rm -rf $(VENV) build *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

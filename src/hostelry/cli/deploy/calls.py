@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 
 from hostelry.cli.deploy.deployment import VARIANT, ModelDeployment
 from hostelry.cli.deploy.present import IN_SERVICE, Present, PresentComponent, PresentEndpoint
-from hostelry.cli.deploy.steps import Action, Step
+from hostelry.cli.deploy.steps import Action, DeployStep
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
 
@@ -119,7 +119,7 @@ class DeployCalls:
             uri=spec.get("Container", {}).get("ArtifactUrl", ""),
         )
 
-    def take(self, step: Step, deployment: ModelDeployment) -> None:
+    def take(self, step: DeployStep, deployment: ModelDeployment) -> None:
         """Take a step, which is one call or two; uploads and waits are not here."""
         taken: Mapping[Action, Callable[[ModelDeployment, str], object]] = {
             Action.CREATE_BUCKET: lambda it, _: self.s3.create_bucket(Bucket=it.bucket),

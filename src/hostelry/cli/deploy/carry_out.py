@@ -10,7 +10,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.deploy.calls import DeployCalls
 from hostelry.cli.deploy.deployment import ModelDeployment
 from hostelry.cli.deploy.progress import DeployReporter
-from hostelry.cli.deploy.steps import Action, Step, next_step
+from hostelry.cli.deploy.steps import Action, DeployStep, next_step
 from hostelry.cli.deploy.upload import upload
 from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.state import control_state
@@ -31,7 +31,7 @@ def carry_out(
     running: tuple[UpConfig, Credentials],
 ) -> None:
     """Take every step until all is in service. Raises TerminalError with the cause of a failure."""
-    tried: list[Step] = []
+    tried: list[DeployStep] = []
     present = None
     state: Mapping[str, Any] | None = None
     state_at_s = -STATE_EACH_S
@@ -64,7 +64,7 @@ def carry_out(
                 tried.append(step)
 
 
-def take(calls: DeployCalls, step: Step, deployment: ModelDeployment) -> None:
+def take(calls: DeployCalls, step: DeployStep, deployment: ModelDeployment) -> None:
     """Take a step; that another run of the same command was quicker is no error."""
     try:
         calls.take(step, deployment)
@@ -74,7 +74,7 @@ def take(calls: DeployCalls, step: Step, deployment: ModelDeployment) -> None:
             raise
 
 
-def failure(step: Step, name: str, home: Home) -> TerminalError:
+def failure(step: DeployStep, name: str, home: Home) -> TerminalError:
     """The error of a failure: its cause, the last lines of its log, how to remove what is left."""
     lines = [f"{step.name} failed: {step.reason or 'without a reason'}"]
     for title, messages in list(kept_logs(home, name, LOG_LINES).items())[-1:]:

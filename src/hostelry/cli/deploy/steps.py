@@ -36,7 +36,7 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DeployStep:
     """An action on a thing by its name; `reason` of WAIT and FAIL."""
 
     action: Action
@@ -49,7 +49,7 @@ class Step:
         return f"{self.action.value} {self.name}"
 
 
-def changes(deployment: ModelDeployment, present: Present) -> list[Step]:
+def changes(deployment: ModelDeployment, present: Present) -> list[DeployStep]:
     """Every step that is left, in order; empty where all is there. Raises TerminalError."""
     check_free(deployment, present)
     return [*_endpoint(deployment, present), *_model(deployment, present),
@@ -58,8 +58,8 @@ def changes(deployment: ModelDeployment, present: Present) -> list[Step]:
 
 
 def next_step(
-    deployment: ModelDeployment, present: Present, tried: Collection[Step]
-) -> Step | None:
+    deployment: ModelDeployment, present: Present, tried: Collection[DeployStep]
+) -> DeployStep | None:
     """The step to take now; None where all is there and in service.
 
     `tried` are the steps that this run has taken: what failed after one of them is not tried again.
@@ -72,7 +72,7 @@ def next_step(
         if waits_for is None:
             return step
         if step.action is not Action.SCALE:
-            return Step(Action.WAIT, waits_for)
+            return DeployStep(Action.WAIT, waits_for)
     return next(iter(_unsettled(deployment, present)), None)
 
 
@@ -92,47 +92,47 @@ def check_free(deployment: ModelDeployment, present: Present) -> None:
             )
 
 
-def _endpoint(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+def _endpoint(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
     name, endpoint = deployment.name, present.endpoint
     if not present.has_config:
-        yield Step(Action.CREATE_CONFIG, deployment.config.name)
+        yield DeployStep(Action.CREATE_CONFIG, deployment.config.name)
     if endpoint is not None and endpoint.status == FAILED:
         for component in sorted(present.components, key=lambda it: it == name):
-            yield Step(Action.DELETE_COMPONENT, component)
-        yield Step(Action.DELETE_ENDPOINT, name)
+            yield DeployStep(Action.DELETE_COMPONENT, component)
+        yield DeployStep(Action.DELETE_ENDPOINT, name)
     if endpoint is None or endpoint.status in (FAILED, DELETING):
-        yield Step(Action.CREATE_ENDPOINT, name)
+        yield DeployStep(Action.CREATE_ENDPOINT, name)
     elif endpoint.config != deployment.config.name:
-        yield Step(Action.UPDATE_ENDPOINT, name)
+        yield DeployStep(Action.UPDATE_ENDPOINT, name)
 
 
-def _model(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+def _model(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
     missing = [it for it in deployment.objects if it.key not in present.objects]
     if missing and not present.has_bucket:
-        yield Step(Action.CREATE_BUCKET, deployment.bucket)
+        yield DeployStep(Action.CREATE_BUCKET, deployment.bucket)
     if missing:
         folders = {it.key.rpartition("/")[0] for it in missing}
         place = missing[0].key if len(missing) == 1 else min(folders)
         place = place if len(folders) == 1 else place.partition("/")[0]
-        yield Step(Action.UPLOAD, f"s3://{deployment.bucket}/{place}")
+        yield DeployStep(Action.UPLOAD, f"s3://{deployment.bucket}/{place}")
     if not present.has_model:
-        yield Step(Action.CREATE_MODEL, deployment.model.name)
+        yield DeployStep(Action.CREATE_MODEL, deployment.model.name)
 
 
-def _component(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+def _component(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
     name = deployment.name
     found = present.components.get(name)
     if found is not None and found.status == FAILED:
         for adapter, one in present.components.items():
             if one.base == name:
-                yield Step(Action.DELETE_COMPONENT, adapter)
-        yield Step(Action.DELETE_COMPONENT, name)
+                yield DeployStep(Action.DELETE_COMPONENT, adapter)
+        yield DeployStep(Action.DELETE_COMPONENT, name)
     if found is None or found.status in (FAILED, DELETING):
-        yield Step(Action.CREATE_COMPONENT, name)
+        yield DeployStep(Action.CREATE_COMPONENT, name)
     elif _differs(deployment, found):
-        yield Step(Action.UPDATE_COMPONENT, name)
+        yield DeployStep(Action.UPDATE_COMPONENT, name)
     elif deployment.copies is not None and found.copies != deployment.copies:
-        yield Step(Action.SET_COPIES, name)
+        yield DeployStep(Action.SET_COPIES, name)
 
 
 def _differs(deployment: ModelDeployment, found: PresentComponent) -> bool:
@@ -145,26 +145,26 @@ def _differs(deployment: ModelDeployment, found: PresentComponent) -> bool:
     )
 
 
-def _adapters(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+def _adapters(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
     for order in deployment.adapters:
         found = present.components.get(order.component)
         if found is not None and found.status == FAILED:
-            yield Step(Action.DELETE_COMPONENT, order.component)
+            yield DeployStep(Action.DELETE_COMPONENT, order.component)
         if found is None or found.status in (FAILED, DELETING):
-            yield Step(Action.CREATE_ADAPTER, order.component)
+            yield DeployStep(Action.CREATE_ADAPTER, order.component)
         elif found.uri != order.uri:
-            yield Step(Action.UPDATE_ADAPTER, order.component)
+            yield DeployStep(Action.UPDATE_ADAPTER, order.component)
 
 
-def _scaling(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+def _scaling(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
     scaling = deployment.scaling
     if scaling is None:
         return
     if present.bounds != (scaling.min_copies, scaling.max_copies) or not present.has_policy:
-        yield Step(Action.SCALE, deployment.name)
+        yield DeployStep(Action.SCALE, deployment.name)
 
 
-def _needs(step: Step, deployment: ModelDeployment, present: Present) -> str | None:
+def _needs(step: DeployStep, deployment: ModelDeployment, present: Present) -> str | None:
     """What a step waits for, in words; None where it can be taken."""
     endpoint = present.endpoint
     component = present.components.get(step.name)
@@ -195,44 +195,51 @@ def _needs(step: Step, deployment: ModelDeployment, present: Present) -> str | N
     return None
 
 
-def _failure(deployment: ModelDeployment, present: Present, tried: Collection[Step]) -> Step | None:
+def _failure(
+    deployment: ModelDeployment, present: Present, tried: Collection[DeployStep]
+) -> DeployStep | None:
     """The failure of what this run did; None where there is none."""
     name, endpoint = deployment.name, present.endpoint
     if endpoint is not None:
         for action in (Action.CREATE_ENDPOINT, Action.UPDATE_ENDPOINT):
-            was_tried = Step(action, name) in tried
+            was_tried = DeployStep(action, name) in tried
             rolled_back = (
                 endpoint.status == IN_SERVICE and endpoint.config != deployment.config.name
             )
             if was_tried and (endpoint.status == FAILED or rolled_back):
-                return Step(Action.FAIL, f"endpoint {name}", endpoint.reason)
+                return DeployStep(Action.FAIL, f"endpoint {name}", endpoint.reason)
     base = present.components.get(name)
     if base is not None:
-        made = {Step(Action.CREATE_COMPONENT, name), Step(Action.UPDATE_COMPONENT, name)}
+        made = {
+            DeployStep(Action.CREATE_COMPONENT, name),
+            DeployStep(Action.UPDATE_COMPONENT, name),
+        }
         rolled_back = base.status == IN_SERVICE and _differs(deployment, base)
         if made.intersection(tried) and (base.status == FAILED or rolled_back):
-            return Step(Action.FAIL, f"component {name}", base.reason)
+            return DeployStep(Action.FAIL, f"component {name}", base.reason)
     failed = (_adapter_failure(it, present, tried) for it in deployment.adapters)
     return next((it for it in failed if it is not None), None)
 
 
-def _adapter_failure(order: AdapterOrder, present: Present, tried: Collection[Step]) -> Step | None:
+def _adapter_failure(
+    order: AdapterOrder, present: Present, tried: Collection[DeployStep]
+) -> DeployStep | None:
     name = order.component
     found = present.components.get(name)
-    made = {Step(Action.CREATE_ADAPTER, name), Step(Action.UPDATE_ADAPTER, name)}
+    made = {DeployStep(Action.CREATE_ADAPTER, name), DeployStep(Action.UPDATE_ADAPTER, name)}
     if found is None or not made.intersection(tried):
         return None
     if found.status == FAILED or (found.status == IN_SERVICE and found.uri != order.uri):
-        return Step(Action.FAIL, f"adapter {name}", found.reason)
+        return DeployStep(Action.FAIL, f"adapter {name}", found.reason)
     return None
 
 
-def _unsettled(deployment: ModelDeployment, present: Present) -> Iterator[Step]:
+def _unsettled(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
     """Waits for what is made, and not in service yet."""
     endpoint = present.endpoint
     if endpoint is not None and endpoint.status != IN_SERVICE:
-        yield Step(Action.WAIT, f"endpoint {deployment.name}")
+        yield DeployStep(Action.WAIT, f"endpoint {deployment.name}")
     for name in (deployment.name, *(it.component for it in deployment.adapters)):
         found = present.components.get(name)
         if found is not None and found.status != IN_SERVICE:
-            yield Step(Action.WAIT, f"component {name}")
+            yield DeployStep(Action.WAIT, f"component {name}")

@@ -8,7 +8,7 @@ from hostelry.cli.deploy.deployment import ModelDeployment
 from hostelry.cli.deploy.plan import DeploySource
 from hostelry.cli.deploy.reservation import MIB, Reservation
 from hostelry.cli.deploy.snippets import Snippets
-from hostelry.cli.deploy.steps import Step
+from hostelry.cli.deploy.steps import DeployStep
 
 MB = 1e6
 MAX_LINES = 20  # of steps, and of adapters
@@ -21,7 +21,7 @@ class DeployPlan:
     source: DeploySource
     deployment: ModelDeployment
     reserved: Reservation
-    steps: Sequence[Step]
+    steps: Sequence[DeployStep]
     missing_bytes: int
     room: Sequence[str]
     notes: Sequence[str]

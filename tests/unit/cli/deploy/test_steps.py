@@ -10,7 +10,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.deploy.adapters import adapters_in
 from hostelry.cli.deploy.deployment import ModelDeployment
 from hostelry.cli.deploy.present import Present, PresentComponent, PresentEndpoint
-from hostelry.cli.deploy.steps import Action, Step, changes, next_step
+from hostelry.cli.deploy.steps import Action, DeployStep, changes, next_step
 
 ADAPTERS = adapters_in(folder("es/adapter_config.json", "fr/adapter_config.json"))
 SCALED = deployment(adapters=ADAPTERS, min_copies=0, max_copies=2)
@@ -59,7 +59,7 @@ def whole(it: ModelDeployment, **changed: Any) -> Present:
 
 
 def after(  # noqa: C901 - a row for each action
-    step: Step, it: ModelDeployment, now: Present
+    step: DeployStep, it: ModelDeployment, now: Present
 ) -> Present:
     """What is there after a step; what is created or changed takes until the next wait."""
     parts = dict(now.components)
@@ -121,9 +121,9 @@ def settled(now: Present) -> Present:
     return replace(now, endpoint=endpoint, components=parts)
 
 
-def run(it: ModelDeployment, now: Present, most: int = 60) -> tuple[Present, list[Step]]:
+def run(it: ModelDeployment, now: Present, most: int = 60) -> tuple[Present, list[DeployStep]]:
     """What is there once a run ended by itself or after `most` steps, and the steps it took."""
-    taken: list[Step] = []
+    taken: list[DeployStep] = []
     for _ in range(most):
         step = next_step(it, now, taken)
         if step is None:
@@ -227,25 +227,27 @@ def test_without_a_number_the_copies_that_there_are_stay() -> None:
     [
         pytest.param(
             whole(ONE, components={"chat": component(ONE, status="Failed", reason="no memory")}),
-            Step(Action.CREATE_COMPONENT, "chat"), "no memory", id="a component",
+            DeployStep(Action.CREATE_COMPONENT, "chat"), "no memory", id="a component",
         ),
         pytest.param(
             whole(ONE, components={"chat": component(ONE, model="older", reason="torn")}),
-            Step(Action.UPDATE_COMPONENT, "chat"), "torn", id="an update that was rolled back",
+            DeployStep(Action.UPDATE_COMPONENT, "chat"),
+            "torn",
+            id="an update that was rolled back",
         ),
         pytest.param(
             whole(ONE, endpoint=PresentEndpoint(status="Failed", config="c", reason="no room")),
-            Step(Action.CREATE_ENDPOINT, "chat"), "no room", id="an endpoint",
+            DeployStep(Action.CREATE_ENDPOINT, "chat"), "no room", id="an endpoint",
         ),
         pytest.param(
             whole(SCALED, components=dict(whole(SCALED).components)
                   | {"chat-es": adapter(SCALED, 0, status="Failed", reason="rank 128")}),
-            Step(Action.CREATE_ADAPTER, "chat-es"), "rank 128", id="an adapter",
+            DeployStep(Action.CREATE_ADAPTER, "chat-es"), "rank 128", id="an adapter",
         ),
     ],
 )  # fmt: skip
 def test_what_fails_in_this_run_ends_it_with_the_cause(
-    present: Present, tried: Step, reason: str
+    present: Present, tried: DeployStep, reason: str
 ) -> None:
     it = SCALED if len(present.components) > 1 else ONE
     step = next_step(it, present, [tried])
