@@ -39,7 +39,7 @@ class Step:
 
 
 BEFORE = (
-    Step("Start a platform. It goes on when the terminal is closed.", "hostelry up --detach"),
+    Step("Start a platform. It keeps running when the terminal is closed.", "hostelry up --detach"),
     Step("A model to begin with; any Hugging Face folder does.", "hostelry demo-model ./smollm2"),
     Step("What would be done, and what it takes:", "hostelry deploy ./smollm2 --plan"),
     Step("Do it. What is printed last calls the model.", "hostelry deploy ./smollm2"),
@@ -118,8 +118,8 @@ def main(arguments: list[str]) -> None:
             printed = [shell.run(step) for step in BEFORE]
             (target.parent / SHOT).parent.mkdir(parents=True, exist_ok=True)
             took_s = asked_in_the_playground(printed[-1].split()[0], target.parent / SHOT)
-            said = f"In its playground the same question was answered after {took_s:.1f} s:"
-            shell.lines += [said, "", f"![the playground]({SHOT})", ""]
+            sentence = f"In its playground the same question was answered after {took_s:.1f} s:"
+            shell.lines += [sentence, "", f"![the playground]({SHOT})", ""]
             for step in AFTER[:1]:
                 shell.run(step)
         finally:
