@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 EVERY_S = 1.0
 MAX_PAUSE_S = 15.0
 # Of its time, a topic asks and computes for this share at most: a large fleet is shown less often.
-MAX_SHARE = 0.05
+MAX_SHARE = 0.03
 KEPT_PATCHES = 8
 SHARED_FOR_S = 0.9
 TROUBLE = "trouble"
