@@ -54,12 +54,18 @@ class PlaygroundCall:
         self._task.cancel()
 
     async def events(self) -> AsyncIterator[bytes]:
-        """The call's events, with a comment now and then while there are none."""
+        """The call's events, with a comment now and then while there are none.
+
+        A defect that ended the call is raised.
+        """
         while True:
             try:
                 async with asyncio.timeout(ALIVE_EVERY_S):
                     found = await self._queue.get()
             except TimeoutError:
+                if self._task.done():  # by a defect: nothing more comes
+                    self._task.result()
+                    return
                 yield KEPT_ALIVE
                 continue
             if found is None:

@@ -114,6 +114,12 @@ def test_a_chats_events(models: ScriptedModels, events: list[Event]) -> None:
     assert models.num_open == 0
 
 
+def test_a_defect_ends_the_events_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playground_calls, "ALIVE_EVERY_S", 0.01)
+    with pytest.raises(ZeroDivisionError):
+        seen(ScriptedModels([b"data: {}", ZeroDivisionError()]), "chat", CHAT)
+
+
 def test_an_answer_that_is_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playground_calls, "MAX_CHAT_BYTES", 20)
     found = seen(ScriptedModels([b'data: {"a": 1}\n\n'] * 9), "chat", CHAT)
