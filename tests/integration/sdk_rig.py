@@ -4,6 +4,7 @@ The SDKs look at a deployment every 30 seconds, so that programs mostly wait: ru
 they take little longer than one of them.
 """
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -142,7 +143,9 @@ class Programs:
         # Programs that make it at the same moment fail, but for the first.
         owner = platform.credentials
         bucket = f"sagemaker-{owner.region}-{owner.account_id}"
-        platform.boto3("s3").create_bucket(Bucket=bucket)
+        s3 = platform.boto3("s3")
+        with contextlib.suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+            s3.create_bucket(Bucket=bucket)
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._started: dict[str, Future[dict[str, Any]]] = {}
 
