@@ -5,6 +5,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from hostelry.cli.artifacts.upload import make_bucket
 from hostelry.cli.deploy.deployment import VARIANT, ModelDeployment
 from hostelry.cli.deploy.present import IN_SERVICE, Present, PresentComponent, PresentEndpoint
 from hostelry.cli.deploy.steps import Action, DeployStep
@@ -122,7 +123,7 @@ class DeployCalls:
     def take(self, step: DeployStep, deployment: ModelDeployment) -> None:
         """Take a step, which is one call or two; uploads and waits are not here."""
         taken: Mapping[Action, Callable[[ModelDeployment, str], object]] = {
-            Action.CREATE_BUCKET: lambda it, _: self.s3.create_bucket(Bucket=it.bucket),
+            Action.CREATE_BUCKET: lambda it, _: make_bucket(self.s3, it.bucket),
             Action.CREATE_MODEL: self._create_model,
             Action.CREATE_CONFIG: self._create_config,
             Action.CREATE_ENDPOINT: lambda it, name: self._sagemaker.create_endpoint(

@@ -9,16 +9,17 @@ from botocore.exceptions import ClientError
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.cli.artifacts.folder import MAX_FILES
+from hostelry.cli.artifacts.object_order import FoundFile
 from hostelry.cli.deploy.found import (
     HEAD_BYTES,
     TEXT_BYTES,
     TEXT_NAMES,
     Found,
-    FoundFile,
     Origin,
     is_model_name,
 )
-from hostelry.cli.deploy.look import MAX_FILES, MAX_HEADS, deployed, look_at_folder, read_archive
+from hostelry.cli.deploy.look import MAX_HEADS, deployed, look_at_folder, read_archive
 
 HUB_TIMEOUT_S = 20.0
 MAX_ARCHIVE_BYTES = 512 * 1024 * 1024  # of a packed archive that is read for its names
