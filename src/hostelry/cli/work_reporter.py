@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 
 import typer
 from rich.console import Console
@@ -17,7 +18,10 @@ LINE_EACH_S = 5.0
 
 
 class WorkReporter:
-    """Lines about the work, with the time since the start; to stderr where asked."""
+    """Lines about the work, with the time since the start; to stderr where asked.
+
+    At its end as a context it takes the line that changes away.
+    """
 
     def __init__(self, *, to_stderr: bool, usual_s: float | None = None) -> None:
         self._console = Console(stderr=to_stderr, highlight=False)
@@ -26,6 +30,12 @@ class WorkReporter:
         self._usual_s = usual_s
         self._status: Status | None = None
         self._waiting = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.still()
 
     @property
     def elapsed_s(self) -> float:

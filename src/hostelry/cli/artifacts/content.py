@@ -13,6 +13,7 @@ from hostelry.cli.artifacts.object_order import FoundFile
 
 BLOCK_BYTES = 4 * 1024 * 1024
 THREADS = 4
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
 Advance = Callable[[float], None]
 """Called with a number of bytes that are done, by several threads."""
 
@@ -48,7 +49,10 @@ def check_unchanged(file: FoundFile) -> None:
 
 
 def packed(files: Iterable[FoundFile], path: Path) -> Path:
-    """A .tar.gz of the files, without the owner and the times of this machine."""
+    """A .tar.gz of the files, without the owner and the times of this machine.
+
+    Raises TerminalError where one cannot be read, or is not what it was when it was found.
+    """
     with (
         path.open("wb") as file,
         gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1, mtime=0, filename="") as zipped,
@@ -63,4 +67,5 @@ def packed(files: Iterable[FoundFile], path: Path) -> Path:
             except OSError as error:
                 why = error.strerror or error
                 raise TerminalError(f"{found.path} cannot be packed: {why}") from None
+            check_unchanged(found)
     return path

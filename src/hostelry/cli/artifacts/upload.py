@@ -2,13 +2,14 @@
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.content import THREADS, Advance, check_unchanged, packed
 from hostelry.cli.artifacts.object_order import ObjectOrder
+from hostelry.cli.work_reporter import WorkReporter
 
 PART_BYTES = 16 * 1024 * 1024
 OWN_BUCKET = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
@@ -40,11 +41,22 @@ def upload(s3: Any, bucket: str, orders: Iterable[ObjectOrder], advance: Advance
             path = order.files[0].path
             if order.packed:
                 path = str(packed(order.files, Path(scratch) / f"{number}.tar.gz"))
-            _check_unchanged(order)
+            else:
+                check_unchanged(order.files[0])
             counter = _Counter(advance, order.num_bytes / max(1, os.path.getsize(path)))
             sent.append((order, transfers.upload(path, bucket, order.key, None, [counter])))
         for order, future in sent:
             _finish(s3, bucket, order, future)
+
+
+def shown_upload(
+    s3: Any, bucket: str, orders: Sequence[ObjectOrder], place: str, reporter: WorkReporter
+) -> None:
+    """Send the objects, and show how far that is; `place` is what the last line calls them."""
+    total = sum(it.num_bytes for it in orders)
+    with reporter.counted("upload", total) as advance:
+        upload(s3, bucket, orders, advance)
+    reporter.line(f"uploaded {total / 1e6:.1f} MB to {place}")
 
 
 def _finish(s3: Any, bucket: str, order: ObjectOrder, future: Any) -> None:
@@ -60,15 +72,11 @@ def _finish(s3: Any, bucket: str, order: ObjectOrder, future: Any) -> None:
             "this one: run this again once it is there"
         ) from None
     try:
-        _check_unchanged(order)
+        for file in order.files:
+            check_unchanged(file)
     except TerminalError:
         s3.delete_object(Bucket=bucket, Key=order.key)
         raise
-
-
-def _check_unchanged(order: ObjectOrder) -> None:
-    for file in order.files:
-        check_unchanged(file)
 
 
 def remove_parts(s3: Any, bucket: str, keys: set[str]) -> None:

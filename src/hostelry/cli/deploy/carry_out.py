@@ -7,7 +7,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.artifacts.upload import upload
+from hostelry.cli.artifacts.upload import shown_upload
 from hostelry.cli.deploy.calls import DeployCalls
 from hostelry.cli.deploy.deployment import ModelDeployment
 from hostelry.cli.deploy.steps import Action, DeployStep, next_step
@@ -39,11 +39,9 @@ def carry_out(
         present = calls.present(deployment, present)
         step = next_step(deployment, present, tried)
         if step is None:
-            reporter.still()
             return
         match step.action:
             case Action.FAIL:
-                reporter.still()
                 raise failure(step, deployment.name, home)
             case Action.WAIT:
                 if reporter.elapsed_s - state_at_s >= STATE_EACH_S:
@@ -52,10 +50,7 @@ def carry_out(
                 time.sleep(PAUSE_S)
             case Action.UPLOAD:
                 missing = [it for it in deployment.objects if it.key not in present.objects]
-                total = sum(it.num_bytes for it in missing)
-                with reporter.counted("upload", total) as advance:
-                    upload(calls.s3, deployment.bucket, missing, advance)
-                reporter.line(f"uploaded {total / 1e6:.1f} MB to {step.name}")
+                shown_upload(calls.s3, deployment.bucket, missing, step.name, reporter)
             case _:
                 if step in tried:
                     raise TerminalError(f"{step.text}: the call was taken, and nothing came of it")

@@ -72,8 +72,8 @@ def run_deploy(
         document = plan_document(plan)
         if request.plan_only:
             return document
-        reporter = WorkReporter(to_stderr=request.as_json, usual_s=plan.usual_s)
-        carry_out(calls, plan.deployment, reporter, home, (config, credentials))
+        with WorkReporter(to_stderr=request.as_json, usual_s=plan.usual_s) as reporter:
+            carry_out(calls, plan.deployment, reporter, home, (config, credentials))
     recognised, deployment = plan.source.recognised, plan.deployment
     if plan.steps:
         reporter.line(f"{deployment.name} is in service")
