@@ -58,6 +58,17 @@ def allowed_roots(folder: Path) -> list[Path]:
     return [own, blobs] if own.parent.name == "snapshots" and blobs.is_dir() else [own]
 
 
+def hub_folder(model_id: str, revision: str | None = None) -> Path | None:
+    """The folder of a hub model in the cache on this machine; None where it is not there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model_id, revision=revision, local_files_only=True))
+    except (HFValidationError, LocalEntryNotFoundError, FileNotFoundError):
+        return None
+
+
 def _walked(folder: Path, given: str, *, with_others: bool) -> Iterator[Path]:
     """Each file below the folder, links too."""
 

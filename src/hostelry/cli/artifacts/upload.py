@@ -107,12 +107,6 @@ class _Counter:
     def __init__(self, advance: Advance, num_bytes_each: float) -> None:
         self._advance, self._num_bytes_each = advance, num_bytes_each
 
-    def on_queued(self, future: Any, **_: Any) -> None:
-        """Nothing to do."""
-
     def on_progress(self, future: Any, bytes_transferred: int, **_: Any) -> None:
         """Bytes were sent, or, negative, will be sent again."""
         self._advance(bytes_transferred * self._num_bytes_each)
-
-    def on_done(self, future: Any, **_: Any) -> None:
-        """Nothing to do."""

@@ -10,7 +10,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.upload import shown_upload
 from hostelry.cli.deploy.calls import DeployCalls
 from hostelry.cli.deploy.deployment import ModelDeployment
-from hostelry.cli.deploy.steps import Action, DeployStep, next_step
+from hostelry.cli.deploy.steps import Action, DeployStep, missing_objects, next_step
 from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.state import control_state
 from hostelry.cli.work_reporter import WorkReporter
@@ -49,7 +49,7 @@ def carry_out(
                 reporter.waits(waiting_text(step.name, deployment.name, state))
                 time.sleep(PAUSE_S)
             case Action.UPLOAD:
-                missing = [it for it in deployment.objects if it.key not in present.objects]
+                missing = missing_objects(deployment, present)
                 shown_upload(calls.s3, deployment.bucket, missing, step.name, reporter)
             case _:
                 if step in tried:

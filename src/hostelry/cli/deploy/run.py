@@ -12,24 +12,22 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.proc import PROC
 from hostelry.base.runtimes import installed, runtimes_folder
 from hostelry.cli.artifacts.content import digests_of
-from hostelry.cli.artifacts.object_order import FoundFile, ObjectOrder
+from hostelry.cli.artifacts.object_order import FoundFile
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.deploy.adapters import AdapterSource, adapters_in
 from hostelry.cli.deploy.calls import DeployCalls
 from hostelry.cli.deploy.carry_out import carry_out
-from hostelry.cli.deploy.deployment import ModelDeployment
 from hostelry.cli.deploy.found import Found, Origin
 from hostelry.cli.deploy.look import look_at_archive, look_at_file, look_at_folder
 from hostelry.cli.deploy.look_remote import look_at_hub, look_at_object, look_at_prefix
 from hostelry.cli.deploy.names import check_name, default_name, read_environment
 from hostelry.cli.deploy.plan import Account, DeployOptions, DeploySource, disk_need, planned
-from hostelry.cli.deploy.present import Present
 from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognise
 from hostelry.cli.deploy.reservation import Machine, check_instance_type, reservation
 from hostelry.cli.deploy.room import instances_text, machine_text
 from hostelry.cli.deploy.snippets import snippets
 from hostelry.cli.deploy.source import read_source
-from hostelry.cli.deploy.steps import Action, changes
+from hostelry.cli.deploy.steps import Action, changes, missing_objects
 from hostelry.cli.deploy.text import DeployPlan, next_lines, plan_document, plan_lines
 from hostelry.cli.deploy.usual_time import PastDeployment, keep, past_deployments, usual_s
 from hostelry.cli.named import api_errors
@@ -135,7 +133,7 @@ def make_plan(
         deployment=deployment,
         reserved=reserved,
         steps=steps,
-        missing_bytes=sum(it.num_bytes for it in missing(deployment, present)),
+        missing_bytes=sum(it.num_bytes for it in missing_objects(deployment, present)),
         room=(
             instances_text(deployment, named[0] if named else None, count),
             machine_text(deployment, count, machine),
@@ -148,11 +146,6 @@ def make_plan(
     like = past(plan, 0.0)
     usual = usual_s(past_deployments(home.root), like.served, like.num_bytes)
     return replace(plan, usual_s=usual)
-
-
-def missing(deployment: ModelDeployment, present: Present) -> list[ObjectOrder]:
-    """The objects that are not there yet."""
-    return [it for it in deployment.objects if it.key not in present.objects]
 
 
 def read_options(request: DeployRequest) -> DeployOptions:

@@ -3,7 +3,6 @@
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.content import packed
@@ -41,8 +40,8 @@ def files_of(folder: Path) -> list[FoundFile]:
     return [file_at(folder / it, it, str(folder), roots) for it in (CONFIG, found[0])]
 
 
-def check_config(source: Path, content: bytes) -> dict[str, Any]:
-    """The adapter's configuration; raises TerminalError where it is none of a LoRA adapter."""
+def check_config(source: Path, content: bytes) -> None:
+    """Raise TerminalError where an adapter's configuration is none of a LoRA adapter."""
     try:
         config = json.loads(content)
     except (ValueError, RecursionError):
@@ -50,7 +49,6 @@ def check_config(source: Path, content: bytes) -> dict[str, Any]:
     kind = config.get("peft_type") if isinstance(config, dict) else None
     if kind != "LORA":
         raise TerminalError(f"{source} is no LoRA adapter: peft_type of its {CONFIG} is {kind!r}")
-    return dict(config)
 
 
 def _config_within(source: Path) -> bytes:

@@ -11,6 +11,7 @@ import typer
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.content import ARCHIVE_SUFFIXES, sha256_of
+from hostelry.cli.artifacts.folder import hub_folder
 from hostelry.cli.artifacts.object_order import ObjectOrder
 from hostelry.cli.artifacts.upload import make_bucket, shown_upload
 from hostelry.cli.completion import names
@@ -171,17 +172,13 @@ def local_path(source: str) -> Path:
     name, _, revision = source.removeprefix(HUB).partition("@")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise TerminalError(f"there is no {source}: give a folder, a .tar.gz, s3:// or ORG/NAME")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
-    try:
-        found = snapshot_download(name, revision=revision or None, local_files_only=True)
-    except (HFValidationError, LocalEntryNotFoundError):
+    found = hub_folder(name, revision or None)
+    if found is None:
         raise TerminalError(
             f"there is no folder {source}, and no such adapter in the hub's cache here: "
             f"`hf download {name}` gets it"
-        ) from None
-    return Path(found)
+        )
+    return found
 
 
 def has_object(s3: Any, bucket: str, order: ObjectOrder) -> bool:
