@@ -6,9 +6,11 @@ from typing import Any, Protocol
 
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
-from s3transfer.manager import TransferManager
 
 from hostelry.base.errors import HostelryError
+from hostelry.cli.artifacts.content import Advance
+from hostelry.cli.artifacts.upload import make_bucket, upload
+from hostelry.cli.declared.step import UploadedFile
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
 
@@ -53,8 +55,8 @@ class Aws(Protocol):
     def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result of one operation."""
 
-    def upload(self, path: str, bucket: str, key: str) -> None:
-        """Make an object of a file."""
+    def upload(self, file: UploadedFile, advance: Advance) -> None:
+        """Make an object, and its bucket where there is none; `advance` is given bytes."""
 
 
 class AwsAtPlatform:
@@ -64,6 +66,7 @@ class AwsAtPlatform:
         self._config, self._credentials = config, credentials
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
+        self._buckets: set[str] = set()  # that are there
 
     def _client(self, service: str) -> Any:
         with self._making:
@@ -77,11 +80,14 @@ class AwsAtPlatform:
         """The result of one operation."""
         return call_client(self._client(service), operation, params)
 
-    def upload(self, path: str, bucket: str, key: str) -> None:
-        """Make an object of a file, in parts where it is large."""
+    def upload(self, file: UploadedFile, advance: Advance) -> None:
+        """Make an object, and its bucket where there is none; `advance` is given bytes."""
+        s3 = self._client("s3")
         try:
-            with TransferManager(self._client("s3")) as transfers:
-                transfers.upload(path, bucket, key).result()
+            if file.bucket not in self._buckets:
+                make_bucket(s3, file.bucket)
+                self._buckets.add(file.bucket)
+            upload(s3, file.bucket, [file.order], advance)
         except (BotoCoreError, ClientError) as error:
             raise refusal_of(error) from None
 

@@ -109,9 +109,8 @@ def _upload_lines(steps: Sequence[ApplyStep]) -> list[Line]:
             by_artifact.setdefault(step.key.name, []).append(step.file)
     lines = []
     for uri, files in by_artifact.items():
-        path, size = files[0].path, size_text(sum(it.size_bytes for it in files))
+        path, size = files[0].path, size_text(sum(it.order.num_bytes for it in files))
         if uri != files[0].uri:  # a folder's files below a prefix
-            path = path.removesuffix(files[0].uri.removeprefix(uri)).rstrip("/")
             size = f"{len(files)} file{'' if len(files) == 1 else 's'}, {size}"
         lines.append(("cyan", f"^ {shown_path(path)} -> {uri} ({size})"))
     return lines

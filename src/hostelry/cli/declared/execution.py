@@ -1,26 +1,21 @@
 """Steps carried out: those that need no other at once, the others after what they need."""
 
-import tarfile
-import tempfile
 import threading
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path as FilePath
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.cli.declared.aws import Aws, AwsError
 from hostelry.cli.declared.observation import ACTIONS, policy_reference
 from hostelry.cli.declared.resource import ResourceKey, ResourceKind, target_of
-from hostelry.cli.declared.step import ApplyStep, StepAct, StepPlan, UploadedFile
+from hostelry.cli.declared.step import ApplyStep, StepAct, StepPlan
 from hostelry.cli.declared.waiting import Pause, wait_until
 
 MAX_STEPS_AT_ONCE = 8
-OWN_BUCKET = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
 class AppliedEnd(Enum):
@@ -51,6 +46,9 @@ class StepListener(Protocol):
     def waiting(self, key: ResourceKey, status: str) -> None:
         """A resource has this status while it is waited for."""
 
+    def sent(self, step: ApplyStep, num_bytes: float) -> None:
+        """So many more bytes of a step's files were sent."""
+
     def ended(self, outcome: AppliedStep) -> None:
         """A step is over."""
 
@@ -66,7 +64,6 @@ class Execution:
     listener: StepListener
     waits: bool = True
     num_workers: int = MAX_STEPS_AT_ONCE
-    buckets: set[str] = field(default_factory=set)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> list[AppliedStep]:
@@ -134,7 +131,7 @@ class Execution:
 
     def _carry_out(self, step: ApplyStep) -> None:
         if step.file is not None:
-            self._upload(step.file)
+            self.aws.upload(step.file, lambda count: self.listener.sent(step, count))
             return
         try:
             result = self.aws.call(step.service, step.operation, self._params(step))
@@ -160,42 +157,3 @@ class Execution:
             name: [self.policy_arns.get(one, one) for one in it] if name in ACTIONS else it
             for name, it in step.params.items()
         }
-
-    def _upload(self, file: UploadedFile) -> None:
-        address = urlsplit(file.uri)
-        bucket, key = address.netloc, address.path.lstrip("/")
-        self._make_bucket(bucket)
-        if not file.is_folder:
-            self.aws.upload(file.path, bucket, key)
-            return
-        with tempfile.TemporaryDirectory(prefix="hostelry-apply-") as folder:
-            archive = FilePath(folder) / "archive.tar.gz"
-            write_archive(FilePath(file.path), archive)
-            self.aws.upload(str(archive), bucket, key)
-
-    def _make_bucket(self, bucket: str) -> None:
-        if bucket in self.buckets:
-            return
-        try:
-            self.aws.call("s3", "HeadBucket", {"Bucket": bucket})
-        except AwsError:
-            try:
-                self.aws.call("s3", "CreateBucket", {"Bucket": bucket})
-            except AwsError as error:
-                if error.code not in OWN_BUCKET:
-                    raise
-        self.buckets.add(bucket)
-
-
-def write_archive(folder: FilePath, archive: FilePath) -> None:
-    """A .tar.gz of the files below `folder`, without the owner and the times of this machine."""
-
-    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-        member.uid = member.gid = 0
-        member.uname = member.gname = ""
-        member.mtime = 0
-        return member
-
-    with tarfile.open(archive, "w:gz", compresslevel=1, dereference=True) as tar:
-        for file in sorted(it for it in folder.rglob("*") if it.is_file()):
-            tar.add(file, file.relative_to(folder).as_posix(), filter=plain)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from hostelry.cli.artifacts.object_order import ObjectOrder
 from hostelry.cli.declared.change import FieldChange
 from hostelry.cli.declared.resource import ResourceKey
 
@@ -31,12 +32,16 @@ class Until(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """A local file, or a folder that becomes an archive, and the object that it becomes."""
+    """An object of the local artifact at `path`, or all of it, and the bucket for it."""
 
     path: str
-    uri: str
-    size_bytes: int
-    is_folder: bool = False
+    bucket: str
+    order: ObjectOrder
+
+    @property
+    def uri(self) -> str:
+        """Its address in S3."""
+        return f"s3://{self.bucket}/{self.order.key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,18 @@
 """Local artifacts under names of their content, so that the same content is uploaded once."""
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
 from typing import Any
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.content import digests_of, sha256_of
+from hostelry.cli.artifacts.folder import file_at, files_in
+from hostelry.cli.artifacts.object_order import ObjectOrder
 from hostelry.cli.declared.local_path import LocalPath, UploadedAs
 from hostelry.cli.declared.step import UploadedFile
 
 BUCKET = "hostelry-applied"
-CHUNK_BYTES = 1024 * 1024
 HASH_DIGITS = 32
 
 
@@ -44,35 +44,20 @@ def uploads_of(local: LocalPath, bucket: str) -> tuple[str, list[UploadedFile]]:
     path = local.path
     if not path.exists():
         raise TerminalError(f"there is no file or folder {path}")
-    try:
-        if path.is_file():
-            return _uploaded_file(path, bucket)
-        files = sorted(it for it in path.rglob("*") if it.is_file())
-        if not files:
-            raise TerminalError(f"the folder {path} is empty")
-        hashes = {it.relative_to(path).as_posix(): content_hash(it) for it in files}
-        sizes = {it.relative_to(path).as_posix(): it.stat().st_size for it in files}
-    except OSError as error:
-        raise TerminalError(f"{error.filename} cannot be read: {error.strerror}") from None
-    whole = hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest()[:HASH_DIGITS]
+    if path.is_file():
+        file = file_at(path, path.name, str(path))
+        key = f"{sha256_of(file.path)[:HASH_DIGITS]}/{path.name}"
+        one = UploadedFile(str(path), bucket, ObjectOrder(key=key, files=(file,)))
+        return one.uri, [one]
+    found = files_in(path, str(path), with_others=True)
+    if not found:
+        raise TerminalError(f"the folder {path} is empty")
+    digests = digests_of(found)
+    hashes = [(it.name, digests[it.path]) for it in found]
+    whole = hashlib.sha256(repr(hashes).encode()).hexdigest()[:HASH_DIGITS]
     if local.upload is UploadedAs.ARCHIVE:
-        uri = f"s3://{bucket}/{whole}/{path.name}.tar.gz"
-        return uri, [UploadedFile(str(path), uri, sum(sizes.values()), is_folder=True)]
-    prefix = f"s3://{bucket}/{whole}/"
-    return prefix, [
-        UploadedFile(str(path / name), f"{prefix}{name}", sizes[name]) for name in hashes
-    ]
-
-
-def _uploaded_file(path: FilePath, bucket: str) -> tuple[str, list[UploadedFile]]:
-    uri = f"s3://{bucket}/{content_hash(path)[:HASH_DIGITS]}/{path.name}"
-    return uri, [UploadedFile(str(path), uri, os.path.getsize(path))]
-
-
-def content_hash(path: FilePath) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal digits."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            found.update(chunk)
-    return found.hexdigest()
+        order = ObjectOrder(key=f"{whole}/{path.name}.tar.gz", files=tuple(found), packed=True)
+        one = UploadedFile(str(path), bucket, order)
+        return one.uri, [one]
+    orders = [ObjectOrder(key=f"{whole}/{it.name}", files=(it,)) for it in found]
+    return f"s3://{bucket}/{whole}/", [UploadedFile(str(path), bucket, it) for it in orders]

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.deploy.found import Found, FoundFile, Origin
+from hostelry.cli.artifacts.content import ARCHIVE_SUFFIXES
+from hostelry.cli.artifacts.object_order import FoundFile
+from hostelry.cli.deploy.found import Found, Origin
 from hostelry.cli.deploy.names import default_name
-from hostelry.cli.deploy.source import ARCHIVE_SUFFIXES
 
 CONFIG = "adapter_config.json"
 

@@ -5,18 +5,18 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from hostelry.cli.artifacts.upload import make_bucket
 from hostelry.cli.deploy.deployment import VARIANT, ModelDeployment
 from hostelry.cli.deploy.present import IN_SERVICE, Present, PresentComponent, PresentEndpoint
 from hostelry.cli.deploy.steps import Action, DeployStep
+from hostelry.cli.models.capacity import target_id, tracking_policy
+from hostelry.cli.named import described
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
 
 POLICY = "hostelry-deploy"
-DIMENSION = "sagemaker:inference-component:DesiredCopyCount"
-METRIC = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
 TRIES = 3
 BYTES_PER_MB = 1024 * 1024
-GONE = "Could not find"
 Described = Mapping[str, Any]
 
 
@@ -43,7 +43,7 @@ class DeployCalls:
             has_bucket=has_bucket,
             objects=objects,
             has_model=before.has_model
-            or self._found("describe_model", ModelName=deployment.model.name) is not None,
+            or self._described("model", deployment.model.name) is not None,
             has_config=before.has_config or self.config(deployment.config.name) is not None,
             endpoint=self.endpoint(deployment.name),
             components={
@@ -81,7 +81,7 @@ class DeployCalls:
 
     def endpoint(self, name: str) -> PresentEndpoint | None:
         """The endpoint of that name."""
-        shown = self._found("describe_endpoint", EndpointName=name)
+        shown = self._described("endpoint", name)
         if shown is None:
             return None
         config = self.config(shown["EndpointConfigName"]) or {}
@@ -97,11 +97,11 @@ class DeployCalls:
 
     def config(self, name: str) -> Described | None:
         """The endpoint configuration of that name."""
-        return self._found("describe_endpoint_config", EndpointConfigName=name)
+        return self._described("endpoint_config", name)
 
     def component(self, name: str) -> PresentComponent | None:
         """The inference component of that name."""
-        shown = self._found("describe_inference_component", InferenceComponentName=name)
+        shown = self._described("inference_component", name)
         if shown is None:
             return None
         spec = shown.get("Specification", {})
@@ -122,7 +122,7 @@ class DeployCalls:
     def take(self, step: DeployStep, deployment: ModelDeployment) -> None:
         """Take a step, which is one call or two; uploads and waits are not here."""
         taken: Mapping[Action, Callable[[ModelDeployment, str], object]] = {
-            Action.CREATE_BUCKET: lambda it, _: self.s3.create_bucket(Bucket=it.bucket),
+            Action.CREATE_BUCKET: lambda it, _: make_bucket(self.s3, it.bucket),
             Action.CREATE_MODEL: self._create_model,
             Action.CREATE_CONFIG: self._create_config,
             Action.CREATE_ENDPOINT: lambda it, name: self._sagemaker.create_endpoint(
@@ -204,23 +204,11 @@ class DeployCalls:
     def _scale(self, deployment: ModelDeployment, name: str) -> None:
         scaling = deployment.scaling
         assert scaling is not None, "a step of scaling has bounds"
-        target = {
-            "ServiceNamespace": "sagemaker",
-            "ResourceId": f"inference-component/{name}",
-            "ScalableDimension": DIMENSION,
-        }
+        target = target_id(f"inference-component/{name}")
         self._scaling.register_scalable_target(
             **target, MinCapacity=scaling.min_copies, MaxCapacity=scaling.max_copies
         )
-        self._scaling.put_scaling_policy(
-            **target,
-            PolicyName=POLICY,
-            PolicyType="TargetTrackingScaling",
-            TargetTrackingScalingPolicyConfiguration={
-                "TargetValue": scaling.target,
-                "PredefinedMetricSpecification": {"PredefinedMetricType": METRIC},
-            },
-        )
+        self._scaling.put_scaling_policy(**tracking_policy(target, scaling.target, POLICY))
 
     def _scaled(self, deployment: ModelDeployment) -> tuple[tuple[int, int] | None, bool]:
         resource = f"inference-component/{deployment.name}"
@@ -251,16 +239,8 @@ class DeployCalls:
                 found.add(order.key)
         return bool(deployment.objects), frozenset(found)
 
-    def _found(self, operation: str, **names: str) -> Described | None:
-        """What a describe call shows; None where there is nothing of that name."""
-        try:
-            shown: Described = getattr(self._sagemaker, operation)(**names)
-        except ClientError as error:
-            code, text = error.response["Error"]["Code"], error.response["Error"]["Message"]
-            if code == "ValidationException" and text.startswith(GONE):
-                return None
-            raise
-        return shown
+    def _described(self, kind: str, name: str) -> Described | None:
+        return described(self._sagemaker, kind, name)
 
 
 def specification(deployment: ModelDeployment) -> dict[str, Any]:

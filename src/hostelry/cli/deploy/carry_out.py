@@ -7,26 +7,26 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.upload import shown_upload
 from hostelry.cli.deploy.calls import DeployCalls
 from hostelry.cli.deploy.deployment import ModelDeployment
-from hostelry.cli.deploy.progress import DeployReporter
-from hostelry.cli.deploy.steps import Action, DeployStep, next_step
-from hostelry.cli.deploy.upload import upload
+from hostelry.cli.deploy.steps import Action, DeployStep, missing_objects, next_step
 from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.state import control_state
+from hostelry.cli.work_reporter import WorkReporter
 from hostelry.server.home import Credentials, Home, UpConfig
 
 PAUSE_S = 0.2
 STATE_EACH_S = 1.0  # control writes all of its state for each look
 LOG_LINES = 12
-# Of calls that a run before this one made at the same moment.
-TAKEN = ("Cannot create already existing", "BucketAlreadyOwnedByYou", "BucketAlreadyExists")
+# Of calls that another run made at the same moment.
+TAKEN = "Cannot create already existing"
 
 
 def carry_out(
     calls: DeployCalls,
     deployment: ModelDeployment,
-    reporter: DeployReporter,
+    reporter: WorkReporter,
     home: Home,
     running: tuple[UpConfig, Credentials],
 ) -> None:
@@ -39,11 +39,9 @@ def carry_out(
         present = calls.present(deployment, present)
         step = next_step(deployment, present, tried)
         if step is None:
-            reporter.still()
             return
         match step.action:
             case Action.FAIL:
-                reporter.still()
                 raise failure(step, deployment.name, home)
             case Action.WAIT:
                 if reporter.elapsed_s - state_at_s >= STATE_EACH_S:
@@ -51,11 +49,8 @@ def carry_out(
                 reporter.waits(waiting_text(step.name, deployment.name, state))
                 time.sleep(PAUSE_S)
             case Action.UPLOAD:
-                missing = [it for it in deployment.objects if it.key not in present.objects]
-                total = sum(it.num_bytes for it in missing)
-                with reporter.counted("upload", total) as advance:
-                    upload(calls.s3, deployment.bucket, missing, advance)
-                reporter.line(f"uploaded {total / 1e6:.1f} MB to {step.name}")
+                missing = missing_objects(deployment, present)
+                shown_upload(calls.s3, deployment.bucket, missing, step.name, reporter)
             case _:
                 if step in tried:
                     raise TerminalError(f"{step.text}: the call was taken, and nothing came of it")
@@ -69,8 +64,7 @@ def take(calls: DeployCalls, step: DeployStep, deployment: ModelDeployment) -> N
     try:
         calls.take(step, deployment)
     except ClientError as error:
-        code, text = error.response["Error"]["Code"], error.response["Error"]["Message"]
-        if not (code in TAKEN or text.startswith(TAKEN)):
+        if not error.response["Error"]["Message"].startswith(TAKEN):
             raise
 
 

@@ -3,33 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hostelry.cli.deploy.found import FoundFile
+from hostelry.cli.artifacts.object_order import ObjectOrder
 from hostelry.domain.shape import Requirements
 
 VARIANT = "AllTraffic"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectOrder:
-    """An object to be there: a file, or files packed into one .tar.gz.
-
-    The key has a digest of the content: an object of that key and size is the right one. `size`
-    None where only packing shows it.
-    """
-
-    key: str
-    files: tuple[FoundFile, ...]
-    packed: bool = False
-
-    @property
-    def size_bytes(self) -> int | None:
-        """The object's size; None of a packed one."""
-        return None if self.packed else self.files[0].size_bytes
-
-    @property
-    def num_bytes(self) -> int:
-        """The size of its files."""
-        return sum(it.size_bytes for it in self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

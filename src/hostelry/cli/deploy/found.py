@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from hostelry.cli.artifacts.object_order import FoundFile
+
 HEAD_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 1024 * 1024
 TEXT_BYTES = 4 * 1024 * 1024
@@ -30,19 +32,6 @@ class Origin(Enum):
     OBJECT = "archive in S3"
     HUB = "hub"  # weights that the model server downloads
     IMAGE = "image"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundFile:
-    """A file of a source: its name below the source, and what distinguishes its content.
-
-    `path` is where it is read from; empty for what is in an archive or in S3.
-    """
-
-    name: str
-    size_bytes: int
-    path: str = ""
-    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,48 +2,30 @@
 
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.folder import MAX_FILES, OTHERS, file_at, files_in
+from hostelry.cli.artifacts.object_order import FoundFile
 from hostelry.cli.deploy.found import (
     HEAD_BYTES,
     TAIL_BYTES,
     TEXT_BYTES,
     TEXT_NAMES,
     Found,
-    FoundFile,
     Origin,
     is_model_name,
 )
 
-MAX_FILES = 10_000
 MAX_HEADS = 32
-# What other tools leave in a folder; none of it is part of a model.
-OTHERS = ("__pycache__", "node_modules")
 # Of a Hugging Face folder with safetensors: the same weights in forms that nothing reads.
 OTHER_WEIGHTS: tuple[str, ...] = (".bin", ".h5", ".msgpack", ".ot", ".gguf", ".onnx", ".pth", ".pt")
 
 
 def look_at_folder(folder: Path, given: str) -> Found:
-    """What is in a folder. Raises TerminalError for links out of it, and for too many files."""
-    inside = allowed_roots(folder)
-    every: list[FoundFile] = []
-    for path, name in walked(folder):
-        target = Path(os.path.realpath(path))
-        if not any(target.is_relative_to(it) for it in inside):
-            raise TerminalError(
-                f"{given}: {name} is a link to {target}, outside the folder: put the file itself "
-                "there, or remove the link"
-            )
-        if not target.is_file():
-            raise TerminalError(f"{given}: {name} is no plain file: remove it from the folder")
-        every.append(FoundFile(name=name, size_bytes=target.stat().st_size, path=str(target)))
-        if len(every) > MAX_FILES:
-            raise TerminalError(
-                f"{given} has more than {MAX_FILES} files: name the model's own folder"
-            )
-    files, left_out = deployed(every)
+    """What is in a folder. Raises TerminalError for what `files_in` refuses."""
+    files, left_out = deployed(files_in(folder, given))
     heads = [it for it in files if is_model_name(it.name)][:MAX_HEADS]
     return Found(
         given=given,
@@ -69,13 +51,11 @@ def deployed(
 
 def look_at_file(path: Path, given: str) -> Found:
     """What a single model file is."""
-    target = Path(os.path.realpath(path))
-    if not target.is_file():
-        raise TerminalError(f"{given} is neither a plain file nor a folder")
-    found = FoundFile(name=path.name, size_bytes=target.stat().st_size, path=str(target))
+    found = file_at(path, path.name, given)
     if not found.size_bytes:
         raise TerminalError(f"{given} is empty: there is nothing to deploy")
-    return Found(given=given, place=Origin.FILE, files=(found,), heads={path.name: head_of(target)})
+    heads = {path.name: head_of(Path(found.path))}
+    return Found(given=given, place=Origin.FILE, files=(found,), heads=heads)
 
 
 def look_at_archive(path: Path, given: str) -> Found:
@@ -85,15 +65,13 @@ def look_at_archive(path: Path, given: str) -> Found:
             found = read_archive(archive, given)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise TerminalError(f"{given} is no .tar.gz that can be read: {error}") from None
-    size = path.stat().st_size
-    own = FoundFile(name=path.name, size_bytes=size, path=os.path.realpath(path))
     return Found(
         given=given,
         place=Origin.ARCHIVE,
         files=found.files,
         heads=found.heads,
         texts=found.texts,
-        archive=own,
+        archive=file_at(path, path.name, given),
     )
 
 
@@ -117,24 +95,6 @@ def read_archive(archive: tarfile.TarFile, given: str) -> Found:
         elif is_model_name(name) and len(heads) < MAX_HEADS:
             heads[name] = stream.read(HEAD_BYTES + TAIL_BYTES)
     return Found(given=given, place=Origin.ARCHIVE, files=tuple(files), heads=heads, texts=texts)
-
-
-def walked(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Each file below the folder, links too, with its name relative to it."""
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(it for it in folders if it not in OTHERS and not it.startswith("."))
-        for linked in [it for it in folders if (Path(root) / it).is_symlink()]:
-            names.append(linked)  # os.walk does not enter it: it is refused as a link or no file
-        for name in sorted(names):
-            path = Path(root) / name
-            yield path, path.relative_to(folder).as_posix()
-
-
-def allowed_roots(folder: Path) -> list[Path]:
-    """The folder itself; of a snapshot in the hub's cache also the blobs that it links to."""
-    own = Path(os.path.realpath(folder))
-    blobs = own.parent.parent / "blobs"
-    return [own, blobs] if own.parent.name == "snapshots" and blobs.is_dir() else [own]
 
 
 def is_left_out(name: str) -> bool:

@@ -1,7 +1,6 @@
 """Looks at a source that is not on this machine: an S3 prefix or archive, a model of the hub."""
 
 import tarfile
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,16 +8,17 @@ from botocore.exceptions import ClientError
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.cli.artifacts.folder import MAX_FILES, hub_folder
+from hostelry.cli.artifacts.object_order import FoundFile
 from hostelry.cli.deploy.found import (
     HEAD_BYTES,
     TEXT_BYTES,
     TEXT_NAMES,
     Found,
-    FoundFile,
     Origin,
     is_model_name,
 )
-from hostelry.cli.deploy.look import MAX_FILES, MAX_HEADS, deployed, look_at_folder, read_archive
+from hostelry.cli.deploy.look import MAX_HEADS, deployed, look_at_folder, read_archive
 
 HUB_TIMEOUT_S = 20.0
 MAX_ARCHIVE_BYTES = 512 * 1024 * 1024  # of a packed archive that is read for its names
@@ -79,14 +79,10 @@ def look_at_object(s3: Any, uri: str) -> Found:
 
 def look_at_hub(model_id: str) -> Found:
     """A model of the hub: the cached folder where there is one, else its files' names and sizes."""
-    from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub import constants
     from huggingface_hub.utils._headers import build_hf_headers
 
-    try:
-        folder = Path(snapshot_download(model_id, local_files_only=True))
-    except (LocalEntryNotFoundError, FileNotFoundError):
-        folder = None
+    folder = hub_folder(model_id)
     if folder is not None:
         return look_at_folder(folder, model_id)
     # Its own client tries an address that does not answer for half a minute.

@@ -5,16 +5,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.object_order import FoundFile, ObjectOrder
 from hostelry.cli.deploy.adapters import AdapterSource
 from hostelry.cli.deploy.deployment import (
     AdapterOrder,
     ConfigOrder,
     ModelDeployment,
     ModelOrder,
-    ObjectOrder,
     ScalingOrder,
 )
-from hostelry.cli.deploy.found import Found, FoundFile, Origin
+from hostelry.cli.deploy.found import Found, Origin
 from hostelry.cli.deploy.images import image_of
 from hostelry.cli.deploy.names import adapter_name, check_name, with_digest
 from hostelry.cli.deploy.recognise import DeployKind, Recognised

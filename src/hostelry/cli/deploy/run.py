@@ -11,28 +11,27 @@ import typer
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import PROC
 from hostelry.base.runtimes import installed, runtimes_folder
+from hostelry.cli.artifacts.content import digests_of
+from hostelry.cli.artifacts.object_order import FoundFile
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.deploy.adapters import AdapterSource, adapters_in
 from hostelry.cli.deploy.calls import DeployCalls
 from hostelry.cli.deploy.carry_out import carry_out
-from hostelry.cli.deploy.deployment import ModelDeployment, ObjectOrder
-from hostelry.cli.deploy.found import Found, FoundFile, Origin
+from hostelry.cli.deploy.found import Found, Origin
 from hostelry.cli.deploy.look import look_at_archive, look_at_file, look_at_folder
 from hostelry.cli.deploy.look_remote import look_at_hub, look_at_object, look_at_prefix
 from hostelry.cli.deploy.names import check_name, default_name, read_environment
 from hostelry.cli.deploy.plan import Account, DeployOptions, DeploySource, disk_need, planned
-from hostelry.cli.deploy.present import Present
-from hostelry.cli.deploy.progress import DeployReporter
 from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognise
 from hostelry.cli.deploy.reservation import Machine, check_instance_type, reservation
 from hostelry.cli.deploy.room import instances_text, machine_text
 from hostelry.cli.deploy.snippets import snippets
 from hostelry.cli.deploy.source import read_source
-from hostelry.cli.deploy.steps import Action, changes
+from hostelry.cli.deploy.steps import Action, changes, missing_objects
 from hostelry.cli.deploy.text import DeployPlan, next_lines, plan_document, plan_lines
-from hostelry.cli.deploy.upload import digests_of
 from hostelry.cli.deploy.usual_time import PastDeployment, keep, past_deployments, usual_s
 from hostelry.cli.named import api_errors
+from hostelry.cli.work_reporter import WorkReporter
 from hostelry.fleet.host.gpu import gpu_uses
 from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED
 from hostelry.server.home import Credentials, Home, UpConfig
@@ -62,7 +61,7 @@ def run_deploy(
     request: DeployRequest, home: Home, config: UpConfig, credentials: Credentials
 ) -> dict[str, Any]:
     """Deploy; the document of the plan, with what came of it. Raises TerminalError."""
-    reporter = DeployReporter(to_stderr=request.as_json)
+    reporter = WorkReporter(to_stderr=request.as_json)
     with api_errors(config):
         calls = DeployCalls(config, credentials)
         plan = make_plan(request, home, (config, credentials), calls, reporter)
@@ -71,8 +70,8 @@ def run_deploy(
         document = plan_document(plan)
         if request.plan_only:
             return document
-        reporter = DeployReporter(to_stderr=request.as_json, usual_s=plan.usual_s)
-        carry_out(calls, plan.deployment, reporter, home, (config, credentials))
+        with WorkReporter(to_stderr=request.as_json, usual_s=plan.usual_s) as reporter:
+            carry_out(calls, plan.deployment, reporter, home, (config, credentials))
     recognised, deployment = plan.source.recognised, plan.deployment
     if plan.steps:
         reporter.line(f"{deployment.name} is in service")
@@ -96,7 +95,7 @@ def make_plan(
     home: Home,
     running: tuple[UpConfig, Credentials],
     calls: DeployCalls,
-    reporter: DeployReporter,
+    reporter: WorkReporter,
 ) -> DeployPlan:
     """Look at everything, and plan; nothing is changed."""
     options = read_options(request)
@@ -134,7 +133,7 @@ def make_plan(
         deployment=deployment,
         reserved=reserved,
         steps=steps,
-        missing_bytes=sum(it.num_bytes for it in missing(deployment, present)),
+        missing_bytes=sum(it.num_bytes for it in missing_objects(deployment, present)),
         room=(
             instances_text(deployment, named[0] if named else None, count),
             machine_text(deployment, count, machine),
@@ -147,11 +146,6 @@ def make_plan(
     like = past(plan, 0.0)
     usual = usual_s(past_deployments(home.root), like.served, like.num_bytes)
     return replace(plan, usual_s=usual)
-
-
-def missing(deployment: ModelDeployment, present: Present) -> list[ObjectOrder]:
-    """The objects that are not there yet."""
-    return [it for it in deployment.objects if it.key not in present.objects]
 
 
 def read_options(request: DeployRequest) -> DeployOptions:
@@ -207,7 +201,7 @@ def look_at_adapters(text: str | None, s3: Any) -> tuple[AdapterSource, ...]:
 
 
 def digests(
-    found: Found, adapters: tuple[AdapterSource, ...], reporter: DeployReporter
+    found: Found, adapters: tuple[AdapterSource, ...], reporter: WorkReporter
 ) -> dict[str, str]:
     """Digests of all files that may be uploaded."""
     own: tuple[FoundFile, ...] = (found.archive,) if found.archive else found.files

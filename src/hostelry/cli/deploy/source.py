@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.content import ARCHIVE_SUFFIXES
 from hostelry.cli.deploy.found import Origin
 
-ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
 PATH_SUFFIXES = (
     *ARCHIVE_SUFFIXES, ".joblib", ".pkl", ".pickle", ".onnx", ".json", ".ubj", ".pt", ".pth",
     ".gguf", ".zip",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.object_order import ObjectOrder
 from hostelry.cli.deploy.deployment import AdapterOrder, ModelDeployment
 from hostelry.cli.deploy.present import DELETING, FAILED, IN_SERVICE, Present, PresentComponent
 
@@ -92,6 +93,11 @@ def check_free(deployment: ModelDeployment, present: Present) -> None:
             )
 
 
+def missing_objects(deployment: ModelDeployment, present: Present) -> list[ObjectOrder]:
+    """The objects that are not there yet."""
+    return [it for it in deployment.objects if it.key not in present.objects]
+
+
 def _endpoint(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
     name, endpoint = deployment.name, present.endpoint
     if not present.has_config:
@@ -107,7 +113,7 @@ def _endpoint(deployment: ModelDeployment, present: Present) -> Iterator[DeployS
 
 
 def _model(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
-    missing = [it for it in deployment.objects if it.key not in present.objects]
+    missing = missing_objects(deployment, present)
     if missing and not present.has_bucket:
         yield DeployStep(Action.CREATE_BUCKET, deployment.bucket)
     if missing:

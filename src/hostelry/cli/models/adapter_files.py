@@ -1,48 +1,47 @@
 """The files of a LoRA adapter, packed as the archive that an adapter component has."""
 
-import gzip
-import hashlib
 import json
 import tarfile
 from pathlib import Path
-from typing import IO, Any
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.content import packed
+from hostelry.cli.artifacts.folder import allowed_roots, file_at
+from hostelry.cli.artifacts.object_order import FoundFile
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")  # the first one that is there
-ARCHIVES = (".tar.gz", ".tgz")
 MAX_CONFIG_BYTES = 1024 * 1024
 MAX_MEMBERS = 10_000
-BLOCK_BYTES = 1024 * 1024
 
 
-def packed_adapter(source: Path, file: IO[bytes]) -> str:
-    """Write the archive of an adapter's folder, or an archive as it is; its content's digest.
+def adapter_archive(source: Path, scratch: Path) -> FoundFile:
+    """The archive of an adapter's folder, made in `scratch`, or an archive as it is.
 
     The same files give the same archive. Raises TerminalError for what is no adapter.
     """
     if source.is_dir():
-        check_config(source, _config_of(source))
-        _pack(source, file)
+        files = files_of(source)
+        with open(files[0].path, "rb") as config:
+            check_config(source, config.read(MAX_CONFIG_BYTES))
+        source = packed(files, scratch / "adapter.tar.gz")
     else:
         check_config(source, _config_within(source))
-        try:
-            with source.open("rb") as archive:
-                while block := archive.read(BLOCK_BYTES):
-                    file.write(block)
-        except OSError as error:
-            raise TerminalError(f"{source} cannot be read: {error.strerror}") from None
-    file.seek(0)
-    digest = hashlib.sha256()
-    while block := file.read(BLOCK_BYTES):
-        digest.update(block)
-    file.seek(0)
-    return digest.hexdigest()
+    return file_at(source, source.name, str(source))
 
 
-def check_config(source: Path, content: bytes) -> dict[str, Any]:
-    """The adapter's configuration; raises TerminalError where it is none of a LoRA adapter."""
+def files_of(folder: Path) -> list[FoundFile]:
+    """The configuration and the weights; raises TerminalError where they are not both there."""
+    found = [it for it in WEIGHTS if (folder / it).is_file()]
+    for wanted, is_there in ((CONFIG, (folder / CONFIG).is_file()), (" nor ".join(WEIGHTS), found)):
+        if not is_there:
+            raise TerminalError(f"{folder} is no adapter: it has no {wanted}")
+    roots = allowed_roots(folder)
+    return [file_at(folder / it, it, str(folder), roots) for it in (CONFIG, found[0])]
+
+
+def check_config(source: Path, content: bytes) -> None:
+    """Raise TerminalError where an adapter's configuration is none of a LoRA adapter."""
     try:
         config = json.loads(content)
     except (ValueError, RecursionError):
@@ -50,24 +49,6 @@ def check_config(source: Path, content: bytes) -> dict[str, Any]:
     kind = config.get("peft_type") if isinstance(config, dict) else None
     if kind != "LORA":
         raise TerminalError(f"{source} is no LoRA adapter: peft_type of its {CONFIG} is {kind!r}")
-    return dict(config)
-
-
-def weights_of(folder: Path) -> Path:
-    """The file with the adapter's weights; raises TerminalError where there is none."""
-    found = next((folder / it for it in WEIGHTS if (folder / it).is_file()), None)
-    if found is None:
-        raise TerminalError(f"{folder} is no adapter: it has no {' nor '.join(WEIGHTS)}")
-    return found
-
-
-def _config_of(folder: Path) -> bytes:
-    path = folder / CONFIG
-    if not path.is_file():
-        raise TerminalError(f"{folder} is no adapter: it has no {CONFIG}")
-    weights_of(folder)
-    with path.open("rb") as file:
-        return file.read(MAX_CONFIG_BYTES)
 
 
 def _config_within(source: Path) -> bytes:
@@ -84,15 +65,3 @@ def _config_within(source: Path) -> bytes:
     except (OSError, EOFError, tarfile.TarError) as error:
         raise TerminalError(f"{source} is no archive that can be read: {error}") from None
     raise TerminalError(f"{source} is no adapter: it has no {CONFIG}")
-
-
-def _pack(folder: Path, file: IO[bytes]) -> None:
-    with (
-        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1, mtime=0, filename="") as zipped,
-        tarfile.open(fileobj=zipped, mode="w") as archive,
-    ):
-        for path in (folder / CONFIG, weights_of(folder)):
-            info = tarfile.TarInfo(path.name)
-            with path.open("rb") as content:
-                info.size, info.mode = path.stat().st_size, 0o644
-                archive.addfile(info, content)

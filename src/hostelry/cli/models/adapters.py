@@ -1,10 +1,7 @@
 """`hostelry adapters`: the LoRA adapters of a base component."""
 
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,19 +10,22 @@ import typer
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.content import ARCHIVE_SUFFIXES, sha256_of
+from hostelry.cli.artifacts.folder import hub_folder
+from hostelry.cli.artifacts.object_order import ObjectOrder
+from hostelry.cli.artifacts.upload import make_bucket, shown_upload
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.cli.models.adapter_files import ARCHIVES, packed_adapter
+from hostelry.cli.models.adapter_files import adapter_archive
 from hostelry.cli.models.adapter_rows import adapter_rows
 from hostelry.cli.models.listing import ModelRow, row_lines
 from hostelry.cli.models.rm import remove_named
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, described
 from hostelry.cli.printable import one_line
-from hostelry.cli.status_text import MIB, memory_text
+from hostelry.cli.work_reporter import WorkReporter
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
 
-CLEAR_LINE = "\r\x1b[2K"
 LOOK_EVERY_S = 0.25
 S3, HUB = "s3://", "hf://"
 Base = Annotated[str, typer.Argument(help="The base component.", autocompletion=names.components)]
@@ -62,11 +62,13 @@ def add(
     """
     config, credentials = settled(home_at(home))
     sagemaker = aws_client("sagemaker", config, credentials, tries=2)
-    with api_errors(config):
+    with api_errors(config), WorkReporter(to_stderr=True) as reporter:
         model = base_of(sagemaker, base)
-        uri = source if source.startswith(S3) else uploaded(config, credentials, model, source)
+        uri = source
+        if not source.startswith(S3):
+            uri = uploaded(config, credentials, model, source, reporter)
         create(sagemaker, model, adapter, uri)
-        shown = wait_in_service(sagemaker, adapter, wait_s)
+        shown = wait_in_service(sagemaker, adapter, wait_s, reporter)
     if as_json:
         print_json({"name": adapter, "base": model.component, "source": uri, "status": shown})
     else:
@@ -138,92 +140,56 @@ def base_of(sagemaker: Any, name: str) -> NamedModel:
     return model
 
 
-def uploaded(config: UpConfig, credentials: Credentials, model: NamedModel, source: str) -> str:
+def uploaded(
+    config: UpConfig,
+    credentials: Credentials,
+    model: NamedModel,
+    source: str,
+    reporter: WorkReporter,
+) -> str:
     """The address of the adapter's archive, which is uploaded where it is not there."""
     path = local_path(source)
     s3 = aws_client("s3", config, credentials, read_timeout_s=120.0)
     bucket = f"sagemaker-{credentials.region}-{credentials.account_id}"
-    with tempfile.NamedTemporaryFile(prefix="hostelry-adapter-") as file:
-        digest = packed_adapter(path, file)
-        key = f"adapters/{model.component}/{digest[:32]}.tar.gz"
-        size_bytes = file.seek(0, 2)
-        if not has_object(s3, bucket, key, size_bytes):
-            with_progress(source, size_bytes, lambda seen: send(s3, bucket, key, file.name, seen))
-    return f"{S3}{bucket}/{key}"
+    with tempfile.TemporaryDirectory(prefix="hostelry-adapter-") as scratch:
+        archive = adapter_archive(path, Path(scratch))
+        key = f"adapters/{model.component}/{sha256_of(archive.path)[:32]}.tar.gz"
+        uri = f"{S3}{bucket}/{key}"
+        order = ObjectOrder(key=key, files=(archive,))
+        if not has_object(s3, bucket, order):
+            make_bucket(s3, bucket)
+            shown_upload(s3, bucket, [order], uri, reporter)
+    return uri
 
 
 def local_path(source: str) -> Path:
     """The folder or archive; that of a hub id is in the hub's cache. Raises TerminalError."""
     path = Path(source).expanduser()
-    if path.is_dir() or (path.is_file() and path.name.endswith(ARCHIVES)):
+    if path.is_dir() or (path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)):
         return path
     if path.is_file():
         raise TerminalError(f"{source} is neither a folder nor a .tar.gz")
     name, _, revision = source.removeprefix(HUB).partition("@")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise TerminalError(f"there is no {source}: give a folder, a .tar.gz, s3:// or ORG/NAME")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
-    try:
-        found = snapshot_download(name, revision=revision or None, local_files_only=True)
-    except (HFValidationError, LocalEntryNotFoundError):
+    found = hub_folder(name, revision or None)
+    if found is None:
         raise TerminalError(
             f"there is no folder {source}, and no such adapter in the hub's cache here: "
             f"`hf download {name}` gets it"
-        ) from None
-    return Path(found)
+        )
+    return found
 
 
-def has_object(s3: Any, bucket: str, key: str, size_bytes: int) -> bool:
-    """Whether the whole object is there; the bucket is made where it is missing."""
+def has_object(s3: Any, bucket: str, order: ObjectOrder) -> bool:
+    """Whether the whole object is there."""
     from botocore.exceptions import ClientError
 
     try:
-        return bool(s3.head_object(Bucket=bucket, Key=key)["ContentLength"] == size_bytes)
+        shown = s3.head_object(Bucket=bucket, Key=order.key)
     except ClientError:
-        pass
-    try:
-        s3.create_bucket(Bucket=bucket)
-    except ClientError as error:
-        if "AlreadyOwned" not in str(error) and "AlreadyExists" not in str(error):
-            raise
-    return False
-
-
-def send(s3: Any, bucket: str, key: str, path: str, seen: Callable[[int], None]) -> None:
-    """Upload a file in parts; raises TerminalError where that fails."""
-    from boto3.exceptions import Boto3Error
-    from boto3.s3.transfer import S3Transfer
-
-    try:
-        S3Transfer(s3).upload_file(path, bucket, key, callback=seen)
-    except Boto3Error as error:
-        raise TerminalError(f"the upload failed: {one_line(str(error))}") from None
-
-
-def with_progress(what: str, size_bytes: int, act: Callable[[Callable[[int], None]], None]) -> None:
-    """Do it, and show on a terminal how much of it is done."""
-    done_bytes, lock, shows = 0, threading.Lock(), sys.stderr.isatty()
-
-    def seen(more_bytes: int) -> None:
-        nonlocal done_bytes
-        with lock:  # parts are sent by several threads
-            done_bytes += more_bytes
-            if shows:
-                share = f"{done_bytes / max(1, size_bytes):.0%} of {size_text(size_bytes)}"
-                sys.stderr.write(f"{CLEAR_LINE}uploading {what}: {share}")
-                sys.stderr.flush()
-
-    began_s = monotonic_s()
-    act(seen)
-    took = f"{size_text(size_bytes)} in {monotonic_s() - began_s:.1f} s"
-    typer.echo(f"{CLEAR_LINE if shows else ''}uploaded {what}: {took}", err=True)
-
-
-def size_text(size_bytes: int) -> str:
-    """A size; small ones in bytes."""
-    return memory_text(size_bytes) if size_bytes >= MIB else f"{size_bytes} bytes"
+        return False
+    return bool(shown["ContentLength"] == order.size_bytes)
 
 
 def create(sagemaker: Any, model: NamedModel, adapter: str, uri: str) -> None:
@@ -250,21 +216,19 @@ def create(sagemaker: Any, model: NamedModel, adapter: str, uri: str) -> None:
     )
 
 
-def wait_in_service(sagemaker: Any, adapter: str, wait_s: float) -> str:
+def wait_in_service(sagemaker: Any, adapter: str, wait_s: float, reporter: WorkReporter) -> str:
     """InService; raises TerminalError with the reason of a failure, or once the wait is over."""
-    began_s, last = monotonic_s(), ""
+    began_s = monotonic_s()
     while True:
         shown = described(sagemaker, "inference_component", adapter)
         if shown is None:
             raise TerminalError(f"{adapter} was removed meanwhile")
-        status, elapsed_s = str(shown["InferenceComponentStatus"]), monotonic_s() - began_s
-        if status != last:
-            typer.echo(f"{elapsed_s:5.1f} s  {status}", err=True)
-            last = status
+        status = str(shown["InferenceComponentStatus"])
+        reporter.waits(status)
         if status == "InService":
             return status
         if status == "Failed":
             raise TerminalError(f"{adapter}: {one_line(shown.get('FailureReason', status))}")
-        if elapsed_s >= wait_s:
+        if monotonic_s() - began_s >= wait_s:
             raise TerminalError(f"{adapter} is {status} after {wait_s:g} s: see `hostelry ls`")
         time.sleep(LOOK_EVERY_S)

@@ -52,17 +52,17 @@ class SeenCapacity:
 def scalable_id(model: NamedModel, variant: str | None) -> dict[str, str]:
     """The scalable target of a component, or of an endpoint's variant."""
     if model.component is not None:
-        kind, dimension = f"inference-component/{model.component}", "inference-component"
-        return {
-            **SERVICE,
-            "ResourceId": kind,
-            "ScalableDimension": f"sagemaker:{dimension}:DesiredCopyCount",
-        }
-    return {
-        **SERVICE,
-        "ResourceId": f"endpoint/{model.endpoint}/variant/{variant}",
-        "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
-    }
+        return target_id(f"inference-component/{model.component}")
+    return target_id(f"endpoint/{model.endpoint}/variant/{variant}")
+
+
+def target_id(resource_id: str) -> dict[str, str]:
+    """What calls name the scalable target of a resource by."""
+    is_component = resource_id.startswith("inference-component/")
+    scaled = (
+        "inference-component:DesiredCopyCount" if is_component else "variant:DesiredInstanceCount"
+    )
+    return {**SERVICE, "ResourceId": resource_id, "ScalableDimension": f"sagemaker:{scaled}"}
 
 
 def bounds(change: CapacityChange, registered: Mapping[str, Any] | None) -> dict[str, int]:
@@ -77,16 +77,18 @@ def bounds(change: CapacityChange, registered: Mapping[str, Any] | None) -> dict
     return {"MinCapacity": least, "MaxCapacity": most}
 
 
-def tracking_policy(target_id: Mapping[str, str], target: float) -> dict[str, Any]:
+def tracking_policy(
+    scaled: Mapping[str, str], target: float, name: str = POLICY_NAME
+) -> dict[str, Any]:
     """PutScalingPolicy's request: so many requests under way on each copy, or instance."""
     metric = (
         "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
-        if target_id["ResourceId"].startswith("inference-component/")
+        if scaled["ResourceId"].startswith("inference-component/")
         else "SageMakerVariantConcurrentRequestsPerModelHighResolution"
     )
     return {
-        **target_id,
-        "PolicyName": POLICY_NAME,
+        **scaled,
+        "PolicyName": name,
         "PolicyType": "TargetTrackingScaling",
         "TargetTrackingScalingPolicyConfiguration": {
             "TargetValue": target,

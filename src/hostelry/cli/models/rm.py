@@ -11,6 +11,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names as completed
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.models.capacity import target_id
 from hostelry.cli.models.held import held_resources
 from hostelry.cli.models.removal import Removal, planned_removal, removal_lines
 from hostelry.cli.named import (
@@ -136,17 +137,7 @@ class Remover:
             report(f"data {uri} removed, {self._remove_data(uri)} objects")
 
     def _deregister(self, resource_id: str) -> None:
-        dimension = (
-            "inference-component:DesiredCopyCount"
-            if resource_id.startswith("inference-component/")
-            else "variant:DesiredInstanceCount"
-        )
-        self._call(
-            self._scaling.deregister_scalable_target,
-            ServiceNamespace="sagemaker",
-            ResourceId=resource_id,
-            ScalableDimension=f"sagemaker:{dimension}",
-        )
+        self._call(self._scaling.deregister_scalable_target, **target_id(resource_id))
         report(f"scalable target {resource_id} removed")
 
     def _remove_all(self, kind: str, names: Sequence[str]) -> None:

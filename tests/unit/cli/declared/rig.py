@@ -17,13 +17,14 @@ from hostelry.api.operations import perform
 from hostelry.aws.call import ApiCall, parse_call, serialize_error, serialize_result
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.cli.artifacts.content import Advance
 from hostelry.cli.declared.application import Application, with_uploads
 from hostelry.cli.declared.aws import AwsError, call_client
 from hostelry.cli.declared.execution import AppliedStep
 from hostelry.cli.declared.expansion import wanted_state
 from hostelry.cli.declared.resource import ResourceKey
 from hostelry.cli.declared.source import parse_sources
-from hostelry.cli.declared.step import ApplyStep, StepPlan
+from hostelry.cli.declared.step import ApplyStep, StepPlan, UploadedFile
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
 
@@ -70,7 +71,6 @@ class TownAws:
         self.town = town
         self._turn = threading.RLock()  # a town is moved by one thread
         self.objects: dict[tuple[str, str], bytes] = {}
-        self.buckets: set[str] = set()
         self.writes: list[str] = []
         self.kill_at: int | None = None
         self.after = False
@@ -84,10 +84,11 @@ class TownAws:
         self.before_write(operation, params)
         return self._written(operation, lambda: self._call(service, operation, params))
 
-    def upload(self, path: str, bucket: str, key: str) -> None:
+    def upload(self, file: UploadedFile, advance: Advance) -> None:
         def put() -> dict[str, Any]:
-            assert bucket in self.buckets
-            self.objects[bucket, key] = Path(path).read_bytes()
+            read = [Path(it.path).read_bytes() for it in file.order.files]
+            self.objects[file.bucket, file.order.key] = b"".join(read)
+            advance(file.order.num_bytes)
             return {}
 
         self._written("PutObject", put)
@@ -106,11 +107,7 @@ class TownAws:
         if service != "s3":
             with self._turn:
                 return call_client(clients()[service], operation, params)
-        if operation == "CreateBucket":
-            self.buckets.add(params["Bucket"])
-        elif params["Bucket"] not in self.buckets or (
-            "Key" in params and (params["Bucket"], params["Key"]) not in self.objects
-        ):
+        if (params["Bucket"], params["Key"]) not in self.objects:
             raise AwsError("404", "Not Found", is_conflict=False)
         return {}
 
@@ -157,6 +154,9 @@ class Silent:
         pass
 
     def waiting(self, key: ResourceKey, status: str) -> None:
+        pass
+
+    def sent(self, step: ApplyStep, num_bytes: float) -> None:
         pass
 
     def ended(self, outcome: AppliedStep) -> None:

@@ -352,7 +352,7 @@ def test_a_local_file_that_is_gone_meanwhile_is_a_failure_that_names_it(
 def test_local_folders_are_uploaded_once_by_their_content(aws: TownAws, folder: Path) -> None:
     text = MODEL.replace("Environment", "ModelDataUrl: ./fruits, Environment")
     apply(aws, text, folder)
-    assert aws.writes == ["CreateBucket", "PutObject", "CreateModel"]
+    assert aws.writes == ["PutObject", "CreateModel"]
     (folder / "fruits" / "model.bin").touch()
     assert described(difference(aws, text, folder)) == []
     (folder / "fruits" / "model.bin").write_bytes(b"other")

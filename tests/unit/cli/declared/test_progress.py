@@ -2,12 +2,13 @@
 
 import pytest
 
+from hostelry.cli.artifacts.object_order import FoundFile, ObjectOrder
 from hostelry.cli.declared.change import ABSENT, FieldChange, changes
 from hostelry.cli.declared.diff_text import short_field, size_text, value_text
 from hostelry.cli.declared.execution import AppliedEnd, AppliedStep
 from hostelry.cli.declared.progress import TerminalProgress
 from hostelry.cli.declared.resource import ResourceKey, ResourceKind
-from hostelry.cli.declared.step import ApplyStep, StepAct
+from hostelry.cli.declared.step import ApplyStep, StepAct, UploadedFile
 
 KEY = ResourceKey(ResourceKind.ENDPOINT, "e")
 STEP = ApplyStep(number=1, act=StepAct.CREATE, key=KEY, operation="CreateEndpoint")
@@ -46,6 +47,43 @@ def test_on_a_terminal_one_line_shows_what_is_waited_for_and_is_cleared() -> Non
     assert seen.written[-1] == "  e Creating 3 s"
     seen.progress.ended(AppliedStep(step=STEP, end=AppliedEnd.DONE, seconds=3.0))
     assert seen.written[-2:] == ["\r" + " " * 16 + "\r", "created endpoint e (3.0 s)\n"]
+
+
+FILE = FoundFile(name="m.tar.gz", size_bytes=2000)
+UPLOAD = ApplyStep(
+    number=2,
+    act=StepAct.UPLOAD,
+    key=ResourceKey(ResourceKind.ARTIFACT, "s3://b/k/"),
+    file=UploadedFile("m.tar.gz", "b", ObjectOrder(key="k/m.tar.gz", files=(FILE,))),
+)
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "text"),
+    [
+        pytest.param(True, "  m.tar.gz 25 % of 2 kB 1 s", id="in the line of a terminal at once"),
+        pytest.param(False, "", id="not at once elsewhere"),
+    ],
+)
+def test_how_far_an_upload_is(is_terminal: bool, text: str) -> None:
+    seen = Seen(is_terminal=is_terminal)
+    seen.progress.started(UPLOAD)
+    seen.now = 1
+    seen.progress.sent(UPLOAD, 500)
+    assert "".join(seen.written) == text
+
+
+def test_elsewhere_a_long_upload_is_a_line_every_ten_seconds() -> None:
+    seen = Seen(is_terminal=False)
+    seen.progress.started(UPLOAD)
+    for seen.now in range(25):
+        seen.progress.sent(UPLOAD, 50)
+    seen.progress.ended(AppliedStep(step=UPLOAD, end=AppliedEnd.DONE, seconds=25.0))
+    assert "".join(seen.written) == (
+        "  artifact s3://b/k/m.tar.gz 28 % of 2 kB (10 s)\n"
+        "  artifact s3://b/k/m.tar.gz 52 % of 2 kB (20 s)\n"
+        "uploaded s3://b/k/m.tar.gz (25.0 s)\n"
+    )
 
 
 @pytest.mark.parametrize(

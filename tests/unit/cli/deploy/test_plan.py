@@ -4,9 +4,10 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.object_order import FoundFile
 from hostelry.cli.deploy.adapters import AdapterSource, adapters_in
 from hostelry.cli.deploy.deployment import ModelDeployment, ScalingOrder
-from hostelry.cli.deploy.found import Found, FoundFile, Origin
+from hostelry.cli.deploy.found import Found, Origin
 from hostelry.cli.deploy.hugging_face import Task
 from hostelry.cli.deploy.plan import Account, DeployOptions, DeploySource, disk_need, planned
 from hostelry.cli.deploy.recognise import DeployKind, Recognised

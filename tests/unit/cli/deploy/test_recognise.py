@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.deploy.found import Found, FoundFile, Origin
+from hostelry.cli.artifacts.object_order import FoundFile
+from hostelry.cli.deploy.found import Found, Origin
 from hostelry.cli.deploy.hugging_face import DECODERS, ENCODERS, Task
 from hostelry.cli.deploy.images import FRAMEWORK_IMAGES, image_of
 from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognise

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.models.adapter_files import packed_adapter
+from hostelry.cli.models.adapter_files import adapter_archive
 
 CONFIG = b'{"peft_type": "LORA", "r": 4}'
 
@@ -19,6 +19,10 @@ def adapter(folder: Path, **files: bytes) -> Path:
     return folder
 
 
+def packed(folder: Path, scratch: Path) -> bytes:
+    return Path(adapter_archive(folder, scratch).path).read_bytes()
+
+
 def names_in(archive: bytes) -> list[str]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         return opened.getnames()
@@ -27,21 +31,27 @@ def names_in(archive: bytes) -> list[str]:
 def test_a_folder_is_packed_without_what_no_server_reads(tmp_path: Path) -> None:
     weights = {"adapter_model__safetensors": b"w", "adapter_model__bin": b"old"}
     folder = adapter(tmp_path / "a", **weights, optimizer__pt=b"large", README__md=b"")
-    first, second = io.BytesIO(), io.BytesIO()
-    assert packed_adapter(folder, first) == packed_adapter(folder, second)
-    assert first.getvalue() == second.getvalue(), "the same files are the same archive"
-    assert names_in(first.getvalue()) == ["adapter_config.json", "adapter_model.safetensors"]
-    archive = tmp_path / "a.tar.gz"
-    archive.write_bytes(first.getvalue())
-    again = io.BytesIO()
-    packed_adapter(archive, again)
-    assert again.getvalue() == first.getvalue(), "an archive is taken as it is"
+    first = packed(folder, tmp_path)
+    assert first == packed(folder, tmp_path), "the same files are the same archive"
+    assert names_in(first) == ["adapter_config.json", "adapter_model.safetensors"]
+    archive = tmp_path / "b.tar.gz"
+    archive.write_bytes(first)
+    found = adapter_archive(archive, tmp_path)
+    assert (found.path, found.size_bytes) == (str(archive), len(first)), "it is taken as it is"
 
 
-def test_other_weights_have_another_digest(tmp_path: Path) -> None:
+def test_weights_that_are_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"1")
+    folder = adapter(tmp_path / "a")
+    (folder / "adapter_model.bin").symlink_to(tmp_path / "secret")
+    with pytest.raises(TerminalError, match="outside the folder"):
+        adapter_archive(folder, tmp_path)
+
+
+def test_other_weights_are_another_archive(tmp_path: Path) -> None:
     one = adapter(tmp_path / "a", adapter_model__bin=b"1")
     two = adapter(tmp_path / "b", adapter_model__bin=b"2")
-    assert packed_adapter(one, io.BytesIO()) != packed_adapter(two, io.BytesIO())
+    assert packed(one, tmp_path) != packed(two, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +84,7 @@ def test_what_is_no_adapter_is_refused(files: dict[str, bytes], text: str, tmp_p
     for name, content in {"adapter_config.json": CONFIG, **given}.items():
         (folder / name).write_bytes(content)
     with pytest.raises(TerminalError, match=text):
-        packed_adapter(folder, io.BytesIO())
+        adapter_archive(folder, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -93,4 +103,4 @@ def test_archives_that_are_refused(content: bytes | None, text: str, tmp_path: P
     else:
         path.write_bytes(content)
     with pytest.raises(TerminalError, match=text):
-        packed_adapter(path, io.BytesIO())
+        adapter_archive(path, tmp_path)

@@ -1,8 +1,9 @@
-"""Reports while `deploy` works: a bar and a line that changes, or plain lines."""
+"""Reports while a command works: a bar and a line that changes, or plain lines."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 
 import typer
 from rich.console import Console
@@ -10,13 +11,17 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.status import Status
 
 from hostelry.base.clock import monotonic_s
+from hostelry.cli.artifacts.content import Advance
 
 QUIET_S = 1.0  # plain lines say nothing of what is done sooner
 LINE_EACH_S = 5.0
 
 
-class DeployReporter:
-    """Lines about the work, with the time since the start; to stderr where asked."""
+class WorkReporter:
+    """Lines about the work, with the time since the start; to stderr where asked.
+
+    At its end as a context it takes the line that changes away.
+    """
 
     def __init__(self, *, to_stderr: bool, usual_s: float | None = None) -> None:
         self._console = Console(stderr=to_stderr, highlight=False)
@@ -25,6 +30,12 @@ class DeployReporter:
         self._usual_s = usual_s
         self._status: Status | None = None
         self._waiting = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.still()
 
     @property
     def elapsed_s(self) -> float:
@@ -62,7 +73,7 @@ class DeployReporter:
         self._waiting = ""
 
     @contextmanager
-    def counted(self, text: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
+    def counted(self, text: str, total_bytes: int) -> Iterator[Advance]:
         """A bar of bytes, or plain lines of how far it is; the function given counts."""
         self.still()
         if self._console.is_terminal:
@@ -80,13 +91,13 @@ class DeployReporter:
 class _PlainCount:
     """Counts bytes of several threads, and says how far it is each few seconds."""
 
-    def __init__(self, reporter: DeployReporter, text: str, total_bytes: int) -> None:
+    def __init__(self, reporter: WorkReporter, text: str, total_bytes: int) -> None:
         self._reporter, self._text, self._total = reporter, text, total_bytes
         self._lock = threading.Lock()
-        self._done = 0
+        self._done = 0.0
         self._reported_s = monotonic_s() + QUIET_S - LINE_EACH_S
 
-    def add(self, count: int) -> None:
+    def add(self, count: float) -> None:
         """`count` more bytes."""
         with self._lock:
             self._done += count

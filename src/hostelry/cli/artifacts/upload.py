@@ -1,0 +1,112 @@
+"""Uploads: content by its key, so that a repeat sends what is missing."""
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.content import THREADS, Advance, check_unchanged, packed
+from hostelry.cli.artifacts.object_order import ObjectOrder
+from hostelry.cli.work_reporter import WorkReporter
+
+PART_BYTES = 16 * 1024 * 1024
+OWN_BUCKET = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
+
+
+def upload(s3: Any, bucket: str, orders: Iterable[ObjectOrder], advance: Advance) -> None:
+    """Send the objects; `advance` is given bytes of their files as they are sent.
+
+    Parts that a killed run left of them are removed first. A key names its content, so a file that
+    changed since it was found is refused, also while it is sent. Raises TerminalError for that, and
+    botocore's errors.
+    """
+    from s3transfer.manager import TransferConfig, TransferManager
+
+    wanted = list(orders)
+    settings = TransferConfig(
+        multipart_threshold=PART_BYTES,
+        multipart_chunksize=PART_BYTES,
+        max_request_concurrency=THREADS,
+    )
+    # Half of it: an archive may be larger than its files.
+    remove_parts(s3, bucket, {it.key for it in wanted if it.num_bytes >= PART_BYTES // 2})
+    with (
+        tempfile.TemporaryDirectory(prefix="hostelry-upload-") as scratch,
+        TransferManager(s3, settings) as transfers,
+    ):
+        sent = []
+        for number, order in enumerate(wanted):
+            path = order.files[0].path
+            if order.packed:
+                path = str(packed(order.files, Path(scratch) / f"{number}.tar.gz"))
+            else:
+                check_unchanged(order.files[0])
+            counter = _Counter(advance, order.num_bytes / max(1, os.path.getsize(path)))
+            sent.append((order, transfers.upload(path, bucket, order.key, None, [counter])))
+        for order, future in sent:
+            _finish(s3, bucket, order, future)
+
+
+def shown_upload(
+    s3: Any, bucket: str, orders: Sequence[ObjectOrder], place: str, reporter: WorkReporter
+) -> None:
+    """Send the objects, and show how far that is; `place` is what the last line calls them."""
+    total = sum(it.num_bytes for it in orders)
+    with reporter.counted("upload", total) as advance:
+        upload(s3, bucket, orders, advance)
+    reporter.line(f"uploaded {total / 1e6:.1f} MB to {place}")
+
+
+def _finish(s3: Any, bucket: str, order: ObjectOrder, future: Any) -> None:
+    from botocore.exceptions import ClientError
+
+    try:
+        future.result()
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "NoSuchUpload":
+            raise
+        raise TerminalError(
+            f"another command sends s3://{bucket}/{order.key}, too, and has removed the parts of "
+            "this one: run this again once it is there"
+        ) from None
+    try:
+        for file in order.files:
+            check_unchanged(file)
+    except TerminalError:
+        s3.delete_object(Bucket=bucket, Key=order.key)
+        raise
+
+
+def remove_parts(s3: Any, bucket: str, keys: set[str]) -> None:
+    """Abort the multipart uploads of these keys, whose parts take room and end nowhere."""
+    for key in keys:
+        for left in s3.list_multipart_uploads(Bucket=bucket, Prefix=key).get("Uploads", ()):
+            if left["Key"] == key:
+                s3.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=left["UploadId"])
+
+
+def make_bucket(s3: Any, bucket: str) -> None:
+    """Create the bucket where there is none; that another run was quicker is no error."""
+    from botocore.exceptions import ClientError
+
+    try:
+        s3.head_bucket(Bucket=bucket)
+    except ClientError:
+        try:
+            s3.create_bucket(Bucket=bucket)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in OWN_BUCKET:
+                raise
+
+
+class _Counter:
+    """A subscriber of s3transfer that passes on how many bytes of the files were sent."""
+
+    def __init__(self, advance: Advance, num_bytes_each: float) -> None:
+        self._advance, self._num_bytes_each = advance, num_bytes_each
+
+    def on_progress(self, future: Any, bytes_transferred: int, **_: Any) -> None:
+        """Bytes were sent, or, negative, will be sent again."""
+        self._advance(bytes_transferred * self._num_bytes_each)
