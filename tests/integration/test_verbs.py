@@ -113,7 +113,7 @@ def test_a_conversation_on_a_terminal(platform: Platform, adapter: str) -> None:
         terminal.type(f"/adapter {adapter}", f"{adapter} answers from now on")
         terminal.type("and now?", "first after")
         terminal.type("/set temperature hot", "from 0 to 2, not hot")
-        terminal.press(b"\x03", "(/quit or Ctrl-D ends)")
+        terminal.interrupt("(/quit or Ctrl-D ends)")
         terminal.press(b"\x04", "")
         assert terminal.ended() == 0
 
@@ -283,6 +283,16 @@ class Terminal:
         self._seen = ""
         os.write(self._file, keys)
         self.expect(text)
+
+    def interrupt(self, text: str) -> None:
+        """Press Ctrl-C until `text` comes: readline may miss one as it begins to wait for keys."""
+        deadline_s = monotonic_s() + 60
+        self._seen = ""
+        while text not in self._seen:
+            assert monotonic_s() < deadline_s, f"{text!r} did not come: {self._seen!r}"
+            os.write(self._file, b"\x03")
+            if select.select([self._file], [], [], 2.0)[0]:
+                self._seen += os.read(self._file, 65536).decode("utf-8", "replace")
 
     def expect(self, text: str) -> None:
         deadline_s = monotonic_s() + 60
