@@ -1,9 +1,7 @@
 """Metrics go to an OpenTelemetry collector: a real receiver of OTLP over HTTP, in this process."""
 
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
+from tests.integration.otlp_receiver import OtlpReceiver
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
@@ -25,32 +24,11 @@ from hostelry.server.otel import ENDPOINTS, INTERVAL, OtelExport, interval_s, is
 pytestmark = pytest.mark.integration
 
 
-class Receiver:
-    """Takes OTLP at `address`; answers with `status`."""
+class MetricsReceiver(OtlpReceiver):
+    """Takes metrics."""
 
     def __init__(self) -> None:
-        received: list[ExportMetricsServiceRequest] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if receiver.status == 200:
-                    received.append(ExportMetricsServiceRequest.FromString(body))
-                self.send_response(receiver.status)
-                answer = ExportMetricsServiceResponse().SerializeToString()
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: object) -> None:
-                del format, args
-
-        self.status = 200
-        self.received = received
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        super().__init__("/v1/metrics", ExportMetricsServiceRequest, ExportMetricsServiceResponse)
 
     def metrics(self) -> dict[str, Any]:
         """The newest export's metrics by name."""
@@ -60,12 +38,11 @@ class Receiver:
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    found = Receiver()
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsReceiver]:
+    found = MetricsReceiver()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.address)
     yield found
-    found.server.shutdown()
-    found.server.server_close()
+    found.close()
 
 
 def families() -> list[Metric]:
@@ -82,7 +59,7 @@ def exporter() -> OtelExport:
     return OtelExport(families, ManualClock(1_700_000_000.0), {})
 
 
-def test_a_collector_receives_counters_gauges_and_histograms(receiver: Receiver) -> None:
+def test_a_collector_receives_counters_gauges_and_histograms(receiver: MetricsReceiver) -> None:
     assert exporter().export()
     found = receiver.metrics()
     assert set(found) == {"hostelry_requests", "hostelry_in_flight", "hostelry_latency"}
@@ -98,7 +75,7 @@ def test_a_collector_receives_counters_gauges_and_histograms(receiver: Receiver)
 
 
 def test_a_collector_that_refuses_is_sent_to_again_at_the_next_interval(
-    receiver: Receiver, caplog: pytest.LogCaptureFixture
+    receiver: MetricsReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "hostelry.server.otel")
     export = exporter()

@@ -2,9 +2,7 @@
 
 import asyncio
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from tests.integration.otlp_receiver import OtlpReceiver
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
@@ -33,33 +32,11 @@ pytestmark = pytest.mark.integration
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-class TraceReceiver:
-    """Takes OTLP at `address`; answers with `status`."""
+class TraceReceiver(OtlpReceiver):
+    """Takes traces."""
 
     def __init__(self) -> None:
-        received: list[ExportTraceServiceRequest] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if receiver.status == 200:
-                    assert self.path == "/v1/traces"
-                    received.append(ExportTraceServiceRequest.FromString(body))
-                self.send_response(receiver.status)
-                answer = ExportTraceServiceResponse().SerializeToString()
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: object) -> None:
-                del format, args
-
-        self.status = 200
-        self.received = received
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        super().__init__("/v1/traces", ExportTraceServiceRequest, ExportTraceServiceResponse)
 
     def spans(self) -> list[Any]:
         """All spans that came."""
@@ -77,8 +54,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[TraceReceiver]:
     found = TraceReceiver()
     monkeypatch.setenv(ENDPOINTS[1], found.address)
     yield found
-    found.server.shutdown()
-    found.server.server_close()
+    found.close()
 
 
 def exporter(**settings: str) -> TraceExport:

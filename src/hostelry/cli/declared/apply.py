@@ -20,6 +20,7 @@ from hostelry.cli.declared.source import read_sources
 from hostelry.cli.declared.step import StepPlan
 from hostelry.cli.declared.upload import BUCKET
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.server.home import Credentials, UpConfig
 
 DIFFERENT = 3
 """The exit code of --diff where there is something to change."""
@@ -60,9 +61,7 @@ def apply(  # noqa: PLR0913 - the options of a command
     if not file:
         raise typer.BadParameter("name a file, a folder, or - for standard input", param_hint="-f")
     config, credentials = settled(home_at(home))
-    application = application_of(file, credentials.role_arn, bucket, prune=prune)
-    application.aws = AwsAtPlatform(config, credentials)
-    application.waits = wait
+    application = application_of(file, bucket, config, credentials, prune=prune, waits=wait)
     if diff:
         plan = application.plan(application.observe())
         if as_json:
@@ -79,9 +78,17 @@ def apply(  # noqa: PLR0913 - the options of a command
         typer.echo(f"Applied: {summary(application)} in {seconds:.1f} s.")
 
 
-def application_of(files: list[Path], role_arn: str, bucket: str, *, prune: bool) -> Application:
-    """The documents' application, without a platform yet; raises TerminalError."""
-    wanted = wanted_state(read_sources(files), role_arn)
+def application_of(
+    files: list[Path],
+    bucket: str,
+    config: UpConfig,
+    credentials: Credentials,
+    *,
+    prune: bool,
+    waits: bool,
+) -> Application:
+    """The documents' application; raises TerminalError for what they may not say."""
+    wanted = wanted_state(read_sources(files), credentials.role_arn)
     if prune and wanted.owner == UNNAMED_SET:
         raise TerminalError(
             "--prune deletes what a set of documents made before and no longer names; give them a"
@@ -90,12 +97,13 @@ def application_of(files: list[Path], role_arn: str, bucket: str, *, prune: bool
     wanted, uploads = with_uploads(wanted, bucket)
     is_terminal = sys.stderr.isatty()
     return Application(
-        aws=None,  # type: ignore[arg-type] # documents are checked before the platform is needed
+        aws=AwsAtPlatform(config, credentials),
         wanted=wanted,
         uploads=uploads,
         prune=prune,
         pause=time.sleep,
         listener=TerminalProgress(is_terminal=is_terminal),
+        waits=waits,
     )
 
 
