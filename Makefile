@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Where no bytecode is kept, each process compiles what it imports: a third of control's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test fuzz engine browser check bench screenshots walkthrough format clean
+.PHONY: install demo test fuzz engine browser database check bench screenshots walkthrough format clean
 
 install: $(STAMP)
 
@@ -38,7 +38,7 @@ demo: $(DEMO_STAMP)
 # failure stays in the output.
 HALF := .pytest-units.log
 INTEGRATION := $(BIN)/python -m pytest tests/integration tests/hostile -o cache_dir=.pytest_cache_integration
-test: check engine browser
+test: check engine browser database
 	nice $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -n 2 --dist loadfile --durations=40 \
 	  >$(HALF) 2>&1 & units=$$!; \
 	$(INTEGRATION) -n 3 --dist loadfile --no-loadscope-reorder --durations=25 || $(INTEGRATION) --last-failed; integration=$$?; \
@@ -64,6 +64,13 @@ browser:
 	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	  apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } \
 	  || echo "no Chromium, and none can be installed: tests of the console will fail"
+
+# Tests of the store run PostgreSQL's server by themselves, on a free port, and fail where there is none.
+database:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { test "$$(id -u)" -eq 0 \
+	  && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	  apt-get install -y -qq --no-install-recommends postgresql >/dev/null; } \
+	  || echo "no PostgreSQL, and none can be installed: its tests will fail"
 
 check: $(STAMP)
 	$(BIN)/ruff check .
