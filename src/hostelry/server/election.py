@@ -14,11 +14,11 @@ from hostelry.store.lease import (
     POLL_S,
     RENEW_S,
     Acquire,
-    Lease,
+    LeaderLease,
     LeaseLook,
     Renew,
+    StandBy,
     StepDown,
-    Wait,
     decide,
 )
 
@@ -33,7 +33,7 @@ class LeaseTable(Protocol):
         """The lease, and whether its holder has a session."""
         ...
 
-    def acquire(self, seen: Lease | None, reason: str) -> int | None:
+    def acquire(self, seen: LeaderLease | None, reason: str) -> int | None:
         """The next epoch, durably mine; None where the lease is not as it was `seen` any more."""
         ...
 
@@ -79,7 +79,7 @@ class LeaderElection:
         self._elected = elected
         self._superseded = superseded
         self._epoch: int | None = None
-        self._seen: tuple[Lease | None, float] | None = None
+        self._seen: tuple[LeaderLease | None, float] | None = None
         self._registered_at: float | None = None
         self._has_trouble = False
         self._stopping = threading.Event()
@@ -137,7 +137,7 @@ class LeaderElection:
                     self._lead(epoch, "the answer to its acquisition was lost")
             case StepDown(reason):
                 self._superseded(reason)
-            case Wait():
+            case StandBy():
                 pass
 
     def _unchanged_s(self, look: LeaseLook) -> float:

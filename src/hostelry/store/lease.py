@@ -12,7 +12,7 @@ sets.
 | its holder's session with the database has ended, and not by the server's restart | Acquire |
 | it expired by the database's clock, and the server runs for TTL_S | Acquire |
 | I looked for TTL_S by a steady clock, and it was not renewed | Acquire: that clock went back |
-| otherwise | Wait |
+| otherwise | StandBy |
 
 A killed holder's session ends at once. A frozen one's, or one behind a partition, does not: its
 lease expires. A server that restarts ends every session, and no control renews while it is away:
@@ -28,7 +28,7 @@ TTL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class LeaderLease:
     """The lease as the database has it; instants are seconds of the database's clock.
 
     `holder` names one process, never two. `renewals` counts within an epoch. `expires_at` is 0 once
@@ -53,7 +53,7 @@ class LeaseLook:
         server_started_at: on the database's clock.
     """
 
-    lease: Lease | None
+    lease: LeaderLease | None
     now: float
     session_lives: bool
     server_started_at: float
@@ -81,11 +81,11 @@ class StepDown:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class StandBy:
     """Another control leads."""
 
 
-Decision = Acquire | Renew | StepDown | Wait
+Decision = Acquire | Renew | StepDown | StandBy
 
 
 def decide(me: str, epoch: int | None, look: LeaseLook, unchanged_s: float) -> Decision:
@@ -102,10 +102,10 @@ def decide(me: str, epoch: int | None, look: LeaseLook, unchanged_s: float) -> D
     if lease.holder == me:
         return Renew(lease.epoch)
     reason = why_free(lease, look, unchanged_s)
-    return Wait() if reason is None else Acquire(reason)
+    return StandBy() if reason is None else Acquire(reason)
 
 
-def why_free(lease: Lease, look: LeaseLook, unchanged_s: float) -> str | None:
+def why_free(lease: LeaderLease, look: LeaseLook, unchanged_s: float) -> str | None:
     """Why another's lease may be taken; None while it may not."""
     if lease.expires_at == 0.0:
         return f"{lease.holder} released it"
@@ -118,7 +118,7 @@ def why_free(lease: Lease, look: LeaseLook, unchanged_s: float) -> str | None:
     return None
 
 
-def superseded(epoch: int, lease: Lease | None) -> str:
+def superseded(epoch: int, lease: LeaderLease | None) -> str:
     """Why `epoch` is over, for the one who had it."""
     if lease is None:
         return f"epoch {epoch} is over: the database has no lease any more"

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from hostelry.store.errors import StoreUnavailable
-from hostelry.store.lease import NAME, TTL_S, Lease, LeaseLook
+from hostelry.store.lease import NAME, TTL_S, LeaderLease, LeaseLook
 from hostelry.store.lease_tables import epoch_key
 from hostelry.store.postgres_connection import (
     TimedConnection,
@@ -98,7 +98,7 @@ class LeaseRows:
         now, started_at, lives, holder, epoch, renewals, renewed_at, expires_at = self._run(LOOK)[0]
         lease = None
         if holder is not None:
-            lease = Lease(
+            lease = LeaderLease(
                 holder=holder,
                 epoch=epoch,
                 renewals=renewals,
@@ -107,7 +107,7 @@ class LeaseRows:
             )
         return LeaseLook(lease=lease, now=now, server_started_at=started_at, session_lives=lives)
 
-    def acquire(self, seen: Lease | None, reason: str) -> int | None:
+    def acquire(self, seen: LeaderLease | None, reason: str) -> int | None:
         """The next epoch, durably mine; None where the lease is not as it was `seen` any more."""
         with self._translated():
             return self._acquire(seen, reason)
@@ -132,7 +132,7 @@ class LeaseRows:
         if connection is not None:
             connection.close()
 
-    def _acquire(self, seen: Lease | None, reason: str) -> int | None:
+    def _acquire(self, seen: LeaderLease | None, reason: str) -> int | None:
         connection, epoch = self._connected(), 1 if seen is None else seen.epoch + 1
         with connection.transaction():
             connection.execute(DURABLY, (self._durable,))
@@ -143,7 +143,7 @@ class LeaseRows:
             connection.execute(FORGET_CHANGES, self._of(epoch, oldest=epoch - KEPT_CHANGES))
         return epoch
 
-    def _taken(self, connection: TimedConnection, seen: Lease | None) -> bool:
+    def _taken(self, connection: TimedConnection, seen: LeaderLease | None) -> bool:
         if seen is None:
             return connection.execute(FIRST.encode(), self._values).rowcount == 1
         before = self._of(seen.epoch, holder=seen.holder, renewals=seen.renewals)

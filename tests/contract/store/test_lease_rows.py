@@ -12,7 +12,7 @@ from hostelry.store.database import Database, open_database
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.fence import Fence, FencedDatabase
 from hostelry.store.leaders import read_leadership
-from hostelry.store.lease import TTL_S, Acquire, Wait, decide
+from hostelry.store.lease import TTL_S, Acquire, StandBy, decide
 from hostelry.store.lease_rows import KEPT_CHANGES, LeaseRows
 from hostelry.store.lease_tables import METADATA
 from hostelry.store.protocol import Key
@@ -52,7 +52,7 @@ def test_one_of_two_gets_an_epoch_and_keeps_it_while_it_renews(rig: Rig) -> None
     assert a.acquire(None, "first") == 1
     assert b.acquire(None, "first") is None
     seen = b.look()
-    assert (seen.session_lives, decide("b", None, seen, 0.0)) == (True, Wait())
+    assert (seen.session_lives, decide("b", None, seen, 0.0)) == (True, StandBy())
     assert a.renew(1)
     assert b.acquire(seen.lease, "as it was before the renewal") is None
     renewed = b.look()
@@ -74,7 +74,7 @@ def test_the_end_of_a_session_and_a_release_free_the_lease(rig: Rig) -> None:
     assert b.acquire(seen.lease, "the session of a ended") == 2
     assert not a.renew(1)
     a.release(1)
-    assert decide("c", None, c.look(), 0.0) == Wait()
+    assert decide("c", None, c.look(), 0.0) == StandBy()
     b.release(2)
     assert decide("c", None, c.look(), 0.0) == Acquire("b released it")
 

@@ -6,14 +6,14 @@ import pytest
 
 from hostelry.server.election import LeaderElection
 from hostelry.store.errors import StoreUnavailable
-from hostelry.store.lease import POLL_S, RENEW_S, TTL_S, Lease, LeaseLook
+from hostelry.store.lease import POLL_S, RENEW_S, TTL_S, LeaderLease, LeaseLook
 
 
 @dataclass
 class FakeLeaseTable:
     """A lease in memory, over a connection that may be lost."""
 
-    lease: Lease | None = None
+    lease: LeaderLease | None = None
     now: float = 1000.0
     session_lives: bool = True
     is_away: bool = False
@@ -29,7 +29,7 @@ class FakeLeaseTable:
             server_started_at=0.0,
         )
 
-    def acquire(self, seen: Lease | None, reason: str) -> int | None:
+    def acquire(self, seen: LeaderLease | None, reason: str) -> int | None:
         if seen != self.lease:
             return None
         epoch = 1 if seen is None else seen.epoch + 1
@@ -59,8 +59,8 @@ class FakeLeaseTable:
             raise StoreUnavailable("the server is away")
 
 
-def lease_of(holder: str, epoch: int, now: float, renewals: int = 0) -> Lease:
-    return Lease(
+def lease_of(holder: str, epoch: int, now: float, renewals: int = 0) -> LeaderLease:
+    return LeaderLease(
         holder=holder,
         epoch=epoch,
         renewals=renewals,

@@ -5,20 +5,22 @@ import pytest
 from hostelry.store.lease import (
     TTL_S,
     Acquire,
-    Lease,
+    LeaderLease,
     LeaseLook,
     Renew,
+    StandBy,
     StepDown,
-    Wait,
     decide,
 )
 
 NOW = 1_000.0
 
 
-def lease(holder: str = "b", epoch: int = 3, age_s: float = 0.5, released: bool = False) -> Lease:
+def lease(
+    holder: str = "b", epoch: int = 3, age_s: float = 0.5, released: bool = False
+) -> LeaderLease:
     renewed_at = NOW - age_s
-    return Lease(
+    return LeaderLease(
         holder=holder,
         epoch=epoch,
         renewals=7,
@@ -28,7 +30,7 @@ def lease(holder: str = "b", epoch: int = 3, age_s: float = 0.5, released: bool 
 
 
 def view(
-    found: Lease | None,
+    found: LeaderLease | None,
     unchanged_s: float = 0.0,
     session_lives: bool = True,
     server_age_s: float = 3600.0,
@@ -89,7 +91,7 @@ def view(
 def test_a_standby_takes_the_lease_when_its_holder_is_gone(
     seen: tuple[LeaseLook, float], reason: str | None
 ) -> None:
-    assert decide("a", None, *seen) == (Wait() if reason is None else Acquire(reason))
+    assert decide("a", None, *seen) == (StandBy() if reason is None else Acquire(reason))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +125,6 @@ def test_a_standby_takes_the_lease_when_its_holder_is_gone(
     ],
 )
 def test_a_leader_renews_or_steps_down(
-    epoch: int | None, found: Lease | None, expected: Renew | StepDown
+    epoch: int | None, found: LeaderLease | None, expected: Renew | StepDown
 ) -> None:
     assert decide("a", epoch, *view(found)) == expected

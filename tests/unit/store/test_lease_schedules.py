@@ -16,7 +16,7 @@ from hostelry.store.lease import (
     TTL_S,
     Acquire,
     Decision,
-    Lease,
+    LeaderLease,
     LeaseLook,
     Renew,
     StepDown,
@@ -41,7 +41,7 @@ class ModelDatabase:
     has_fence_lock: bool = True
     now: float = 1000.0
     started_at: float = 0.0
-    lease: Lease | None = None
+    lease: LeaderLease | None = None
     sessions: set[int] = field(default_factory=set)
     locks: dict[int, int] = field(default_factory=dict)
     open: list[Transaction] = field(default_factory=list)
@@ -68,7 +68,7 @@ class ModelDatabase:
     def holds(self, epoch: int) -> bool:
         return epoch in self.locks.values() or any(it.epoch == epoch for it in self.open)
 
-    def acquire(self, session: int, me: str, seen: Lease | None) -> int | None:
+    def acquire(self, session: int, me: str, seen: LeaderLease | None) -> int | None:
         if self.lease != seen:
             return None
         epoch = 1 if seen is None else seen.epoch + 1
@@ -102,8 +102,8 @@ class ModelDatabase:
         self.committed.append(transaction.epoch)
         return True
 
-    def _renewed(self, me: str, epoch: int, renewals: int) -> Lease:
-        return Lease(
+    def _renewed(self, me: str, epoch: int, renewals: int) -> LeaderLease:
+        return LeaderLease(
             holder=me,
             epoch=epoch,
             renewals=renewals,
@@ -134,8 +134,8 @@ class ModelControl:
     lives: int = 0
     session: int | None = None
     epoch: int | None = None
-    seen: tuple[Lease | None, float] | None = None
-    decided: tuple[Decision, Lease | None] | None = None
+    seen: tuple[LeaderLease | None, float] | None = None
+    decided: tuple[Decision, LeaderLease | None] | None = None
     writing: Transaction | None = None
     is_cut: bool = False
     is_alive: bool = True
@@ -159,7 +159,7 @@ class ModelControl:
         else:
             self._act(database, reply_lost)
 
-    def _look(self, database: ModelDatabase, steady: float) -> tuple[Decision, Lease | None]:
+    def _look(self, database: ModelDatabase, steady: float) -> tuple[Decision, LeaderLease | None]:
         lease = database.lease
         if self.seen is None or self.seen[0] != lease:
             self.seen = (lease, steady)
