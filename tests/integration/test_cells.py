@@ -16,6 +16,7 @@ from botocore.session import Session
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.guardrail_rig import ROLE, Traffic
 from tests.integration.platform import CLI, Platform, clean_environment, until
+from tests.integration.served_models import packed
 
 from hostelry.base.ports import free_port
 from hostelry.server.readiness import NO_CONFIGURATION
@@ -65,7 +66,8 @@ def routed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routed]:
             if cells:
                 shutil.copy2(cells["blue"].home.credentials, home / "credentials.json")
             cells[name] = running.enter_context(Platform(home))
-            cells[name].cli("cells", "add", name, "--file", str(file))
+            added = command(file, "add", name, "--home", str(home))
+            assert added.returncode == 0, added.stderr
         router = subprocess.Popen(
             [*CLI, "cells", "router", "--file", str(file), "--port", str(port)],
             env=clean_environment(),
@@ -86,7 +88,9 @@ def answers(sts: Any) -> bool:
 
 
 def test_an_endpoint_moves_under_traffic_and_outlives_its_old_cell(routed: Routed) -> None:
-    sagemaker = routed.boto3("sagemaker")
+    sagemaker, s3 = routed.boto3("sagemaker"), routed.cells["blue"].boto3("s3")
+    s3.create_bucket(Bucket="shop")
+    s3.put_object(Bucket="shop", Key="models/m.tar.gz", Body=packed(weights=b"of the shop"))
     variant = {"VariantName": "AllTraffic", "InstanceType": "ml.m5.large"}
     sagemaker.create_endpoint_config(
         EndpointConfigName="shop",
@@ -99,7 +103,11 @@ def test_an_endpoint_moves_under_traffic_and_outlives_its_old_cell(routed: Route
         EndpointName="shop",
         VariantName="AllTraffic",
         Specification={
-            "Container": {"Image": "echo:1", "Environment": {"ECHO_VERSION": "v1"}},
+            "Container": {
+                "Image": "echo:1",
+                "ArtifactUrl": "s3://shop/models/m.tar.gz",
+                "Environment": {"ECHO_VERSION": "v1"},
+            },
             "ComputeResourceRequirements": {
                 "MinMemoryRequiredInMb": 128,
                 "NumberOfCpuCoresRequired": 0.5,
@@ -120,15 +128,16 @@ def test_an_endpoint_moves_under_traffic_and_outlives_its_old_cell(routed: Route
     blue, green = routed.cells["blue"], routed.cells["green"]
     move = ("--to", "green", "--from-home", str(blue.home.root), "--to-home", str(green.home.root))
     with Traffic(routed, "shop", InferenceComponentName="base") as traffic:
-        moved = command(routed, "move", "shop", *move)
+        moved = command(routed.file, "move", "shop", *move)
         assert moved.returncode == 0, moved.stderr
+        assert "copied s3://shop/models/m.tar.gz" in moved.stderr
         assert not traffic.failed()
         assert sum(traffic.seen().values()) > 20
     assert routed.cells_of("shop") == ["green"]
     assert status(), "a call that names the component alone goes to its new cell"
-    again = command(routed, "move", "shop", *move)
+    again = command(routed.file, "move", "shop", *move)
     assert "shop is in cell green already" in again.stdout
-    rows = json.loads(command(routed, "ls", "--json").stdout)["cells"]
+    rows = json.loads(command(routed.file, "ls", "--json").stdout)["cells"]
     assert {it["name"]: it["state"] for it in rows} == {"blue": "answers", "green": "answers"}
     blue.down()
     with Traffic(routed, "shop", InferenceComponentName="base") as traffic:
@@ -136,7 +145,7 @@ def test_an_endpoint_moves_under_traffic_and_outlives_its_old_cell(routed: Route
     assert not traffic.failed(), "the dead cell is none of their business"
     with pytest.raises(ClientError, match="its cell cannot be reached"):
         routed.boto3("sagemaker", retries={"total_max_attempts": 1}).list_endpoints()
-    assert command(routed, "ls").returncode == 1
+    assert command(routed.file, "ls").returncode == 1
     blue.start()
     assert routed.boto3("sagemaker").list_endpoints()["Endpoints"] == []
 
@@ -144,17 +153,17 @@ def test_an_endpoint_moves_under_traffic_and_outlives_its_old_cell(routed: Route
 def test_a_table_that_is_damaged_changes_nothing(routed: Routed) -> None:
     whole = routed.file.read_text()
     routed.file.write_text("[cells")
-    refused = command(routed, "ls")
+    refused = command(routed.file, "ls")
     assert (refused.returncode, "is no TOML file" in refused.stderr) == (1, True)
     for _ in range(3):
         assert answers(routed.boto3("sts"))
     routed.file.write_text(whole)
 
 
-def command(routed: Routed, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def command(file: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """`hostelry cells ...` on the table."""
     return subprocess.run(
-        [*CLI, "cells", *arguments, "--file", str(routed.file)],
+        [*CLI, "cells", *arguments, "--file", str(file)],
         env=clean_environment(),
         capture_output=True,
         text=True,

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from hostelry.base.errors import ServiceError
-from hostelry.cells.asked import Asked, NamedKind, NamedResource
+from hostelry.cells.request_claims import NamedKind, NamedResource, RequestClaims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,26 +61,26 @@ class Assignment:
     apart: Sequence[AssignedApart] = ()
     default: str | None = None
 
-    def cell_of(self, asked: Asked) -> Cell:
+    def cell_of(self, claims: RequestClaims) -> Cell:
         """The cell of a request; raises ServiceError 403 where its keys are no account's."""
-        account = self.account_of(asked)
+        account = self.account_of(claims)
         if account is None:
             if self.default is not None:
                 return self.cells[self.default]
-            raise unknown_caller(asked)
-        for resource in asked.names:
+            raise unknown_caller(claims)
+        for resource in claims.names:
             for entry in self.apart:
                 if entry.account_id == account.id and entry.has(resource):
                     return self.cells[entry.cell]
         return self.cells[account.cell]
 
-    def account_of(self, asked: Asked) -> CellAccount | None:
+    def account_of(self, claims: RequestClaims) -> CellAccount | None:
         """The account that the request's keys stand for."""
-        if asked.account_id is not None:
-            return self._by_id.get(asked.account_id)
-        if asked.bearer_sha256 is not None:
-            return self._by_openai_key.get(asked.bearer_sha256)
-        return self._by_access_key.get(asked.access_key_id or "")
+        if claims.account_id is not None:
+            return self._by_id.get(claims.account_id)
+        if claims.bearer_sha256 is not None:
+            return self._by_openai_key.get(claims.bearer_sha256)
+        return self._by_access_key.get(claims.access_key_id or "")
 
     @cached_property
     def _by_id(self) -> dict[str, CellAccount]:
@@ -95,9 +95,9 @@ class Assignment:
         return {key: it for it in self.accounts for key in it.openai_key_sha256}
 
 
-def unknown_caller(asked: Asked) -> ServiceError:
+def unknown_caller(claims: RequestClaims) -> ServiceError:
     """The refusal of a request whose keys no account has; AWS's codes for the same."""
-    if asked.is_anonymous:
+    if claims.is_anonymous:
         return ServiceError(
             "MissingAuthenticationTokenException",
             "The request shows no key, so that no cell is known to serve it.",

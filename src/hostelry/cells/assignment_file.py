@@ -26,9 +26,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import convert
 from hostelry.base.private_file import write_whole
-from hostelry.cells.asked import NamedKind
 from hostelry.cells.assignment import AssignedApart, Assignment, Cell, CellAccount
+from hostelry.cells.request_claims import NamedKind
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 ACCOUNT_ID = re.compile(r"[0-9]{12}")
@@ -94,7 +95,7 @@ def read_document(path: Path) -> AssignmentDocument:
     except ValueError as error:
         raise TerminalError(f"{path} is no TOML file: {error}") from None
     try:
-        document = msgspec.convert(content, AssignmentDocument)
+        document = convert(content, AssignmentDocument)
     except msgspec.ValidationError as error:
         raise TerminalError(f"{path}: {error}") from None
     check_document(document, path)

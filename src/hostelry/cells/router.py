@@ -14,8 +14,8 @@ from hostelry.aws.call import serialize_error
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
-from hostelry.cells.asked import asked_of
 from hostelry.cells.assignment import Assignment, Cell
+from hostelry.cells.request_claims import claims_of
 from hostelry.gateway.dispatcher import OWN_PATHS, UNREAD, own_answer
 from hostelry.gateway.handlers.openai_error import error_response
 from hostelry.gateway.http.exchange import Exchange, header_lines
@@ -70,7 +70,7 @@ class CellRouter:
             exchange.respond(own_answer(request))
             return
         try:
-            cell = self._assignment().cell_of(asked_of(request))
+            cell = self._assignment().cell_of(claims_of(request))
             await self._pass_on(exchange, cell)
         except ServiceError as error:
             if not exchange.started:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from hostelry.base.errors import ServiceError, TerminalError
-from hostelry.cells.asked import Asked, NamedKind, NamedResource
 from hostelry.cells.assignment_file import assignment_of, read_document, write_document
+from hostelry.cells.request_claims import NamedKind, NamedResource, RequestClaims
 
 FILE = """
 [cells.blue]
@@ -42,34 +42,36 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("asked", "cell"),
     [
-        pytest.param(Asked(access_key_id="KEYONE"), "blue", id="an account's cell"),
-        pytest.param(Asked(access_key_id="KEYTWO"), "green", id="another account's"),
-        pytest.param(Asked(bearer_sha256="a" * 64), "blue", id="by an OpenAI key"),
+        pytest.param(RequestClaims(access_key_id="KEYONE"), "blue", id="an account's cell"),
+        pytest.param(RequestClaims(access_key_id="KEYTWO"), "green", id="another account's"),
+        pytest.param(RequestClaims(bearer_sha256="a" * 64), "blue", id="by an OpenAI key"),
         pytest.param(
-            Asked(access_key_id="ASIA1", account_id="444455556666"), "green",
+            RequestClaims(access_key_id="ASIA1", account_id="444455556666"), "green",
             id="by the account of temporary keys",
         ),
-        pytest.param(Asked(access_key_id="KEYONE", names=(SHOP,)), "green", id="an endpoint apart"),
         pytest.param(
-            Asked(access_key_id="KEYTWO", names=(SHOP,)), "green",
+            RequestClaims(access_key_id="KEYONE", names=(SHOP,)), "green", id="an endpoint apart"
+        ),
+        pytest.param(
+            RequestClaims(access_key_id="KEYTWO", names=(SHOP,)), "green",
             id="another account's endpoint of the same name is not",
         ),
         pytest.param(
-            Asked(
+            RequestClaims(
                 access_key_id="KEYONE",
                 names=(NamedResource(kind=NamedKind.ENDPOINT, name="lab-7"),),
             ),
             "green", id="a pattern",
         ),
         pytest.param(
-            Asked(
+            RequestClaims(
                 access_key_id="KEYONE", names=(NamedResource(kind=NamedKind.MODEL, name="shop"),)
             ),
             "blue", id="a model of an endpoint's name is another resource",
         ),
     ],
 )  # fmt: skip
-def test_a_request_goes_to(file: Path, asked: Asked, cell: str) -> None:
+def test_a_request_goes_to(file: Path, asked: RequestClaims, cell: str) -> None:
     found = assignment_of(read_document(file)).cell_of(asked)
     assert found.name == cell
     assert not found.url.endswith("/")
@@ -78,16 +80,18 @@ def test_a_request_goes_to(file: Path, asked: Asked, cell: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
-        pytest.param(Asked(), "MissingAuthenticationTokenException", id="without a key"),
-        pytest.param(Asked(access_key_id="X"), "UnrecognizedClientException", id="unknown key"),
+        pytest.param(RequestClaims(), "MissingAuthenticationTokenException", id="without a key"),
         pytest.param(
-            Asked(access_key_id="KEYONE", account_id="999999999999"), "UnrecognizedClientException",
-            id="an account that no cell has",
+            RequestClaims(access_key_id="X"), "UnrecognizedClientException", id="unknown key"
+        ),
+        pytest.param(
+            RequestClaims(access_key_id="KEYONE", account_id="999999999999"),
+            "UnrecognizedClientException", id="an account that no cell has",
         ),
     ],
 )  # fmt: skip
 def test_a_request_of_no_account_is_refused_or_goes_to_the_default(
-    file: Path, asked: Asked, code: str
+    file: Path, asked: RequestClaims, code: str
 ) -> None:
     document = read_document(file)
     with pytest.raises(ServiceError) as caught:

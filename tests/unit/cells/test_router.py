@@ -24,6 +24,10 @@ ASSIGNMENT = Assignment(
 )
 
 
+Answer = tuple[Mapping[str, str], list[bytes | UpstreamError]] | UpstreamError
+OK: Answer = ({"content-length": "2"}, [b"ok"])
+
+
 @dataclass
 class Written:
     """Keeps an answer's bytes."""
@@ -41,7 +45,7 @@ class Written:
 class Cells:
     """Both cells: `answers` by address, an error among them; `gate` holds every answer."""
 
-    answers: Mapping[str, tuple[Mapping[str, str], list[bytes | UpstreamError]] | UpstreamError]
+    answers: Mapping[str, Answer]
     sent: list[tuple[str, bytes]] = field(default_factory=list)
     gate: asyncio.Event | None = None
 
@@ -101,7 +105,7 @@ def test_a_request_reaches_its_cell_as_it_was_signed() -> None:
 
 
 def test_a_stream_is_passed_on_as_it_comes_and_cut_where_its_cell_breaks_off() -> None:
-    stream = [b"data: 1\n\n", b"data: 2\n\n"]
+    stream: list[bytes | UpstreamError] = [b"data: 1\n\n", b"data: 2\n\n"]
     cells = Cells(
         {"http://blue:1": ({}, stream), "http://green:1": ({}, [*stream, BrokenError("")])}
     )
@@ -123,7 +127,7 @@ def test_a_stream_is_passed_on_as_it_comes_and_cut_where_its_cell_breaks_off() -
 def test_a_cell_that_fails_is_an_error_of_its_own_requests(
     failure: UpstreamError, text: bytes
 ) -> None:
-    answers = {"http://blue:1": failure, "http://green:1": ({"content-length": "2"}, [b"ok"])}
+    answers: dict[str, Answer] = {"http://blue:1": failure, "http://green:1": OK}
     router = CellRouter(lambda: ASSIGNMENT, Cells(answers))
     _, answer = asyncio.run(routed(router, invocation("ONE")))
     assert answer.startswith(b"HTTP/1.1 503 ")
@@ -136,8 +140,7 @@ def test_a_cell_that_fails_is_an_error_of_its_own_requests(
 
 def test_a_cell_that_hangs_holds_no_more_than_its_own_requests() -> None:
     async def play() -> None:
-        answers = {f"http://{it}:1": ({"content-length": "2"}, [b"ok"]) for it in ("blue", "green")}
-        cells = Cells(answers)
+        cells = Cells({"http://blue:1": OK, "http://green:1": OK})
         router = CellRouter(lambda: ASSIGNMENT, cells, max_in_flight=3)
         cells.gate = asyncio.Event()
         hung = [asyncio.ensure_future(routed(router, invocation("ONE"))) for _ in range(3)]

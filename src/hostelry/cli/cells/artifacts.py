@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
+from s3transfer.manager import TransferManager
 
 from hostelry.cli.artifacts.upload import make_bucket
 
@@ -57,7 +58,8 @@ def copy_artifacts(document: Any, source: Any, target: Any) -> int:
             if (size, digest) in there(target, bucket, key):
                 continue
             body = source.get_object(Bucket=bucket, Key=key)["Body"]
-            target.upload_fileobj(body, bucket, key)
+            with TransferManager(target) as transfers:
+                transfers.upload(body, bucket, key).result()
             typer.echo(f"copied s3://{bucket}/{key} ({size} bytes)", err=True)
             number += 1
     return number

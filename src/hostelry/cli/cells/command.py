@@ -15,6 +15,7 @@ from hostelry.cells.assignment_file import (
 )
 from hostelry.cli.cells.move import MoveOrder, move_endpoint
 from hostelry.cli.cells.table import cell_rows, with_cell
+from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.server.cell_router import CellRouterConfig, run_cell_router
 from hostelry.server.home import Home
@@ -107,7 +108,9 @@ def router(
 
 @cells.command()
 def move(
-    endpoint: Annotated[str, typer.Argument(help="The endpoint to move.")],
+    endpoint: Annotated[
+        str, typer.Argument(help="The endpoint to move.", autocompletion=names.endpoints)
+    ],
     to: Annotated[str, typer.Option("--to", help="The cell that gets it.")],
     from_home: Annotated[Path, typer.Option(help="Home of the cell that has it.")],
     to_home: Annotated[Path, typer.Option(help="Home of the cell that gets it.")],

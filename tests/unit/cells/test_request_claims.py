@@ -7,7 +7,13 @@ import pytest
 
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.http import HttpRequest
-from hostelry.cells.asked import MAX_READ_BYTES, Asked, NamedKind, NamedResource, asked_of
+from hostelry.cells.request_claims import (
+    MAX_READ_BYTES,
+    NamedKind,
+    NamedResource,
+    RequestClaims,
+    claims_of,
+)
 
 SIGNED = (
     "AWS4-HMAC-SHA256 Credential=KEYONE/20261126/us-east-1/sagemaker/aws4_request, "
@@ -30,29 +36,29 @@ def token(account: str) -> str:
     [
         pytest.param(
             HttpRequest("POST", "/endpoints/shop/invocations", headers={"authorization": SIGNED}),
-            Asked(access_key_id="KEYONE", names=(named(NamedKind.ENDPOINT, "shop"),)),
+            RequestClaims(access_key_id="KEYONE", names=(named(NamedKind.ENDPOINT, "shop"),)),
             id="a signed invocation names its key and endpoint",
         ),
         pytest.param(
             HttpRequest("POST", "/endpoints/a%2Fb/async-invocations"),
-            Asked(names=(named(NamedKind.ENDPOINT, "a/b"),)),
+            RequestClaims(names=(named(NamedKind.ENDPOINT, "a/b"),)),
             id="an unsigned one names no key; its path is decoded",
         ),
         pytest.param(
             HttpRequest("GET", "/x", query="X-Amz-Credential=KEYTWO%2Fd%2Fr%2Fs%2Faws4_request"),
-            Asked(access_key_id="KEYTWO"),
+            RequestClaims(access_key_id="KEYTWO"),
             id="a presigned request names its key in the query",
         ),
         pytest.param(
             HttpRequest(
                 "POST", "/", headers={**CALL, "x-amz-security-token": token("123456789012")}
             ),
-            Asked(access_key_id="KEYONE", account_id="123456789012"),
+            RequestClaims(access_key_id="KEYONE", account_id="123456789012"),
             id="a session token claims an account, sealed elsewhere or not",
         ),
         pytest.param(
             HttpRequest("POST", "/", headers={**CALL, "x-amz-security-token": "?" * 5000}),
-            Asked(access_key_id="KEYONE"),
+            RequestClaims(access_key_id="KEYONE"),
             id="a token that is none claims nothing",
         ),
         pytest.param(
@@ -60,7 +66,7 @@ def token(account: str) -> str:
                 "POST", "/v1/chat/completions", headers={"authorization": "Bearer  secret "},
                 body=b'{"model": "llama:es"}',
             ),
-            Asked(
+            RequestClaims(
                 bearer_sha256=hashlib.sha256(b"secret").hexdigest(),
                 names=(named(NamedKind.COMPONENT, "llama"),),
             ),
@@ -68,7 +74,7 @@ def token(account: str) -> str:
         ),
         pytest.param(
             HttpRequest("GET", "/v1/models/llama%3Aes"),
-            Asked(names=(named(NamedKind.COMPONENT, "llama"),)),
+            RequestClaims(names=(named(NamedKind.COMPONENT, "llama"),)),
             id="a model that is asked after",
         ),
         pytest.param(
@@ -76,7 +82,7 @@ def token(account: str) -> str:
                 "POST", "/", headers=CALL,
                 body=b'{"InferenceComponentName": "c", "EndpointName": "e", "ModelName": 5}',
             ),
-            Asked(
+            RequestClaims(
                 access_key_id="KEYONE",
                 names=(named(NamedKind.ENDPOINT, "e"), named(NamedKind.COMPONENT, "c")),
             ),
@@ -84,7 +90,7 @@ def token(account: str) -> str:
         ),
         pytest.param(
             HttpRequest("POST", "/", headers=CALL, body=b'{"ResourceId": "inference-component/c"}'),
-            Asked(access_key_id="KEYONE", names=(named(NamedKind.COMPONENT, "c"),)),
+            RequestClaims(access_key_id="KEYONE", names=(named(NamedKind.COMPONENT, "c"),)),
             id="a scalable target is what it scales",
         ),
         pytest.param(
@@ -92,12 +98,12 @@ def token(account: str) -> str:
                 "POST", "/", headers=CALL,
                 body=b'{"ResourceArn": "arn:aws:sagemaker:us-east-1:111122223333:endpoint/e"}',
             ),
-            Asked(access_key_id="KEYONE", names=(named(NamedKind.ENDPOINT, "e"),)),
+            RequestClaims(access_key_id="KEYONE", names=(named(NamedKind.ENDPOINT, "e"),)),
             id="an ARN names its resource",
         ),
         pytest.param(
             HttpRequest("POST", "/", headers=CALL, body=b"[" * 100_000),
-            Asked(access_key_id="KEYONE"),
+            RequestClaims(access_key_id="KEYONE"),
             id="nonsense names nothing",
         ),
         pytest.param(
@@ -105,15 +111,15 @@ def token(account: str) -> str:
                 "POST", "/", headers=CALL,
                 body=json.dumps({"EndpointName": "e", "x": "y" * MAX_READ_BYTES}).encode(),
             ),
-            Asked(access_key_id="KEYONE"),
+            RequestClaims(access_key_id="KEYONE"),
             id="a huge body is not looked at",
         ),
         pytest.param(
             HttpRequest("POST", "/", headers={"authorization": "AWS4-HMAC-SHA256 Credential=/x"}),
-            Asked(),
+            RequestClaims(),
             id="an empty key is none",
         ),
     ],
 )  # fmt: skip
-def test_a_request_says(request_: HttpRequest, found: Asked) -> None:
-    assert asked_of(request_) == found
+def test_a_request_says(request_: HttpRequest, found: RequestClaims) -> None:
+    assert claims_of(request_) == found

@@ -58,7 +58,7 @@ class NamedResource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestClaims:
     """Whose request it says it is, and what it names; all of it unverified.
 
     `bearer_sha256` is the digest of an OpenAI client's key, in hexadecimal digits.
@@ -75,7 +75,7 @@ class Asked:
         return self.access_key_id is None and self.bearer_sha256 is None
 
 
-def asked_of(request: HttpRequest) -> Asked:
+def claims_of(request: HttpRequest) -> RequestClaims:
     """What `request` says of itself."""
     headers = request.headers
     query = parse_qs(request.query, max_num_fields=200) if "X-Amz-" in request.query else {}
@@ -83,7 +83,7 @@ def asked_of(request: HttpRequest) -> Asked:
     token = headers.get("x-amz-security-token") or first(query, "X-Amz-Security-Token")
     scheme, _, bearer = authorization.partition(" ")
     is_bearer = scheme.lower() == "bearer"
-    return Asked(
+    return RequestClaims(
         access_key_id=None if is_bearer else key_id(authorization, query),
         account_id=claimed_account(token) if token else None,
         bearer_sha256=hashlib.sha256(bearer.strip().encode()).hexdigest() if is_bearer else None,
