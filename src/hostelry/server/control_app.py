@@ -133,11 +133,17 @@ def control_app(deps: ControlDeps) -> ASGIApp:
             *deps.more_routes,
             # Every other request is an AWS call: `aws` finds its operation, or refuses it.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
-        ]
+        ],
+        exception_handlers={RetryableError: _unavailable},
     )
     refusal = Response("The internal key is missing or wrong.", 403)
     key = deps.credentials.internal_key
     return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, key, refusal))
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    """503 for an internal route whose store is away, or busy, for a time."""
+    return Response(f"Try again: {error}", 503)
 
 
 class InternalApi:
