@@ -53,14 +53,14 @@ from hostelry.server.home import (
 )
 from hostelry.server.image_file import ImageFile
 from hostelry.server.log_collection import LogCollection, collecting
+from hostelry.server.platform_store import await_platform_store
 from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
 from hostelry.server.usage_routes import UsageRoutes
 from hostelry.store.records import State, open_state
-from hostelry.store.sql import SqlStore
-from hostelry.store.sqlite import SqliteFile
 
 MAX_THREADS = 32
+STORE_WITHIN_S = 60.0  # of waiting for the store's server at the start
 DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
 
 
@@ -75,7 +75,7 @@ async def serve(home: Home) -> None:
 async def _serve(
     home: Home, config: UpConfig, credentials: Credentials, listener: socket.socket
 ) -> None:
-    store = SqlStore(SqliteFile(home.state))
+    store = await asyncio.to_thread(await_platform_store, home, config, credentials, STORE_WITHIN_S)
     try:
         state = open_state(store)
         owner = Scope(credentials.account_id, credentials.region)
