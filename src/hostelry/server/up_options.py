@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -66,6 +66,7 @@ class UpOptions:
     copy_user: str = AUTO
     files_gb: float = 20.0
     log_format: str = TEXT
+    store: str | None = field(default=None, repr=False)
 
     @property
     def embedded_store(self) -> bool:
@@ -267,6 +268,7 @@ def decide_config(
     inner_ports: tuple[int, int, int],
     num_cpus: int,
     copy_user: CopyUser | None = None,
+    store_url: str | None = None,
 ) -> UpConfig:
     """The configuration that every process of the platform reads.
 
@@ -301,6 +303,7 @@ def decide_config(
         log_format=options.log_format,
         copy_user=copy_user,
         files_bytes=int(options.files_gb * 1000**3),
+        store_url=store_url,
         chosen_gateway_port=ports.chosen_gateway,
         chosen_s3_port=ports.chosen_s3,
     )
