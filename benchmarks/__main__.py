@@ -34,6 +34,7 @@ NAMES = (
     "ray_data",
     "rollout",
     "graphs",
+    "control_scale",
 )
 
 
