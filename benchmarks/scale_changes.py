@@ -1,4 +1,4 @@
-"""What the scale benchmark creates, and the changes that it makes then."""
+"""Components and adapters of the scale benchmark, and the changes that it makes to them."""
 
 import asyncio
 import itertools

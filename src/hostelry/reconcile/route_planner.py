@@ -106,7 +106,7 @@ class RoutePlanner:
 
 
 def _is_same(one: EndpointState, other: EndpointState) -> bool:
-    """Whether both are of the same records: these are not decoded anew unless they change."""
+    """Whether both are of the same records: a record is decoded once for each of its versions."""
     return (
         one.endpoint is other.endpoint
         and one.components is other.components

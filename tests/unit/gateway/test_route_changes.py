@@ -20,6 +20,7 @@ from hostelry.domain.route_delta import (
     snapshot_of,
 )
 from hostelry.domain.routes import (
+    ComponentRoute,
     ContainerRoute,
     EndpointRoute,
     FailedComponent,
@@ -31,7 +32,7 @@ from hostelry.gateway.route_table import RouteTable
 from hostelry.gateway.routes import decode_delta, decode_snapshot
 from hostelry.reconcile.route_board import RouteBoard
 
-NAMES = [f"n-{number}" for number in range(8)]
+NAMES = [f"n-{number:02}" for number in range(24)]
 SERVERLESS = ServerlessConfig(memory_mb=2048, max_concurrency=3)
 
 
@@ -54,22 +55,22 @@ def drawn_endpoint(source: random.Random, name: str) -> EndpointRoute:
             shadow=shadow if kind == 3 else None,
         )
     # The names of components are those of any endpoint: a name may move from one to another.
-    chosen = sorted(f"{name[:1]}{it}" for it in source.sample(NAMES, source.randrange(6)))
+    chosen = sorted(source.sample(NAMES, source.randrange(6)))
     failed = [it for it in chosen if source.random() < 0.2]
+    served = [it for it in chosen if it not in failed]
     return EndpointRoute(
         scope=scope,
         name=name,
         takes_components=True,
-        components=tuple(
-            replace(
-                component(it, COPIES[: source.randrange(3)], adapter_id=source.choice([None, it])),
-                serves_llm=source.random() < 0.7,
-            )
-            for it in chosen
-            if it not in failed
-        ),
+        components=tuple(drawn_component(source, it) for it in served),
         failed=tuple(FailedComponent(name=it, reason=f"r{source.randrange(3)}") for it in failed),
     )
+
+
+def drawn_component(source: random.Random, name: str) -> ComponentRoute:
+    adapter_id = source.choice([None, name])
+    made = component(name, COPIES[: source.randrange(3)], adapter_id=adapter_id)
+    return replace(made, serves_llm=source.random() < 0.7)
 
 
 def histories(seed: int, length: int = 20) -> Iterable[list[EndpointRoute]]:
