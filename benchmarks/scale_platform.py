@@ -33,7 +33,7 @@ Written = Callable[[Key, str | None], None]
 
 
 class CountedStore:
-    """A store that counts its calls, their bytes and seconds; `written` is called for components."""
+    """A store that counts its calls and their bytes; `written` is called for each component."""
 
     def __init__(self, store: Store) -> None:
         self.calls: Counter[str] = Counter()
