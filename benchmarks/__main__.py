@@ -35,6 +35,7 @@ NAMES = (
     "ray_data",
     "rollout",
     "graphs",
+    "control_scale",
 )
 
 
