@@ -42,6 +42,7 @@ from hostelry.server.control_app import ControlDeps, control_app
 from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
+from hostelry.server.gateway_hosts import GatewayHostRoutes
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import (
     Credentials,
@@ -131,6 +132,7 @@ async def _serve(
                         *copy_metrics.routes(),
                         *_act_routes(home, state, reconciler, clock),
                         *copy_caches.routes(),
+                        *GatewayHostRoutes(monotonic_s, config.control_url).routes(),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,

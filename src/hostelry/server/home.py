@@ -82,6 +82,11 @@ class UpConfig:
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
     log_format: str = TEXT  # of the processes' own logs
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
+    peer_port: int = 0  # where other hosts' gateways send counts to; 0: there is no other
+    host_id: str = ""  # of this host among those of its cluster; empty: it is the only one
+    peer_address: str = ""  # of `peer_port`, as other hosts reach it; empty: on loopback
+    drain_s: float = 0.0  # for how long /health answers 503 before the gateway stops
+    controls: tuple[str, ...] = ()  # known addresses of controls, on a host that has none
     chosen_gateway_port: int | None = None  # where the default port was taken
     chosen_s3_port: int | None = None
 
@@ -94,6 +99,16 @@ class UpConfig:
     def control_url(self) -> str:
         """Control, for the other processes of this hostelry only."""
         return f"http://127.0.0.1:{self.control_port}"
+
+    @property
+    def is_gateway_host(self) -> bool:
+        """Whether this host has gateways alone, of a platform whose control is elsewhere."""
+        return bool(self.controls)
+
+    @property
+    def peers_url(self) -> str:
+        """The process that exchanges counts with other hosts, for this hostelry's processes."""
+        return f"http://127.0.0.1:{self.peer_port}"
 
     @property
     def jobs_url(self) -> str:
@@ -212,6 +227,16 @@ class Home:
     def kept(self) -> Path:
         """Present while a killed `up` is to be started again."""
         return self.run / "kept"
+
+    @property
+    def known_controls(self) -> Path:
+        """The addresses of all controls as they were last known, on a host that has none."""
+        return self.root / "controls.json"
+
+    @property
+    def draining(self) -> Path:
+        """Present while the gateway serves, and a load balancer is to send nothing more to it."""
+        return self.run / "draining"
 
     @property
     def up_lock(self) -> Path:
