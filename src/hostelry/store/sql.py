@@ -36,9 +36,8 @@ class SqlStore:
 
     def get(self, key: Key) -> Record | None:
         """The record, or None."""
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(RECORDS).where(*is_key(key))).one_or_none()
-        return None if row is None or row.body is None else record_of(row)
+        rows = self._database.query(sa.select(RECORDS).where(*is_key(key)))
+        return record_of(rows[0]) if rows and rows[0].body is not None else None
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
         """Write if the present version is `expect`; raises Conflict when it is not."""
@@ -55,20 +54,22 @@ class SqlStore:
             query = query.where(
                 RECORDS.c.account == scope.account, RECORDS.c.region == scope.region
             )
-        with self._database.read() as connection:
-            return sorted(map(record_of, connection.execute(query)), key=by_name)
+        return sorted(map(record_of, self._database.query(query)), key=by_name)
 
     def changes(self, since: int) -> Sequence[Change]:
         """Every key changed after revision `since`, once, with its present record."""
-        query = sa.select(RECORDS).where(RECORDS.c.revision > since).order_by(RECORDS.c.revision)
-        with self._database.read() as connection:
-            check_watchable(since, connection.execute(sa.select(COUNTER.c.forgotten)).scalar_one())
-            return [change_of(row) for row in connection.execute(query)]
+        # One statement, and so one state of both tables; the counter's row is there in any case.
+        rows = self._database.query(
+            sa.select(COUNTER.c.forgotten, RECORDS)
+            .outerjoin_from(COUNTER, RECORDS, RECORDS.c.revision > since)
+            .order_by(RECORDS.c.revision)
+        )
+        check_watchable(since, rows[0].forgotten)
+        return [change_of(row) for row in rows if row.revision is not None]
 
     def revision(self) -> int:
         """Revision of the newest write; 0 when there was none."""
-        with self._database.read() as connection:
-            return int(connection.execute(sa.select(COUNTER.c.revision)).scalar_one())
+        return int(self._database.query(sa.select(COUNTER.c.revision))[0].revision)
 
     def wait(self, since: int, timeout_s: float) -> bool:
         """Block until the revision exceeds `since`; False when `timeout_s` passed first."""
