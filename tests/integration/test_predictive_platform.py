@@ -448,8 +448,7 @@ def test_many_cold_models_asked_for_at_once_are_loaded_once_each(many: Served) -
         cold = [pool.submit(asked, many, name) for name in (*names, *names)]
         assert asked(many, "warm.tar.gz") == [8.0]
         assert [it.result() for it in cold] == [[2.0 * number] for number in (*range(50),) * 2]
-    used = lambda: [it for it in account(many).values() if it["in_flight"]]  # noqa: E731
-    until(lambda: not used(), "gateway workers give back the leases that they keep a while")
+    until(lambda: not any(it["in_flight"] for it in account(many).values()), "leases given back")
     found = account(many)
     assert sum(found[name]["hits"] for name in names) <= 50, "one of two waited for the load"
     assert all(found[name]["loaded"] for name in names)
