@@ -77,9 +77,9 @@ class Leaders:
     def next(self) -> None:
         if len(self.left) > 1:
             del self.left[0]
-        for it in self.waiting:
-            if not it.done():
-                it.set_result(None)
+        for waiter in self.waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 async def answers(_: bytes) -> Reply:
