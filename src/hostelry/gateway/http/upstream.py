@@ -7,10 +7,12 @@ import struct
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol, cast
-from urllib.parse import urlsplit
 
 import httptools
 
+from hostelry.base import tls
+from hostelry.base.address import Address
+from hostelry.base.errors import TerminalError
 from hostelry.gateway.http.reply import (
     BrokenError,
     ConnectError,
@@ -77,10 +79,20 @@ def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_byte
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection to a copy; carries one request at a time."""
+    """One connection to a copy; carries one request at a time.
 
-    def __init__(self, pool: "UpstreamPool", address: str) -> None:
+    With `connected`, a future, it leads through a node proxy (`base.tls`): that is set once the
+    proxy has connected the copy.
+    """
+
+    def __init__(
+        self,
+        pool: "UpstreamPool",
+        address: str,
+        connected: "asyncio.Future[None] | None" = None,
+    ) -> None:
         self.address = address
+        self._connected = connected
         self.usable = True
         self.may_repeat = False  # the last request was not processed, or is idempotent
         self.kept_at = 0.0  # since when it is idle, in seconds of the event loop's clock
@@ -104,7 +116,8 @@ class UpstreamConnection(asyncio.Protocol):
         """The copy accepted."""
         self._transport = cast(asyncio.Transport, transport)
         found = transport.get_extra_info("socket")
-        self._socket = found
+        # What a node proxy's kernel has acknowledged says nothing of the copy.
+        self._socket = found if self._connected is None else None
         if found is not None:
             self._readiness.register(found.fileno(), select.POLLIN)
 
@@ -155,12 +168,16 @@ class UpstreamConnection(asyncio.Protocol):
         """Feed the answer; bytes without a request end the connection."""
         reply = self._reply
         if reply is None:
-            self.abort()
+            self._idle_bytes(data)
             return
         reply.bytes_seen += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._connected is not None and data == tls.UNREAD and reply.bytes_seen == 1:
+                self.may_repeat = True
+                self._break("The copy closed the connection before it read the request.")
+                return
             self._break(f"The answer was not HTTP: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -169,6 +186,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._pool.forget(self)
         if self._feed is not None:
             self._feed.stop()
+        if self._connected is not None and not self._connected.done():
+            self._connected.set_exception(exc or ConnectionRefusedError("the node proxy refused"))
         reply = self._reply
         if reply is None:
             return
@@ -237,6 +256,13 @@ class UpstreamConnection(asyncio.Protocol):
             self._feed.stop()
         self._transport.abort()
 
+    def _idle_bytes(self, data: bytes) -> None:
+        """The proxy's word that the copy is connected; anything else ends the connection."""
+        if self._connected is None or self._connected.done() or data != tls.CONNECTED:
+            self.abort()
+        else:
+            self._connected.set_result(None)
+
     def _acked_bytes(self) -> int | None:
         """Bytes sent that the copy's kernel has acknowledged; None where that is not known."""
         if self._socket is None:
@@ -284,7 +310,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamPool:
-    """Open connections by address, ``http://host:port``; cut once idle for `max_idle_s`."""
+    """Open connections by address (`base.address`); cut once idle for `max_idle_s`."""
 
     def __init__(self, max_idle_s: float = MAX_IDLE_S) -> None:
         self._max_idle_s = max_idle_s
@@ -399,19 +425,38 @@ class UpstreamPool:
         return None
 
     async def _connect(self, address: str, timeout_s: float) -> UpstreamConnection:
-        parts = urlsplit(address)
-        is_secure = parts.scheme == "https"
+        target = Address.parse(address)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
+                if target.name is not None:
+                    return await self._connect_peer(address, target, target.name)
                 _, connection = await loop.create_connection(
                     lambda: UpstreamConnection(self, address),
-                    parts.hostname or "",
-                    parts.port or (443 if is_secure else 80),
-                    ssl=True if is_secure else None,
+                    target.host,
+                    target.port,
+                    ssl=True if target.scheme == "https" else None,
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, TerminalError) as error:
             raise ConnectError(f"No connection to {address}: {error or 'timed out'}.") from error
+        return connection
+
+    async def _connect_peer(self, address: str, target: Address, name: str) -> UpstreamConnection:
+        """A connection through a node proxy, which has connected the copy already."""
+        loop = asyncio.get_running_loop()
+        connected: asyncio.Future[None] = loop.create_future()
+        _, connection = await loop.create_connection(
+            lambda: UpstreamConnection(self, address, connected),
+            target.host,
+            target.port,
+            ssl=tls.in_use().client(),
+            server_hostname=name,
+        )
+        try:
+            await connected
+        except BaseException:
+            connection.abort()
+            raise
         return connection
 
     @staticmethod
