@@ -5,14 +5,17 @@ trusts, names the same cluster, and is allowed to be what the server name asks f
 
 server name            role of the server's certificate
 --------------------   -------------------------------------------------
-control, jobs, join    control
+control, jobs          control
+join, certificates     control
 gateway-peer           control or gateway
 i-..., an instance     agent of that very instance, or control
 any other, a copy      agent or control
 
+Who joins a cluster has no certificate yet: ``join``, and nothing else, is reached without one.
 Which names a client may reach is decided by the server (`server/node_proxy.py`). A client that
 speaks `PEER_PROTOCOL` gets one byte once the target is connected, before it sends anything, and
-another where what it sent was never read; clients of other protocols get no such bytes.
+another when the target has ended, unless it may have read a request that it did not answer: a
+request that has this byte for its answer was never read. Clients of other protocols get neither.
 """
 
 import logging
@@ -28,12 +31,13 @@ from hostelry.base.peer_name import PeerName, PeerRole
 
 PEER_PROTOCOL = "hostelry/1"  # by ALPN
 CONNECTED, UNREAD = b"\x01", b"\x00"  # neither can be the first byte of an HTTP answer
+JOIN, CERTIFICATES = "join", "certificates"  # a node proxy answers these itself
 LOOK_EVERY_S = 1.0
 SERVER_ROLES = {
     "control": (PeerRole.CONTROL,),
     "jobs": (PeerRole.CONTROL,),
-    "join": (PeerRole.CONTROL,),
-    "certificates": (PeerRole.CONTROL,),
+    JOIN: (PeerRole.CONTROL,),
+    CERTIFICATES: (PeerRole.CONTROL,),
     "gateway-peer": (PeerRole.CONTROL, PeerRole.GATEWAY),
 }
 _log = logging.getLogger(__name__)
@@ -135,8 +139,10 @@ def in_use() -> ClusterTls:
     return _Process.tls
 
 
-def check_peer(given: ssl.SSLObject | ssl.SSLSocket, own: PeerName) -> PeerName:
-    """The peer of a connection whose chain holds; raises SSLCertVerificationError (see above)."""
+def check_peer(given: ssl.SSLObject | ssl.SSLSocket, own: PeerName) -> None:
+    """Raise SSLCertVerificationError for a peer, whose chain holds, that is none (see above)."""
+    if given.server_side and asked_name(given) == JOIN and not given.getpeercert():
+        return
     try:
         peer = peer_of(given)
     except ValueError as error:
@@ -146,7 +152,11 @@ def check_peer(given: ssl.SSLObject | ssl.SSLSocket, own: PeerName) -> PeerName:
         raise ssl.SSLCertVerificationError(fault)
     if not given.server_side:
         _check_server(peer, given.server_hostname or "")
-    return peer
+
+
+def asked_name(given: ssl.SSLObject | ssl.SSLSocket) -> str:
+    """The server name that a client asked for; empty where it asked for none."""
+    return str(getattr(given, "asked_name", None) or "")
 
 
 def peer_of(given: ssl.SSLObject | ssl.SSLSocket) -> PeerName:
@@ -177,8 +187,15 @@ def _contexts(folder: TlsFolder) -> _Made:
         raise TerminalError(f"the certificates in {folder.root} cannot be used: {error}") from None
     client.set_alpn_protocols([PEER_PROTOCOL])
     server.set_alpn_protocols([PEER_PROTOCOL, "http/1.1"])
+    if folder.authority_key.exists():
+        server.verify_mode = ssl.CERT_OPTIONAL  # who joins has none: `check_peer` requires others'
+    server.sni_callback = _note_name
     server.num_tickets = 0  # bytes that come while a connection is idle mean its end
     return _Made(own, client, http_client, server)
+
+
+def _note_name(given: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+    given.asked_name = name  # type: ignore[attr-defined]
 
 
 def _context(side: int, folder: TlsFolder, own: PeerName) -> ssl.SSLContext:

@@ -5,6 +5,7 @@ import select
 import socket
 import struct
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -78,6 +79,23 @@ def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_byte
     return came_to_an_end and acked_bytes is not None and acked_bytes <= sent_before_bytes
 
 
+def acked_bytes(connected: socket.socket | None) -> int | None:
+    """Bytes sent that the peer's kernel has acknowledged; None where that is not known."""
+    if connected is None:
+        return None
+    try:
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
+    except (OSError, struct.error):
+        return None
+    return acked - 1
+
+
+def is_unframed(headers: Mapping[str, str]) -> bool:
+    """Whether an answer with these headers ends with its connection, if it has a body."""
+    return not {"content-length", "transfer-encoding"} & headers.keys()
+
+
 class UpstreamConnection(asyncio.Protocol):
     """One connection to a copy; carries one request at a time.
 
@@ -110,6 +128,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._socket: socket.socket | None = None
         self._paused = False
         self._readiness = select.poll()
+        self._held: bytes | None = None  # the last byte where it may be the node proxy's
         self._feed: BodyFeed | None = None  # of a streamed body, the connection's only request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -193,10 +212,10 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._num_requests > 1 and reply.bytes_seen == 0:
             self.may_repeat = self._is_repeatable or never_read(
-                exc, self._acked_bytes(), self._sent_before_bytes
+                exc, acked_bytes(self._socket), self._sent_before_bytes
             )
-        unframed = not {"content-length", "transfer-encoding"} & reply.headers.keys()
-        if reply.phase is ReplyPhase.HEAD and unframed and exc is None:
+        ended = exc is None and self._held in (None, tls.UNREAD)
+        if reply.phase is ReplyPhase.HEAD and is_unframed(reply.headers) and ended:
             self._finish(reusable=False)
         else:
             reply.failed(BrokenError("The connection was closed before the answer was whole."))
@@ -213,11 +232,17 @@ class UpstreamConnection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status >= 200 and self._reply is not None:
             self._reply.head_came(status, self._headers)
+            if self._connected is not None and is_unframed(self._headers):
+                self._held = b""  # its end is the node proxy's word that the copy has ended
             self._headers = {}  # what follows the body (trailers) is dropped
 
     def on_body(self, part: bytes) -> None:
         """A piece of the answer's body."""
-        if self._reply is not None:
+        if self._held is not None:
+            part, self._held = self._held + part, b""
+            if part.endswith(tls.UNREAD):
+                part, self._held = part[:-1], tls.UNREAD
+        if self._reply is not None and part:
             self._reply.chunk_came(part)
 
     def on_message_complete(self) -> None:
@@ -242,7 +267,7 @@ class UpstreamConnection(asyncio.Protocol):
     def release(self, reusable: bool) -> None:
         """Keep the connection for another request, or cut it."""
         self._disarm()
-        self._reply = None
+        self._reply = self._held = None
         if reusable and self.usable:
             self.resume_reading()
             if self._pool.keep(self):
@@ -262,17 +287,6 @@ class UpstreamConnection(asyncio.Protocol):
             self.abort()
         else:
             self._connected.set_result(None)
-
-    def _acked_bytes(self) -> int | None:
-        """Bytes sent that the copy's kernel has acknowledged; None where that is not known."""
-        if self._socket is None:
-            return None
-        try:
-            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
-        except (OSError, struct.error):
-            return None
-        return acked - 1
 
     def _finish(self, reusable: bool) -> None:
         self._disarm()
