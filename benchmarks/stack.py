@@ -17,6 +17,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.ports import free_port
 from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.route_delta import snapshot_of
 from hostelry.domain.routes import (
     ComponentRoute,
     CopyRoute,
@@ -53,6 +54,7 @@ class Stack:
     echo_pid: int
     gateway_pids: tuple[int, ...]
     control_port: int = 0
+    routes: RouteSnapshot | None = None
     mirror_pid: int | None = None
 
     @property
@@ -100,7 +102,7 @@ def running_stack(
         routes = routes_of(credentials, copies, shadows or {})
         if num_components:
             many = components_endpoint(credentials, copies[0].address, num_components)
-            routes = replace(routes, endpoints=(*routes.endpoints, many))
+            routes = snapshot_of((*routes.endpoints, many))
         write_whole(home.routes, msgspec.json.encode(routes))
         mirror = stack.enter_context(running_mirror(home)) if has_mirror else None
         workers = stack.enter_context(running_workers(home, config))
@@ -108,6 +110,7 @@ def running_stack(
             credentials=credentials,
             gateway_port=config.gateway_port,
             control_port=config.control_port,
+            routes=routes,
             echo_port=echo.port,
             echo_pid=echo.pid,
             gateway_pids=tuple(worker.pid for worker in workers),
