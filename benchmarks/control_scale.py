@@ -36,7 +36,8 @@ from benchmarks.scale_platform import (
 from hostelry.gateway.route_table import RouteTable
 from hostelry.gateway.routes import decode_snapshot
 from hostelry.reconcile.record import all_keys
-from hostelry.store.sqlite import SqliteStore
+from hostelry.store.sql import SqlStore
+from hostelry.store.sqlite import SqliteFile
 
 SEED = 20261126
 WHOLE_TIMEOUT_S = 3600.0
@@ -140,7 +141,7 @@ class Run:
         self._profiled = profiled
         self._found = found
         self._fleet = simulated_fleet(setting.total(lambda it: it.instances))
-        self._file = SqliteStore(folder / "state.db")
+        self._file = SqlStore(SqliteFile(folder / "state.db"))
         self._store = CountedStore(self._file)
         self._settled = Settlements()
         self._store.written = self._settled.written
