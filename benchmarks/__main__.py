@@ -11,6 +11,7 @@ NAMES = (
     "console",
     "pipelines",
     "keys_and_objects",
+    "store",
     "kernels",
     "forward",
     "llm_server",
@@ -34,6 +35,7 @@ NAMES = (
     "ray_data",
     "rollout",
     "graphs",
+    "control_scale",
 )
 
 

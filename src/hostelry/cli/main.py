@@ -116,6 +116,9 @@ COMMANDS = (
     CommandEntry(
         "chaos", "hostelry.cli.chaos:chaos", "Break the platform and measure how it recovers."
     ),
+    CommandEntry(
+        "cells", "hostelry.cli.cells.command:cells", "Platforms behind a router; move endpoints."
+    ),
     CommandEntry("graph", "hostelry.cli.graph:graph", "Graphs of models: check a graph.yaml."),
     CommandEntry(
         "jobs", "hostelry.cli.jobs:jobs", "Asynchronous requests, batches and transform jobs."

@@ -1,20 +1,14 @@
 """The database of a platform: the home's own SQLite file, or PostgreSQL by ``--store``."""
 
-import logging
 import socket
-import time
 from pathlib import Path
 
-from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.clock import SystemClock
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.store.claim import StoreClaim, claim
 from hostelry.store.database import Database, open_database
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.sql import SqlStore
-
-log = logging.getLogger(__name__)
-RETRY_S = 0.5
 
 
 def platform_database(home: Home, config: UpConfig) -> Database:
@@ -25,12 +19,14 @@ def platform_database(home: Home, config: UpConfig) -> Database:
     return open_database(_place(home, config))
 
 
-def open_platform_store(home: Home, config: UpConfig, credentials: Credentials) -> SqlStore:
+def claimed_store(
+    database: Database, home: Home, config: UpConfig, credentials: Credentials
+) -> SqlStore:
     """The platform's store, up to date and claimed by this cluster.
 
-    Raises StoreRefused where it cannot be used, StoreUnavailable where it cannot be now.
+    Raises StoreRefused where it cannot be used, StoreUnavailable where it cannot be now; closes it
+    then.
     """
-    database = platform_database(home, config)
     store = SqlStore(database)
     if config.store_url is not None:
         try:
@@ -41,24 +37,6 @@ def open_platform_store(home: Home, config: UpConfig, credentials: Credentials) 
     return store
 
 
-def await_platform_store(
-    home: Home, config: UpConfig, credentials: Credentials, within_s: float
-) -> SqlStore:
-    """`open_platform_store`, tried again for `within_s` seconds while the server is away; blocks.
-
-    Raises StoreRefused, or TerminalError with the last reason.
-    """
-    deadline = monotonic_s() + within_s
-    while True:
-        try:
-            return open_platform_store(home, config, credentials)
-        except StoreUnavailable as error:
-            if monotonic_s() > deadline:
-                raise TerminalError(str(error)) from error
-            log.warning("%s; will be tried again", error)
-            time.sleep(RETRY_S)
-
-
 def check_store(
     home: Home, config: UpConfig, before: UpConfig | None, credentials: Credentials
 ) -> None:
@@ -67,7 +45,7 @@ def check_store(
     Raises StoreRefused, StoreUnavailable, or TerminalError where the store is another one than that
     of the last start and lacks its records: the platform would forget its endpoints.
     """
-    store = open_platform_store(home, config, credentials)
+    store = claimed_store(platform_database(home, config), home, config, credentials)
     try:
         revision = store.revision()
     finally:

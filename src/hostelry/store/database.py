@@ -22,7 +22,10 @@ class Database(Protocol):
     a transaction cannot be done now; then nothing was changed, unless the error says otherwise.
     """
 
-    trouble: str | None  # why the last change could not be made; None once one is made again
+    @property
+    def trouble(self) -> str | None:
+        """Why the last change could not be made; None once one is made again."""
+        ...
 
     @property
     def place(self) -> str:

@@ -34,11 +34,6 @@ class SqlStore:
             database.close()
             raise
 
-    @property
-    def database(self) -> Database:
-        """The database, for tables beside the store's."""
-        return self._database
-
     def get(self, key: Key) -> Record | None:
         """The record, or None."""
         with self._database.read() as connection:
