@@ -28,6 +28,7 @@ NAMES = (
     "multi_model_trace",
     "multi_model",
     "routing",
+    "gateway_hosts",
     "scale_out",
     "detection_study",
     "rollout_verdict",
