@@ -22,6 +22,8 @@ from hostelry.cli.up_flags import (
     AnyRoleOption,
     AtZeroOption,
     CacheOption,
+    ClusterHostOption,
+    ClusterPortOption,
     CopyUserOption,
     DetachOption,
     DrainOption,
@@ -44,6 +46,9 @@ from hostelry.cli.up_flags import (
     S3PortOption,
     ServerlessIdleOption,
     StreamTimeoutOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
     WorkersOption,
 )
 from hostelry.fleet.rules.copy_user import AUTO
@@ -88,6 +93,11 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     copy_user: CopyUserOption = AUTO,
     files_gb: FilesOption = 20.0,
     drain_s: DrainOption = 0.0,
+    cluster_host: ClusterHostOption = None,
+    cluster_port: ClusterPortOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     detach: DetachOption = False,
     print_unit: PrintUnitOption = False,
     as_json: JsonOption = False,
@@ -134,6 +144,11 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         copy_user=copy_user,
         files_gb=files_gb,
         drain_s=drain_s,
+        cluster_host=cluster_host,
+        cluster_port=cluster_port,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
     )
     (up_detached if detach else up_here)(options, as_json=as_json)
 

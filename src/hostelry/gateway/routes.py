@@ -16,6 +16,7 @@ from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT, RouteTable
+from hostelry.routing.remote_copies import through_proxy
 
 log = logging.getLogger(__name__)
 MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
@@ -103,17 +104,27 @@ def decode_snapshot(body: bytes) -> RouteSnapshot:
 
 
 class PublishedRoutes:
-    """Routes as control publishes them; those on disk until it answers, the last ones after."""
+    """Routes as control publishes them; those on disk until it answers, the last ones after.
+
+    On another host than the copies', `proxy` is an address there (`routing.remote_copies`).
+    """
 
     def __init__(
-        self, pool: UpstreamPool, address: str, internal_key: str, file: RouteFile, clock: Clock
+        self,
+        pool: UpstreamPool,
+        address: str,
+        internal_key: str,
+        file: RouteFile,
+        clock: Clock,
+        proxy: str | None = None,
     ) -> None:
         self._pool = pool
         self._address = address
         self._internal_key = internal_key
         self._file = file
         self._clock = clock
-        self._table = RouteTable(file.load())
+        self._proxy = proxy
+        self._table = self._table_of(file.load())
         self._connected = True
         self._listeners: list[Callable[[], None]] = []
 
@@ -140,13 +151,17 @@ class PublishedRoutes:
                 await self._take(snapshot)
 
     async def _take(self, snapshot: RouteSnapshot) -> None:
-        self._table = RouteTable(snapshot)
+        self._table = self._table_of(snapshot)
         for changed in self._listeners:
             changed()
         try:
             await asyncio.to_thread(self._file.save, snapshot)
         except OSError as error:
             log.warning("the routes could not be kept on disk: %s", error)
+
+    def _table_of(self, snapshot: RouteSnapshot) -> RouteTable:
+        remote = snapshot if self._proxy is None else through_proxy(snapshot, self._proxy)
+        return RouteTable(remote)
 
     async def _poll(self) -> RouteSnapshot | None:
         reply = await self._pool.send(

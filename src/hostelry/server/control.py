@@ -20,6 +20,7 @@ import uvloop
 from starlette.routing import Route
 
 from hostelry.api.iam.execution_role import ensure_execution_role
+from hostelry.base import tls
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
@@ -57,6 +58,7 @@ from hostelry.server.log_collection import LogCollection, collecting
 from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
 from hostelry.server.usage_routes import UsageRoutes
+from hostelry.store.protocol import Store
 from hostelry.store.records import State, open_state
 from hostelry.store.sql import SqlStore
 from hostelry.store.sqlite import SqliteFile
@@ -68,6 +70,7 @@ DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
 async def serve(home: Home) -> None:
     """Run control until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "control"))
     with listening(config.control_port) as listener:
         await _serve(home, config, credentials, listener)
@@ -132,7 +135,8 @@ async def _serve(
                         *copy_metrics.routes(),
                         *_act_routes(home, state, reconciler, clock),
                         *copy_caches.routes(),
-                        *GatewayHostRoutes(monotonic_s, config.control_url).routes(),
+                        *GatewayHostRoutes(monotonic_s, config.control_address).routes(),
+                        *_join_routes(home, store, owner, config),
                     ),
                     last_used=scaling.environments.idle_since,
                     captured=captured.of_endpoint,
@@ -142,6 +146,17 @@ async def _serve(
             await _run(asgi_server(app), listener, reconciler)
     finally:
         store.close()
+
+
+def _join_routes(home: Home, store: Store, owner: Scope, config: UpConfig) -> tuple[Route, ...]:
+    if config.cluster_host is None:
+        return ()
+    # Imported where a cluster is used: a platform of one machine needs none of it.
+    from hostelry.server.cluster.join_routes import JoinRoutes
+
+    address = config.control_address
+    made = JoinRoutes(home=home, store=store, owner=owner, clock=SystemClock(), address=address)
+    return made.routes()
 
 
 def _act_routes(

@@ -15,6 +15,7 @@ import msgspec
 import uvloop
 from starlette.responses import Response
 
+from hostelry.base import tls
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
@@ -40,6 +41,7 @@ IDLE_S = 30.0  # an idle connection to a control is kept so long
 async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     pool = UpstreamPool(IDLE_S)
 
     async def keep(controls: tuple[str, ...]) -> None:
