@@ -11,6 +11,7 @@ NAMES = (
     "console",
     "pipelines",
     "keys_and_objects",
+    "store",
     "kernels",
     "forward",
     "llm_server",
@@ -35,6 +36,7 @@ NAMES = (
     "ray_data",
     "rollout",
     "graphs",
+    "control_scale",
 )
 
 

@@ -123,6 +123,9 @@ COMMANDS = (
     CommandEntry(
         "chaos", "hostelry.cli.chaos:chaos", "Break the platform and measure how it recovers."
     ),
+    CommandEntry(
+        "cells", "hostelry.cli.cells.command:cells", "Platforms behind a router; move endpoints."
+    ),
     CommandEntry("graph", "hostelry.cli.graph:graph", "Graphs of models: check a graph.yaml."),
     CommandEntry(
         "jobs", "hostelry.cli.jobs:jobs", "Asynchronous requests, batches and transform jobs."
@@ -140,6 +143,9 @@ COMMANDS = (
         "dashboards",
         "hostelry.cli.dashboards.command:dashboards",
         "A Grafana dashboard, alert rules and a scrape to use.",
+    ),
+    CommandEntry(
+        "store", "hostelry.cli.store:store", "Move records between SQLite and PostgreSQL."
     ),
     CommandEntry(
         "doctor",

@@ -8,8 +8,10 @@ any other                              itself
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from hostelry.base.address import on_host
+from hostelry.domain.route_delta import EndpointDelta, RouteDelta
 from hostelry.domain.routes import (
     ComponentRoute,
     CopyRoute,
@@ -18,12 +20,21 @@ from hostelry.domain.routes import (
     VariantRoute,
 )
 
+Published = TypeVar("Published", RouteSnapshot, RouteDelta)
 OF_ITS_AGENT = "agent-"  # before a copy's id: the agent that runs it
 
 
-def through_proxy(snapshot: RouteSnapshot, proxy: str) -> RouteSnapshot:
-    """`snapshot` for other hosts than that of `proxy`, an address there."""
-    return replace(snapshot, endpoints=tuple(_endpoint(it, proxy) for it in snapshot.endpoints))
+def through_proxy(published: Published, proxy: str) -> Published:
+    """Routes, or changes of them, for other hosts than that of `proxy`, an address there."""
+    if isinstance(published, RouteDelta):
+        changed = tuple(_change(it, proxy) for it in published.changed)
+        return replace(published, changed=changed)
+    return replace(published, endpoints=tuple(_endpoint(it, proxy) for it in published.endpoints))
+
+
+def _change(change: EndpointDelta, proxy: str) -> EndpointDelta:
+    components = tuple(_component(it, proxy) for it in change.components)
+    return replace(change, head=_endpoint(change.head, proxy), components=components)
 
 
 def _endpoint(route: EndpointRoute, proxy: str) -> EndpointRoute:

@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from hostelry.base.json import decode
 from hostelry.server.json_response import JsonResponse
-from hostelry.server.leader_view import LeaderAnswer
 
 REPORT_S = 1.0
 KNOWN_S = 5.0
@@ -56,25 +55,14 @@ class KnownHosts:
 
 
 class GatewayHostRoutes:
-    """POST /internal/gateway-hosts: a host reports itself, and gets the list of all.
+    """POST /internal/gateway-hosts: a host reports itself, and gets the list of all."""
 
-    GET /internal/leader of the only control: it leads, at `address`.
-    """
-
-    def __init__(self, now_s: Callable[[], float], address: str) -> None:
+    def __init__(self, now_s: Callable[[], float]) -> None:
         self._known = KnownHosts(now_s)
-        self._leader = LeaderAnswer(leader=address, controls=[address])
 
     def routes(self) -> tuple[Route, ...]:
         """The routes, for control's application."""
-        return (
-            Route("/internal/gateway-hosts", self.report, methods=["POST"]),
-            Route("/internal/leader", self.leader, methods=["GET"]),
-        )
-
-    async def leader(self, request: Request) -> Response:
-        """This control."""
-        return JsonResponse(self._leader)
+        return (Route("/internal/gateway-hosts", self.report, methods=["POST"]),)
 
     async def report(self, request: Request) -> Response:
         """The list, the reporting host included; 400 for a body that names none."""

@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 import string
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ class UpConfig:
     tls_ca: str | None = None  # the operator's own files, instead of hostelry's authority
     tls_cert: str | None = None
     tls_key: str | None = None
+    store_url: str | None = field(default=None, repr=False)  # of PostgreSQL; None: the home's file
     peer_port: int = 0  # where other hosts' gateways send counts to; 0: there is no other
     host_id: str = ""  # of this host among those of its cluster; empty: it is the only one
     peer_address: str = ""  # of `peer_port`, as other hosts reach it; empty: on loopback

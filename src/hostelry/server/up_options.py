@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -67,6 +67,7 @@ class UpOptions:
     copy_user: str = AUTO
     files_gb: float = 20.0
     log_format: str = TEXT
+    store: str | None = field(default=None, repr=False)
     drain_s: float = 0.0
     cluster_host: str | None = None  # where other hosts reach this one
     cluster_port: int | None = None
@@ -279,6 +280,7 @@ def decide_config(
     inner_ports: tuple[int, int, int],
     num_cpus: int,
     copy_user: CopyUser | None = None,
+    store_url: str | None = None,
 ) -> UpConfig:
     """The configuration that every process of the platform reads.
 
@@ -314,6 +316,7 @@ def decide_config(
         copy_user=copy_user,
         drain_s=options.drain_s,
         files_bytes=int(options.files_gb * 1000**3),
+        store_url=store_url,
         chosen_gateway_port=ports.chosen_gateway,
         chosen_s3_port=ports.chosen_s3,
     )
