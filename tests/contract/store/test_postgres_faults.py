@@ -413,11 +413,15 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
         name = server.make_database("ENCODING 'UTF8' TEMPLATE template0 TABLESPACE small")
         database = PostgresDatabase(server.url(name))
         store = SqlStore(database)
-        names = []
+        names: list[str] = []
+
+        def fill() -> None:
+            while True:
+                store.put(key(f"n{len(names)}"), os.urandom(100_000), expect=None)
+                names.append(f"n{len(names)}")
+
         with pytest.raises(StoreUnavailable, match="its disk is full; free some space"):
-            for number in range(10_000):
-                store.put(key(f"n{number}"), os.urandom(100_000), expect=None)
-                names.append(f"n{number}")
+            fill()
         assert names
         assert "disk is full" in (database.trouble or "")
         assert {it.key.name for it in store.list("endpoint")} == set(names)
