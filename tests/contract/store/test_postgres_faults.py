@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -396,3 +397,76 @@ def test_text_is_compared_by_code_point_and_any_character_is_kept(url: str) -> N
         found = connection.execute(sa.select(RECORDS.c.name).order_by(RECORDS.c.name))
         assert list(found.scalars()) == names
     store.close()
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
+    server = postgres_server()
+    folder = server.folder / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no filesystem can be mounted here")
+    try:
+        owner = server.folder.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        server.execute(f"CREATE TABLESPACE small LOCATION '{folder}'")
+        name = server.make_database("ENCODING 'UTF8' TEMPLATE template0 TABLESPACE small")
+        database = PostgresDatabase(server.url(name))
+        store = SqlStore(database)
+        names: list[str] = []
+
+        def fill() -> None:
+            while True:
+                store.put(key(f"n{len(names)}"), os.urandom(100_000), expect=None)
+                names.append(f"n{len(names)}")
+
+        with pytest.raises(StoreUnavailable, match="its disk is full; free some space"):
+            fill()
+        assert names
+        assert "disk is full" in (database.trouble or "")
+        assert {it.key.name for it in store.list("endpoint")} == set(names)
+        larger = ["mount", "-o", "remount,size=48m", str(folder)]
+        subprocess.run(larger, capture_output=True, check=True)
+        store.put(key("after"), os.urandom(100_000), expect=None)
+        assert database.trouble is None
+        store.close()
+        server.drop_database(name)
+        server.execute("DROP TABLESPACE small")
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_the_url_asks_for_tls_and_a_server_that_proves_itself(url: str) -> None:
+    """A certificate of the server's own authority is accepted, one of another's is not."""
+    server = postgres_server()
+    certificate, other = server.folder / "tls.crt", server.folder / "other.crt"
+    for path in (certificate, other):
+        make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        make += [
+            "-nodes",
+            "-days",
+            "1",
+            "-subj",
+            "/CN=db",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ]
+        make += ["-keyout", str(path.with_suffix(".key")), "-out", str(path)]
+        subprocess.run(make, capture_output=True, check=True)
+        owner = server.folder.stat()
+        os.chown(path.with_suffix(".key"), owner.st_uid, owner.st_gid)
+    values = {"ssl_cert_file": certificate, "ssl_key_file": certificate.with_suffix(".key")}
+    try:
+        for name, value in {**values, "ssl": "on"}.items():
+            server.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+        server.restart()
+        with store_at(f"{url}?sslmode=verify-full&sslrootcert={certificate}") as store:
+            written = store.put(key("a"), b"", expect=None)
+            server.restart()  # a connection that was closed is seen through TLS, too
+            assert store.get(key("a")) == written
+            assert store.wait(0, 60.0)
+        with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+            SqlStore(open_database(f"{url}?sslmode=verify-full&sslrootcert={other}"))
+    finally:
+        server.execute("ALTER SYSTEM RESET ALL")
+        server.restart()

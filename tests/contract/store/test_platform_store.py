@@ -1,0 +1,111 @@
+"""The store that a platform chooses: checked before anything starts, and kept for later starts."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.postgres_rig import postgres_database
+
+from hostelry.base.errors import TerminalError
+from hostelry.domain.scope import Scope
+from hostelry.server.detached import command_line
+from hostelry.server.home import Home, UpConfig, load_config, new_credentials, save_config
+from hostelry.server.platform_store import check_store
+from hostelry.server.services import service_environment
+from hostelry.server.store_option import VARIABLE, secret_in, store_url_of
+from hostelry.server.up_options import UpOptions
+from hostelry.store.database import open_database
+from hostelry.store.errors import StoreRefused
+from hostelry.store.protocol import Key
+from hostelry.store.sql import SqlStore
+
+CREDENTIALS = new_credentials("123456789012", "us-west-2")
+ON_SQLITE = UpConfig(control_port=1)
+URL = "postgresql://u:secret@db/h"
+ON_SERVER = replace(ON_SQLITE, store_url=URL)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with postgres_database() as found:
+        yield found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    home.make()
+    return home
+
+
+def put_record(place: Path | str) -> None:
+    store = SqlStore(open_database(place))
+    key = Key(kind="endpoint", scope=Scope("123456789012", "us-west-2"), name="e")
+    store.put(key, b"", expect=None)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("option", "before", "chosen"),
+    [
+        pytest.param(None, None, None, id="a first start is on SQLite"),
+        pytest.param(URL, None, URL, id="a URL is taken"),
+        pytest.param(None, ON_SERVER, URL, id="the home keeps its choice"),
+        pytest.param("sqlite", ON_SERVER, None, id="sqlite goes back to the home's file"),
+    ],
+)
+def test_the_choice_of_a_start(
+    option: str | None, before: UpConfig | None, chosen: str | None
+) -> None:
+    assert store_url_of(option, before) == chosen
+
+
+def test_a_value_that_is_no_store_is_refused_without_repeating_it() -> None:
+    with pytest.raises(TerminalError, match="--store: expected postgresql://") as caught:
+        store_url_of("mysql://u:secret@db/h", None)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_url_is_kept_in_the_home_and_shown_by_nothing(home: Home) -> None:
+    save_config(home, ON_SERVER)
+    assert load_config(home).store_url == URL
+    options = UpOptions(home=home.root, store=URL)
+    assert "secret" not in f"{ON_SERVER} {options} {command_line(options)}"
+    assert VARIABLE not in service_environment({VARIABLE: URL}, home)
+    assert secret_in(URL)
+    assert secret_in("postgresql://db/h?password=x")
+    assert not secret_in("postgresql://u@db:5432/h?sslmode=require")
+
+
+def test_an_empty_store_is_refused_where_the_last_one_has_records(home: Home, url: str) -> None:
+    config = replace(ON_SQLITE, store_url=url)
+    check_store(home, config, None, CREDENTIALS)  # nothing is left behind
+    put_record(home.state)
+    with pytest.raises(TerminalError, match=r"is empty, and .*state.db has this home's records"):
+        check_store(home, config, ON_SQLITE, CREDENTIALS)
+    put_record(url)
+    check_store(home, config, ON_SQLITE, CREDENTIALS)
+    home.state.unlink()
+    with pytest.raises(TerminalError, match=r"state.db is empty, and postgresql://.* has this"):
+        check_store(home, ON_SQLITE, config, CREDENTIALS)
+
+
+def test_another_cluster_is_refused_with_both_homes(home: Home, url: str, tmp_path: Path) -> None:
+    config = replace(ON_SQLITE, store_url=url)
+    check_store(home, config, None, CREDENTIALS)
+    check_store(Home(tmp_path / "joined"), config, None, CREDENTIALS)  # the same internal key
+    other = new_credentials("123456789012", "us-west-2")
+    with pytest.raises(StoreRefused, match=f"{home.root}, and .*{tmp_path / 'other'} is another"):
+        check_store(Home(tmp_path / "other"), config, None, other)
+
+
+def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [it for it in sys.modules if it.startswith("hostelry.store.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    assert importlib.util.find_spec("hostelry.store.postgres") is not None
+    with pytest.raises(StoreRefused, match=r"pip install 'hostelry\[postgresql\]'"):
+        open_database(URL)
