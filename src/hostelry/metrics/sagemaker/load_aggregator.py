@@ -195,7 +195,7 @@ class LoadAggregator:
         if known is not None and is_same_life:
             worker.open, worker.receipt = known.open, known.receipt
         worker.open.append((report.sequence, through))
-        if len(worker.open) > HISTORY_S:  # nobody asks for receipts
+        if len(worker.open) > HISTORY_S:  # no publisher asks for receipts
             worker.open.popleft()
         self._workers[report.worker] = worker
         if len(self._workers) > MAX_WORKERS:
