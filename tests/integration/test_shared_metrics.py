@@ -16,6 +16,9 @@ from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.server.metric_rows import MetricRows
 from hostelry.store.database import open_database
+from hostelry.store.fence import Fence, FencedDatabase
+from hostelry.store.lease_rows import LeaseRows
+from hostelry.store.lease_tables import METADATA
 
 pytestmark = pytest.mark.integration
 HERE = Scope("123456789012", "us-west-2")
@@ -106,3 +109,35 @@ def test_a_server_that_is_killed_costs_refusals_and_no_sample(url: str) -> None:
         store.record(HERE, load)
         with opened(url) as successor:
             assert num_kept(successor) == num_kept(store) == 3
+
+
+def test_a_leader_whose_epoch_is_over_keeps_nothing_and_its_successor_has_all_before(
+    url: str,
+) -> None:
+    load, ended = [Sample(metric=LOAD, at=T, values=(1.0,))], list[str]()
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(contextlib.closing(open_database(url)))
+        database.create(METADATA)
+        controls = [LeaseRows(url, name, f"http://{name}", "1.0") for name in ("a", "b")]
+        for control in controls:
+            stack.callback(control.close)
+
+        def lead(control: LeaseRows) -> SharedMetrics:
+            fence = Fence(ended.append)
+            fence.lead(control.acquire(control.look().lease, "test") or 0)
+            rows = MetricRows(FencedDatabase(database, fence))
+            store = SharedMetrics(rows, ManualClock(T), record_s=0.0)
+            stack.callback(store.close)
+            return store
+
+        before = lead(controls[0])
+        before.record(HERE, load)
+        after = lead(controls[1])
+        before.emit(HERE, load)
+        with pytest.raises(RetryableError, match="epoch 1 is over"):
+            before.record(HERE, load)
+        after.record(HERE, load)
+        assert num_kept(after) == 2
+        assert len(ended) == 1
+        with opened(url) as successor:
+            assert num_kept(successor) == 2

@@ -110,6 +110,14 @@ class LoadReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReceipt:
+    """The last report of a worker whose load is in the metrics; earlier ones are, too."""
+
+    started_at: float
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
     """Requests that wait for a name without a copy: body of POST /internal/wake.
 

@@ -3,10 +3,16 @@
 docs/cluster.md, "What is kept where", has every file of a home.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.base.clock import Clock
+from hostelry.base.errors import RetryableError
+from hostelry.base.json import decode
+from hostelry.domain.load import LoadReceipt
 from hostelry.messaging.message_tables import MessageTables
 from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.persistence.shared import SharedMetrics
@@ -18,6 +24,9 @@ from hostelry.store.database import Database
 from hostelry.store.records import State
 from hostelry.store.sqlite import SqliteFile
 
+LOG = logging.getLogger(__name__)
+RECEIPTS = "load-reports"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlData:
@@ -28,6 +37,8 @@ class ControlData:
     metrics: DurableMetrics | SharedMetrics
     audit: AuditLog | AuditRows
     close: Callable[[], None]
+    receipts: Mapping[str, LoadReceipt] = field(default_factory=dict)  # at the start
+    keep_receipts: Callable[[Mapping[str, LoadReceipt]], None] | None = None
 
 
 def control_data(
@@ -36,13 +47,17 @@ def control_data(
     """Everything that control keeps; `database` is the store's."""
     metrics: DurableMetrics | SharedMetrics
     if config.store_url is not None:
-        metrics = SharedMetrics(MetricRows(database), clock, max_bytes=config.metrics_bytes)
+        metrics = shared = SharedMetrics(
+            MetricRows(database), clock, max_bytes=config.metrics_bytes
+        )
         return ControlData(
             state=state,
             messages=MessageTables(database),
             metrics=metrics,
             audit=AuditRows(database),
             close=metrics.close,
+            receipts=kept_receipts(shared),
+            keep_receipts=lambda it: shared.mark(RECEIPTS, msgspec.json.encode(it)),
         )
     metrics = DurableMetrics(home.metrics, clock, max_bytes=config.metrics_bytes)
     messages = SqliteFile(home.messages)
@@ -58,3 +73,13 @@ def control_data(
         audit=AuditLog(home.audit),
         close=close,
     )
+
+
+def kept_receipts(metrics: SharedMetrics) -> Mapping[str, LoadReceipt]:
+    """The receipts that a control before this one kept; none where they cannot be read."""
+    try:
+        kept = metrics.marks().get(RECEIPTS)
+        return {} if kept is None else decode(kept, dict[str, LoadReceipt])
+    except (RetryableError, msgspec.MsgspecError) as error:
+        LOG.warning("reports of load that are sent again may count twice: %s", error)
+        return {}

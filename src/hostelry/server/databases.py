@@ -18,8 +18,8 @@ def open_queue(home: Home, config: UpConfig) -> DurableQueue:
 
 def host_name(home: Home, config: UpConfig) -> str | None:
     """This home among those that share a database, the same at each start; None where none do."""
-    if config.store_url is None:
-        return None
+    if config.store_url is None or config.host_id:
+        return config.host_id or None
     if not home.host.exists():
         scratch = home.host.with_name(f"host.{os.getpid()}")
         write_whole(scratch, secrets.token_hex(8).encode())

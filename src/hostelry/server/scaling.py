@@ -68,6 +68,7 @@ class Scaling:
         self.metrics = data.metrics
         self._context_of = self._contexts(credentials, shape_of, config)
         self.board = LoadAggregator(clock.now())
+        self.board.restore(data.receipts)
         self.scaler = TargetScaler(
             ScalerDeps(
                 state=state,
@@ -104,7 +105,7 @@ class Scaling:
                 publish=self.messages.publish_alarm,
             ),
         )
-        self._publisher = Publisher(self.board, self.metrics, census, clock)
+        self._publisher = Publisher(self.board, self.metrics, census, clock, data.keep_receipts)
         self.exposition = Exposition(
             self._publisher.totals, self.board, census, state, clock, self.metrics
         )

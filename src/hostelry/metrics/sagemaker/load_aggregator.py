@@ -13,13 +13,13 @@ in the future, as the clock was set back                  removed
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain import config_load
 from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
+from hostelry.domain.load import LoadKey, LoadReceipt, LoadReport, SecondLoad
 from hostelry.domain.load_sums import counts_only, side_by_side, without_details
 from hostelry.domain.transform_job import is_hidden
 
@@ -54,6 +54,8 @@ class _Worker:
     sequence: int
     through: int
     came_at: float
+    open: deque[tuple[int, int]] = field(default_factory=deque)  # reports: sequence, last second
+    receipt: int = 0  # sequence of the last one whose seconds are all closed
 
 
 class LoadAggregator:
@@ -135,6 +137,30 @@ class LoadAggregator:
             self._late.clear()
         return found
 
+    def receipts(self, through: int) -> dict[str, LoadReceipt]:
+        """By worker the last report that, with all before it, is of seconds up to `through`."""
+        with self._lock:
+            for worker in self._workers.values():
+                while worker.open and worker.open[0][1] <= through:
+                    worker.receipt, _ = worker.open.popleft()
+            return {
+                name: LoadReceipt(started_at=it.started_at, sequence=it.receipt)
+                for name, it in self._workers.items()
+                if it.receipt
+            }
+
+    def restore(self, receipts: Mapping[str, LoadReceipt]) -> None:
+        """Know the reports that a predecessor took, so that those sent again are not counted."""
+        with self._lock:
+            for name, receipt in receipts.items():
+                self._workers[name] = _Worker(
+                    started_at=receipt.started_at,
+                    sequence=receipt.sequence,
+                    through=0,
+                    came_at=-math.inf,
+                    receipt=receipt.sequence,
+                )
+
     def is_reporting(self, now: float) -> bool:
         """Whether any worker reported in the last `LIVE_S` seconds."""
         with self._lock:
@@ -163,9 +189,15 @@ class LoadAggregator:
         if next(self._live(now), None) is None:
             self._begins_at = now + GRACE_S  # after an outage, workers report again one by one
         through = min(report.through, math.floor(now))
-        self._workers[report.worker] = _Worker(
+        worker = _Worker(
             started_at=report.started_at, sequence=report.sequence, through=through, came_at=now
         )
+        if known is not None and is_same_life:
+            worker.open, worker.receipt = known.open, known.receipt
+        worker.open.append((report.sequence, through))
+        if len(worker.open) > HISTORY_S:  # no publisher asks for receipts
+            worker.open.popleft()
+        self._workers[report.worker] = worker
         if len(self._workers) > MAX_WORKERS:
             del self._workers[min(self._workers, key=lambda it: self._workers[it].came_at)]
         first = max(report.first, through - HISTORY_S, self._closed_through + 1)

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hostelry.base.clock import Clock
-from hostelry.domain.load import SecondLoad
+from hostelry.domain.load import LoadReceipt, SecondLoad
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.metrics.sagemaker.async_endpoints import published
 from hostelry.metrics.sagemaker.census import Census, with_period
@@ -24,7 +24,8 @@ MAX_SECONDS_BEHIND = 900
 class Publisher:
     """The task that publishes the seconds of `aggregator` to `store`, and adds them to `totals`.
 
-    `census` returns everything in service now.
+    `census` returns everything in service now. `keep` takes the receipts of the reports whose load
+    was given to `store` just before.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ class Publisher:
         store: MetricWriter,
         census: Callable[[], Census],
         clock: Clock,
+        keep: Callable[[Mapping[str, LoadReceipt]], None] | None = None,
     ) -> None:
+        self._keep = keep
         self._aggregator = aggregator
         self._store = store
         self._census = census
@@ -55,6 +58,7 @@ class Publisher:
     def publish(self) -> None:
         """Publish the seconds that closed since the last call."""
         self._aggregator.tick(self._clock.now())
+        receipts: Mapping[str, LoadReceipt] = {}
         if self._closed:
             census = self._census()
             self._measure_setups(census)
@@ -63,6 +67,8 @@ class Publisher:
                 taken = self._publication.take(second, loads, census)
                 self._due.extend(published(taken, census))
                 self.totals.take(second, loads)
+            # Before the late ones are taken: what comes meanwhile is not in the metrics yet.
+            receipts = {} if self._keep is None else self._aggregator.receipts(second)
             late = self._aggregator.late()
             self._due.extend(published(self._publication.late(late, census), census))
             self.totals.take_late(late)
@@ -70,6 +76,8 @@ class Publisher:
         due, self._due = self._due, []
         for scope, mine in by_scope(due).items():
             self._store.emit(scope, mine)
+        if receipts and self._keep is not None:
+            self._keep(receipts)
 
     def _measure_setups(self, census: Census) -> None:
         """Add the set-up times of environments proven since the last look, none at the first."""

@@ -113,6 +113,30 @@ def test_what_was_counted_is_not_counted_again(again: dict[str, Any], counted: i
     assert is_new == (counted == 10)
 
 
+def test_a_successor_does_not_count_what_its_predecessor_published() -> None:
+    before = aggregator_of("gateway-1", "gateway-2")
+    open_one = report("gateway-1", 4, load(T0 + 1, arrivals=7))
+    for sent in (report("gateway-1", 3, load(T0, arrivals=5)), open_one):
+        before.take(sent, T0 + 1)
+    before.take(report("gateway-2", 3, load(T0, arrivals=1)), T0 + 1)
+    assert before.closed_through == T0
+    receipts = before.receipts(T0)
+    assert {name: it.sequence for name, it in receipts.items()} == {"gateway-1": 3, "gateway-2": 3}
+    after = LoadAggregator(T0 + 2)
+    after.restore(receipts)
+    assert not after.is_reporting(T0 + 2)
+    assert not after.take(report("gateway-2", 3, load(T0, arrivals=1)), T0 + 2)
+    assert after.take(open_one, T0 + 2), "it was not published"
+    another_life = report("gateway-2", 1, load(T0 + 2, arrivals=2), started_at=2.0)
+    assert after.take(another_life, T0 + 3)
+    after.tick(T0 + 9)
+    assert {at: number for at, number in arrivals(after).items() if number} == {
+        T0 + 1: 7,
+        T0 + 2: 2,
+    }
+    assert after.receipts(T0 + 9)["gateway-1"].sequence == 4
+
+
 def test_a_dead_workers_requests_do_not_linger() -> None:
     aggregator = aggregator_of("gateway-1", "gateway-2")
     for worker, busy in (("gateway-1", 1), ("gateway-2", 100)):

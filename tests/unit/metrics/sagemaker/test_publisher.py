@@ -10,7 +10,7 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT, SCOPE, T0, load, repo
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey
+from hostelry.domain.load import LoadKey, LoadReceipt
 from hostelry.domain.metric import ENDPOINT_NAMESPACE, MODEL_NAMESPACE, Metric, MetricStat, Sample
 from hostelry.domain.metrics_config import MetricsConfig as Metrics
 from hostelry.domain.scope import Scope
@@ -99,6 +99,19 @@ def test_two_minutes_of_requests_are_there_by_minute_and_by_ten_seconds(rig: Rig
     assert rig.sums("InvocationsPerCopy", 60, "Sum") == {0: 90.0, 60: 0.0}
     by_period = rig.sums("ConcurrentRequestsPerCopy", 10, "Maximum")
     assert by_period == {it * 10: 1.0 for it in range(12)}
+
+
+def test_reports_are_receipted_once_their_load_is_in_the_store(rig: Rig) -> None:
+    kept: list[tuple[int, float]] = []
+
+    def keep(receipts: Mapping[str, LoadReceipt]) -> None:
+        kept.append((receipts["gateway-1"].sequence, rig.sums("Invocations", 60, "Sum")[0]))
+
+    rig.publisher = Publisher(rig.aggregator, rig.store, lambda: rig.place, rig.clock, keep)
+    rig.seconds(30, arrivals=2)
+    assert len(kept) > 20
+    assert all(stored >= 2.0 * sequence for sequence, stored in kept)
+    assert kept[-1][0] >= 28
 
 
 def test_no_gateway_no_datapoint(rig: Rig) -> None:
