@@ -191,7 +191,7 @@ def requests(stack: Stack, num_components: int, num_asked: int, seed: int) -> li
             stack,
             "invocations",
             b"x" * 1024,
-            {"X-Amzn-SageMaker-Inference-Component": component_name(drawn[number % len(drawn)])},
+            {"X-Amzn-SageMaker-Inference-Component": component_name(drawn[number % num_asked])},
             COMPONENTS_ENDPOINT,
         )
         for number in range(NUM_ASKED)

@@ -198,7 +198,7 @@ def up_detached(options: UpOptions, *, as_json: bool) -> None:
 def down(
     home: HomeOption = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds until processes that still run are killed.")
+        float, typer.Option(help="Seconds, after --drain-s, until what still runs is killed.")
     ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -211,10 +211,10 @@ def down(
     Example: hostelry down --home ./h --timeout 20
     """
     at = home_at(home)
-    settled(at)
+    config, _ = settled(at)
     started = monotonic_s()
     with waiting() as display:
-        outcome = stop_hostelry(at, timeout, display.phase)
+        outcome = stop_hostelry(at, timeout + config.drain_s, display.phase)
     took_s = monotonic_s() - started
     if as_json:
         typer.echo(msgspec.json.encode({"outcome": outcome.value, "seconds": round(took_s, 1)}))

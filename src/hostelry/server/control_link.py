@@ -2,7 +2,8 @@
 
 On a host without control it listens where control and the process for jobs would, and forwards
 every request to the leader, and to the process for jobs on its host (`leader_proxy`). It keeps
-nothing but the addresses of the controls, and may be killed at any moment.
+nothing but the addresses of the controls, and may be killed at any moment. It uploads the requests
+that were captured on this host.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from hostelry.jobs.records.batch_lines import MAX_FILE_BYTES
 from hostelry.server.asgi_server import asgi_server, listening
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Home, UpConfig, load_config, load_credentials, log_format
+from hostelry.server.host_capture import HostCapture
 from hostelry.server.leader_proxy import LeaderProxy
 from hostelry.server.leader_view import AskedControls
 from hostelry.server.worker_parts import first_to_end
@@ -66,12 +68,16 @@ async def serve(home: Home) -> None:
             "serving jobs": loop.create_task(servers[1].serve(sockets=[jobs_listener])),
             "following the leader": loop.create_task(controls.follow()),
         }
+        if not config.has_own_s3:
+            captured = HostCapture(home, config, credentials, pool, SystemClock())
+            tasks |= {name: loop.create_task(step) for name, step in captured.tasks().items()}
         heartbeats = loop.create_task(answer_heartbeats())
         cause = await first_to_end(tasks, stopping)
         for server in servers:
             server.should_exit = True
-        for task in (tasks["following the leader"], heartbeats):
-            task.cancel()
+        for name, task in (*tasks.items(), ("", heartbeats)):
+            if not name.startswith("serving"):
+                task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         pool.close()
     if cause is not None:

@@ -76,6 +76,8 @@ def test_options_that_are_allowed(changes: dict[str, Any]) -> None:
         pytest.param({"pace": float("nan")}, "--pace nan", id="a pace of no number"),
         pytest.param({"artifact_cache_gb": 0}, "--artifact-cache-gb 0", id="no cache at all"),
         pytest.param({"artifact_cache_gb": float("nan")}, "gb nan", id="a cache of no number"),
+        pytest.param({"drain_s": -1.0}, "--drain-s -1: expected 0", id="a stop in the past"),
+        pytest.param({"drain_s": 1e9}, r"--drain-s 1e\+09", id="a stop that never comes"),
         pytest.param({"files_gb": 0}, "--files-gb 0: expected at least", id="no room for files"),
         pytest.param({"files_gb": float("inf")}, "--files-gb inf", id="files without end"),
         pytest.param({"invoke_timeout_s": 0}, "--invoke-timeout-s 0: expected 1", id="no time"),
