@@ -1,4 +1,4 @@
-"""The forecast benchmark's simulated part: all requests are answered, on the instances asked for."""
+"""The simulated part of the forecast benchmark: every request is answered, on all instances."""
 
 from pathlib import Path
 
