@@ -260,7 +260,7 @@ class Run:
         while True:
             snapshot = await control.reconciler.routes.newer_than(have, 60.0)
             if snapshot is None:
-                continue
+                return  # control ends
             have, now = snapshot.version, time.perf_counter()
             self._earlier, self._latest = self._latest, snapshot
             waiting = [it for it in sent if it.published_at is None]

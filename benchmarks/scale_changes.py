@@ -112,7 +112,7 @@ class Models:
             self._adapters += [(it + (joined or suffix), name + suffix) for it, name in adapters]
 
     def changes(self, control: SimulatedControl) -> Iterator[tuple[Sent, Call]]:
-        """Adapters come and go in turn; every tenth change adds a copy, or takes one away."""
+        """Adapters come and go in turn; every tenth change adds a copy."""
         for number in itertools.count():
             if number % 10 == 9:
                 yield self._scaling(control)
@@ -122,10 +122,13 @@ class Models:
                 yield self._addition(control)
 
     def _scaling(self, control: SimulatedControl) -> tuple[Sent, Call]:
-        endpoint = self._source.choice(sorted(self.plain))
-        name = self._source.choice(self.plain[endpoint])
-        copies = 1 if name in self._scaled else 2
-        self._scaled ^= {name}
+        copies = 2
+        while True:  # a component that is being scaled cannot be scaled again
+            endpoint = self._source.choice(sorted(self.plain))
+            name = self._source.choice(self.plain[endpoint])
+            if name not in self._scaled:
+                break
+        self._scaled.add(name)
         return Sent(kind="scale", name=name, endpoint=endpoint, copies=copies), partial(
             control.call,
             "UpdateInferenceComponentRuntimeConfig",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hostelry.domain.component import InferenceComponent
+from hostelry.domain.component import ComponentSpec, InferenceComponent
 from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
@@ -149,29 +149,58 @@ def _capacity(
 def _components(
     state: EndpointState, endpoint: Endpoint, statuses: Statuses
 ) -> Iterator[ComponentCensus]:
+    bases: dict[str, ComponentCensus] = {}
+    serving: dict[str, list[tuple[Copy, CopyUsage]]] = {}
+    for base in state.components.values():
+        if base.spec is not None:
+            serving[base.name] = _serving(state, endpoint, base, statuses)
+            bases[base.name] = _base_census(endpoint, base, base.spec, serving[base.name])
     for component in state.components.values():
         adapter = routed_adapter(component)
-        base = component if adapter is None else state.components.get(adapter.base_name)
-        if base is None or base.spec is None or component.status not in LIVE_COMPONENT:
+        base_name = component.name if adapter is None else adapter.base_name
+        if base_name not in bases or component.status not in LIVE_COMPONENT:
             continue
-        hosts = state.hosts(endpoint.active.generation, base.variant_name)
-        by_id = {it.id: it for it in hosts}
-        copies = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
+        mine = bases[base_name]
         if adapter is not None:
             routed_id = adapter_id(component.name, adapter)
-            copies = [it for it in copies if routed_id in it.proven_adapters]
-        needs = base.spec.requirements
-        yield ComponentCensus(
-            key=_component_key(endpoint, base, component.name),
-            num_copies=len(copies),
-            base=None if adapter is None else _component_key(endpoint, base, base.name),
-            reserved=Resources(
-                cpus=needs.cpus,
-                memory_bytes=needs.min_memory_bytes,
-                accelerators=needs.accelerators,
-            ),
-            copies=tuple(_use(it, by_id[it.instance_id], statuses) for it in copies),
-        )
+            proven = [use for it, use in serving[base_name] if routed_id in it.proven_adapters]
+            mine = ComponentCensus(
+                key=_component_key(endpoint, state.components[base_name], component.name),
+                num_copies=len(proven),
+                base=mine.key,
+                reserved=mine.reserved,
+                copies=tuple(proven),
+            )
+        yield mine
+
+
+def _serving(
+    state: EndpointState, endpoint: Endpoint, base: InferenceComponent, statuses: Statuses
+) -> list[tuple[Copy, CopyUsage]]:
+    """The copies of a base that serve, and what each uses."""
+    hosts = state.hosts(endpoint.active.generation, base.variant_name)
+    copies = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
+    return [(it, _use(it, state.instances[it.instance_id], statuses)) for it in copies]
+
+
+def _base_census(
+    endpoint: Endpoint,
+    base: InferenceComponent,
+    spec: ComponentSpec,
+    serving: Sequence[tuple[Copy, CopyUsage]],
+) -> ComponentCensus:
+    needs = spec.requirements
+    return ComponentCensus(
+        key=_component_key(endpoint, base, base.name),
+        num_copies=len(serving),
+        base=None,
+        reserved=Resources(
+            cpus=needs.cpus,
+            memory_bytes=needs.min_memory_bytes,
+            accelerators=needs.accelerators,
+        ),
+        copies=tuple(use for _, use in serving),
+    )
 
 
 def _component_key(endpoint: Endpoint, base: InferenceComponent, name: str) -> LoadKey:
