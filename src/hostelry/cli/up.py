@@ -25,6 +25,7 @@ from hostelry.cli.up_flags import (
     CopyUserOption,
     DetachOption,
     FilesOption,
+    FleetOption,
     HoldEachOption,
     HoldLimitOption,
     HoldMbOption,
@@ -34,10 +35,13 @@ from hostelry.cli.up_flags import (
     LogsDaysOption,
     NoAuthOption,
     NoConsoleOption,
+    NodeDirOption,
     NoMirrorProcessOption,
     PaceOption,
     PortOption,
     PrintUnitOption,
+    RayAddressOption,
+    RayRuntimeEnvOption,
     RegionOption,
     S3EndpointOption,
     S3PortOption,
@@ -48,6 +52,7 @@ from hostelry.cli.up_flags import (
 from hostelry.fleet.rules.copy_user import AUTO
 from hostelry.server.detached import StartupProgress, start_detached
 from hostelry.server.down import StopOutcome, stop_hostelry
+from hostelry.server.fleet_option import LOCAL
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.systemd_unit import unit_text
 from hostelry.server.up import LOG, Report, log_line, run_up
@@ -86,6 +91,10 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     log_format: LogFormatOption = TEXT,
     copy_user: CopyUserOption = AUTO,
     files_gb: FilesOption = 20.0,
+    fleet: FleetOption = LOCAL,
+    ray_address: RayAddressOption = None,
+    ray_runtime_env: RayRuntimeEnvOption = None,
+    node_dir: NodeDirOption = None,
     detach: DetachOption = False,
     print_unit: PrintUnitOption = False,
     as_json: JsonOption = False,
@@ -98,6 +107,8 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     Example: hostelry up --home /srv/hostelry --print-unit > /etc/systemd/system/hostelry.service
 
     Example: hostelry up --detach --home ./h --port 9000 --s3-port 9001
+
+    Example: hostelry up --fleet ray --ray-address 10.0.0.5:6379
 
     Example: AWS_ACCESS_KEY_ID=k AWS_SECRET_ACCESS_KEY=s hostelry up --s3-endpoint http://nas:9000
     """
@@ -134,6 +145,10 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         log_format=log_format,
         copy_user=copy_user,
         files_gb=files_gb,
+        fleet=fleet,
+        ray_address=ray_address,
+        ray_runtime_env=ray_runtime_env,
+        node_dir=node_dir,
     )
     (up_detached if detach else up_here)(options, as_json=as_json)
 

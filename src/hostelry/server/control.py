@@ -7,7 +7,6 @@ acknowledged is in the store, and the next control process adopts the agents tha
 import argparse
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import sys
@@ -26,8 +25,6 @@ from hostelry.base.logging import configure_logging
 from hostelry.base.root_key import RootKey
 from hostelry.domain.scope import Scope
 from hostelry.fleet.local.client import HttpAgent
-from hostelry.fleet.local.fleet import LocalFleet
-from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.act_routes import ActDeps, OperatorActRoutes
@@ -42,6 +39,7 @@ from hostelry.server.control_app import ControlDeps, control_app
 from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
+from hostelry.server.fleets import fleet_of
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import (
     Credentials,
@@ -158,17 +156,12 @@ def _act_routes(
 def _reconciler_deps(
     home: Home, config: UpConfig, credentials: Credentials, clock: SystemClock
 ) -> ReconcilerDeps:
-    command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
+    fleet, connect = fleet_of(home, config, credentials)
     images = ImageFile(home.images)
     images.rules()  # an error of the file is logged at the start, not at the first component
     return ReconcilerDeps(
-        fleet=LocalFleet(
-            home.instances,
-            command,
-            credentials.internal_key,
-            devices=real_devices(os.environ, os.listdir("/dev")),
-        ),
-        connect=lambda address: HttpAgent(address, credentials.internal_key),
+        fleet=fleet,
+        connect=connect,
         clock=clock,
         shape_of=shape_of,
         is_llm=images.is_llm,

@@ -82,6 +82,10 @@ class UpConfig:
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
     log_format: str = TEXT  # of the processes' own logs
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
+    fleet: str = "local"  # or "ray"
+    ray_address: str | None = None  # HOST:PORT of the head; None: the cluster of this machine
+    ray_runtime_env: str | None = None  # a file
+    node_dir: str | None = None  # of instances on Ray nodes; None: below the temporary folder
     chosen_gateway_port: int | None = None  # where the default port was taken
     chosen_s3_port: int | None = None
 

@@ -15,13 +15,13 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.recurring import run_periodically
 from hostelry.fleet.launch.copy_log import CopyLog
-from hostelry.fleet.local.sweep import stop_everything
 from hostelry.server.adoption import (
     AdoptionAction,
     AdoptionDecision,
     adoption_sentence,
     decide_adoption,
 )
+from hostelry.server.fleets import stop_fleet
 from hostelry.server.gateway_workers import SharedListener, shared_listener
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.jumpstart import stock_catalogues
@@ -261,7 +261,8 @@ async def stop_platform(
     await supervisor.stop("control")
     if fleet:
         report.phase("stopping agents and copies")
-        await asyncio.to_thread(stop_everything, home.instances)
+        if (problem := await asyncio.to_thread(stop_fleet, home)) is not None:
+            report.say(problem)
     report.phase("stopping the object store")
     await supervisor.stop("s3door")
     await supervisor.stop("objectstore")

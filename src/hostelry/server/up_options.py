@@ -12,6 +12,7 @@ from hostelry.base.logging import FORMATS, TEXT
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import AUTO, CopyUser
 from hostelry.gateway.shared.count_table import MAX_WORKERS
+from hostelry.server.fleet_option import LOCAL, absolute, check_fleet
 from hostelry.server.home import Credentials, UpConfig, new_credentials
 from hostelry.server.port_choice import ChosenPorts
 from hostelry.server.ports import is_loopback
@@ -66,6 +67,10 @@ class UpOptions:
     copy_user: str = AUTO
     files_gb: float = 20.0
     log_format: str = TEXT
+    fleet: str = LOCAL
+    ray_address: str | None = None
+    ray_runtime_env: Path | None = None
+    node_dir: Path | None = None
 
     @property
     def embedded_store(self) -> bool:
@@ -100,6 +105,7 @@ def check_options(options: UpOptions) -> None:
     check_metrics(options)
     check_logs(options)
     check_disk(options)
+    check_fleet(options.fleet, options.ray_address, options.ray_runtime_env, options.node_dir)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
 
@@ -301,6 +307,10 @@ def decide_config(
         log_format=options.log_format,
         copy_user=copy_user,
         files_bytes=int(options.files_gb * 1000**3),
+        fleet=options.fleet,
+        ray_address=options.ray_address,
+        ray_runtime_env=absolute(options.ray_runtime_env),
+        node_dir=absolute(options.node_dir),
         chosen_gateway_port=ports.chosen_gateway,
         chosen_s3_port=ports.chosen_s3,
     )

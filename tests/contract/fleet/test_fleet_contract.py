@@ -1,18 +1,25 @@
 """One suite for every fleet: what the seams `Fleet` and `Agent` promise."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from tests.integration.agent_rig import Rig, echo, instance, kill, rig, until, until_ready
+from tests.ray_rig import RayCluster, ray_cluster
 
 from hostelry.base.errors import CapacityError, HostelryError, RetryableError
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import Agent, Fleet
+from hostelry.fleet.ray.node_home import NodeHome
+from hostelry.fleet.records import InstanceFolder
+from hostelry.server.fleets import ray_fleet
+from hostelry.server.home import load_config, load_credentials, save_config
 
 ID = "i-1"
 
@@ -24,6 +31,7 @@ class Place:
     fleet: Fleet
     connect: Callable[[str], Agent]
     kill_agent: Callable[[str], None]
+    heals: bool = False  # the fleet starts a dead agent again by itself
 
     async def launched(self, instance_id: str = ID) -> Agent:
         return self.connect((await self.fleet.launch(instance(instance_id))).address)
@@ -42,15 +50,48 @@ def local_place(found: Rig) -> Place:
     )
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with ray_cluster({"ml.m5.large": 2}) as found:
+        yield found
+
+
+@contextmanager
+def ray_place(tmp_path: Path, cluster: RayCluster) -> Iterator[Place]:
+    with socket.create_server(("127.0.0.1", 0)) as store, rig(tmp_path) as found:
+        url = f"http://127.0.0.1:{store.getsockname()[1]}"
+        config = load_config(found.home)
+        nodes = tmp_path / "nodes"
+        changed = {"fleet": "ray", "ray_address": cluster.address, "node_dir": str(nodes)}
+        save_config(found.home, replace(config, s3_endpoint=url, **changed))
+        fleet = ray_fleet(found.home, load_credentials(found.home))
+
+        def kill_agent(instance_id: str) -> None:
+            (path,) = nodes.glob(f"*/*/{instance_id}-*")
+            record = InstanceFolder(NodeHome(path).instances / instance_id).load_agent()
+            assert record is not None
+            kill(record.pid)
+
+        yield Place(fleet=fleet, connect=fleet.connect, kill_agent=kill_agent, heals=True)
+        asyncio.run(fleet.end_all())
+        fleet.close()
+        assert list(nodes.glob("*/*/*")) == [], "an instance that ended leaves nothing"
+
+
 @pytest.fixture(
     params=[
         pytest.param("fake", id="the fake fleet"),
         pytest.param("local", id="the local fleet", marks=pytest.mark.integration),
+        pytest.param("ray", id="the Ray fleet", marks=pytest.mark.integration),
     ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "fake":
         yield fake_place()
+        return
+    if request.param == "ray":
+        with ray_place(tmp_path, request.getfixturevalue("cluster")) as found_on_ray:
+            yield found_on_ray
         return
     with rig(tmp_path) as found:
         yield local_place(found)
@@ -119,7 +160,7 @@ def test_copies_outlive_their_agent_and_are_adopted_by_its_successor(place: Plac
         place.kill_agent(ID)
         with pytest.raises(RetryableError):
             await agent.observe()
-        assert await place.fleet.list() == []
+        assert place.heals or await place.fleet.list() == []
         successor = await place.launched()
         assert same_process(await until_ready(successor, "c-1"), before)
         await place.fleet.terminate(ID)

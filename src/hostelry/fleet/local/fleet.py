@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -48,6 +48,7 @@ class LocalFleet:
         internal_key: the key of every internal call.
         answer_timeout_s: after this time without an answer an agent is replaced.
         devices: the machine's accelerators, which instances that declare some are given.
+        environment: that of agents; None: this process's own.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class LocalFleet:
         internal_key: str,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         devices: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._root = root.resolve()
         self._command = tuple(command)
         self._key = internal_key
         self._answer_timeout_s = answer_timeout_s
         self._devices = tuple(devices)
+        self._environment = environment
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def launch(self, instance: Instance) -> RunningInstance:
@@ -168,6 +171,7 @@ class LocalFleet:
                 stdin=subprocess.DEVNULL,
                 stdout=descriptor,
                 stderr=subprocess.STDOUT,
+                env=self._environment,
                 start_new_session=True,
             )
         except OSError as error:
