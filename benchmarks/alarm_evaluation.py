@@ -37,7 +37,8 @@ from hostelry.scaling_policy.alarm_events import new_status
 from hostelry.scaling_policy.request import Proposal, Trigger
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
-from hostelry.store.sqlite import SqliteStore
+from hostelry.store.sql import SqlStore
+from hostelry.store.sqlite import SqliteFile
 
 HERE = Scope("123456789012", "us-west-2")
 START = 1_700_006_400.0
@@ -206,7 +207,7 @@ def watching(num_alarms: int, seconds: int) -> Cost:
 def storm(num_alarms: int) -> dict[str, float]:
     """Wall seconds until every alarm has moved, is written to disk and has a history record."""
     with tempfile.TemporaryDirectory() as folder:
-        store = SqliteStore(Path(folder) / "state.db")
+        store = SqlStore(SqliteFile(Path(folder) / "state.db"))
         bench = Bench(num_alarms, open_state(store))
         bench.run(WARM_UP_S + 140, 1.0)
         bench.measure(9.0)

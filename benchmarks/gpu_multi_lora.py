@@ -5,12 +5,14 @@ in each row out of 1 to 2,000 in the pool, as a share of what reading the weight
 adapters once would take at the bandwidth that a plain copy reaches; the time to bring an adapter
 into the pool from host memory and from disk, during steps and alone; and PEFT's step beside.
 
-Has run with --tiny on a CPU only, where it shows that it runs and no more.
+--tiny runs on a CPU too, where it shows that it runs and no more. The pool's default is for a
+device of 141 GB; one of 80 GB holds --pool-gib 34.
 
 ``python -m benchmarks.gpu_multi_lora [--tiny] [--peft] [--pool-gib 90]``
 """
 
 import argparse
+import gc
 import random
 import statistics
 import tempfile
@@ -32,7 +34,7 @@ from benchmarks.gpu_model import (
     pool_layout,
     random_weights,
 )
-from benchmarks.gpu_peers import peft_step_ms, saved_adapter
+from benchmarks.gpu_peers import PeftPeer, saved_adapter
 from benchmarks.record import print_table, write_result
 from hostelry.base.clock import SystemClock
 from hostelry.engine.kernels.batch import MODULES, AdapterIndex
@@ -45,6 +47,7 @@ from hostelry.engine.runner.graphs import GraphLimits
 
 SEED = 20261121
 RANK = 16
+PEFT_ADAPTERS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Setting:
     length: int
     steps: int
     loads: int
+    peft_steps: int
 
 
 FULL = Setting(
@@ -69,9 +73,16 @@ FULL = Setting(
     length=512,
     steps=50,
     loads=20,
+    peft_steps=10,
 )
 SMOKE = Setting(
-    sizes=TINY, batches=(1, 3), adapters=((1, MODULES), (4, ATTENTION)), length=20, steps=3, loads=2
+    sizes=TINY,
+    batches=(1, 3),
+    adapters=((1, MODULES), (4, ATTENTION)),
+    length=20,
+    steps=3,
+    loads=2,
+    peft_steps=2,
 )
 
 
@@ -130,29 +141,56 @@ class Bench:
 def decode_rows(bench: Bench, bytes_per_s: float) -> list[dict[str, Any]]:
     """Steps of every batch size, without adapters and with a random one in each row."""
     rows = []
+    sets = adapter_sets(bench)
     for batch in bench.setting.batches:
         base_owners: list[AdapterIndex | None] = [None] * batch
         base_ms = measured_step(bench, base_owners.copy)
         row = decode_row(bench, batch, base_ms, 0, bytes_per_s)
         rows.append({"adapters": 0, "modules": "-", **row, "over_base": 1.0})
-        for wanted, modules in bench.setting.adapters:
-            layout = bench.pages.layout(RANK, modules)
-            count = min(wanted, bench.pages.room(layout))
-            known = [bench.pages.index(layout, number) for number in range(count)]
+        for adapters in sets:
 
             def owners(
-                known: list[AdapterIndex] = known, batch: int = batch
+                known: list[AdapterIndex] = adapters.known, batch: int = batch
             ) -> list[AdapterIndex | None]:
                 distinct = bench.random.sample(known, min(batch, len(known)))
                 return [distinct[row % len(distinct)] for row in range(batch)]
 
             step_ms = measured_step(bench, owners)
-            lora_bytes = min(batch, count) * sum(layout.fills_P) * bench.dtype.itemsize
-            name = "all" if modules == MODULES else "attention"
+            count = len(adapters.known)
+            lora_bytes = min(batch, count) * adapters.num_bytes
             row = decode_row(bench, batch, step_ms, lora_bytes, bytes_per_s)
             over_base = step_ms / base_ms
-            rows.append({"adapters": count, "modules": name, **row, "over_base": over_base})
+            rows.append(
+                {"adapters": count, "modules": adapters.modules, **row, "over_base": over_base}
+            )
     return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSet:
+    """Adapters of one layout in the pool; `num_bytes` are those of each."""
+
+    known: list[AdapterIndex]
+    modules: str
+    num_bytes: int
+
+
+def adapter_sets(bench: Bench) -> list[AdapterSet]:
+    """The setting's sets, each as large as the pool allows, with their tables on the device."""
+    sets = []
+    for wanted, modules in bench.setting.adapters:
+        layout = bench.pages.layout(RANK, modules)
+        count = min(wanted, bench.pages.room(layout))
+        name = "all" if modules == MODULES else "attention"
+        if (count, name) in {(len(it.known), it.modules) for it in sets}:
+            continue
+        known = [bench.pages.index(layout, number) for number in range(count)]
+        most = max(bench.setting.batches)
+        for start in range(0, count, most):
+            bench.step(known[start : start + most])
+        num_bytes = sum(layout.fills_P) * bench.dtype.itemsize
+        sets.append(AdapterSet(known=known, modules=name, num_bytes=num_bytes))
+    return sets
 
 
 def measured_step(bench: Bench, owners: Callable[[], Sequence[AdapterIndex | None]]) -> float:
@@ -223,6 +261,18 @@ def load_rows(bench: Bench, scratch: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def peft_rows(setting: Setting, device: torch.device, dtype: torch.dtype) -> list[dict[str, Any]]:
+    """PEFT's steps of every batch size, without adapters and with some in turn."""
+    peer = PeftPeer(setting.sizes, device, dtype, RANK)
+    rows = []
+    for count in (0, 1, PEFT_ADAPTERS):
+        peer.add_adapters(count)
+        for batch in setting.batches:
+            step_ms = peer.step_ms(batch, setting.peft_steps)
+            rows.append({"adapters": count, "batch": batch, "step_ms": step_ms})
+    return rows
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(
@@ -239,25 +289,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     pool_bytes = (8 << 20) if arguments.tiny else int(arguments.pool_gib * (1 << 30))
     with torch.inference_mode(), tempfile.TemporaryDirectory() as scratch:
         bench = Bench(setting, device, pool_bytes)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         bytes_per_s = bench.bytes_per_s()
+        print(f"{name}, {bench.kernels} kernels; a copy reaches {bytes_per_s / 1e9:.0f} GB/s")
         measured: dict[str, Any] = {
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+            "device": name,
             "kernels": bench.kernels,
             "copy_gb_per_s": bytes_per_s / 1e9,
             "decode": decode_rows(bench, bytes_per_s),
-            "loads": load_rows(bench, Path(scratch)),
-            "warnings": list(getattr(bench.decoder, "warnings", [])),
         }
+        print_table("decode", measured["decode"])
+        measured["loads"] = load_rows(bench, Path(scratch))
+        print_table("adapters", measured["loads"])
+        measured["warnings"] = list(getattr(bench.decoder, "warnings", []))
+        for warning in measured["warnings"]:
+            print(warning)
+        dtype = bench.dtype
+        del bench  # PEFT's model needs its memory
     if arguments.peft:
-        measured["peft"] = [
-            {"batch": batch, "adapters": count, "step_ms": peft_step_ms(
-                setting.sizes, device, bench.dtype, batch, count, setting.steps, RANK
-            )}
-            for batch in setting.batches
-            for count in (0, min(batch, 16))
-        ]  # fmt: skip
-    print_table(f"decode on {measured['device']}, {bench.kernels} kernels", measured["decode"])
-    print_table("adapters", measured["loads"])
+        gc.collect()
+        torch.cuda.empty_cache()
+        measured["peft"] = peft_rows(setting, device, dtype)
     print_table("transformers and PEFT", measured.get("peft", []))
     write_result("gpu_multi_lora", "tiny" if arguments.tiny else "full", SEED, measured)
 

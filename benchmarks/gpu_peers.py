@@ -35,54 +35,68 @@ def saved_adapter(
     return folder
 
 
-def peft_step_ms(
-    sizes: Sizes,
-    device: torch.device,
-    dtype: torch.dtype,
-    batch: int,
-    num_adapters: int,
-    steps: int,
-    rank: int,
-) -> float:
-    """A decode step of transformers, with PEFT's `adapter_names` where there are adapters, in ms.
+class PeftPeer:
+    """A random Llama of transformers with PEFT's adapters of all linear modules."""
 
-    The median of `steps` steps after a prompt of 16 tokens.
-    """
-    from peft import LoraConfig, get_peft_model
-    from transformers import LlamaConfig, LlamaForCausalLM
+    def __init__(self, sizes: Sizes, device: torch.device, dtype: torch.dtype, rank: int) -> None:
+        from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        vocab_size=sizes.vocab_size,
-        hidden_size=sizes.hidden_size,
-        intermediate_size=sizes.intermediate_size,
-        num_hidden_layers=sizes.num_layers,
-        num_attention_heads=sizes.num_heads,
-        num_key_value_heads=sizes.num_kv_heads,
-    )
-    with torch.device(device):
-        model: Any = LlamaForCausalLM(config)
-    model = model.to(dtype).eval()
-    names = [f"a{number}" for number in range(num_adapters)]
-    for name in names:
-        lora = LoraConfig(r=rank, target_modules=list(MODULES), task_type="CAUSAL_LM")
-        if name == names[0]:
-            model = get_peft_model(model, lora, name)
-        else:
-            model.add_adapter(name, lora)
-    model.eval()
-    chosen = {"adapter_names": [names[row % len(names)] for row in range(batch)]} if names else {}
-    times = []
-    with torch.inference_mode():
-        tokens = torch.ones(batch, 16, dtype=torch.int64, device=device)
-        out = model(input_ids=tokens, use_cache=True, **chosen)
+        config = LlamaConfig(
+            vocab_size=sizes.vocab_size,
+            hidden_size=sizes.hidden_size,
+            intermediate_size=sizes.intermediate_size,
+            num_hidden_layers=sizes.num_layers,
+            num_attention_heads=sizes.num_heads,
+            num_key_value_heads=sizes.num_kv_heads,
+        )
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)  # in fp32 first, a large model would need twice the memory
+        try:
+            with torch.device(device):
+                self._model: Any = LlamaForCausalLM(config)
+        finally:
+            torch.set_default_dtype(before)
+        self._model.eval()
+        self._device = device
+        self._dtype = dtype
+        self._rank = rank
+        self._names: list[str] = []
+
+    def add_adapters(self, count: int) -> None:
+        """Have `count` adapters in all."""
+        from peft import LoraConfig, get_peft_model
+
+        for number in range(len(self._names), count):
+            name = f"a{number}"
+            lora = LoraConfig(r=self._rank, target_modules=list(MODULES), task_type="CAUSAL_LM")
+            if self._names:
+                self._model.add_adapter(name, lora)
+            else:
+                self._model = get_peft_model(self._model, lora, name)
+            self._names.append(name)
+        self._model.to(self._device, self._dtype).eval()
+
+    @torch.inference_mode()
+    def step_ms(self, batch: int, steps: int) -> float:
+        """A decode step, rows taking the adapters in turn by `adapter_names`, in ms.
+
+        The median of `steps` steps after a prompt of 16 tokens.
+        """
+        names = self._names
+        more: dict[str, Any] = {}
+        if names:
+            more["adapter_names"] = [names[row % len(names)] for row in range(batch)]
+        tokens = torch.ones(batch, 16, dtype=torch.int64, device=self._device)
+        out = self._model(input_ids=tokens, use_cache=True, **more)
+        times = []
         for _ in range(steps):
             started = time.perf_counter()
-            out = model(
+            out = self._model(
                 input_ids=tokens[:, :1],
                 past_key_values=out.past_key_values,
                 use_cache=True,
-                **chosen,
+                **more,
             )
             out.logits[0, -1, 0].item()  # waits for the device
             times.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(times)
+        return statistics.median(times)

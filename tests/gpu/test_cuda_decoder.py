@@ -1,7 +1,4 @@
-"""On a CUDA device: Triton's kernels and graphs against the plain decoder on the same device.
-
-Never run yet: no device has been at hand since they were written.
-"""
+"""On a CUDA device: Triton's kernels and graphs against the plain decoder on the same device."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -27,7 +24,9 @@ pytestmark = [
 ]
 
 CUDA = torch.device("cuda")
-TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+# Of the largest logit. Rounding alone takes the plain decoder as far from its own result in fp32
+# (3.7e-2 in bf16, 4.4e-3 in fp16 for these models); two decoders round apart where sums differ.
+TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 6e-3}
 MIXED = dict(zip(MODULES, (3, 0, 9, 1, 0, 17, 2), strict=True))
 STEPS = (
     (Part(sequence=0, start=0, end=70), Part(sequence=1, start=0, end=5)),
@@ -114,7 +113,7 @@ def test_logits_are_those_of_torch(
         found, wanted = decoder.forward(batch, mine), reference.forward(batch, twin)
         error = float((found - wanted).abs().max() / wanted.abs().max())
         assert error <= TOLERANCES[dtype]
-    assert decoder.warnings == []
+    assert decoder.warnings == ()
     assert {it.bucket for it in decoder.kinds} == {2}
 
 
@@ -172,8 +171,8 @@ def test_graphs_are_captured_while_adapters_are_copied() -> None:
     for at in range(12):
         batch = step(memory, first_tokens(1 + at % 6))
         found, wanted = decoder.forward(batch, mine), reference.forward(batch, twin)
-        assert float((found - wanted).abs().max() / wanted.abs().max()) <= 2e-2
-    assert decoder.warnings == []
+        assert float((found - wanted).abs().max() / wanted.abs().max()) <= 4e-2
+    assert decoder.warnings == ()
 
 
 def first_tokens(rows: int) -> Sequence[Part]:

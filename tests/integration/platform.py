@@ -10,6 +10,7 @@ Leaving it stops everything and fails the test if a process that names the home 
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -235,11 +236,20 @@ class Platform:
         return pid
 
     def back(self, name: str, old_pid: int, within_s: float = 30.0) -> int:
-        """Wait until `name` runs again under another pid; that pid."""
+        """Wait until `name` runs again under another pid, and listens; that pid."""
 
         def restarted() -> int | None:
             record = self.running(name)
-            return record.pid if record is not None and record.pid != old_pid else None
+            if record is None or record.pid == old_pid:
+                return None
+            if name == "control":  # calls that come before it listens are refused as 503
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", self.config.control_port), 1.0),
+                ):
+                    return record.pid
+                return None
+            return record.pid
 
         return int(until(restarted, f"{name} restarted after pid {old_pid} died", within_s))
 

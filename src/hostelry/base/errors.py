@@ -5,7 +5,8 @@ HostelryError
 ├── RetryableError     try again later: requeue with backoff, or answer 429/503
 │   ├── CapacityError  no instance can hold what was asked for
 │   │   └── InstanceLostError  the machine of an instance is gone, and its copies with it
-│   └── Conflict       a record moved since it was read
+│   ├── Conflict       a record moved since it was read
+│   └── Fenced         this control leads no more; the next leader can do it
 └── TerminalError      trying again cannot help; becomes a FailureReason
 
 Anything else that is raised is a defect of ours: 500 with a request id, traceback in the log.
@@ -57,6 +58,10 @@ class InstanceLostError(CapacityError):
 
 class Conflict(RetryableError):  # noqa: N818 - the Store seam's own word
     """A record changed since it was read, or exists where none was expected."""
+
+
+class Fenced(RetryableError):  # noqa: N818 - reads as what it says
+    """Refused: another control leads, with a newer epoch. Final for the process that meets it."""
 
 
 class TerminalError(HostelryError):

@@ -192,6 +192,11 @@ class InstanceFolder:
         return self.root / "wish.json"  # the name that older versions read
 
     @property
+    def epoch(self) -> Path:
+        """The highest epoch of a leader that called."""
+        return self.root / "epoch.json"
+
+    @property
     def cache(self) -> Path:
         """Artifacts, once per instance."""
         return self.root / "cache"
@@ -240,6 +245,14 @@ class InstanceFolder:
     def save_desired(self, copies: tuple[CopySpec, ...]) -> None:
         """Record the desired copies durably."""
         write_whole(self.desired, msgspec.json.encode(copies))
+
+    def load_epoch(self) -> int:
+        """The highest epoch of a leader that called; 0 before the first."""
+        return _load(self.epoch, int) or 0
+
+    def save_epoch(self, epoch: int) -> None:
+        """Record the highest epoch durably."""
+        write_whole(self.epoch, msgspec.json.encode(epoch))
 
 
 def instance_folders(root: Path) -> list[InstanceFolder]:

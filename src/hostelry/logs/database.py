@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS deleted_stream (stream_id INTEGER PRIMARY KEY);
 """
 
 
-class Database:
+class LogDatabase:
     """The file at `path`. One that is no database of this version is moved aside."""
 
     def __init__(self, path: Path) -> None:

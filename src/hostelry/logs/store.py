@@ -12,7 +12,7 @@ from typing import Any
 
 from hostelry.domain.log_source import TRANSFORM_GROUP, LogSource
 from hostelry.domain.scope import Scope
-from hostelry.logs.database import Database
+from hostelry.logs.database import LogDatabase
 from hostelry.logs.events import LogEvent, LogGroup, LogStream, NewEvent, Position, size_of
 
 MAX_GROUPS = 10_000
@@ -48,7 +48,7 @@ class LogStore:
     """Log events in the file at `path`, which one process at a time writes."""
 
     def __init__(self, path: Path) -> None:
-        self.database = Database(path)
+        self.database = LogDatabase(path)
 
     def close(self) -> None:
         """Close the file."""

@@ -30,6 +30,7 @@ from hostelry.domain.serverless import TYPE_PREFIX
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.code_packages import CodePackages
 from hostelry.fleet.agent.deps import CopyDeps
+from hostelry.fleet.agent.epochs import EpochGuard
 from hostelry.fleet.agent.model_server import new_http
 from hostelry.fleet.agent.server import AgentRoutes, loopback_socket
 from hostelry.fleet.artifacts.cache import ArtifactCache
@@ -163,7 +164,7 @@ async def answer(
 
     server = AgentServer(
         uvicorn.Config(
-            AgentRoutes(agent, finish).app(internal_key),
+            AgentRoutes(agent, finish, EpochGuard(folder)).app(internal_key),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -55,7 +55,8 @@ from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
 from hostelry.server.usage_routes import UsageRoutes
 from hostelry.store.records import State, open_state
-from hostelry.store.sqlite import SqliteStore
+from hostelry.store.sql import SqlStore
+from hostelry.store.sqlite import SqliteFile
 
 MAX_THREADS = 32
 DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
@@ -72,7 +73,7 @@ async def serve(home: Home) -> None:
 async def _serve(
     home: Home, config: UpConfig, credentials: Credentials, listener: socket.socket
 ) -> None:
-    store = SqliteStore(home.state)
+    store = SqlStore(SqliteFile(home.state))
     try:
         state = open_state(store)
         owner = Scope(credentials.account_id, credentials.region)

@@ -5,6 +5,7 @@ import pwd
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import hostelry
@@ -100,8 +101,9 @@ def _above(path: Path) -> Iterable[FolderMode]:
 
 def _modes(paths: Iterable[Path]) -> Iterable[FolderMode]:
     for path in paths:
-        stat = path.stat()
-        yield FolderMode(path=path, owner=stat.st_uid, mode=stat.st_mode)
+        with suppress(FileNotFoundError):  # a folder that is made later closes nothing yet
+            stat = path.stat()
+            yield FolderMode(path=path, owner=stat.st_uid, mode=stat.st_mode)
 
 
 def _try(asked: str, uid: int) -> None:

@@ -1,28 +1,19 @@
-"""Durable store: SQLite through SQLAlchemy Core.
-
-Only `sqlite_engine` and the error tables depend on SQLite; all statements are portable, so that
-another database needs only another engine.
-"""
+"""A SQLite file as a database: WAL mode, every commit synced, one process at a time writes."""
 
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, Engine, Row
+from sqlalchemy import Connection, Engine, MetaData
 
-from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError
-from hostelry.domain.scope import Scope
+from hostelry.store.announcements import Announcements
 from hostelry.store.errors import StoreRefused, StoreUnavailable
-from hostelry.store.memory import TOMBSTONES_KEPT, by_name, check_version, check_watchable
-from hostelry.store.protocol import Change, Key, Record
-from hostelry.store.schema import migrate
-from hostelry.store.tables import COUNTER, RECORDS
 
 BUSY_TIMEOUT_S = 10.0
 POLL_S = 0.25  # within which a wait notices a write of another process
@@ -58,11 +49,17 @@ class SqliteFile:
     def __init__(self, path: Path | str) -> None:
         self.trouble: str | None = None
         self._path = Path(path)
+        self._announcements = Announcements()
         self._writing = threading.Lock()  # SQLite's own waiting sleeps, which keeps writers apart
         with suppress(OSError):  # the following open reports it
             # SQLite gives the file's companions the same mode.
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         self._engine = sqlite_engine(self._path)
+
+    @property
+    def place(self) -> str:
+        """The file's path."""
+        return str(self._path)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -71,7 +68,7 @@ class SqliteFile:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, announce: str | None = None) -> Iterator[Connection]:
         """A transaction that is durable at the end of the block, and undone where that raises."""
         with self._alone(), self._translated(), self._engine.connect() as plain:
             connection = plain.execution_options(writes=True)
@@ -80,6 +77,17 @@ class SqliteFile:
                 yield connection
             if _num_changes(connection) != before:
                 self.trouble = None
+        if announce is not None:
+            self._announcements.announce(announce)
+
+    def create(self, metadata: MetaData) -> None:
+        """Make the tables that are missing."""
+        with self.write() as connection:
+            metadata.create_all(connection)
+
+    def wait_until(self, topic: str, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether `condition` holds before `timeout_s` has passed; other processes are polled."""
+        return self._announcements.wait_until(topic, condition, timeout_s, lambda: POLL_S)
 
     def close(self) -> None:
         """Close every connection; the file is not used again."""
@@ -106,89 +114,6 @@ class SqliteFile:
             raise found from error
 
 
-class SqliteStore:
-    """`Store` in one file, in WAL mode with every commit synced; opened by one control process.
-
-    Raises StoreRefused when `path` cannot be opened, StoreUnavailable when a call cannot be done
-    now; in both cases nothing was changed.
-    """
-
-    def __init__(self, path: Path | str, *, tombstones_kept: int = TOMBSTONES_KEPT) -> None:
-        self._file = SqliteFile(path)
-        self._tombstones_kept = tombstones_kept
-        self._changed = threading.Condition()
-        try:
-            with self._file.write() as connection:
-                migrate(connection)
-        except HostelryError:
-            self._file.close()
-            raise
-
-    def get(self, key: Key) -> Record | None:
-        """The record, or None."""
-        with self._file.read() as connection:
-            row = connection.execute(sa.select(RECORDS).where(*is_key(key))).one_or_none()
-        return None if row is None or row.body is None else record_of(row)
-
-    def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
-        """Write if the present version is `expect`; raises Conflict when it is not."""
-        return Record(key=key, version=self._replace(key, body, expect), body=body)
-
-    def delete(self, key: Key, *, expect: int) -> None:
-        """Remove if the present version is `expect`; raises Conflict when it is not."""
-        self._replace(key, None, expect)
-
-    def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
-        """Every record of `kind` (in `scope`, or in all), ordered by name."""
-        query = sa.select(RECORDS).where(RECORDS.c.kind == kind, RECORDS.c.body.is_not(None))
-        if scope is not None:
-            query = query.where(
-                RECORDS.c.account == scope.account, RECORDS.c.region == scope.region
-            )
-        with self._file.read() as connection:
-            return sorted(map(record_of, connection.execute(query)), key=by_name)
-
-    def changes(self, since: int) -> Sequence[Change]:
-        """Every key changed after revision `since`, once, with its present record."""
-        query = sa.select(RECORDS).where(RECORDS.c.revision > since).order_by(RECORDS.c.revision)
-        with self._file.read() as connection:
-            check_watchable(since, connection.execute(sa.select(COUNTER.c.forgotten)).scalar_one())
-            return [change_of(row) for row in connection.execute(query)]
-
-    def revision(self) -> int:
-        """Revision of the newest write; 0 when there was none."""
-        with self._file.read() as connection:
-            return int(connection.execute(sa.select(COUNTER.c.revision)).scalar_one())
-
-    def wait(self, since: int, timeout_s: float) -> bool:
-        """Block until the revision exceeds `since`; False when `timeout_s` passed first."""
-        ends_at = monotonic_s() + timeout_s
-        with self._changed:
-            while self.revision() <= since:
-                left_s = ends_at - monotonic_s()
-                if left_s <= 0:
-                    return False
-                self._changed.wait(min(left_s, POLL_S))
-        return True
-
-    def close(self) -> None:
-        """Close every connection; the store is not used again."""
-        self._file.close()
-
-    def _replace(self, key: Key, body: bytes | None, expect: int | None) -> int:
-        with self._changed:
-            with self._file.write() as connection:
-                revision = next_revision(connection)
-                present = connection.execute(sa.select(RECORDS).where(*is_key(key))).one_or_none()
-                version = None if present is None or present.body is None else present.revision
-                check_version(key, version, expect)
-                write_row(connection, key, body, revision, exists=present is not None)
-                if body is None:
-                    forget_oldest(connection, self._tombstones_kept)
-            self._changed.notify_all()
-        return revision
-
-
 def sqlite_engine(path: Path) -> Engine:
     """An engine on one SQLite file; connections are shared between threads, one at a time each."""
     engine = sa.create_engine(sa.URL.create("sqlite+pysqlite", database=str(path)))
@@ -208,68 +133,6 @@ def begin_transaction(connection: Connection) -> None:
     """Take the write lock at once in a writing transaction: a later upgrade could fail."""
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def next_revision(connection: Connection) -> int:
-    """The next revision; blocks every other writer until the transaction ends."""
-    grown = sa.update(COUNTER).values(revision=COUNTER.c.revision + 1)
-    return int(connection.execute(grown.returning(COUNTER.c.revision)).scalar_one())
-
-
-def write_row(
-    connection: Connection, key: Key, body: bytes | None, revision: int, *, exists: bool
-) -> None:
-    """Insert or replace one record; a body of None makes it a tombstone."""
-    values = {"revision": revision, "body": body}
-    if exists:
-        connection.execute(sa.update(RECORDS).where(*is_key(key)).values(values))
-    else:
-        connection.execute(sa.insert(RECORDS).values(values | columns_of(key)))
-
-
-def forget_oldest(connection: Connection, kept: int) -> None:
-    """Remove tombstones beyond the newest `kept` and remember up to which revision."""
-    dead = sa.select(RECORDS.c.revision).where(RECORDS.c.body.is_(None))
-    newest_forgotten = connection.execute(
-        dead.order_by(RECORDS.c.revision.desc()).offset(kept).limit(1)
-    ).scalar_one_or_none()
-    if newest_forgotten is None:
-        return
-    connection.execute(
-        sa.delete(RECORDS).where(RECORDS.c.body.is_(None), RECORDS.c.revision <= newest_forgotten)
-    )
-    connection.execute(sa.update(COUNTER).values(forgotten=newest_forgotten))
-
-
-def columns_of(key: Key) -> dict[str, str]:
-    """The key's columns."""
-    return {
-        "kind": key.kind,
-        "account": key.scope.account,
-        "region": key.scope.region,
-        "name": key.name,
-    }
-
-
-def is_key(key: Key) -> list[ColumnElement[bool]]:
-    """Conditions that only the key's row meets."""
-    return [RECORDS.c[column] == value for column, value in columns_of(key).items()]
-
-
-def key_of(row: Row[Any]) -> Key:
-    """The key of a row."""
-    return Key(kind=row.kind, scope=Scope(row.account, row.region), name=row.name)
-
-
-def record_of(row: Row[Any]) -> Record:
-    """The record of a row that is not a tombstone."""
-    return Record(key=key_of(row), version=row.revision, body=row.body)
-
-
-def change_of(row: Row[Any]) -> Change:
-    """The change that a row represents."""
-    record = None if row.body is None else record_of(row)
-    return Change(revision=row.revision, key=key_of(row), record=record)
 
 
 def store_error(path: Path, error: sa.exc.DBAPIError) -> HostelryError:

@@ -1,6 +1,8 @@
 """The store's two tables, in SQLAlchemy Core; the migrations make them."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table
+
+from hostelry.store.columns import OPAQUE_TEXT
 
 METADATA = MetaData()
 
@@ -8,10 +10,10 @@ METADATA = MetaData()
 RECORDS = Table(
     "records",
     METADATA,
-    Column("kind", Text, primary_key=True),
-    Column("account", Text, primary_key=True),
-    Column("region", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
+    Column("kind", OPAQUE_TEXT, primary_key=True),
+    Column("account", OPAQUE_TEXT, primary_key=True),
+    Column("region", OPAQUE_TEXT, primary_key=True),
+    Column("name", OPAQUE_TEXT, primary_key=True),
     Column("revision", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=True),
     Index("records_by_revision", "revision", unique=True),

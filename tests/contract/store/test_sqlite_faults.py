@@ -15,7 +15,8 @@ from hostelry.base.errors import Conflict, HostelryError, RetryableError, Termin
 from hostelry.domain.scope import Scope
 from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.protocol import Key
-from hostelry.store.sqlite import SqliteStore
+from hostelry.store.sql import SqlStore
+from hostelry.store.sqlite import SqliteFile
 
 SCOPE = Scope("123456789012", "us-west-2")
 # Prints the name of each write once it is acknowledged; ends at the first error, printing it.
@@ -24,10 +25,11 @@ import sys
 from hostelry.base.errors import HostelryError
 from hostelry.domain.scope import Scope
 from hostelry.store.protocol import Key
-from hostelry.store.sqlite import SqliteStore
+from hostelry.store.sql import SqlStore
+from hostelry.store.sqlite import SqliteFile
 
 path, limit_bytes, ceiling = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-store = SqliteStore(path)
+store = SqlStore(SqliteFile(path))
 if limit_bytes:
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
@@ -58,13 +60,13 @@ def start_writer(path: Path, limit_bytes: int = 0, ceiling: int = 10**9) -> subp
 
 def test_everything_is_there_after_a_reopen(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    first = SqliteStore(path)
+    first = SqlStore(SqliteFile(path))
     written = first.put(key("a"), b"1", expect=None)
     gone = first.put(key("b"), b"2", expect=None)
     first.delete(key("b"), expect=gone.version)
     revision = first.revision()
     first.close()
-    second = SqliteStore(path)
+    second = SqlStore(SqliteFile(path))
     assert second.get(key("a")) == written
     assert second.revision() == revision
     assert [it.key.name for it in second.changes(gone.version)] == ["b"]
@@ -85,7 +87,7 @@ def test_no_acknowledged_write_is_lost_when_the_writer_is_killed(tmp_path: Path)
                 acknowledged.append(line.strip())
                 if len(acknowledged) - started == 25:
                     writer.kill()
-        store = SqliteStore(path)
+        store = SqlStore(SqliteFile(path))
         present = {record.key.name: record for record in store.list("endpoint")}
         assert set(acknowledged) <= set(present)
         assert max(record.version for record in present.values()) == store.revision()
@@ -105,14 +107,14 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
     assert str(path) in error
     assert "disk" in error
     assert int(count) >= len(names)
-    store = SqliteStore(path)
+    store = SqlStore(SqliteFile(path))
     assert set(names) <= {record.key.name for record in store.list("endpoint")}
     store.put(key("after"), b"", expect=None)
     store.close()
 
 
 def opened(path: Path) -> None:
-    store = SqliteStore(path)
+    store = SqlStore(SqliteFile(path))
     store.put(key("a"), b"", expect=None)
     store.close()
 
@@ -157,7 +159,7 @@ def test_what_is_no_store_of_ours_is_refused_and_left_as_it_is(
     prepare(path)
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(StoreRefused, match=reason):
-        SqliteStore(path)
+        SqlStore(SqliteFile(path))
     assert (path.read_bytes() if path.is_file() else None) == before
 
 
@@ -200,7 +202,7 @@ def in_child_without_rights(act: Callable[[], None]) -> str:
 
 def test_two_stores_on_one_file_see_each_others_writes(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    left, right = SqliteStore(path), SqliteStore(path)
+    left, right = SqlStore(SqliteFile(path)), SqlStore(SqliteFile(path))
     written = left.put(key("a"), b"1", expect=None)
     assert right.get(key("a")) == written
     assert right.wait(0, 0.0)
@@ -214,7 +216,7 @@ def test_two_stores_on_one_file_see_each_others_writes(tmp_path: Path) -> None:
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    store = SqliteStore(path)
+    store = SqlStore(SqliteFile(path))
     store.put(key("a"), b"1", expect=None)
     for file in tmp_path.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name

@@ -1,37 +1,46 @@
 """One suite for every store: what the seam promises."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
+from tests.postgres_rig import postgres_database
 
 from hostelry.base.errors import Conflict
 from hostelry.domain.scope import Scope
+from hostelry.store.database import open_database
 from hostelry.store.errors import RevisionTooOld
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key
-from hostelry.store.sqlite import SqliteStore
+from hostelry.store.sql import SqlStore
 
 HERE = Scope("123456789012", "us-west-2")
 THERE = Scope("123456789012", "eu-central-1")
 TOMBSTONES_KEPT = 3
-AnyStore = MemoryStore | SqliteStore
+AnyStore = MemoryStore | SqlStore
 
 
 def key(name: str, scope: Scope = HERE, kind: str = "endpoint") -> Key:
     return Key(kind=kind, scope=scope, name=name)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyStore]:
-    makers: dict[str, Callable[[], AnyStore]] = {
-        "memory": lambda: MemoryStore(tombstones_kept=TOMBSTONES_KEPT),
-        "sqlite": lambda: SqliteStore(tmp_path / "state.db", tombstones_kept=TOMBSTONES_KEPT),
-    }
-    made = makers[request.param]()
-    yield made
-    made.close()
+    with place_of(request.param, tmp_path) as place:
+        if place is None:
+            made: AnyStore = MemoryStore(tombstones_kept=TOMBSTONES_KEPT)
+        else:
+            made = SqlStore(open_database(place), tombstones_kept=TOMBSTONES_KEPT)
+        yield made
+        made.close()
+
+
+def place_of(kind: str, folder: Path) -> AbstractContextManager[Path | str | None]:
+    if kind == "postgresql":
+        return postgres_database()
+    return nullcontext(folder / "state.db" if kind == "sqlite" else None)
 
 
 def test_a_new_store_is_empty_at_revision_0(store: AnyStore) -> None:
@@ -65,6 +74,7 @@ def test_what_was_put_is_got(store: AnyStore, body: bytes) -> None:
         pytest.param("%_*", id="wildcards"),
         pytest.param("Größe 模型 🦙", id="any script"),
         pytest.param("", id="an empty name"),
+        pytest.param("a\0b\x01\x02\x01", id="control characters"),
     ],
 )
 def test_a_name_is_only_a_name(store: AnyStore, name: str) -> None:
@@ -128,10 +138,10 @@ def test_an_update_of_a_deleted_record_conflicts(store: AnyStore) -> None:
 
 
 def test_list_is_ordered_by_name(store: AnyStore) -> None:
-    for name in ("b", "B", "a-10", "a-2", "ä"):
+    names = ["", "\0", "\x01", "\x02", "B", "a-10", "a-2", "b", "ä"]
+    for name in (*names[5:], *names[:5]):
         store.put(key(name), b"", expect=None)
-    names = [record.key.name for record in store.list("endpoint")]
-    assert names == ["B", "a-10", "a-2", "b", "ä"]
+    assert [record.key.name for record in store.list("endpoint")] == names
 
 
 def test_changes_show_each_key_once_with_its_present_record(store: AnyStore) -> None:

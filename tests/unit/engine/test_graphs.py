@@ -106,7 +106,7 @@ class FakeCapture:
 
     def __init__(self, clock: ManualClock, bytes_each: int = 10, seconds_each: float = 1.0) -> None:
         self._clock = clock
-        self._free = 1000
+        self._bytes = 0
         self._bytes_each, self._seconds_each = bytes_each, seconds_each
         self.error: str | None = None
         self.num_captures = 0
@@ -116,12 +116,12 @@ class FakeCapture:
             raise RuntimeError(self.error)
         compute()
         self.num_captures += 1
-        self._free -= self._bytes_each
+        self._bytes += self._bytes_each
         self._clock.advance(self._seconds_each)
         return compute
 
-    def free_bytes(self) -> int:
-        return self._free
+    def num_bytes(self) -> int:
+        return self._bytes
 
 
 class Bench:

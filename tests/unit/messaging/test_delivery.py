@@ -167,8 +167,10 @@ PUBLISHES_AND_DIES = """
 import os, signal, sys
 from tests.message_rig import MessageRig
 from hostelry.store.records import open_state
-from hostelry.store.sqlite import SqliteStore
-rig = MessageRig(open_state(SqliteStore(sys.argv[1] + "/state.db")), path=sys.argv[1] + "/m.db")
+from hostelry.store.sql import SqlStore
+from hostelry.store.sqlite import SqliteFile
+store = SqlStore(SqliteFile(sys.argv[1] + "/state.db"))
+rig = MessageRig(open_state(store), path=sys.argv[1] + "/m.db")
 topic = rig.topic()
 rig.subscription(topic, "http", "http://hook.example/a")
 rig.services.topics.publish(topic.arn, "s", "survives")
@@ -181,7 +183,8 @@ def test_a_message_survives_a_kill_between_its_acceptance_and_its_delivery(
     tmp_path: Path,
 ) -> None:
     from hostelry.store.records import open_state
-    from hostelry.store.sqlite import SqliteStore
+    from hostelry.store.sql import SqlStore
+    from hostelry.store.sqlite import SqliteFile
 
     root = Path(__file__).parents[3]
     done = subprocess.run(
@@ -191,7 +194,7 @@ def test_a_message_survives_a_kill_between_its_acceptance_and_its_delivery(
         env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}"},
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"accepted"), done.stderr
-    store = SqliteStore(tmp_path / "state.db")
+    store = SqlStore(SqliteFile(tmp_path / "state.db"))
     rig = MessageRig(open_state(store), path=tmp_path / "m.db")
     deliver(rig, nothing_waits(rig))
     ((_, _, body),) = rig.subscriber.posted

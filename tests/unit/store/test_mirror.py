@@ -12,7 +12,8 @@ from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
 from hostelry.store.mirror import Mirror
 from hostelry.store.protocol import Change, Key, Record
-from hostelry.store.sqlite import SqliteStore
+from hostelry.store.sql import SqlStore
+from hostelry.store.sqlite import SqliteFile
 
 HERE = Scope("123456789012", "us-west-2")
 THERE = Scope("210987654321", "us-west-2")
@@ -128,7 +129,9 @@ def test_a_store_that_failed_to_list_changes_is_read_again() -> None:
 
 
 def test_a_write_of_another_process_is_seen(tmp_path: Path) -> None:
-    ours, theirs = (SqliteStore(tmp_path / "state.db", tombstones_kept=1) for _ in range(2))
+    ours, theirs = (
+        SqlStore(SqliteFile(tmp_path / "state.db"), tombstones_kept=1) for _ in range(2)
+    )
     mirror = Mirror(ours)
     written = [theirs.put(key(name), b"1", expect=None) for name in "abc"]
     assert records(mirror, "model") == written

@@ -11,7 +11,8 @@ from alembic.script import ScriptDirectory
 from hostelry.base.errors import HostelryError
 from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.schema import SCHEMA_REVISION, migrate, revision_of
-from hostelry.store.sqlite import SqliteStore, sqlite_engine, store_error
+from hostelry.store.sql import SqlStore
+from hostelry.store.sqlite import SqliteFile, sqlite_engine, store_error
 from hostelry.store.tables import METADATA
 from hostelry.store.upgrade import migration_config
 
@@ -31,10 +32,11 @@ def test_the_newest_revision_is_the_one_that_is_opened() -> None:
 
 def test_a_store_that_is_up_to_date_is_opened_without_the_migrations(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    SqliteStore(path).close()
+    SqlStore(SqliteFile(path)).close()
     program = (
-        "import sys; from pathlib import Path; from hostelry.store.sqlite import SqliteStore; "
-        "SqliteStore(Path(sys.argv[1])).close(); print('alembic' in sys.modules)"
+        "import sys; from pathlib import Path; from hostelry.store.sqlite import SqliteFile; "
+        "from hostelry.store.sql import SqlStore; "
+        "SqlStore(SqliteFile(Path(sys.argv[1]))).close(); print('alembic' in sys.modules)"
     )
     command = [sys.executable, "-c", program, str(path)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

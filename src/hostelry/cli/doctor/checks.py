@@ -117,7 +117,16 @@ def _gpus(facts: MachineFacts) -> Check:
     if facts.nvidia and (engine is None or engine.devices):  # without one, `kernels` says so
         driver = f", driver {facts.nvidia_driver}" if facts.nvidia_driver else ""
         cuda = f", CUDA {engine.cuda}" if engine is not None else ""
-        found = f"{', '.join(facts.nvidia)}{driver}{cuda}"
+        triton = f", triton {engine.triton}" if engine is not None and engine.triton else ""
+        found = f"{', '.join(facts.nvidia)}{driver}{cuda}{triton}"
+        if engine is not None and engine.no_triton is not None:
+            return Check(
+                name="gpus",
+                verdict=CheckVerdict.LIMITED,
+                found=found,
+                costs=f"torch computes on them launch by launch, slower: {engine.no_triton}",
+                mend="pip install 'hostelry[cuda]'; the devices need compute capability 8.0",
+            )
         return Check(name="gpus", verdict=CheckVerdict.OK, found=found)
     if not facts.nvidia and not facts.nvidia_devices:
         return Check(
@@ -159,7 +168,7 @@ def _kernels(facts: MachineFacts) -> Check:
         return Check(
             name="kernels",
             verdict=CheckVerdict.LIMITED,
-            found=f"none; torch {engine.torch}",
+            found=f"none for CPUs; torch {engine.torch}",
             costs=engine.no_kernels
             or "products and attention run on plain torch, several times slower",
             mend="install g++, then hostelry again",

@@ -4,10 +4,12 @@ In a process of its own, as importing torch takes seconds and a broken driver ca
 """
 
 import json
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
 from hostelry.engine.kernels.native.library import available_variants, why_unavailable
+from hostelry.engine.kernels.triton.availability import why_unavailable as why_not_on_device
 
 
 def main() -> None:
@@ -19,8 +21,17 @@ def main() -> None:
         "devices": [torch.cuda.get_device_name(it) for it in range(count)],
         "kernels": available_variants(),
         "no_kernels": why_unavailable(),
+        "triton": _triton(),
+        "no_triton": why_not_on_device(torch.device("cuda")) if count else None,
     }
     print(json.dumps(found))
+
+
+def _triton() -> str | None:
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return None
 
 
 if __name__ == "__main__":

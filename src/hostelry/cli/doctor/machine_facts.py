@@ -5,13 +5,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineModules:
-    """What the engine's own interpreter reports. `kernels` are instruction sets, fastest first."""
+    """What the engine's own interpreter reports. `kernels` are instruction sets, fastest first.
+
+    `no_triton` says why Triton's kernels cannot run on the first device, where there is one.
+    """
 
     torch: str
     cuda: str | None
     devices: tuple[str, ...]
     kernels: tuple[str, ...]
     no_kernels: str | None
+    triton: str | None = None
+    no_triton: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ the smallest bucket that holds it, and steps without adapters omit their kernels
 differs between steps of a bucket (tokens, pages, which adapter each row has, of which ranks) lies
 in the bucket's block of words, which is filled again before each replay. Graphs are captured when a
 bucket is used again, within bounds of memory and time; other steps are computed launch by launch.
-Capturing itself has not run on a device yet: the tests replace the capture.
 
 Adapters are copied into the pool on a stream of their own (`lora.uploads`). The copy waits for an
 event that the engine's thread records on its current stream, on which graphs are replayed too, so
@@ -64,8 +63,8 @@ class Capture(Protocol):
         """A function that replays the work, which has run once. Raises RuntimeError on failure."""
         ...
 
-    def free_bytes(self) -> int:
-        """Memory that is left for graphs."""
+    def num_bytes(self) -> int:
+        """Memory that the graphs take."""
         ...
 
 
@@ -97,10 +96,11 @@ class CudaCapture:
 
         return replay
 
-    def free_bytes(self) -> int:
-        """Memory that is left for graphs."""
-        free, _ = torch.cuda.mem_get_info(self._device)
-        return int(free)
+    def num_bytes(self) -> int:
+        """Memory that the graphs' tensors take; free memory would count other processes' too."""
+        segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+        own = tuple(self._memory)
+        return sum(it["total_size"] for it in segments if tuple(it["segment_pool_id"]) == own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,6 @@ class GraphedDecoder(LogitsDecoder):
         self._graphs: dict[GraphKind, Compute] = {}
         self._uses: dict[GraphKind, int] = {}
         self._is_closed = False  # no more captures
-        self._num_bytes = 0
         self._capture_s = 0.0
 
     @property
@@ -210,7 +209,7 @@ class GraphedDecoder(LogitsDecoder):
             is_aligned=kind.is_aligned,
             is_tiled=False,
         )
-        free_bytes, started_at = self._capture.free_bytes(), self._clock.now()
+        started_at = self._clock.now()
         try:
             graph = self._capture(lambda: self._decoder.compute(step, pool))
         except RuntimeError as error:
@@ -218,11 +217,10 @@ class GraphedDecoder(LogitsDecoder):
             self._close(f"a step of {kind.bucket} rows could not be captured ({reason})")
             return None
         self._graphs[kind] = graph
-        self._num_bytes += max(0, free_bytes - self._capture.free_bytes())
         self._capture_s += self._clock.now() - started_at
-        limits = self._limits
-        if self._num_bytes > limits.max_bytes:
-            self._close(f"graphs take {self._num_bytes} bytes of at most {limits.max_bytes}")
+        limits, num_bytes = self._limits, self._capture.num_bytes()
+        if num_bytes > limits.max_bytes:
+            self._close(f"graphs take {num_bytes} bytes of at most {limits.max_bytes}")
         elif self._capture_s > limits.max_capture_s:
             self._close(
                 f"captures took {self._capture_s:.1f} s of at most {limits.max_capture_s:.1f} s"

@@ -24,6 +24,7 @@ from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.server_end import EndsWithServer
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.epochs import EpochGuard
 from hostelry.fleet.agent.metrics_pages import MetricsPages
 from hostelry.fleet.agent.models.copy_models import PREFIX as LEASES
 from hostelry.fleet.agent.models.lease_server import LeaseRoutes
@@ -40,9 +41,12 @@ MAX_CACHE_QUERY = 100
 class AgentRoutes:
     """The agent's routes; `finish` ends the process once everything is stopped."""
 
-    def __init__(self, agent: InstanceAgent, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, agent: InstanceAgent, finish: Callable[[], None], epochs: EpochGuard
+    ) -> None:
         self._agent = agent
         self._finish = finish
+        self._epochs = epochs
         self._pages = MetricsPages(monotonic_s)
 
     def app(self, internal_key: str) -> ASGIApp:
@@ -58,7 +62,7 @@ class AgentRoutes:
             Route("/shutdown", self.shutdown, methods=["POST"]),
         ]
         refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
-        app = Starlette(routes=routes)
+        app = self._epochs.guarded(Starlette(routes=routes))
         guarded = KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal)
         leases = LeaseRoutes(self._agent.models_of).app()
 
@@ -75,6 +79,9 @@ class AgentRoutes:
             body += piece
             if len(body) > MAX_DESIRED_BYTES:
                 return PlainTextResponse(f"more than {MAX_DESIRED_BYTES} bytes", status_code=413)
+        refusal = await self._epochs.refusal(request)  # the body may have come slowly
+        if refusal is not None:
+            return refusal
         try:
             await self._agent.apply(decode(body, tuple[CopySpec, ...]))
         except (msgspec.DecodeError, TerminalError) as error:

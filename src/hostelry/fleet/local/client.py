@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.epoch_header import EPOCH_HEADER
+from hostelry.base.errors import Fenced, RetryableError, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.domain.copy import CopySpec
@@ -20,13 +21,20 @@ class HttpAgent:
     """The agent at `address`; implements `fleet.protocol.Agent`.
 
     Every call opens its own connection, so that one instance serves any thread and event loop.
+    Calls carry the leader's `epoch`, where there is one, and raise Fenced once it is over.
     """
 
     def __init__(
-        self, address: str, internal_key: str, call_timeout_s: float = CALL_TIMEOUT_S
+        self,
+        address: str,
+        internal_key: str,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+        epoch: int | None = None,
     ) -> None:
         self._address = address
         self._headers = {INTERNAL_KEY_HEADER: internal_key}
+        if epoch is not None:
+            self._headers[EPOCH_HEADER] = str(epoch)
         self._call_timeout_s = call_timeout_s
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
@@ -88,4 +96,6 @@ class HttpAgent:
         fault = f"agent {self._address}: {method} {path}: {answer.status_code} {answer.text[:300]}"
         if answer.status_code in (400, 413):
             raise TerminalError(fault)
+        if answer.status_code == 409:
+            raise Fenced(fault)
         raise RetryableError(fault)

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.errors import Fenced, RetryableError, TerminalError
 from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import Instance
 from hostelry.fleet.host.processes import identify, is_alive, reap, send
@@ -26,7 +26,13 @@ from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.limited_process import release
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import RunningInstance
-from hostelry.fleet.records import InstanceFolder, ProcessIdentity, instance_folders, plain_name
+from hostelry.fleet.records import (
+    AgentRecord,
+    InstanceFolder,
+    ProcessIdentity,
+    instance_folders,
+    plain_name,
+)
 from hostelry.fleet.rules.devices import assign_devices
 
 log = logging.getLogger(__name__)
@@ -48,6 +54,7 @@ class LocalFleet:
         internal_key: the key of every internal call.
         answer_timeout_s: after this time without an answer an agent is replaced.
         devices: the machine's accelerators, which instances that declare some are given.
+        epoch: of the leader, for calls to agents; None for a control without others.
         environment: that of agents; None: this process's own.
     """
 
@@ -58,6 +65,7 @@ class LocalFleet:
         internal_key: str,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         devices: Sequence[str] = (),
+        epoch: int | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._root = root.resolve()
@@ -65,6 +73,7 @@ class LocalFleet:
         self._key = internal_key
         self._answer_timeout_s = answer_timeout_s
         self._devices = tuple(devices)
+        self._epoch = epoch
         self._environment = environment
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -127,14 +136,18 @@ class LocalFleet:
         record = folder.load_agent()
         if record is None or record.port == 0 or not is_alive(record.process):
             return None
-        agent = HttpAgent(record.address, self._key, call_timeout_s=self._answer_timeout_s)
         try:
-            observation = await agent.observe()
+            observation = await self._agent(record).observe()
+        except Fenced:
+            raise
         except RetryableError:
             return None
         if observation.instance_id != folder.root.name:
             return None
         return RunningInstance(id=folder.root.name, address=record.address)
+
+    def _agent(self, record: AgentRecord) -> HttpAgent:
+        return HttpAgent(record.address, self._key, self._answer_timeout_s, self._epoch)
 
     async def _end_hung_agent(self, folder: InstanceFolder) -> None:
         """Kill an agent that lives but does not answer; its copies keep running."""
@@ -190,7 +203,9 @@ class LocalFleet:
         if record is None or record.port == 0 or not is_alive(record.process):
             return
         try:
-            await HttpAgent(record.address, self._key, self._answer_timeout_s).shutdown()
+            await self._agent(record).shutdown()
+        except Fenced:
+            raise
         except (RetryableError, TerminalError) as error:
             log.warning("instance %s: %s", folder.root.name, error)
             return

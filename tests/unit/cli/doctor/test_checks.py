@@ -93,6 +93,13 @@ def test_a_machine_with_everything_is_well() -> None:
             id="a torch for CPUs beside an accelerator",
         ),
         pytest.param(
+            {"engine": replace(ENGINE, no_triton="triton is not installed")},
+            "gpus",
+            "limited",
+            "triton is not installed",
+            id="an accelerator without triton",
+        ),
+        pytest.param(
             {"engine": None, "engine_problem": "no module named torch"},
             "kernels",
             "missing",

@@ -15,6 +15,7 @@ from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.model import Container
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.deps import CopyDeps
+from hostelry.fleet.agent.epochs import EpochGuard
 from hostelry.fleet.agent.hosted_copy import HostedCopy
 from hostelry.fleet.agent.server import AgentRoutes
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
@@ -123,7 +124,8 @@ def test_desired_copies_that_cannot_be_recorded_are_refused_and_change_nothing(
 
     async def work(given: CopyDeps) -> None:
         agent = InstanceAgent("i-1", folder, given)
-        transport = httpx.ASGITransport(AgentRoutes(agent, lambda: None).app(KEY))
+        routes = AgentRoutes(agent, lambda: None, EpochGuard(folder))
+        transport = httpx.ASGITransport(routes.app(KEY))
         headers = {INTERNAL_KEY_HEADER: KEY}
         async with httpx.AsyncClient(
             transport=transport, base_url="http://127.0.0.1", headers=headers

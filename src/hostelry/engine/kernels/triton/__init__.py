@@ -1,5 +1,5 @@
 """Triton kernels for CUDA devices, and the arrays of a step there.
 
-Plain torch in `layers/` defines each kernel's result. The kernels have been compiled for CUDA, and
-run by Triton's interpreter on a CPU; they have not run on a device yet.
+Plain torch in `layers/` defines each kernel's result: `tests/gpu` compares them on a device, and
+unit tests in Triton's interpreter on a CPU.
 """

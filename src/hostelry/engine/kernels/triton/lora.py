@@ -23,7 +23,7 @@ from hostelry.engine.kernels.triton.step import LORA_TILE_ROWS, DeviceStep
 _BLOCK_RANKS = 16
 _BLOCK_IN = 256
 _BLOCK_TILE_IN = 64
-_BLOCK_OUT = 256
+_BLOCK_OUT = 128  # with one warp: several would sum their ranks through shared memory
 _BLOCK_TILE_OUT = 64
 _PART_IN = 1024  # in-features of one program: a few programs a row keep memory busy
 
@@ -95,7 +95,7 @@ def add_lora(
     )  # fmt: skip
     expand_rows[(num_rows, modules.num_blocks(_BLOCK_OUT))](
         y_TO, elements, step.tables_T, low_KTMR, first_module, num_rows,
-        **expand, BLOCK_O=_BLOCK_OUT,
+        **expand, BLOCK_O=_BLOCK_OUT, num_warps=1,
     )  # fmt: skip
 
 
@@ -148,7 +148,8 @@ def shrink_rows(
             down = tl.load(table + tl.load(header + 2) + ranks, mask=is_rank, other=0)
             down = tl.multiple_of(down, ALIGN)
             sums = tl.zeros((BLOCK_R, BLOCK_I), tl.float32)
-            for start in range(0, PART, BLOCK_I):
+            # Unrolled, so that all of a part's reads are under way at once.
+            for start in tl.static_range(0, PART, BLOCK_I):
                 columns = part * PART + start + tl.arange(0, BLOCK_I)
                 is_in = columns < IN
                 x = tl.load(x_ptr + row * IN + columns, mask=is_in, other=0.0).to(tl.float32)

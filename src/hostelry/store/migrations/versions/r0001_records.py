@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from hostelry.store.columns import OPAQUE_TEXT
+
 revision = "0001"
 down_revision = None
 
@@ -11,10 +13,10 @@ def upgrade() -> None:
     """Make both tables; the counter starts at 0."""
     op.create_table(
         "records",
-        sa.Column("kind", sa.Text, primary_key=True),
-        sa.Column("account", sa.Text, primary_key=True),
-        sa.Column("region", sa.Text, primary_key=True),
-        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("kind", OPAQUE_TEXT, primary_key=True),
+        sa.Column("account", OPAQUE_TEXT, primary_key=True),
+        sa.Column("region", OPAQUE_TEXT, primary_key=True),
+        sa.Column("name", OPAQUE_TEXT, primary_key=True),
         sa.Column("revision", sa.BigInteger, nullable=False),
         sa.Column("body", sa.LargeBinary, nullable=True),
     )

@@ -18,7 +18,7 @@ from hostelry.fleet.artifacts.protocol import (
 from hostelry.placement.model_cache_values import ModelTier
 
 MB = 1024 * 1024
-LIMITS = TargetModelLimits(memory_bytes=100 * MB, disk_bytes=1000 * MB, wait_s=5.0)
+LIMITS = TargetModelLimits(memory_bytes=100 * MB, disk_bytes=1000 * MB, wait_s=60.0)
 
 
 class FakeContainer:

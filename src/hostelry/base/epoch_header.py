@@ -1,0 +1,12 @@
+"""The header with which a leading control calls agents: the epoch that it leads with."""
+
+EPOCH_HEADER = "X-Hostelry-Epoch"
+MAX_EPOCH = 2**32 - 1  # what the key of the lock on an epoch has room for
+MAX_DIGITS = 10
+
+
+def epoch_of(text: str) -> int | None:
+    """The epoch of a header's value; None where it is none."""
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        return None
+    return int(text) if int(text) <= MAX_EPOCH else None

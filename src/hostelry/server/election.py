@@ -1,0 +1,151 @@
+"""The election of this process: looks at the lease and does what `lease.decide` says, in a thread.
+
+The thread is no part of the event loop: a long plan does not cost the lease. A process whose loop
+hangs is killed by its supervisor, which ends its session with the database.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from hostelry.base.errors import HostelryError
+from hostelry.store.lease import (
+    POLL_S,
+    RENEW_S,
+    Acquire,
+    LeaderLease,
+    LeaseLook,
+    Renew,
+    StandBy,
+    StepDown,
+    decide,
+)
+
+LOG = logging.getLogger(__name__)
+JOIN_S = 5.0
+
+
+class LeaseTable(Protocol):
+    """The lease of the database; see `store.lease_rows.LeaseRows`."""
+
+    def look(self) -> LeaseLook:
+        """The lease, and whether its holder has a session."""
+        ...
+
+    def acquire(self, seen: LeaderLease | None, reason: str) -> int | None:
+        """The next epoch, durably mine; None where the lease is not as it was `seen` any more."""
+        ...
+
+    def renew(self, epoch: int) -> bool:
+        """Renew; False where it is not mine any more."""
+        ...
+
+    def release(self, epoch: int) -> None:
+        """Let a standby have it at once."""
+        ...
+
+    def register(self) -> None:
+        """Note that this control runs."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...
+
+
+class LeaderElection:
+    """The election of the control `me`.
+
+    Args:
+        table: the lease; used by this alone.
+        me: names this process, never another.
+        steady_s: a clock that only goes forward.
+        elected: called once, with the epoch that this process leads with, and why.
+        superseded: called with the reason why that is over; it ends the process.
+    """
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        me: str,
+        steady_s: Callable[[], float],
+        elected: Callable[[int, str], None],
+        superseded: Callable[[str], None],
+    ) -> None:
+        self._table = table
+        self._me = me
+        self._steady_s = steady_s
+        self._elected = elected
+        self._superseded = superseded
+        self._epoch: int | None = None
+        self._seen: tuple[LeaderLease | None, float] | None = None
+        self._registered_at: float | None = None
+        self._has_trouble = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="election", daemon=True)
+
+    def start(self) -> None:
+        """Take part from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take part no more and release the lease; blocks, for no more than a few seconds."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
+
+    def turn(self) -> float:
+        """Look, act, and the seconds until the next turn."""
+        try:
+            self._take_turn()
+        except HostelryError as error:
+            self._seen = None  # of the time until the next look nothing is known
+            if not self._has_trouble:
+                LOG.warning("the lease cannot be read or renewed: %s; will be tried again", error)
+            self._has_trouble = True
+        else:
+            if self._has_trouble:
+                LOG.info("the lease can be read again")
+            self._has_trouble = False
+        return POLL_S if self._epoch is None or self._has_trouble else RENEW_S
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._stopping.wait(self.turn())
+        try:
+            if self._epoch is not None:
+                self._table.release(self._epoch)
+        except HostelryError as error:
+            LOG.warning("the lease is not released and will expire: %s", error)
+        self._table.close()
+
+    def _take_turn(self) -> None:
+        now = self._steady_s()
+        if self._registered_at is None or now - self._registered_at >= RENEW_S:
+            self._table.register()
+            self._registered_at = now
+        look = self._table.look()
+        decision = decide(self._me, self._epoch, look, self._unchanged_s(look))
+        match decision:
+            case Acquire(reason):
+                epoch = self._table.acquire(look.lease, reason)
+                if epoch is not None:
+                    self._lead(epoch, reason)
+            case Renew(epoch):
+                if self._table.renew(epoch) and self._epoch is None:
+                    self._lead(epoch, "the answer to its acquisition was lost")
+            case StepDown(reason):
+                self._superseded(reason)
+            case StandBy():
+                pass
+
+    def _unchanged_s(self, look: LeaseLook) -> float:
+        now = self._steady_s()  # after the look, which may have taken long
+        if self._seen is None or self._seen[0] != look.lease:
+            self._seen = (look.lease, now)
+        return now - self._seen[1]
+
+    def _lead(self, epoch: int, reason: str) -> None:
+        self._epoch = epoch
+        self._elected(epoch, reason)

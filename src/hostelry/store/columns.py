@@ -1,0 +1,46 @@
+"""Types of columns that keep and compare values alike on every database."""
+
+from typing import Any
+
+from sqlalchemy import Dialect, Text
+from sqlalchemy.types import TypeDecorator
+
+# PostgreSQL's text has no NUL. Pairs that begin with U+0001 keep the order of what they stand for.
+ESCAPES = (("\x01", "\x01\x02"), ("\0", "\x01\x01"))
+
+
+class EscapedText(TypeDecorator[str]):
+    """Text with any character in a column that cannot hold NUL; ordered by code point."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """The text as it is stored."""
+        return None if value is None else escaped(value)
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:
+        """The text as it was given."""
+        return None if value is None else unescaped(value)
+
+
+def escaped(text: str) -> str:
+    """A text without NUL that sorts as `text` does."""
+    if "\x01" not in text and "\0" not in text:
+        return text
+    for character, pair in ESCAPES:
+        text = text.replace(character, pair)
+    return text
+
+
+def unescaped(text: str) -> str:
+    """What `escaped` was given."""
+    if "\x01" not in text:
+        return text
+    for character, pair in reversed(ESCAPES):
+        text = text.replace(pair, character)
+    return text
+
+
+# Kept unchanged and compared by code point, whatever a database's collation is.
+OPAQUE_TEXT = Text().with_variant(EscapedText(collation="C"), "postgresql")

@@ -1,0 +1,83 @@
+"""A SQL database: transactions for everything that the control plane keeps in tables.
+
+A path is a file of SQLite, a URL a database of PostgreSQL; statements are portable between both.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy import Connection, MetaData
+
+from hostelry.store.errors import StoreRefused
+from hostelry.store.sqlite import SqliteFile
+
+SCHEMES = ("postgresql://", "postgres://")
+
+
+class Database(Protocol):
+    """One database; thread-safe, every commit is durable. A process shares one for all its tables.
+
+    Every call raises StoreRefused where the database cannot be used at all, StoreUnavailable where
+    a transaction cannot be done now; then nothing was changed, unless the error says otherwise.
+    """
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last change could not be made; None once one is made again."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where the database is, for messages; without secrets."""
+        ...
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """A transaction that sees one state of the database."""
+        ...
+
+    def write(self, announce: str | None = None) -> AbstractContextManager[Connection]:
+        """A transaction that is durable at the end of the block, and undone where that raises.
+
+        Once it is durable the topic `announce` is announced to every process's `wait_until`.
+        Between writers nothing is promised beyond READ COMMITTED: lock what decides.
+        """
+        ...
+
+    def create(self, metadata: MetaData) -> None:
+        """Make the tables that are missing; several processes may do so at once."""
+        ...
+
+    def wait_until(self, topic: str, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether `condition` holds before `timeout_s` has passed.
+
+        It is asked first, at each announcement of `topic`, and now and then in between.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close every connection; the database is not used again."""
+        ...
+
+
+def open_database(where: Path | str) -> Database:
+    """The database at a path (SQLite) or a URL ``postgresql://...``; connects when it is used.
+
+    Raises StoreRefused for a URL that cannot be used, or where PostgreSQL's driver is missing.
+    """
+    if isinstance(where, Path) or "://" not in where:
+        return SqliteFile(where)
+    if not where.startswith(SCHEMES):
+        scheme = where.partition("://")[0]
+        raise StoreRefused(
+            f"a store is a path, or a URL that begins with {SCHEMES[0]}; got {scheme[:40]}://..."
+        )
+    try:
+        # Imported late: the driver is an extra.
+        from hostelry.store.postgres import PostgresDatabase
+    except ImportError as error:
+        raise StoreRefused(
+            f"a store on PostgreSQL needs its driver: pip install 'hostelry[postgresql]' ({error})"
+        ) from error
+    return PostgresDatabase(where)

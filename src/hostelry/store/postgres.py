@@ -1,0 +1,203 @@
+"""A database of PostgreSQL: a pool of connections that recovers by itself, errors translated."""
+
+import select
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy import Connection, MetaData
+
+from hostelry.base.errors import HostelryError
+from hostelry.store.announcements import Announcements
+from hostelry.store.errors import StoreRefused, StoreUnavailable
+from hostelry.store.postgres_connection import connect, connection_parameters, place_of
+from hostelry.store.postgres_listener import CHANNEL, PostgresListener
+from hostelry.store.schema import lock_schema
+
+TIMEOUT_S = 10.0  # of a statement, of a wait for a lock or for one of our connections
+CONNECTIONS = 4  # kept open
+MORE_CONNECTIONS = 6  # opened while all of those are in use
+# What a retry cannot cure: SQLSTATEs, and what the server says where a connection has none.
+REFUSALS = {
+    "28P01": "the password is wrong; set it in the URL, in PGPASSWORD or in PGPASSFILE",
+    "28000": "the server does not let this user in; check pg_hba.conf and the user",
+    "3D000": "there is no such database; make it with CREATE DATABASE ... ENCODING 'UTF8'",
+    "42501": "the user has no right to do this; make the user the database's owner",
+    "3F000": "there is no schema to make tables in; check the user's search_path",
+}
+REFUSED_CONNECTIONS = (
+    ("password authentication failed", "28P01"),
+    ("no password supplied", "28P01"),
+    ("no pg_hba.conf entry", "28000"),
+    ("pg_hba.conf rejects", "28000"),
+    ("is not permitted to log in", "28000"),
+    ("authentication failed", "28000"),
+    ("permission denied for database", "42501"),
+)
+TROUBLES = {
+    "53100": "its disk is full; free some space",
+    "53200": "it is out of memory",
+    "53300": "it has too many connections; raise max_connections",
+    "55P03": f"another transaction held a lock for {TIMEOUT_S:.0f} s",
+    "57014": "a statement took too long",
+    "57P01": "it was stopped, or restarts",
+    "57P02": "it crashed, and recovers",
+    "57P03": "it is starting, or stopping",
+    "25006": "it is read-only, as a standby is",
+    "25P03": "a transaction paused for too long",
+}
+
+
+class PostgresDatabase:
+    """A database of PostgreSQL, by URL; thread-safe.
+
+    Raises StoreRefused where it cannot be used at all, StoreUnavailable where a transaction cannot
+    be done now; then nothing was changed, unless the error says that it may have been.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.trouble: str | None = None
+        self._parameters = connection_parameters(url)
+        self.place = place_of(self._parameters)
+        self._timeout_s = timeout_s
+        self._engine = sa.create_engine(
+            "postgresql+psycopg://",
+            creator=lambda: connect(self._parameters, timeout_s, autocommit=False),
+            pool_size=CONNECTIONS,
+            max_overflow=MORE_CONNECTIONS,
+            pool_timeout=timeout_s,
+            pool_use_lifo=True,  # the others are closed by what is between, unnoticed
+            use_native_hstore=False,
+        )
+        sa.event.listen(self._engine, "checkout", check_open)
+        # Only REPEATABLE READ shows several statements one state; such reads lock nothing.
+        self._reading = self._engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+        self._announcements = Announcements()
+        self._listener = PostgresListener(
+            lambda: connect(self._parameters, timeout_s, autocommit=True), self._announcements
+        )
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the database."""
+        with self._translated(), self._reading.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self, announce: str | None = None) -> Iterator[Connection]:
+        """A transaction that is durable at the end of the block, and undone where that raises.
+
+        READ COMMITTED: a statement after one that locked a row sees what was committed before.
+        """
+        with self._translated() as commit, self._engine.begin() as connection:
+            yield connection
+            if announce is not None:
+                connection.execute(sa.select(sa.func.pg_notify(CHANNEL, announce)))
+            commit.begun = True
+        self.trouble = None
+        if announce is not None:
+            self._announcements.announce(announce)
+
+    def create(self, metadata: MetaData) -> None:
+        """Make the tables that are missing; several processes may do so at once."""
+        with self.write() as connection:
+            lock_schema(connection)
+            metadata.create_all(connection)
+
+    def wait_until(self, topic: str, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether `condition` holds before `timeout_s` has passed.
+
+        It is asked at each announcement of any process, and often while none can be received.
+        """
+        if timeout_s > 0:
+            self._listener.start()
+        return self._announcements.wait_until(
+            topic, condition, timeout_s, lambda: self._listener.poll_s
+        )
+
+    def close(self) -> None:
+        """Close every connection; the database is not used again."""
+        self._listener.close()
+        self._engine.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator["_Commit"]:
+        commit = _Commit()
+        try:
+            yield commit
+        except sa.exc.DBAPIError as error:
+            unknown = commit.begun and error.connection_invalidated
+            found = database_error(self.place, error, unknown=unknown)
+            if isinstance(found, StoreUnavailable) and _is_trouble(error):
+                self.trouble = str(found)
+            raise found from error
+        except sa.exc.TimeoutError as error:
+            found = StoreUnavailable(
+                f"the store {self.place} is unavailable: all {CONNECTIONS + MORE_CONNECTIONS}"
+                f" connections of this process were in use for {self._timeout_s:g} s"
+            )
+            self.trouble = str(found)
+            raise found from error
+
+
+class _Commit:
+    """Whether a transaction's commit was sent."""
+
+    begun = False
+
+
+def check_open(raw: Any, record: Any, proxy: Any) -> None:
+    """Replace a pooled connection that the server has closed; costs no round trip."""
+    readable, _, _ = select.select([raw.fileno()], [], [], 0)
+    if not readable:
+        return
+    try:
+        raw.pgconn.consume_input()
+    except psycopg.Error as error:
+        raise sa.exc.DisconnectionError from error
+
+
+def database_error(place: str, error: sa.exc.DBAPIError, *, unknown: bool = False) -> HostelryError:
+    """The error to raise for the database's own: the cause and what to do."""
+    state, message = state_of(error), message_of(error)
+    if state in REFUSALS:
+        return StoreRefused(f"the store {place} was refused: {REFUSALS[state]} ({message})")
+    what = TROUBLES.get(state, "the database answered with an error")
+    if not state:
+        what = "the server cannot be reached"
+    if unknown:
+        what += "; the last write may have been done, read it again"
+    return StoreUnavailable(f"the store {place} is unavailable: {what} ({message})")
+
+
+def state_of(error: sa.exc.DBAPIError) -> str:
+    """The SQLSTATE; empty where no server answered."""
+    state = getattr(error.orig, "sqlstate", None)
+    if state:
+        return str(state)
+    message = str(error.orig)
+    for text, found in REFUSED_CONNECTIONS:
+        if text in message:
+            return found
+    if "FATAL" in message and "database " in message and "does not exist" in message:
+        return "3D000"
+    if "FATAL" in message and "role " in message and "does not exist" in message:
+        return "28000"
+    if "too many clients" in message or "connection slots are reserved" in message:
+        return "53300"
+    return ""
+
+
+def message_of(error: sa.exc.DBAPIError) -> str:
+    """What the database reported, on one line."""
+    return " ".join(str(error.orig).split())
+
+
+def _is_trouble(error: sa.exc.DBAPIError) -> bool:
+    """Whether the database, and not the statement, is the cause."""
+    state = state_of(error)
+    return not state or state in TROUBLES

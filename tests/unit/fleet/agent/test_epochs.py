@@ -1,0 +1,125 @@
+"""An agent obeys the newest leader that ever called it, whatever an older one still sends."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from hostelry.base.epoch_header import EPOCH_HEADER
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.domain.copy import CopySpec
+from hostelry.fleet.agent.agent import InstanceAgent
+from hostelry.fleet.agent.epochs import EpochGuard
+from hostelry.fleet.agent.server import AgentRoutes
+from hostelry.fleet.records import InstanceFolder
+
+KEY = "internal"
+
+
+class RecordingAgent:
+    """An agent that only counts the desired copies that it was given."""
+
+    def __init__(self) -> None:
+        self.applied = 0
+
+    def models_of(self, copy_id: str) -> None:
+        return None
+
+    async def apply(self, copies: Sequence[CopySpec]) -> None:
+        self.applied += 1
+
+
+class Rig:
+    """The routes of an agent, started again by `restart`."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = InstanceFolder(root)
+        self.agent = RecordingAgent()
+        self.restart()
+
+    def restart(self) -> None:
+        guard = EpochGuard(self.folder)
+        routes = AgentRoutes(cast(InstanceAgent, self.agent), lambda: None, guard)
+        transport = httpx.ASGITransport(routes.app(KEY))
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+
+    async def put(self, epoch: str | None, body: Any = b"[]") -> httpx.Response:
+        headers = {INTERNAL_KEY_HEADER: KEY} | ({} if epoch is None else {EPOCH_HEADER: epoch})
+        return await self.http.put("/copies", content=body, headers=headers)
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(work())
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_an_older_epoch_is_refused_for_good_and_no_epoch_passes(rig: Rig) -> None:
+    async def work() -> None:
+        assert (await rig.put("3")).status_code == 204
+        assert (await rig.put("4")).status_code == 204
+        rig.restart()
+        for refused in (await rig.put("3"), await rig.put("0")):
+            assert (refused.status_code, refused.headers[EPOCH_HEADER]) == (409, "4")
+        assert "epoch 3 is over: the leader with epoch 4" in (await rig.put("3")).text
+        assert (await rig.put("4")).status_code == 204
+        assert (await rig.put(None)).status_code == 204
+        assert rig.agent.applied == 4
+
+    run(work)
+
+
+def test_a_body_that_comes_after_the_next_leaders_call_is_refused(rig: Rig) -> None:
+    async def work() -> None:
+        next_leader_has_called = asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield b"["
+            await next_leader_has_called.wait()
+            yield b"]"
+
+        frozen = asyncio.create_task(rig.put("3", slow()))
+        await asyncio.sleep(0)
+        assert (await rig.put("4")).status_code == 204
+        next_leader_has_called.set()
+        assert (await frozen).status_code == 409
+        assert rig.agent.applied == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    [
+        pytest.param("", id="an empty one"),
+        pytest.param("-1", id="a negative one"),
+        pytest.param("1e3", id="no integer"),
+        pytest.param("9" * 5000, id="a huge one"),
+        pytest.param("4294967296", id="one beyond the limit"),
+    ],
+)
+def test_what_is_no_epoch_is_refused_and_changes_nothing(rig: Rig, epoch: str) -> None:
+    async def work() -> None:
+        assert (await rig.put(epoch)).status_code == 400
+        assert (await rig.put("1")).status_code == 204
+
+    run(work)
+
+
+def test_an_epoch_that_cannot_be_recorded_is_not_obeyed(rig: Rig) -> None:
+    async def work() -> None:
+        scratch = rig.folder.epoch.with_name(f".{rig.folder.epoch.name}.{os.getpid()}")
+        scratch.symlink_to("/dev/full")
+        refused = await rig.put("2")
+        assert (refused.status_code, rig.agent.applied) == (503, 0)
+        assert "the epoch 2 cannot be recorded: [Errno 28]" in refused.text
+        assert (await rig.put("2")).status_code == 204, "there is room again"
+
+    run(work)
