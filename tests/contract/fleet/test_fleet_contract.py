@@ -62,8 +62,8 @@ def ray_place(tmp_path: Path, cluster: RayCluster) -> Iterator[Place]:
         url = f"http://127.0.0.1:{store.getsockname()[1]}"
         config = load_config(found.home)
         nodes = tmp_path / "nodes"
-        changed = {"fleet": "ray", "ray_address": cluster.address, "node_dir": str(nodes)}
-        save_config(found.home, replace(config, s3_endpoint=url, **changed))
+        on_ray = replace(config, fleet="ray", ray_address=cluster.address, node_dir=str(nodes))
+        save_config(found.home, replace(on_ray, s3_endpoint=url))
         fleet = ray_fleet(found.home, load_credentials(found.home))
 
         def kill_agent(instance_id: str) -> None:
