@@ -11,6 +11,7 @@ NAMES = (
     "console",
     "pipelines",
     "keys_and_objects",
+    "store",
     "kernels",
     "forward",
     "llm_server",

@@ -34,7 +34,9 @@ ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 class ControlUnderTest:
     """One home folder, and the control process that lives in it now."""
 
-    def __init__(self, root: Path, s3_endpoint: str | None = None) -> None:
+    def __init__(
+        self, root: Path, s3_endpoint: str | None = None, store_url: str | None = None
+    ) -> None:
         self.home = Home(root / "home")
         self.home.make()
         self.credentials: Credentials = new_credentials(
@@ -43,10 +45,13 @@ class ControlUnderTest:
         self.port = free_port()
         self.log = root / "control.log"
         save_credentials(self.home, self.credentials)
-        save_config(self.home, UpConfig(control_port=self.port, s3_endpoint=s3_endpoint))
+        save_config(self.home, self._config(s3_endpoint, store_url))
         self.home.images.write_text(IMAGES)
         self.process: subprocess.Popen[bytes] | None = None
         self._clients: list[Any] = []
+
+    def _config(self, s3_endpoint: str | None, store_url: str | None) -> UpConfig:
+        return UpConfig(control_port=self.port, s3_endpoint=s3_endpoint, store_url=store_url)
 
     @property
     def url(self) -> str:
@@ -65,9 +70,12 @@ class ControlUnderTest:
         module = ["-m", "hostelry.server.control"]
         return [sys.executable, *module, "--home", str(self.home.root)]
 
-    def start(self) -> None:
+    def begin(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+
+    def start(self) -> None:
+        self.begin()
         self.until(lambda: self.health().get("ready"), "control is ready")
 
     def _get(self, path: str, timeout_s: float) -> httpx.Response:

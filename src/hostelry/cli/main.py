@@ -135,6 +135,9 @@ COMMANDS = (
         "A Grafana dashboard, alert rules and a scrape to use.",
     ),
     CommandEntry(
+        "store", "hostelry.cli.store:store", "Move records between SQLite and PostgreSQL."
+    ),
+    CommandEntry(
         "doctor",
         "hostelry.cli.doctor.command:doctor",
         "Say what this machine can do, and how to get the rest.",

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -15,7 +16,9 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
 from hostelry.base.logging import TEXT, formatter_of
+from hostelry.base.own_arguments import hide_argument
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, settled
 from hostelry.cli.up_flags import (
     AccountOption,
@@ -46,6 +49,7 @@ from hostelry.cli.up_flags import (
     S3EndpointOption,
     S3PortOption,
     ServerlessIdleOption,
+    StoreOption,
     StreamTimeoutOption,
     WorkersOption,
 )
@@ -54,6 +58,7 @@ from hostelry.server.detached import StartupProgress, start_detached
 from hostelry.server.down import StopOutcome, stop_hostelry
 from hostelry.server.fleet_option import LOCAL
 from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.store_option import secret_in
 from hostelry.server.systemd_unit import unit_text
 from hostelry.server.up import LOG, Report, log_line, run_up
 from hostelry.server.up_options import UpOptions
@@ -91,6 +96,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     log_format: LogFormatOption = TEXT,
     copy_user: CopyUserOption = AUTO,
     files_gb: FilesOption = 20.0,
+    store: StoreOption = None,
     fleet: FleetOption = LOCAL,
     ray_address: RayAddressOption = None,
     ray_runtime_env: RayRuntimeEnvOption = None,
@@ -112,45 +118,36 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: AWS_ACCESS_KEY_ID=k AWS_SECRET_ACCESS_KEY=s hostelry up --s3-endpoint http://nas:9000
     """
+    given = dict(locals())
+    keep_secret(store, print_unit=print_unit)
     if print_unit:
         typer.echo(unit_text(PROGRAM, sys.argv[1:], home_at(home).root), nl=False)
         return
-    options = UpOptions(
-        home=home_at(home).root,
-        host=host,
-        port=port,
-        s3_port=s3_port,
-        s3_endpoint=s3_endpoint,
-        region=region,
-        account_id=account_id,
-        insecure_no_auth=insecure_no_auth,
-        any_role=any_role,
-        max_body_mb=max_body_mb,
-        invoke_timeout_s=invoke_timeout_s,
-        stream_timeout_s=stream_timeout_s,
-        artifact_cache_gb=artifact_cache_gb,
-        pace=pace,
-        gateway_workers=gateway_workers,
-        mirror_process=not no_mirror_process,
-        console=not no_console,
-        at_zero=at_zero,
-        hold_limit_s=hold_limit_s,
-        hold_requests=hold_requests,
-        hold_requests_each=hold_requests_each,
-        hold_mb=hold_mb,
-        serverless_idle_s=serverless_idle_s,
-        metrics_mb=metrics_mb,
-        logs_mb=logs_mb,
-        logs_days=logs_days,
-        log_format=log_format,
-        copy_user=copy_user,
-        files_gb=files_gb,
-        fleet=fleet,
-        ray_address=ray_address,
-        ray_runtime_env=ray_runtime_env,
-        node_dir=node_dir,
-    )
+    options = options_of(given)
     (up_detached if detach else up_here)(options, as_json=as_json)
+
+
+def options_of(given: Mapping[str, Any]) -> UpOptions:
+    """The options of `up`, from its parameters by name."""
+    alike = {it.name for it in fields(UpOptions)} & given.keys() - {"home"}
+    return UpOptions(
+        home=home_at(given["home"]).root,
+        mirror_process=not given["no_mirror_process"],
+        console=not given["no_console"],
+        **{name: given[name] for name in alike},
+    )
+
+
+def keep_secret(store: str | None, *, print_unit: bool) -> None:
+    """Hide the store's URL from `ps`; TerminalError where a unit would show its password."""
+    if store is None:
+        return
+    hide_argument(store)
+    if print_unit and secret_in(store):
+        raise TerminalError(
+            "--print-unit: every user can read a unit, and the store's URL has a password; leave it"
+            " out of the URL, and set PGPASSFILE in the unit"
+        )
 
 
 def up_here(options: UpOptions, *, as_json: bool) -> None:

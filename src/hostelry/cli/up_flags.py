@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from hostelry.server.store_option import VARIABLE
+
 PortOption = Annotated[
     int | None,
     typer.Option(
@@ -112,6 +114,18 @@ HoldEachOption = Annotated[int, typer.Option(help="... for one endpoint or compo
 HoldMbOption = Annotated[float, typer.Option(help="... and how large they are together.")]
 ServerlessIdleOption = Annotated[
     float, typer.Option(help="Seconds without a request after which a serverless environment ends.")
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar=VARIABLE,
+        show_envvar=True,
+        help="Keep the platform's records in PostgreSQL: postgresql://USER@HOST/DATABASE, or sqlite"
+        " for the home's own file again. A password is best in PGPASSWORD or PGPASSFILE. [default:"
+        " as at the last up, or sqlite]",
+        show_default=False,
+        metavar="URL|sqlite",
+    ),
 ]
 FleetOption = Annotated[
     str,

@@ -7,9 +7,8 @@ acknowledged is in the store, and the next control process adopts the agents tha
 import argparse
 import asyncio
 import contextlib
-import signal
-import socket
 import sys
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,18 +16,20 @@ from pathlib import Path
 
 import uvloop
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.base.clock import SystemClock, monotonic_s
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.base.root_key import RootKey
 from hostelry.domain.scope import Scope
+from hostelry.fleet.fenced import FencedFleet
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.act_routes import ActDeps, OperatorActRoutes
-from hostelry.server.asgi_server import AsgiServer, asgi_server, listening
+from hostelry.server.asgi_server import listening
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.audit_log import AuditLog
 from hostelry.server.audit_routes import AuditRoutes
@@ -36,11 +37,11 @@ from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.control_front import ControlFront
 from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.fleets import fleet_of
-from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import (
     Credentials,
     Home,
@@ -50,13 +51,14 @@ from hostelry.server.home import (
     log_format,
 )
 from hostelry.server.image_file import ImageFile
+from hostelry.server.leader_routes import LeaderRoutes, alone
 from hostelry.server.log_collection import LogCollection, collecting
+from hostelry.server.platform_store import claimed_store, platform_database
 from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
+from hostelry.server.term import Term
 from hostelry.server.usage_routes import UsageRoutes
 from hostelry.store.records import State, open_state
-from hostelry.store.sql import SqlStore
-from hostelry.store.sqlite import SqliteFile
 
 MAX_THREADS = 32
 DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
@@ -67,77 +69,104 @@ async def serve(home: Home) -> None:
     config, credentials = load_config(home), load_credentials(home)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "control"))
     with listening(config.control_port) as listener:
-        await _serve(home, config, credentials, listener)
+        front = ControlFront(listener)
+        try:
+            async with _term(front, home, config, credentials) as term:
+                if term is not None:
+                    await _lead(home, config, credentials, term, front)
+        finally:
+            await front.close()
 
 
-async def _serve(
-    home: Home, config: UpConfig, credentials: Credentials, listener: socket.socket
-) -> None:
-    store = SqlStore(SqliteFile(home.state))
+@contextlib.asynccontextmanager
+async def _term(
+    front: ControlFront, home: Home, config: UpConfig, credentials: Credentials
+) -> AsyncIterator[Term | None]:
+    """The term of this control, once it leads; None where it is to end before."""
+    if config.store_url is not None:
+        # Imported late: the driver of the database is an extra.
+        from hostelry.server.standby import elected
+
+        async with elected(front, home, config, credentials) as term:
+            yield term
+        return
+    database = platform_database(home, config)
     try:
-        state = open_state(store)
-        owner = Scope(credentials.account_id, credentials.region)
-        made_at = home.credentials.stat().st_mtime
-        ensure_execution_role(state, owner, credentials.role_name, made_at)
-        clock = SystemClock()
-        census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
-        scaling = Scaling(home, config, credentials, state, clock, shape_of, census.take)
-        deps = _reconciler_deps(home, config, credentials, clock)
-        reconciler = Reconciler(state, replace(deps, verdict_of=scaling.verdicts.verdict_of))
-        async with (
-            collecting(LogCollection(home, config, clock)) as logs,
-            running(scaling),
-            deciding(scaling.verdicts, reconciler.queue.add, clock),
-        ):
-            asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
-            usage = UsageRoutes(owner, scaling.metrics, clock)
-            comparisons = Comparisons(owner, state, scaling.board, clock)
-            captured = CaptureBoard(scaling.metrics)
-            agent = partial(
-                HttpAgent, internal_key=credentials.internal_key, call_timeout_s=AGENT_TIMEOUT_S
-            )
-            copy_metrics = CopyMetricsRoutes(state, lambda it: agent(it).copy_pages())
-            copy_caches = CopyCacheRoutes(
-                state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
-            )
-            data_logs = DataLogRoutes(state, logs.store, clock)
-            app = control_app(
-                ControlDeps(
-                    state=state,
-                    reconciler=reconciler,
-                    credentials=credentials,
-                    clock=clock,
-                    shape_of=shape_of,
-                    max_body_bytes=config.max_body_bytes,
-                    wake=scaling.wake,
-                    board=scaling.board,
-                    metrics=scaling.metrics,
-                    checks_roles=not config.any_role,
-                    pace=config.pace,
-                    root_key=RootKey(home.root_key),
-                    logs=logs.store,
-                    messaging=scaling.messages.services,
-                    calls=scaling.events.rows,
-                    foreign_s3=config.s3_endpoint or "",
-                    more_routes=(
-                        *scaling.routes,
-                        *asynchronous.routes(),
-                        *usage.routes(),
-                        *data_logs.routes(),
-                        *comparisons.routes(),
-                        *captured.routes(),
-                        *copy_metrics.routes(),
-                        *_act_routes(home, state, reconciler, clock),
-                        *copy_caches.routes(),
-                    ),
-                    last_used=scaling.environments.idle_since,
-                    captured=captured.of_endpoint,
-                    verdict_of=scaling.verdicts.text_of,
-                )
-            )
-            await _run(asgi_server(app), listener, reconciler)
+        state = open_state(claimed_store(database, home, config, credentials))
+        yield Term(state=state, database=database, leader=lambda: alone(config))
     finally:
-        store.close()
+        database.close()
+
+
+async def _lead(
+    home: Home, config: UpConfig, credentials: Credentials, term: Term, front: ControlFront
+) -> None:
+    state = term.state
+    owner = Scope(credentials.account_id, credentials.region)
+    made_at = home.credentials.stat().st_mtime
+    ensure_execution_role(state, owner, credentials.role_name, made_at)
+    clock = SystemClock()
+    census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
+    scaling = Scaling(home, config, credentials, state, clock, shape_of, census.take)
+    deps = _reconciler_deps(home, config, credentials, clock, term)
+    reconciler = Reconciler(state, replace(deps, verdict_of=scaling.verdicts.verdict_of))
+    async with (
+        collecting(LogCollection(home, config, clock)) as logs,
+        running(scaling),
+        deciding(scaling.verdicts, reconciler.queue.add, clock),
+    ):
+        asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
+        usage = UsageRoutes(owner, scaling.metrics, clock)
+        comparisons = Comparisons(owner, state, scaling.board, clock)
+        captured = CaptureBoard(scaling.metrics)
+        agent = partial(
+            HttpAgent,
+            internal_key=credentials.internal_key,
+            call_timeout_s=AGENT_TIMEOUT_S,
+            epoch=term.epoch,
+        )
+        copy_metrics = CopyMetricsRoutes(state, lambda it: agent(it).copy_pages())
+        copy_caches = CopyCacheRoutes(
+            state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
+        )
+        data_logs = DataLogRoutes(state, logs.store, clock)
+        app = control_app(
+            ControlDeps(
+                state=state,
+                reconciler=reconciler,
+                credentials=credentials,
+                clock=clock,
+                shape_of=shape_of,
+                max_body_bytes=config.max_body_bytes,
+                wake=scaling.wake,
+                board=scaling.board,
+                metrics=scaling.metrics,
+                checks_roles=not config.any_role,
+                pace=config.pace,
+                root_key=RootKey(home.root_key),
+                logs=logs.store,
+                messaging=scaling.messages.services,
+                calls=scaling.events.rows,
+                foreign_s3=config.s3_endpoint or "",
+                more_routes=(
+                    *scaling.routes,
+                    *asynchronous.routes(),
+                    *usage.routes(),
+                    *data_logs.routes(),
+                    *comparisons.routes(),
+                    *captured.routes(),
+                    *copy_metrics.routes(),
+                    *_act_routes(home, state, reconciler, clock),
+                    *copy_caches.routes(),
+                    *LeaderRoutes(term.leader).routes(),
+                ),
+                last_used=scaling.environments.idle_since,
+                captured=captured.of_endpoint,
+                verdict_of=scaling.verdicts.text_of,
+                leader=None if term.epoch is None else term.leader,
+            )
+        )
+        await _run(front, app, reconciler)
 
 
 def _act_routes(
@@ -155,13 +184,13 @@ def _act_routes(
 
 
 def _reconciler_deps(
-    home: Home, config: UpConfig, credentials: Credentials, clock: SystemClock
+    home: Home, config: UpConfig, credentials: Credentials, clock: SystemClock, term: Term
 ) -> ReconcilerDeps:
-    fleet, connect = fleet_of(home, config, credentials)
+    fleet, connect = fleet_of(home, config, credentials, term.epoch)
     images = ImageFile(home.images)
     images.rules()  # an error of the file is logged at the start, not at the first component
     return ReconcilerDeps(
-        fleet=fleet,
+        fleet=fleet if term.epoch is None else FencedFleet(fleet, term.check),
         connect=connect,
         clock=clock,
         shape_of=shape_of,
@@ -172,30 +201,19 @@ def _reconciler_deps(
     )
 
 
-async def _run(server: AsgiServer, listener: socket.socket, reconciler: Reconciler) -> None:
+async def _run(front: ControlFront, app: ASGIApp, reconciler: Reconciler) -> None:
     """Serve and reconcile until a signal; raises TerminalError when reconciling ends first."""
-
-    def stop() -> None:
-        server.should_exit = True
-        reconciler.release()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    heartbeats = asyncio.create_task(answer_heartbeats())
     reconciling = asyncio.create_task(reconciler.run())
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    await asyncio.wait({reconciling, serving}, return_when=asyncio.FIRST_COMPLETED)
-    if not serving.done():
-        stop()
-        await serving
+    front.release = reconciler.release
+    front.show(app)
+    await asyncio.wait({reconciling, front.ended}, return_when=asyncio.FIRST_COMPLETED)
+    if not front.ended.done():
+        await front.close()
         await reconciling
         raise TerminalError("the reconciler ended unexpectedly")
     reconciling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await reconciling
-    await serving
-    heartbeats.cancel()
 
 
 def main() -> None:
@@ -206,7 +224,7 @@ def main() -> None:
     configure_logging("control", log_format=log_format(home))
     try:
         uvloop.run(serve(home))
-    except (TerminalError, OSError) as error:
+    except (HostelryError, OSError) as error:
         sys.exit(f"control cannot run: {error}")
 
 

@@ -74,8 +74,8 @@ class ControlDeps:
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
     aggregates the load that gateway workers report; `last_used` returns when each environment was
     last used, `captured` the sums of an endpoint's data capture, `verdict_of` the verdict on an
-    endpoint's update. Operations get `metrics`, `pace`, `root_key`, `logs`, `messaging`, `calls`
-    and `foreign_s3`.
+    endpoint's update, `leader` which of several controls leads. Operations get `metrics`, `pace`,
+    `root_key`, `logs`, `messaging`, `calls` and `foreign_s3`.
     """
 
     state: State
@@ -99,6 +99,7 @@ class ControlDeps:
     last_used: Callable[[], Mapping[str, float]] = dict
     captured: Callable[[Owner, str], Sequence[Mapping[str, Any]]] = lambda *_: ()
     verdict_of: Callable[[Endpoint], str | None] = lambda _: None
+    leader: Callable[[], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +134,17 @@ def control_app(deps: ControlDeps) -> ASGIApp:
             *deps.more_routes,
             # Every other request is an AWS call: `aws` finds its operation, or refuses it.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
-        ]
+        ],
+        exception_handlers={RetryableError: _unavailable},
     )
     refusal = Response("The internal key is missing or wrong.", 403)
     key = deps.credentials.internal_key
     return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, key, refusal))
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    """503 for an internal route whose store is away, or busy, for a time."""
+    return Response(f"Try again: {error}", 503)
 
 
 class InternalApi:
@@ -188,7 +195,7 @@ class InternalApi:
         for endpoint in (it for it in endpoints if it["capture"] is not None):
             scope = Owner(endpoint["account"], endpoint["region"])
             endpoint["capture"]["variants"] = self._deps.captured(scope, endpoint["name"])
-        shown = {
+        shown: dict[str, Any] = {
             "endpoints": endpoints,
             "transform_jobs": transform_overview(
                 (it.value for it in stored), states, facts, progress_of
@@ -196,6 +203,8 @@ class InternalApi:
             "inference_experiments": experiment_overview(it.value for it in experiments),
             "routes_version": None if snapshot is None else snapshot.version,
         }
+        if self._deps.leader is not None:
+            shown["control"] = await asyncio.to_thread(self._deps.leader)
         return JsonResponse(shown)
 
     async def names(self, request: Request) -> Response:

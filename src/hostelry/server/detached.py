@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import IO
 
 import msgspec
@@ -18,6 +19,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.store_option import VARIABLE
 from hostelry.server.supervisor import PRIVATE_UMASK
 from hostelry.server.up import Relaunch, Report, log_line, make_home, run_up
 from hostelry.server.up_options import UpOptions
@@ -39,6 +41,8 @@ def start_detached(options: UpOptions, on_progress: Callable[[StartupProgress], 
     start; by then it has stopped again.
     """
     home = make_home(options.home)
+    # A URL has a password: it is on no command line, where every user of the machine reads it.
+    environment = dict(os.environ) | ({VARIABLE: options.store} if options.store else {})
     log = os.open(home.logs / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     argv = command_line(options)
     try:
@@ -48,6 +52,7 @@ def start_detached(options: UpOptions, on_progress: Callable[[StartupProgress], 
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
+            env=environment,
             umask=PRIVATE_UMASK,
             start_new_session=True,
         )
@@ -67,8 +72,8 @@ def command_line(options: UpOptions) -> list[str]:
 
 
 def encode_options(options: UpOptions) -> str:
-    """The options as one JSON argument."""
-    return msgspec.json.encode(options, enc_hook=str).decode()
+    """The options as one JSON argument, without the store's URL."""
+    return msgspec.json.encode(replace(options, store=None), enc_hook=str).decode()
 
 
 def decode_options(text: str) -> UpOptions:
@@ -126,7 +131,7 @@ def reporter(stream: IO[bytes]) -> Report:
 
 def main() -> int:
     """Run `up` with the options of the command line; 1 where it could not start."""
-    options = decode_options(sys.argv[1])
+    options = replace(decode_options(sys.argv[1]), store=os.environ.get(VARIABLE))
     configure_logging("up", log_format=options.log_format)
     lock = int(sys.argv[2]) if len(sys.argv) > 2 else None
     if lock is not None and not Home(options.home).kept.exists():

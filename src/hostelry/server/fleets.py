@@ -22,24 +22,26 @@ END_ALL_S = 60.0
 
 
 def fleet_of(
-    home: Home, config: UpConfig, credentials: Credentials
+    home: Home, config: UpConfig, credentials: Credentials, epoch: int | None
 ) -> tuple[Fleet, Callable[[str], Agent]]:
-    """The platform's fleet, and what connects to its agents. Starts nothing."""
+    """The platform's fleet, and what connects to its agents. Starts nothing.
+
+    `epoch` is that of the leader, for calls to agents; None for a control without others.
+    """
     if config.fleet == RAY:
-        ray = ray_fleet(home, credentials)
+        ray = ray_fleet(home, credentials, epoch)
         return ray, ray.connect
     command = [sys.executable, "-m", AGENT_MODULE, "--home", str(home.root)]
     devices = real_devices(os.environ, os.listdir("/dev"))
     key = credentials.internal_key
-    return LocalFleet(home.instances, command, key, devices=devices), partial(
-        HttpAgent, internal_key=key
-    )
+    local = LocalFleet(home.instances, command, key, devices=devices, epoch=epoch)
+    return local, partial(HttpAgent, internal_key=key, epoch=epoch)
 
 
-def ray_fleet(home: Home, credentials: Credentials) -> RayFleet:
+def ray_fleet(home: Home, credentials: Credentials, epoch: int | None = None) -> RayFleet:
     """The fleet of a platform on Ray; nothing is started before its first call."""
     command = [sys.executable, "-m", "hostelry.server.ray_driver", "--home", str(home.root)]
-    return RayFleet(command, credentials.internal_key)
+    return RayFleet(command, credentials.internal_key, epoch)
 
 
 def cluster_id(credentials: Credentials) -> str:

@@ -3,10 +3,11 @@
 docs/architecture.md section 5 draws the folder. Only composition roots and the CLI read it.
 """
 
+import hashlib
 import os
 import secrets
 import string
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ class Credentials:
     def role_arn(self) -> str:
         """ARN of the execution role that programs look up and pass to CreateModel."""
         return f"arn:aws:iam::{self.account_id}:role/{self.role_name}"
+
+    @property
+    def cluster_id(self) -> str:
+        """Names the cluster: all homes that share its internal key; shows nothing of the key."""
+        return hashlib.sha256(b"hostelry cluster " + self.internal_key.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +88,7 @@ class UpConfig:
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
     log_format: str = TEXT  # of the processes' own logs
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
+    store_url: str | None = field(default=None, repr=False)  # of PostgreSQL; None: the home's file
     fleet: str = "local"  # or "ray"
     ray_address: str | None = None  # HOST:PORT of the head; None: the cluster of this machine
     ray_runtime_env: str | None = None  # a file

@@ -21,7 +21,7 @@ from hostelry.base.logging import configure_logging
 from hostelry.domain.copy import Instance
 from hostelry.fleet.ray.cluster import connected
 from hostelry.fleet.ray.driver import RayDriver
-from hostelry.fleet.ray.messages import Answer, Call, Failure, NodeOrder
+from hostelry.fleet.ray.messages import Call, DriverAnswer, Failure, NodeOrder
 from hostelry.server.fleet_option import runtime_env_of
 from hostelry.server.fleets import AGENT_MODULE, cluster_id
 from hostelry.server.home import (
@@ -47,7 +47,7 @@ def order_of(
         for name in (home.credentials.name, home.images.name)
         if home.root.joinpath(name).exists()
     }
-    written = decode(home.config.read_bytes(), dict)
+    written = decode(home.config.read_bytes(), dict) | {"store_url": None}
     plain = written | {"copy_user": None}
     url = urlsplit(config.s3_url)
     return NodeOrder(
@@ -63,20 +63,20 @@ def order_of(
 
 
 async def serve(
-    driver: RayDriver, reader: asyncio.StreamReader, say: Callable[[Answer], None]
+    driver: RayDriver, reader: asyncio.StreamReader, say: Callable[[DriverAnswer], None]
 ) -> None:
-    """Answer calls, many at a time, until the pipe ends."""
+    """DriverAnswer calls, many at a time, until the pipe ends."""
     calls: set[asyncio.Task[None]] = set()
 
     async def answer(call: Call) -> None:
         try:
             say(await carried_out(driver, call))
         except HostelryError as error:
-            say(Answer(number=call.number, failure=Failure.of(error)))
+            say(DriverAnswer(number=call.number, failure=Failure.of(error)))
         except Exception as error:
             log.exception("call %s failed", call.name)
             text = f"Ray: {type(error).__name__}: {error}"
-            say(Answer(number=call.number, failure=Failure("retryable", text)))
+            say(DriverAnswer(number=call.number, failure=Failure("retryable", text)))
 
     while line := await reader.readline():
         task = asyncio.create_task(answer(decode(line, Call)))
@@ -84,27 +84,27 @@ async def serve(
         task.add_done_callback(calls.discard)
 
 
-async def carried_out(driver: RayDriver, call: Call) -> Answer:
+async def carried_out(driver: RayDriver, call: Call) -> DriverAnswer:
     """The answer to a call; raises what the fleet raises."""
     match call.name:
         case "launch" if call.instance is not None:
-            return Answer(number=call.number, running=(await driver.launch(call.instance),))
+            return DriverAnswer(number=call.number, running=(await driver.launch(call.instance),))
         case "terminate":
             await driver.terminate(call.instance_id)
         case "list":
-            return Answer(number=call.number, running=tuple(await driver.list()))
+            return DriverAnswer(number=call.number, running=tuple(await driver.list()))
         case "end_all":
             await driver.end_all()
         case _:
             raise RetryableError(f"call {call.name} without an instance")
-    return Answer(number=call.number)
+    return DriverAnswer(number=call.number)
 
 
 async def run(home: Home, asked: int, told: int) -> None:
     """Connect to Ray and serve; a failure to connect is the one answer."""
     config, credentials = load_config(home), load_credentials(home)
 
-    def say(answer: Answer) -> None:
+    def say(answer: DriverAnswer) -> None:
         os.write(told, msgspec.json.encode(answer) + b"\n")
 
     try:
@@ -113,13 +113,13 @@ async def run(home: Home, asked: int, told: int) -> None:
             environment = runtime_env_of(Path(config.ray_runtime_env))
         ray = connected(config.ray_address, cluster_id(credentials))
     except HostelryError as error:
-        say(Answer(number=0, failure=Failure.of(error)))
+        say(DriverAnswer(number=0, failure=Failure.of(error)))
         sys.exit(str(error))
     driver = RayDriver(
         ray,
         lambda instance: order_of(home, config, credentials, instance),
         environment,
-        lambda instance_id: say(Answer(number=0, lost=(instance_id,))),
+        lambda instance_id: say(DriverAnswer(number=0, lost=(instance_id,))),
     )
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     loop = asyncio.get_running_loop()

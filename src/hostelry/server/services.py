@@ -10,6 +10,7 @@ from hostelry.server.home import ENVIRONMENT_VARIABLE, Home
 from hostelry.server.start import StartPlan
 from hostelry.server.started_by import digest, program_of, service_digest
 from hostelry.server.store_disk import StoreDisk
+from hostelry.server.store_option import VARIABLE as STORE_VARIABLE
 from hostelry.server.supervision import PATIENT_LIVENESS
 from hostelry.server.supervisor import Command, ServiceSpec
 
@@ -143,8 +144,8 @@ def watcher_service(
 
 
 def service_environment(inherited: Mapping[str, str], home: Home) -> dict[str, str]:
-    """The environment of services: without AWS settings, with no proxy to this machine."""
-    kept = {k: v for k, v in inherited.items() if not k.startswith("AWS_")}
+    """Services' environment: without AWS settings and the store's URL, no proxy to this machine."""
+    kept = {k: v for k, v in inherited.items() if not k.startswith("AWS_") and k != STORE_VARIABLE}
     no_proxy = [v for k, v in kept.items() if k.lower() == "no_proxy" and v]
     local = ",".join([*no_proxy, "127.0.0.1", "localhost"])
     return {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.ports import free_port
 from hostelry.server.copy_user_option import decided_copy_user, open_home
 from hostelry.server.heartbeat import line_path, take_listener
@@ -25,6 +25,7 @@ from hostelry.server.leftovers import end_services, find_services
 from hostelry.server.port_choice import ChosenPorts, choose_ports, port_requests
 from hostelry.server.ports import is_free
 from hostelry.server.run_file import RunFile, kind_of, service_path
+from hostelry.server.store_option import involves_server, store_url_of
 from hostelry.server.up_options import (
     UpOptions,
     decide_config,
@@ -83,8 +84,14 @@ def start_plan(
             console_port = decide_port(before_port, found.get("console"))
         num_cpus = len(os.sched_getaffinity(0))
         config = decide_config(
-            options, ports, (control_port, jobs_port, console_port), num_cpus, user
+            options,
+            ports,
+            (control_port, jobs_port, console_port),
+            num_cpus,
+            user,
+            store_url_of(options.store, before),
         )
+        check_start_store(home, config, before, credentials, found, say)
         if credentials != stored:
             save_credentials(home, credentials)
         if config != before:
@@ -98,6 +105,32 @@ def start_plan(
             ports=ports,
             found=found,
         )
+
+
+def check_start_store(
+    home: Home,
+    config: UpConfig,
+    before: UpConfig | None,
+    credentials: Credentials,
+    found: Mapping[str, RunFile],
+    say: Callable[[str], None],
+) -> None:
+    """Raise TerminalError where the store cannot be used.
+
+    Processes that run on the same store need a supervisor all the same: then `say` takes it.
+    """
+    if not involves_server(config, before):
+        return
+    # Imported late: a database's code is slow to load, and `up` does without it.
+    from hostelry.server.platform_store import check_store
+
+    try:
+        check_store(home, config, before, credentials)
+    except HostelryError as error:
+        if found and before is not None and before.store_url == config.store_url:
+            say(str(error))
+            return
+        raise TerminalError(str(error)) from error
 
 
 def inherited_listener(home: Home, found: Mapping[str, RunFile]) -> socket.socket | None:

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -67,6 +67,7 @@ class UpOptions:
     copy_user: str = AUTO
     files_gb: float = 20.0
     log_format: str = TEXT
+    store: str | None = field(default=None, repr=False)
     fleet: str = LOCAL
     ray_address: str | None = None
     ray_runtime_env: Path | None = None
@@ -273,6 +274,7 @@ def decide_config(
     inner_ports: tuple[int, int, int],
     num_cpus: int,
     copy_user: CopyUser | None = None,
+    store_url: str | None = None,
 ) -> UpConfig:
     """The configuration that every process of the platform reads.
 
@@ -307,6 +309,7 @@ def decide_config(
         log_format=options.log_format,
         copy_user=copy_user,
         files_bytes=int(options.files_gb * 1000**3),
+        store_url=store_url,
         fleet=options.fleet,
         ray_address=options.ray_address,
         ray_runtime_env=absolute(options.ray_runtime_env),

@@ -11,9 +11,8 @@ from typing import Protocol
 from sqlalchemy import Connection, MetaData
 
 from hostelry.store.errors import StoreRefused
+from hostelry.store.place import SCHEMES
 from hostelry.store.sqlite import SqliteFile
-
-SCHEMES = ("postgresql://", "postgres://")
 
 
 class Database(Protocol):
@@ -61,9 +60,10 @@ class Database(Protocol):
         ...
 
 
-def open_database(where: Path | str) -> Database:
+def open_database(where: Path | str, *, timeout_s: float | None = None) -> Database:
     """The database at a path (SQLite) or a URL ``postgresql://...``; connects when it is used.
 
+    `timeout_s` bounds each statement on a server, in place of PostgreSQL's default of 10 s.
     Raises StoreRefused for a URL that cannot be used, or where PostgreSQL's driver is missing.
     """
     if isinstance(where, Path) or "://" not in where:
@@ -75,9 +75,9 @@ def open_database(where: Path | str) -> Database:
         )
     try:
         # Imported late: the driver is an extra.
-        from hostelry.store.postgres import PostgresDatabase
+        from hostelry.store.postgres import TIMEOUT_S, PostgresDatabase
     except ImportError as error:
         raise StoreRefused(
             f"a store on PostgreSQL needs its driver: pip install 'hostelry[postgresql]' ({error})"
         ) from error
-    return PostgresDatabase(where)
+    return PostgresDatabase(where, timeout_s=timeout_s or TIMEOUT_S)

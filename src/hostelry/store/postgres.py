@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psycopg
 import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData
 
@@ -151,14 +150,13 @@ class _Commit:
 
 
 def check_open(raw: Any, record: Any, proxy: Any) -> None:
-    """Replace a pooled connection that the server has closed; costs no round trip."""
+    """Replace a pooled connection that the server has closed; costs no round trip.
+
+    A server says nothing on an idle connection but why it ends it.
+    """
     readable, _, _ = select.select([raw.fileno()], [], [], 0)
-    if not readable:
-        return
-    try:
-        raw.pgconn.consume_input()
-    except psycopg.Error as error:
-        raise sa.exc.DisconnectionError from error
+    if readable:
+        raise sa.exc.DisconnectionError
 
 
 def database_error(place: str, error: sa.exc.DBAPIError, *, unknown: bool = False) -> HostelryError:
@@ -167,7 +165,7 @@ def database_error(place: str, error: sa.exc.DBAPIError, *, unknown: bool = Fals
     if state in REFUSALS:
         return StoreRefused(f"the store {place} was refused: {REFUSALS[state]} ({message})")
     what = TROUBLES.get(state, "the database answered with an error")
-    if not state:
+    if _is_unreachable(error, state):
         what = "the server cannot be reached"
     if unknown:
         what += "; the last write may have been done, read it again"
@@ -200,4 +198,9 @@ def message_of(error: sa.exc.DBAPIError) -> str:
 def _is_trouble(error: sa.exc.DBAPIError) -> bool:
     """Whether the database, and not the statement, is the cause."""
     state = state_of(error)
-    return not state or state in TROUBLES
+    return state in TROUBLES or _is_unreachable(error, state)
+
+
+def _is_unreachable(error: sa.exc.DBAPIError, state: str) -> bool:
+    """Whether no server answered; what the driver itself refuses has no SQLSTATE either."""
+    return not state and isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)

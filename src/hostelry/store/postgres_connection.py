@@ -13,7 +13,6 @@ from hostelry.store.errors import StoreRefused
 
 URL_FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full"
 HOSTS = re.compile(r"[\w.:%\[\],/-]*")
-SECRETS = frozenset({"password", "sslpassword", "passfile"})
 # A peer that vanished without a word is noticed within these seconds.
 NETWORK = {
     "connect_timeout": 5,

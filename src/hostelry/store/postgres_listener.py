@@ -8,6 +8,7 @@ import psycopg
 
 from hostelry.base.errors import HostelryError
 from hostelry.store.announcements import Announcements
+from hostelry.store.in_use import HOLD_STATEMENT
 from hostelry.store.postgres_connection import TimedConnection
 
 CHANNEL = "hostelry"
@@ -58,6 +59,7 @@ class PostgresListener:
     def _listen(self, connection: TimedConnection) -> None:
         connection.add_notify_handler(lambda it: self._announcements.announce(it.payload))
         connection.execute(f"LISTEN {CHANNEL}")
+        connection.execute(HOLD_STATEMENT)
         self.poll_s = LISTENING_POLL_S
         self._announcements.announce_all()
         while not self._closed.is_set():

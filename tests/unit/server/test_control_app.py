@@ -39,9 +39,15 @@ OWN = {
 
 
 class BreakingStore(MemoryStore):
-    """A store whose every write raises `fault`, when there is one."""
+    """A store whose every write raises `fault`, and every revision `away`, when there is one."""
 
     fault: Exception | None = None
+    away: Exception | None = None
+
+    def revision(self) -> int:
+        if self.away is not None:
+            raise self.away
+        return super().revision()
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
         if self.fault is not None:
@@ -109,6 +115,16 @@ CONFIG = {
         {"VariantName": "v", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
     ],
 }
+
+
+@pytest.mark.parametrize("path", ["/internal/health", "/internal/state"])
+def test_internal_routes_say_that_the_store_is_away(path: str) -> None:
+    async def scenario(app: App) -> None:
+        app.store.away = StoreUnavailable("the server restarts")
+        answer = await app.client.get(path, headers=OWN)
+        assert (answer.status_code, answer.text) == (503, "Try again: the server restarts")
+
+    with_app(scenario)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class RayNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class RayDemand:
     """Resources by Ray's name; `zone` is the label that its node must have."""
 
     resources: Mapping[str, float]
@@ -56,7 +56,7 @@ class Demand:
         return all(room.get(name, 0.0) >= amount for name, amount in self.resources.items())
 
 
-def demand_of(instance: Instance, nodes: Sequence[RayNode]) -> Demand:
+def demand_of(instance: Instance, nodes: Sequence[RayNode]) -> RayDemand:
     """The resources that the instance needs of a cluster with these nodes; see the table above."""
     shape, own = instance.shape, instance.instance_type
     is_typed = any(name.startswith(TYPED_PREFIX) for node in nodes for name in node.total)
@@ -71,11 +71,11 @@ def demand_of(instance: Instance, nodes: Sequence[RayNode]) -> Demand:
             MEMORY: float(int(shape.memory_bytes * MEMORY_SHARE)),
         }
         resources = {name: amount for name, amount in asked.items() if amount}
-    demand = Demand(resources=resources)
-    return Demand(resources=resources, zone=_zone(instance.zone, demand, nodes))
+    demand = RayDemand(resources=resources)
+    return RayDemand(resources=resources, zone=_zone(instance.zone, demand, nodes))
 
 
-def why_pending(instance: Instance, demand: Demand, nodes: Sequence[RayNode]) -> str | None:
+def why_pending(instance: Instance, demand: RayDemand, nodes: Sequence[RayNode]) -> str | None:
     """What was asked for, what the cluster has, and what would help; None where a node has room."""
     if any(demand.fits(it.free) for it in nodes):
         return None
@@ -117,7 +117,7 @@ def _offers(nodes: Sequence[RayNode], names: Iterable[str]) -> str:
     return "; ".join(texts + ([f"and {more} more"] if more else [])) or "it has no node"
 
 
-def _zone(zone: str, demand: Demand, nodes: Sequence[RayNode]) -> tuple[str, str] | None:
+def _zone(zone: str, demand: RayDemand, nodes: Sequence[RayNode]) -> tuple[str, str] | None:
     """The label of the nodes of `zone`, if one of them has room now.
 
     Where no node's zone has that name, the zones of the cluster stand for those of the region, in

@@ -16,8 +16,9 @@ VERDICT_S = 3.0  # Ray's view of a dead node comes after the broken connection
 class RayFleet:
     """Instances as detached actors, reached by `command`, the process that speaks to Ray."""
 
-    def __init__(self, command: Sequence[str], internal_key: str) -> None:
+    def __init__(self, command: Sequence[str], internal_key: str, epoch: int | None = None) -> None:
         self._key = internal_key
+        self._epoch = epoch
         self._line = DriverLine(command, self._is_lost)
         self._addresses: dict[str, str] = {}
         self._ends: dict[str, asyncio.Event] = {}
@@ -49,7 +50,7 @@ class RayFleet:
         """
         address = instance.agent_address
         with contextlib.suppress(RetryableError):
-            agent = HttpAgent(address or "", self._key)
+            agent = HttpAgent(address or "", self._key, epoch=self._epoch)
             if address and (await agent.observe()).instance_id == instance.id:
                 return RunningInstance(id=instance.id, address=address)
         raise error
@@ -73,7 +74,8 @@ class RayFleet:
 
     def connect(self, address: str) -> "RayAgent":
         """The agent of a launched instance."""
-        return RayAgent(HttpAgent(address, self._key), self._ends.get(address) or asyncio.Event())
+        http = HttpAgent(address, self._key, epoch=self._epoch)
+        return RayAgent(http, self._ends.get(address) or asyncio.Event())
 
     def _is_lost(self, instance_id: str) -> None:
         ended = self._ends.get(self._addresses.get(instance_id, ""))

@@ -18,7 +18,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
 from hostelry.domain.copy import Instance
-from hostelry.fleet.ray.messages import Answer, Call, CallName, Failure
+from hostelry.fleet.ray.messages import Call, CallName, DriverAnswer, Failure
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class DriverLine:
         self._lost = lost
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[DriverAnswer]] = {}
         self._number = 0
         self._started_at: float | None = None
         self._starting = asyncio.Lock()
@@ -45,13 +45,13 @@ class DriverLine:
 
     async def call(
         self, name: CallName, instance: Instance | None = None, instance_id: str = ""
-    ) -> Answer:
+    ) -> DriverAnswer:
         """The answer to a call; raises the error that is the answer, or RetryableError."""
         self._loop = asyncio.get_running_loop()
         process = await self._living()
         self._number += 1
         call = Call(self._number, name, instance, instance_id)
-        future: asyncio.Future[Answer] = self._loop.create_future()
+        future: asyncio.Future[DriverAnswer] = self._loop.create_future()
         self._waiting[call.number] = future
         try:
             await asyncio.to_thread(_write, process, msgspec.json.encode(call) + b"\n")
@@ -87,7 +87,7 @@ class DriverLine:
         end = ENDED
         for line in process.stdout:
             try:
-                answer = decode(line, Answer)
+                answer = decode(line, DriverAnswer)
             except msgspec.DecodeError as error:
                 log.warning("no answer of the process that speaks to Ray: %s", error)
                 continue
@@ -95,17 +95,17 @@ class DriverLine:
                 end = answer.failure
             self._hand_over(answer)
         for number in list(self._waiting):
-            self._hand_over(Answer(number=number, failure=end))
+            self._hand_over(DriverAnswer(number=number, failure=end))
         process.wait()
         process.stdin.close()
         process.stdout.close()
 
-    def _hand_over(self, answer: Answer) -> None:
+    def _hand_over(self, answer: DriverAnswer) -> None:
         assert self._loop is not None, "a call started the process"
         with contextlib.suppress(RuntimeError):  # it is closed: no call waits any more
             self._loop.call_soon_threadsafe(self._take, answer)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: DriverAnswer) -> None:
         for instance_id in answer.lost:
             self._lost(instance_id)
         future = self._waiting.get(answer.number)

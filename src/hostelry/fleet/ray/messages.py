@@ -54,7 +54,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     instance_id: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class DriverAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to a call, or with number 0 that these instances are lost."""
 
     number: int

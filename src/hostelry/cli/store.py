@@ -1,0 +1,84 @@
+"""`hostelry store`: records moved between SQLite and PostgreSQL, and a database given up."""
+
+from typing import Annotated
+
+import typer
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.base.own_arguments import hide_argument
+from hostelry.cli.home_option import JsonOption, print_json
+from hostelry.cli.up import waiting
+from hostelry.server.store_transfer import copy_store
+from hostelry.store.claim import release as release_claim
+from hostelry.store.database import open_database
+
+store = typer.Typer(help="Where the platform's records are.", no_args_is_help=True)
+
+
+@store.callback()
+def _group() -> None:
+    """Records of the platform: move them between databases, give a database up."""
+
+
+@store.command()
+def copy(
+    source: Annotated[
+        str, typer.Option("--from", help="A home's folder (its own files), or postgresql://...")
+    ],
+    target: Annotated[str, typer.Option("--to", help="Likewise.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Overwrite all that the target has.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy all records, with their revisions, from one store to another; the platform is down.
+
+    The target has everything or, after any failure, what it had before: rows are counted and
+    compared before they are committed. The source is left as it is.
+
+    Example: hostelry store copy --from ~/.hostelry --to postgresql://hostelry@db.example/hostelry
+    """
+    for place in (source, target):
+        if "://" in place:
+            hide_argument(place)
+    started = monotonic_s()
+    with waiting() as display:
+        copied = copy_store(
+            source,
+            target,
+            replace=replace,
+            report=lambda table, done, total: display.phase(f"{table}: {done} of {total} rows"),
+        )
+    took_s = monotonic_s() - started
+    if as_json:
+        print_json({"tables": copied, "seconds": round(took_s, 2)})
+        return
+    for table in copied:
+        typer.echo(f"{table.name:24} {table.num_rows:10} rows  {table.digest[:16]}")
+    typer.echo(f"Copied and compared in {took_s:.1f} s. `hostelry up --store` chooses the store.")
+
+
+@store.command()
+def release(
+    url: Annotated[str, typer.Option("--store", help="The database: postgresql://...")],
+    as_json: JsonOption = False,
+) -> None:
+    """Let another home use a database whose own home is gone for good; its records stay.
+
+    Example: hostelry store release --store postgresql://hostelry@db.example/hostelry
+    """
+    hide_argument(url)
+    if "://" not in url:
+        raise TerminalError("--store: expected postgresql://USER@HOST/DATABASE")
+    database = open_database(url)
+    try:
+        found = release_claim(database)
+    finally:
+        database.close()
+    if as_json:
+        print_json({"store": database.place, "released": found})
+    elif found is None:
+        typer.echo(f"No home claims {database.place}.")
+    else:
+        typer.echo(f"{database.place} is no longer that of {found.home}.")

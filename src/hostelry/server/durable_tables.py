@@ -1,0 +1,26 @@
+"""Everything durable of the control plane that ``--store`` keeps in one database of PostgreSQL.
+
+A home without ``--store`` has each in a file of its own. `hostelry store copy` copies all of it: a
+file that moves to the platform's database gets a line here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import MetaData
+
+from hostelry.server.home import Home
+from hostelry.store.tables import METADATA as RECORDS
+
+
+@dataclass(frozen=True, slots=True)
+class DurableTables:
+    """Tables, and the file that has them in a home."""
+
+    metadata: MetaData
+    file_of: Callable[[Home], Path]
+
+
+# The store's own come first: a copy commits them last, and its target is in use by then only.
+DURABLE = (DurableTables(RECORDS, lambda home: home.state),)

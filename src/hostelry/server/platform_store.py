@@ -1,0 +1,86 @@
+"""The database of a platform: the home's own SQLite file, or PostgreSQL by ``--store``."""
+
+import socket
+from pathlib import Path
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.store.claim import StoreClaim, claim
+from hostelry.store.database import Database, open_database
+from hostelry.store.sql import SqlStore
+
+
+def platform_database(home: Home, config: UpConfig) -> Database:
+    """The database for everything durable of the control plane; a process opens it once.
+
+    Raises StoreRefused for a URL that cannot be used, or where PostgreSQL's driver is missing.
+    """
+    return open_database(_place(home, config))
+
+
+def claimed_store(
+    database: Database, home: Home, config: UpConfig, credentials: Credentials
+) -> SqlStore:
+    """The platform's store, up to date and claimed by this cluster.
+
+    Raises StoreRefused where it cannot be used, StoreUnavailable where it cannot be now; closes it
+    then.
+    """
+    store = SqlStore(database)
+    if config.store_url is not None:
+        try:
+            claim(database, own_claim(home, credentials))
+        except HostelryError:
+            store.close()
+            raise
+    return store
+
+
+def check_store(
+    home: Home, config: UpConfig, before: UpConfig | None, credentials: Credentials
+) -> None:
+    """Raise where the store of a start cannot be used, before anything is started.
+
+    Raises StoreRefused, StoreUnavailable, or TerminalError where the store is another one than that
+    of the last start and lacks its records: the platform would forget its endpoints.
+    """
+    store = claimed_store(platform_database(home, config), home, config, credentials)
+    try:
+        revision = store.revision()
+    finally:
+        store.close()
+    if revision == 0 and (left := _left_behind(home, config, before)):
+        raise TerminalError(
+            f"the store {_shown(home, config)} is empty, and {left} has this home's records: copy"
+            " them first with `hostelry store copy`, or start with another --home"
+        )
+
+
+def own_claim(home: Home, credentials: Credentials) -> StoreClaim:
+    """What this home claims a database with."""
+    name = f"{socket.gethostname()}:{home.root}"
+    return StoreClaim(cluster_id=credentials.cluster_id, home=name, claimed_at=SystemClock().now())
+
+
+def _left_behind(home: Home, config: UpConfig, before: UpConfig | None) -> str | None:
+    """The store of the last start, if it is another one and has records."""
+    place = home.state if before is None or before.store_url is None else before.store_url
+    if place == _place(home, config) or (isinstance(place, Path) and not place.exists()):
+        return None
+    try:
+        store = SqlStore(open_database(place))
+    except HostelryError:  # it is gone, or cannot be read: nothing is known of it
+        return None
+    try:
+        return open_database(place).place if store.revision() else None
+    finally:
+        store.close()
+
+
+def _place(home: Home, config: UpConfig) -> Path | str:
+    return config.store_url or home.state
+
+
+def _shown(home: Home, config: UpConfig) -> str:
+    return open_database(_place(home, config)).place

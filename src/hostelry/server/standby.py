@@ -1,0 +1,188 @@
+"""A control among several: on standby until it is elected, then the leader until it ends.
+
+On standby it has everything imported, its connections open and the records read, so that a leader's
+end costs little more than the lease.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from hostelry import __version__
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import RetryableError
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.server.control_front import ControlFront
+from hostelry.server.election import LeaderElection
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.json_response import JsonResponse
+from hostelry.server.leader_routes import LeaderRoutes, own_address, read_document
+from hostelry.server.platform_store import claimed_store, platform_database
+from hostelry.server.term import Term
+from hostelry.store.fence import Fence, FencedDatabase
+from hostelry.store.lease_rows import LeaseRows
+from hostelry.store.lease_tables import METADATA
+from hostelry.store.records import State, open_state
+
+T = TypeVar("T")
+LOG = logging.getLogger(__name__)
+RETRY_S = 0.5
+WARM_S = 2.0  # from one reading of the records to the next
+STEPPED_DOWN = 3  # the exit code
+# A call that is refused so was not carried out: the forwarder may send it to the next leader.
+REFUSED = PlainTextResponse(
+    "this control does not lead",
+    status_code=503,
+    headers={"X-Hostelry-Not-Leader": "1", "Retry-After": "1"},
+)
+
+
+@contextlib.asynccontextmanager
+async def elected(
+    front: ControlFront,
+    home: Home,
+    config: UpConfig,
+    credentials: Credentials,
+    forward: ASGIApp = REFUSED,
+) -> AsyncIterator[Term | None]:
+    """Stand by until this control leads; None where the process is to end before that.
+
+    Meanwhile `forward` answers requests that need the leader. The lease is released after the
+    block. A term that is over ends the process at once (`step_down`). Raises StoreRefused where the
+    database cannot be used at all.
+    """
+    me = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    fence = Fence(step_down)
+    asked = platform_database(home, config)  # answers who leads, whatever the records' does
+    document = partial(read_document, asked, me)
+    front.show(standby_app(credentials, document, forward))
+    epoch, records = None, None
+    try:
+        records = await until(
+            front, prepared(partial(open_records, home, config, credentials, fence))
+        )
+        if records is not None:
+            rows = LeaseRows(config.store_url or "", me, own_address(config), __version__)
+            async with campaign(rows, me, fence) as won:
+                epoch = await until(front, while_warm(records.state, won))
+                if epoch is not None:
+                    front.show(standby_app(credentials, document, REFUSED))
+                    yield replace(records, epoch=epoch, leader=document)
+        if epoch is None:
+            yield None
+    finally:
+        asked.close()
+        if records is not None:
+            records.database.close()
+
+
+def standby_app(
+    credentials: Credentials, document: Callable[[], dict[str, Any]], forward: ASGIApp
+) -> ASGIApp:
+    """The application of a control that does not lead: its health, who leads, and `forward`."""
+    app = Starlette(
+        routes=[
+            Route("/internal/health", health, methods=["GET"]),
+            *LeaderRoutes(document).routes(),
+            Mount("/", forward),
+        ]
+    )
+    refusal = Response("The internal key is missing or wrong.", 403)
+    return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, credentials.internal_key, refusal))
+
+
+async def health(_request: Request) -> Response:
+    """200 while the process answers; it is `ready` for nothing but to take over."""
+    shown = {"status": "ok", "ready": False, "role": "standby", "version": __version__}
+    return JsonResponse(shown)
+
+
+async def prepared(opened: Callable[[], T]) -> T:
+    """What `opened` returns, called in a thread until the database does it."""
+    is_reported = False
+    while True:
+        try:
+            return await asyncio.to_thread(opened)
+        except RetryableError as error:
+            if not is_reported:
+                LOG.warning("%s; will be tried again", error)
+            is_reported = True
+            await asyncio.sleep(RETRY_S)
+
+
+def open_records(home: Home, config: UpConfig, credentials: Credentials, fence: Fence) -> Term:
+    """The records behind `fence`, which is closed, and their tables up to date; blocks."""
+    database = FencedDatabase(platform_database(home, config), fence)
+    state = open_state(claimed_store(database, home, config, credentials))
+    database.create(METADATA)
+    fence.stand_by()
+    return Term(state=state, database=database, leader=dict, check=database.check)
+
+
+@contextlib.asynccontextmanager
+async def campaign(rows: LeaseRows, me: str, fence: Fence) -> AsyncIterator["asyncio.Future[int]"]:
+    """Take part in the election for the block; done with the epoch that this process leads with."""
+    loop = asyncio.get_running_loop()
+    won: asyncio.Future[int] = loop.create_future()
+
+    def lead(epoch: int, reason: str) -> None:
+        fence.lead(epoch)
+        LOG.warning("this control, %s, leads with epoch %d: %s", me, epoch, reason)
+        loop.call_soon_threadsafe(won.set_result, epoch)
+
+    election = LeaderElection(rows, me, monotonic_s, elected=lead, superseded=step_down)
+    election.start()
+    try:
+        yield won
+    finally:
+        await asyncio.to_thread(election.stop)
+
+
+async def while_warm(state: State, won: "asyncio.Future[int]") -> int:
+    """What `won` is done with; until then the records are read again and again."""
+    while not won.done():
+        with contextlib.suppress(RetryableError):  # the election reports it
+            await asyncio.to_thread(read_records, state)
+        await asyncio.wait({won}, timeout=WARM_S)
+    return won.result()
+
+
+def read_records(state: State) -> None:
+    """Read what a leader reads first, as far as it has changed; blocks."""
+    for records in (state.endpoints, state.components, state.instances, state.copies):
+        records.list()
+
+
+async def until(front: ControlFront, awaited: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `awaited`; None, and it is cancelled, where the process is to end first."""
+    task = asyncio.ensure_future(awaited)
+    try:
+        await asyncio.wait({task, front.ended}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+
+
+def step_down(reason: str) -> None:
+    """End this process at once: another control leads, and this one acts no more.
+
+    Its supervisor starts it again, as a standby.
+    """
+    LOG.error("this control steps down: %s", reason)
+    sys.stderr.flush()
+    os._exit(STEPPED_DOWN)

@@ -1,0 +1,123 @@
+"""`hostelry store copy`: everything durable of a platform, from one store to another."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from hostelry.base.errors import TerminalError
+from hostelry.server.durable_tables import DURABLE, DurableTables
+from hostelry.server.home import Home, load_credentials
+from hostelry.server.run_file import kind_of, live_run_files
+from hostelry.server.up import only_one
+from hostelry.store.claim import claim_of
+from hostelry.store.copying import CopiedTable, Report, copy_tables, has_rows
+from hostelry.store.database import Database, open_database
+from hostelry.store.in_use import refuse_if_used
+from hostelry.store.schema import migrate
+from hostelry.store.tables import COUNTER
+
+TIMEOUT_S = 600.0  # of one statement: a large table is read, or emptied, by one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSide:
+    """One side of a copy: its databases by what they hold, and the cluster that they belong to."""
+
+    name: str
+    databases: tuple[tuple[DurableTables, Database], ...]
+    cluster_id: str | None
+
+
+def copy_store(
+    source_place: str, target_place: str, *, replace: bool, report: Report
+) -> list[CopiedTable]:
+    """Copy every table; the target has all of it or, after any failure or kill, what it had.
+
+    Raises TerminalError where either is in use, where they are the same or another cluster's, and
+    where the target has rows already and `replace` is false.
+    """
+    with store_side(source_place) as source, store_side(target_place) as target:
+        if source.name == target.name:
+            raise TerminalError(f"--from and --to are both {source.name}")
+        if target.cluster_id not in (None, source.cluster_id or target.cluster_id):
+            raise TerminalError(
+                f"the store {target.name} belongs to another cluster than {source.name}; if that"
+                " is gone for good, `hostelry store release` gives it up"
+            )
+        return _copy(source, target, replace=replace, report=report)
+
+
+@contextmanager
+def store_side(place: str) -> Iterator[StoreSide]:
+    """A URL's database or a home's files, for the block, in which no platform starts on a home."""
+    with ExitStack() as stack:
+        if "://" in place:
+            database = open_database(place, timeout_s=TIMEOUT_S)
+            stack.callback(database.close)
+            with database.write() as connection:
+                migrate(connection)
+            found = claim_of(database)
+            yield StoreSide(
+                name=database.place,
+                databases=tuple((it, database) for it in DURABLE),
+                cluster_id=found.cluster_id if found else None,
+            )
+            return
+        home = Home(Path(place).expanduser().absolute())
+        if not home.credentials.exists():
+            raise TerminalError(f"there is no hostelry in {home.root} yet: run `hostelry up` once")
+        stack.enter_context(only_one(home))
+        running = sorted({kind_of(it.name) for it in live_run_files(home)} & {"control", "jobs"})
+        if running:
+            raise TerminalError(
+                f"{' and '.join(running)} of {home.root} still run: `hostelry down` ends them"
+            )
+        databases = []
+        for tables in DURABLE:
+            database = open_database(tables.file_of(home))
+            stack.callback(database.close)
+            databases.append((tables, database))
+        with databases[0][1].write() as connection:
+            migrate(connection)
+        yield StoreSide(
+            name=str(home.root),
+            databases=tuple(databases),
+            cluster_id=load_credentials(home).cluster_id,
+        )
+
+
+def _copy(
+    source: StoreSide, target: StoreSide, *, replace: bool, report: Report
+) -> list[CopiedTable]:
+    copied: list[CopiedTable] = []
+    with ExitStack() as stack:
+        # Left in reverse: the store's own tables are committed last.
+        reading = _transactions(stack, source, write=False)
+        writing = _transactions(stack, target, write=True)
+        pairs = [
+            (tables, reading[id(theirs)], writing[id(ours)])
+            for (tables, theirs), (_, ours) in zip(source.databases, target.databases, strict=True)
+        ]
+        for tables, _, ours in pairs:
+            tables.metadata.create_all(ours)
+            if not replace and has_rows(ours, tables.metadata, apart_from=COUNTER):
+                raise TerminalError(
+                    f"the store {target.name} is not empty; --replace overwrites all that it has"
+                )
+        for tables, theirs, ours in pairs:
+            copied += copy_tables(theirs, ours, tables.metadata, report)
+    return copied
+
+
+def _transactions(stack: ExitStack, side: StoreSide, *, write: bool) -> dict[int, Connection]:
+    """One transaction a database, none of which a running platform uses."""
+    found: dict[int, Connection] = {}
+    for _, database in side.databases:
+        if id(database) not in found:
+            begun = database.write() if write else database.read()
+            found[id(database)] = stack.enter_context(begun)
+            refuse_if_used(found[id(database)], side.name)
+    return found

@@ -1,0 +1,83 @@
+"""The claim on a database: one cluster's controls keep their records in it, no other's."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Column, Float, Integer, MetaData, Table, delete, insert, inspect, select
+
+from hostelry.store.columns import OPAQUE_TEXT
+from hostelry.store.database import Database
+from hostelry.store.errors import StoreRefused
+from hostelry.store.in_use import refuse_if_used
+from hostelry.store.schema import lock_schema
+
+METADATA = MetaData()
+CLAIMS = Table(
+    "cluster",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # one row: 1
+    Column("cluster_id", OPAQUE_TEXT, nullable=False),
+    Column("home", OPAQUE_TEXT, nullable=False),
+    Column("claimed_at", Float, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreClaim:
+    """The cluster that uses a database, and the home that was first; seconds since the epoch."""
+
+    cluster_id: str
+    home: str
+    claimed_at: float
+
+
+def claim(database: Database, wanted: StoreClaim) -> StoreClaim:
+    """Take the database for a cluster; the claim that holds, of whichever home was first.
+
+    Raises StoreRefused, naming both homes, where another cluster has it.
+    """
+    with database.write() as connection:
+        lock_schema(connection)
+        METADATA.create_all(connection)
+        row = connection.execute(select(CLAIMS)).one_or_none()
+        if row is None:
+            connection.execute(
+                insert(CLAIMS).values(
+                    id=1,
+                    cluster_id=wanted.cluster_id,
+                    home=wanted.home,
+                    claimed_at=wanted.claimed_at,
+                )
+            )
+            return wanted
+    found = StoreClaim(cluster_id=row.cluster_id, home=row.home, claimed_at=row.claimed_at)
+    if found.cluster_id != wanted.cluster_id:
+        raise StoreRefused(
+            f"the store {database.place} is that of the home {found.home}, and {wanted.home} is"
+            " another hostelry: use another database, join that cluster, or, where that home is"
+            " gone for good, give the database up with `hostelry store release`"
+        )
+    return found
+
+
+def claim_of(database: Database) -> StoreClaim | None:
+    """The claim on a database, if any."""
+    with database.read() as connection:
+        if not inspect(connection).has_table(CLAIMS.name):
+            return None
+        row = connection.execute(select(CLAIMS)).one_or_none()
+    if row is None:
+        return None
+    return StoreClaim(cluster_id=row.cluster_id, home=row.home, claimed_at=row.claimed_at)
+
+
+def release(database: Database) -> StoreClaim | None:
+    """Remove the claim; the one that there was. The records stay for the next home.
+
+    Raises TerminalError where a platform runs on the database.
+    """
+    found = claim_of(database)
+    if found is not None:
+        with database.write() as connection:
+            refuse_if_used(connection, database.place)
+            connection.execute(delete(CLAIMS))
+    return found

@@ -1,0 +1,3 @@
+"""The place of a store: a path is a file of SQLite, a URL a database of PostgreSQL."""
+
+SCHEMES = ("postgresql://", "postgres://")

@@ -1,0 +1,218 @@
+"""A platform's records moved between SQLite and PostgreSQL: all of them, or none."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from tests.postgres_rig import QUOTED_PASSWORD, postgres_database, postgres_server
+
+from hostelry.base.errors import TerminalError
+from hostelry.domain.scope import Scope
+from hostelry.server.home import Home, new_credentials, save_credentials
+from hostelry.server.run_file import save_run_file
+from hostelry.server.store_transfer import copy_store
+from hostelry.store.claim import StoreClaim, claim
+from hostelry.store.copying import copy_tables
+from hostelry.store.database import Database, open_database
+from hostelry.store.errors import StoreRefused
+from hostelry.store.in_use import HOLD_STATEMENT
+from hostelry.store.protocol import Change, Key
+from hostelry.store.sql import SqlStore
+
+SCOPE = Scope("123456789012", "us-west-2")
+NUMBERED = sa.MetaData()
+ROWS = sa.Table(
+    "numbered",
+    NUMBERED,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("parent", sa.ForeignKey("numbered.id"), nullable=True),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=True),
+)
+
+
+def key(name: str) -> Key:
+    return Key(kind="endpoint", scope=SCOPE, name=name)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with postgres_database() as found:
+        yield found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return a_home(tmp_path / "home")
+
+
+def a_home(root: Path) -> Home:
+    home = Home(root)
+    home.make()
+    save_credentials(home, new_credentials("123456789012", "us-west-2"))
+    return home
+
+
+def fill(place: Path | str, count: int) -> tuple[Change, ...]:
+    """Write records of every sort; all changes of the store."""
+    store = SqlStore(open_database(place))
+    for number in range(count):
+        store.put(key(f"n{number}"), bytes([number % 256]) * number, expect=None)
+    store.put(key("\0 Größe \x01"), b"", expect=None)
+    gone = store.put(key("gone"), b"1", expect=None)
+    store.delete(gone.key, expect=gone.version)
+    changes = tuple(store.changes(0))
+    store.close()
+    return changes
+
+
+def changes_of(place: Path | str) -> tuple[Change, ...]:
+    store = SqlStore(open_database(place))
+    found = tuple(store.changes(0))
+    store.close()
+    return found
+
+
+def copied(source: object, target: object, *, replace: bool = False) -> dict[str, int]:
+    tables = copy_store(str(source), str(target), replace=replace, report=lambda *_: None)
+    return {it.name: it.num_rows for it in tables}
+
+
+def test_records_go_to_postgresql_and_back_with_their_revisions(
+    home: Home, url: str, tmp_path: Path
+) -> None:
+    written = fill(home.state, 510)  # more than one page
+    assert copied(home.root, url)["records"] == 512
+    assert changes_of(url) == written
+    store = SqlStore(open_database(url))
+    assert store.revision() == written[-1].revision
+    again = store.put(key("after"), b"", expect=None)
+    assert again.version == written[-1].revision + 1  # a watcher continues where it was
+    store.close()
+    other = a_home(tmp_path / "other")
+    assert copied(url, other.root)["records"] == 513
+    assert changes_of(other.state) == changes_of(url)
+
+
+def test_a_target_with_records_is_kept_unless_it_is_to_be_replaced(home: Home, url: str) -> None:
+    written = fill(home.state, 3)
+    fill(url, 50)
+    before = changes_of(url)
+    with pytest.raises(TerminalError, match="is not empty; --replace overwrites"):
+        copied(home.root, url)
+    assert changes_of(url) == before
+    copied(home.root, url, replace=True)
+    assert changes_of(url) == written
+
+
+def test_a_store_in_use_is_neither_read_nor_written(home: Home, url: str) -> None:
+    fill(home.state, 3)
+    in_use = open_database(url)
+    with in_use.read() as connection:
+        connection.exec_driver_sql(HOLD_STATEMENT)  # as each listener does
+        for source, target in ((home.root, url), (url, home.root)):
+            with pytest.raises(TerminalError, match="a platform runs on the store"):
+                copied(source, target, replace=True)
+    in_use.close()
+    save_run_file(home, "control", os.getpid(), 1)
+    with pytest.raises(TerminalError, match=r"control of .* still run: `hostelry down`"):
+        copied(home.root, url)
+
+
+def test_a_database_of_another_cluster_is_not_overwritten(
+    home: Home, url: str, tmp_path: Path
+) -> None:
+    fill(home.state, 1)
+    database = open_database(url)
+    wanted = StoreClaim(cluster_id="another", home="db1:/srv/a", claimed_at=1.0)
+    claim(database, wanted)
+    with pytest.raises(StoreRefused, match="that of the home db1:/srv/a, and web2:/srv/b is"):
+        claim(database, StoreClaim(cluster_id="mine", home="web2:/srv/b", claimed_at=2.0))
+    assert claim(database, StoreClaim(cluster_id="another", home="c", claimed_at=3.0)) == wanted
+    database.close()
+    with pytest.raises(TerminalError, match="belongs to another cluster"):
+        copied(home.root, url, replace=True)
+    with pytest.raises(TerminalError, match="no hostelry in"):
+        copied(url, tmp_path / "none")
+    with pytest.raises(TerminalError, match="are both"):
+        copied(url, url)
+
+
+# Copies, and stops for good with every row written and nothing committed.
+KILLED = """
+import os, sys
+from hostelry.server import store_transfer
+checked = store_transfer.copy_tables
+def stop(*arguments):
+    checked(*arguments)
+    print("written", flush=True)
+    sys.stdin.read()
+store_transfer.copy_tables = stop
+store_transfer.copy_store(sys.argv[1], sys.argv[2], replace=True, report=lambda *_: None)
+"""
+
+
+def test_a_copy_that_is_killed_leaves_the_target_as_it_was(home: Home, url: str) -> None:
+    fill(home.state, 20)
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(home.root), url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"written\n"
+        process.kill()
+    assert changes_of(url) == ()
+    assert copied(home.root, url)["records"] == 22
+
+
+def test_numbers_continue_and_null_stays(url: str, tmp_path: Path) -> None:
+    source, target = open_database(tmp_path / "a.db"), open_database(url)
+    for database in (source, target):
+        database.create(NUMBERED)
+    values: list[dict[str, object]] = [
+        {"id": 7, "parent": None, "at": 1.0, "body": None},
+        {"id": 9, "parent": 7, "at": 0.1 + 0.2, "body": b"\0\xff"},
+    ]
+    with source.write() as connection:
+        connection.execute(sa.insert(ROWS), values)
+    with source.read() as read, target.write() as written:
+        (table,) = copy_tables(read, written, NUMBERED, lambda *_: None)
+    assert table.num_rows == 2
+    assert rows_of(source) == rows_of(target)
+    with target.write() as connection:
+        added = connection.execute(sa.insert(ROWS).values(at=2.0).returning(ROWS.c.id))
+        assert added.scalar_one() == 10
+    source.close()
+    target.close()
+
+
+def rows_of(database: Database) -> list[tuple[object, ...]]:
+    with database.read() as connection:
+        return [tuple(it) for it in connection.execute(sa.select(ROWS).order_by(ROWS.c.id))]
+
+
+def test_the_command_shows_no_password_to_others(home: Home, url: str) -> None:
+    fill(home.state, 1)
+    command = [sys.executable, "-m", "hostelry.cli.main", "store", "copy"]
+    with postgres_server().frozen():
+        process = subprocess.Popen(
+            [*command, "--from", str(home.root), "--to", url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        line = Path(f"/proc/{process.pid}/cmdline")
+        while QUOTED_PASSWORD in line.read_text() and process.poll() is None:
+            time.sleep(0.02)
+        assert process.poll() is None
+        assert "postgresql" not in line.read_text()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "records" in out
+    assert QUOTED_PASSWORD not in out + err

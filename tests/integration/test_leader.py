@@ -1,0 +1,146 @@
+"""Several control processes over one PostgreSQL: one leads, whatever happens to it."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+from tests.integration.control_rig import (
+    ControlUnderTest,
+    create_config,
+    create_endpoint,
+    endpoint_status,
+)
+from tests.integration.leader_rig import Controls, controls
+from tests.postgres_rig import postgres_database, postgres_server
+
+from hostelry.base.errors import Fenced
+from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.records import instance_folders
+from hostelry.server.standby import STEPPED_DOWN
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Controls]:
+    with postgres_database() as url, controls(tmp_path, url, 2) as found:
+        yield found
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Controls]:
+    with postgres_database() as url, controls(tmp_path, url, 3) as found:
+        yield found
+
+
+def config_names(found: Controls) -> set[str]:
+    answer = found.leader().client().list_endpoint_configs(MaxResults=100)
+    return {it["EndpointConfigName"] for it in answer["EndpointConfigs"]}
+
+
+def test_a_killed_leader_is_followed_by_one_with_all_that_it_acknowledged(two: Controls) -> None:
+    first = two.leader()
+    sagemaker = first.client()
+    create_endpoint(sagemaker, "chat")
+    first.until(lambda: endpoint_status(sagemaker, "chat") == "InService", "chat serves")
+    agents = first.agents()
+    acknowledged = {"chat"}
+    killing = threading.Timer(0.2, first.kill)
+    killing.start()
+    for number in range(500):
+        try:
+            create_config(sagemaker, f"config-{number}")
+        except (BotoCoreError, ClientError):
+            break
+        acknowledged.add(f"config-{number}")
+    killing.join()
+    assert len(acknowledged) < 500
+
+    second = two.leader(first)
+    names = config_names(two)
+    assert acknowledged <= names
+    assert len(names - acknowledged) <= 1, "the call that was not answered"
+    found = two.leader_of(second)
+    assert (found["leader"], found["epoch"]) == (second.url, 2)
+    assert second.state()["control"]["changes"][0]["reason"].startswith("the session of ")
+    assert endpoint_status(second.client(), "chat") == "InService"
+    assert second.agents() == agents, "agents are adopted, not started again"
+    (folder,) = instance_folders(second.home.instances)
+    second.until(lambda: folder.load_epoch() == 2, "the agent knows the new epoch")
+    record = folder.load_agent()
+    assert record is not None
+    for older in (1, 0):
+        late = HttpAgent(record.address, first.credentials.internal_key, epoch=older)
+        with pytest.raises(Fenced, match="the leader with epoch 2 has called"):
+            asyncio.run(late.apply(()))
+
+    first.begin()
+    first.until(partial(two.is_led_by, second, first), "it is a standby")
+    assert first.health()["role"] == "standby"
+    with pytest.raises(ClientError, match="503"):
+        first.client().list_endpoints()
+
+
+def test_a_frozen_leader_is_refused_when_it_thaws(three: Controls) -> None:
+    first = three.leader()
+    create_config(first.client(), "before")
+    assert first.process is not None
+    first.process.send_signal(signal.SIGSTOP)
+    outcome: list[object] = []
+
+    def late_write() -> None:
+        try:
+            create_config(first.client(), "late")  # the kernel takes it, for a process that stands
+        except (BotoCoreError, ClientError) as error:
+            outcome.append(error)
+        else:
+            outcome.append("acknowledged")
+
+    writing = threading.Thread(target=late_write)
+    writing.start()
+    second = three.leader(first)
+    create_config(second.client(), "after")
+    first.process.send_signal(signal.SIGCONT)
+    assert first.process.wait(20) == STEPPED_DOWN
+    writing.join(30)
+    assert isinstance(outcome[0], BotoCoreError | ClientError), outcome
+    assert config_names(three) == {"before", "after"}
+    line = "this control steps down: epoch 1 is over:"
+    assert line in first.log.read_text()
+    assert " did not renew it for " in three.leader_of(second)["changes"][0]["reason"]
+
+    assert second.kill(signal.SIGTERM) == 0
+    third = three.leader(first, second)
+    assert three.leader_of(third)["changes"][0]["reason"].endswith(" released it")
+    assert config_names(Controls([third])) == {"before", "after"}
+
+
+def test_a_restart_of_the_database_changes_no_leader(two: Controls) -> None:
+    leader = two.leader()
+    create_config(leader.client(), "before")
+    postgres_server().restart()
+    for control in two.all:
+        control.until(partial(two.is_led_by, leader, control), "it leads still")
+    assert two.leader_of(leader)["epoch"] == 1
+    leader.until(lambda: is_created(leader, "after"), "it writes again")
+    postgres_server().kill()
+    postgres_server().start()
+    leader.until(lambda: is_created(leader, "after-a-crash"), "it writes again")
+    assert config_names(two) == {"before", "after", "after-a-crash"}
+    assert two.leader_of(leader)["epoch"] == 1
+
+
+def is_created(control: ControlUnderTest, name: str) -> bool:
+    """Whether the configuration is there after a try; 503 is for SDKs to try again."""
+    try:
+        create_config(control.client(), name)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ServiceUnavailable":
+            return "already existing" in str(error)
+        return False
+    return True
