@@ -49,6 +49,8 @@ class RayCluster:
             port = self.address.rpartition(":")[2]
             where = ["--head", f"--port={port}", "--include-dashboard=false"]
             where += [f"--dashboard-port={free_port()}", f"--temp-dir={self.folder}/t"]
+        temporary = self.folder / ip  # the node homes of the node's instances are in it
+        temporary.mkdir()
         with log.open("wb") as output:
             self.nodes[ip] = subprocess.Popen(
                 [
@@ -65,7 +67,7 @@ class RayCluster:
                     *where,
                     *options,
                 ],
-                env=dict(self.environment),
+                env=dict(self.environment) | {"TMPDIR": str(temporary)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -78,19 +80,26 @@ class RayCluster:
             time.sleep(0.05)
         return ip
 
+    def processes(self, ip: str) -> list[int]:
+        """Processes of the node: of Ray's own session, and agents, copies and watchdogs."""
+        folder, session = f"{self.folder / ip}/".encode(), self.nodes[ip].pid
+        found = []
+        for path in Path("/proc").iterdir():
+            with suppress(OSError):
+                if path.name.isdecimal() and (
+                    os.getsid(int(path.name)) == session
+                    or folder in (path / "cmdline").read_bytes()
+                    or folder in (path / "environ").read_bytes()
+                ):
+                    found.append(int(path.name))
+        return found
+
     def kill(self, ip: str) -> None:
-        """Kill the node: every process of its session, which has its raylet and its workers."""
-        process = self.nodes.pop(ip)
-        kill_session(process.pid)
-        process.wait()
-
-
-def kill_session(session: int) -> None:
-    """Kill every process of a session."""
-    for path in Path("/proc").iterdir():
-        with suppress(OSError):
-            if path.name.isdecimal() and os.getsid(int(path.name)) == session:
-                os.kill(int(path.name), signal.SIGKILL)
+        """Kill the node, as a machine that loses power: everything that runs on it."""
+        for pid in self.processes(ip):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.nodes.pop(ip).wait()
 
 
 @contextmanager
@@ -101,7 +110,6 @@ def ray_cluster(resources: Mapping[str, float], *options: str) -> Iterator[RayCl
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "TMPDIR": str(folder),  # node homes
         **HEALTH,
     }
     cluster = RayCluster(

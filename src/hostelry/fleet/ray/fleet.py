@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError
+from hostelry.base.errors import CapacityError, Fenced, InstanceLostError, RetryableError
 from hostelry.domain.copy import CopySpec, Instance
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import Observation, RunningInstance
@@ -94,6 +94,8 @@ class RayAgent:
         """Run exactly `copies`; raises InstanceLostError once the instance is gone."""
         try:
             await self._http.apply(copies)
+        except Fenced:
+            raise
         except RetryableError:
             await self._raise_if_lost()
             raise
@@ -106,6 +108,8 @@ class RayAgent:
             await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 return asking.result()
+        except Fenced:
+            raise
         except RetryableError:
             await self._raise_if_lost()
             raise
