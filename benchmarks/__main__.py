@@ -28,6 +28,7 @@ NAMES = (
     "multi_model_trace",
     "multi_model",
     "routing",
+    "gateway_hosts",
     "scale_out",
     "detection_study",
     "rollout_verdict",
@@ -35,6 +36,7 @@ NAMES = (
     "ray_data",
     "rollout",
     "graphs",
+    "control_scale",
 )
 
 

@@ -74,9 +74,9 @@ class RayCluster:
                 start_new_session=True,
             )
         deadline = monotonic_s() + PATIENCE_S
-        while STARTED not in (said := log.read_text(errors="replace")):
-            assert self.nodes[ip].poll() is None, said
-            assert monotonic_s() < deadline, said
+        while STARTED not in (text := log.read_text(errors="replace")):
+            assert self.nodes[ip].poll() is None, text
+            assert monotonic_s() < deadline, text
             time.sleep(0.05)
         return ip
 
@@ -130,7 +130,7 @@ def ray_cluster(resources: Mapping[str, float], *options: str) -> Iterator[RayCl
 
 
 def _loopback() -> str:
-    """An address of this machine's loopback that no other node has: Ray tells nodes by it."""
+    """An address of this machine's loopback that no other node has: Ray knows nodes by it."""
     while True:
         ip = "127." + ".".join(str(2 + secrets.randbelow(250)) for _ in range(3))
         with socket.socket() as probe, suppress(OSError):

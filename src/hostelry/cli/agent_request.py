@@ -7,20 +7,16 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.peer_http import peer_get
 from hostelry.cli.control_requests import TIMEOUT_S
 from hostelry.server.home import Credentials
 
 
-def ask_agent(url: str, credentials: Credentials) -> dict[str, Any] | str:
-    """The agent's answer; a text that says why there is none."""
+def ask_agent(address: str, path: str, credentials: Credentials) -> dict[str, Any] | str:
+    """The answer of the agent at `address`; a text that says why there is none."""
     try:
-        answer = httpx.get(
-            url,
-            headers={INTERNAL_KEY_HEADER: credentials.internal_key},
-            timeout=TIMEOUT_S,
-            trust_env=False,
-            verify=False,  # plain HTTP on loopback
-        )
+        headers = {INTERNAL_KEY_HEADER: credentials.internal_key}
+        answer = peer_get(address, path, headers=headers, timeout=TIMEOUT_S)
         if answer.status_code == 200:
             return decode(answer.content, dict[str, Any])
     except (httpx.HTTPError, msgspec.DecodeError) as error:

@@ -27,7 +27,7 @@ def explain_graph(
     copies = [it for it in endpoint["copies"] if it["phase"] == "ready" and _is_of(it, component)]
     agents = {it["id"]: it["agent_address"] for it in endpoint["instances"]}
     found = {
-        copy["id"]: ask_agent(f"{agents[copy['instance']]}/graph/{copy['id']}", credentials)
+        copy["id"]: ask_agent(agents[copy["instance"]], f"/graph/{copy['id']}", credentials)
         for copy in copies
     }
     graphs = {name: it for name, it in found.items() if isinstance(it, Mapping)}

@@ -16,7 +16,9 @@ def models_by_copy(endpoints: Sequence[JsonObject], credentials: Credentials) ->
     """The account of each multi-model copy's models by its id; a text where its agent is silent."""
     return {
         copy["id"]: ask_agent(
-            copy["models_address"].replace("/target-models/", "/models/"), credentials
+            copy["models_address"].partition("/target-models/")[0],
+            f"/models/{copy['id']}",
+            credentials,
         )
         for endpoint in endpoints
         for copy in endpoint["copies"]

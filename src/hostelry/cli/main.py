@@ -20,6 +20,7 @@ COMMANDS = (
     CommandEntry(
         "up", "hostelry.cli.up:up", "Start the platform: gateway, control and object store."
     ),
+    CommandEntry("gateway", "hostelry.cli.gateway:gateway", "Serve requests on a further host."),
     CommandEntry("down", "hostelry.cli.up:down", "Stop the platform with every agent and copy."),
     CommandEntry(
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
@@ -115,6 +116,9 @@ COMMANDS = (
     ),
     CommandEntry(
         "chaos", "hostelry.cli.chaos:chaos", "Break the platform and measure how it recovers."
+    ),
+    CommandEntry(
+        "cells", "hostelry.cli.cells.command:cells", "Platforms behind a router; move endpoints."
     ),
     CommandEntry("graph", "hostelry.cli.graph:graph", "Graphs of models: check a graph.yaml."),
     CommandEntry(

@@ -27,6 +27,7 @@ from hostelry.cli.up_flags import (
     CacheOption,
     CopyUserOption,
     DetachOption,
+    DrainOption,
     FilesOption,
     FleetOption,
     HoldEachOption,
@@ -97,6 +98,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     copy_user: CopyUserOption = AUTO,
     files_gb: FilesOption = 20.0,
     store: StoreOption = None,
+    drain_s: DrainOption = 0.0,
     fleet: FleetOption = LOCAL,
     ray_address: RayAddressOption = None,
     ray_runtime_env: RayRuntimeEnvOption = None,
@@ -107,12 +109,9 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
 ) -> None:
     """Start the platform: the gateway, control and the object store.
 
-    It is ready when the gateway and the object store each answered a signed call. Keys are kept in
-    the home. An `up` that was killed, and started again with --detach, adopts what it left running.
+    It is ready when gateway and object store answer signed calls. It adopts what runs already.
 
     Example: hostelry up --home /srv/hostelry --print-unit > /etc/systemd/system/hostelry.service
-
-    Example: hostelry up --detach --home ./h --port 9000 --s3-port 9001
 
     Example: hostelry up --fleet ray --ray-address 10.0.0.5:6379
 
@@ -244,10 +243,11 @@ def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> N
         typer.echo(msgspec.json.encode({**ready, "seconds": round(took_s, 2)}))
         return
     flag = "" if home.root == Home.default().root else f" --home {home.root}"
+    store = "" if config.is_gateway_host else f"  object store  {config.s3_url}\n"
     typer.echo(
         f"Hostelry is ready ({took_s:.1f} s).\n"
         f"  gateway       {config.gateway_url}\n"
-        f"  object store  {config.s3_url}\n"
+        f"{store}"
         f"  home          {home.root}\n"
         f"{console_line(config, flag)}"
         f'  use it        eval "$(hostelry env{flag})"\n'

@@ -81,6 +81,12 @@ WorkersOption = Annotated[
         show_default=False,
     ),
 ]
+DrainOption = Annotated[
+    float,
+    typer.Option(
+        help="Seconds before a stop for which /health answers 503 and requests are still served."
+    ),
+]
 PaceOption = Annotated[
     float,
     typer.Option(

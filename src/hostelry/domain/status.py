@@ -9,6 +9,7 @@ DescribeInferenceExperiment (EndpointStatus, InferenceComponentStatus, Transform
 InferenceExperimentStatus) in the SageMaker API reference.
 """
 
+import functools
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeVar
@@ -117,6 +118,7 @@ def can(status: Enum, event: Event) -> bool:
     return (status, event) in TRANSITIONS
 
 
+@functools.cache
 def is_final(status: Enum) -> bool:
     """Whether only a client's call can leave the status; every other status has a deadline."""
     return all(event in ASKED for event in Event if can(status, event))

@@ -151,12 +151,13 @@ class FakeFleet:
 
     def machine_at(self, address: str) -> FakeMachine:
         """The machine whose living agent answers at `address`; raises RetryableError."""
-        for machine in self.machines.values():
-            if machine.alive and machine.address == address:
-                if machine.instance_id in self.switches.hung_instances:
-                    raise RetryableError(f"the agent at {address} did not answer in time")
-                return machine
-        raise RetryableError(f"no agent answers at {address}")
+        instance_id = address.removeprefix("http://").partition(":")[0]
+        machine = self.machines.get(instance_id)
+        if machine is None or not machine.alive or machine.address != address:
+            raise RetryableError(f"no agent answers at {address}")
+        if instance_id in self.switches.hung_instances:
+            raise RetryableError(f"the agent at {address} did not answer in time")
+        return machine
 
     def applied(self, machine: FakeMachine, desired: tuple[CopySpec, ...]) -> None:
         """Record desired copies: those that are not named end, new ones start."""

@@ -1,6 +1,7 @@
 """The dispatcher: routes each request to the handler of its API, and answers every failure."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,6 +52,7 @@ class ApiHandler(Protocol):
 class Dispatcher:
     """Sends requests to their handlers, by path; what was noted of calls is kept in `calls`.
 
+    `why_unhealthy` is the reason of a 503 of /health, which load balancers ask; None: 200.
     `own_names` are set where no key is required: requests with another Host are refused, since a
     web page may have sent them.
     """
@@ -65,6 +67,7 @@ class Dispatcher:
     traces: ApiHandler | None = None
     console: ApiHandler | None = None
     own_names: frozenset[str] | None = None
+    why_unhealthy: Callable[[], str | None] = lambda: None
 
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who sends it; raises HttpRefusedError to refuse the body."""
@@ -81,7 +84,7 @@ class Dispatcher:
         """Answer one request; never raises, except when cancelled."""
         request = exchange.request
         if request.path in OWN_PATHS:
-            exchange.respond(own_answer(request))
+            exchange.respond(own_answer(request, self.why_unhealthy))
             return
         handler = self._handler(request.path)
         request_id = new_request_id()
@@ -150,10 +153,19 @@ class Dispatcher:
             exchange.respond(handler.error_answer(error, exchange.request, request_id))
 
 
-def own_answer(request: HttpRequest) -> HttpResponse:
-    """The answer to /ping and /health, which need no key."""
+def own_answer(
+    request: HttpRequest, why_unhealthy: Callable[[], str | None] = lambda: None
+) -> HttpResponse:
+    """The answer to /ping and /health, which need no key.
+
+    /ping shows that the process lives, /health that it should be sent requests.
+    """
     headers = {"Content-Type": "application/json"}
     if request.method not in ("GET", "HEAD"):
         body = {"message": f"{request.method} {request.path}: use GET."}
         return HttpResponse(405, headers, msgspec.json.encode(body))
+    reason = why_unhealthy() if request.path == "/health" else None
+    if reason is not None:
+        unhealthy = {"status": "unavailable", "reason": reason, "version": __version__}
+        return HttpResponse(503, {**headers, "Retry-After": "1"}, msgspec.json.encode(unhealthy))
     return HttpResponse(200, headers, msgspec.json.encode({"status": "ok", "version": __version__}))

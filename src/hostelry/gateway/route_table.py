@@ -1,12 +1,20 @@
 """Index of a route snapshot: every look-up of a request is one dictionary access."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
+from hostelry.domain.route_delta import (
+    EndpointDelta,
+    EndpointId,
+    RouteDelta,
+    applied,
+    endpoint_id,
+    head_of,
+)
 from hostelry.domain.routes import (
     ComponentRoute,
     CopyRoute,
@@ -96,10 +104,11 @@ class Destination:
 
 
 class RouteTable:
-    """Immutable index of one snapshot."""
+    """Immutable index of one snapshot; `changed` makes the next one's of it."""
 
     def __init__(self, snapshot: RouteSnapshot) -> None:
         self.version = snapshot.version
+        self._ids: dict[EndpointId, frozenset[str]] = {}
         self._endpoints: dict[tuple[str, str, str], EndpointRoute] = {}
         self._components: dict[tuple[str, str, str], Destination] = {}
         self._variants: dict[tuple[str, str, str, str], Destination] = {}
@@ -109,7 +118,38 @@ class RouteTable:
         self._failed: dict[tuple[str, str, str], FailedComponent] = {}
         self._shadows: dict[tuple[str, str, str, str], Shadow] = {}
         for endpoint in snapshot.endpoints:
-            self._add(endpoint)
+            self._add_head(endpoint)
+            self._add_components(endpoint, endpoint.components, endpoint.failed)
+
+    def changed(self, delta: RouteDelta) -> "RouteTable":
+        """The index of the routes with the changes applied.
+
+        Raises ValueError where they do not lead to the version that `delta` names.
+        """
+        endpoints = applied(self._endpoints, self.version, delta)
+        after = self._copied(delta.version)
+        added: list[EndpointDelta] = []
+        for address in delta.removed:
+            after._drop(self._endpoints.get(address))
+        for change in delta.changed:  # all that goes first: a name may move between endpoints
+            known = self._endpoints.get(endpoint_id(change.head))
+            if known is None or change.is_whole or head_of(known) != change.head:
+                after._drop(known)
+                now = endpoints[endpoint_id(change.head)]
+                change = replace(change, head=now, components=now.components, failed=now.failed)
+            else:
+                after._drop_parts(change)
+            added.append(change)
+        after._endpoints = endpoints
+        for change in added:
+            after._add_head(endpoints[endpoint_id(change.head)])
+            after._add_components(change.head, change.components, change.failed)
+        return after
+
+    def snapshot(self) -> RouteSnapshot:
+        """The routes as they are published."""
+        ordered = sorted(self._endpoints.values(), key=endpoint_id)
+        return RouteSnapshot(version=self.version, endpoints=tuple(ordered))
 
     def endpoint(self, scope: Scope, name: str) -> EndpointRoute | None:
         """The endpoint of that name, or None."""
@@ -162,20 +202,27 @@ class RouteTable:
 
     def counted_ids(self) -> set[str]:
         """What requests are counted on: every copy, and all of a serverless variant together."""
-        destinations = [
-            *self._components.values(),
-            *self._variants.values(),
-            *self._containers.values(),
-        ]
-        copies = {
-            counted.id
-            for destination in destinations
-            for copy in destination.copies
-            for counted in (copy, *copy.further)
-        }
+        for address, endpoint in self._endpoints.items():
+            if address not in self._ids:
+                self._ids[address] = _copy_ids(endpoint)
+        copies = set[str]().union(*self._ids.values())
         return copies | {it.concurrency_id for it in self._serverless.values()}
 
-    def _add(self, endpoint: EndpointRoute) -> None:
+    def _copied(self, version: str) -> "RouteTable":
+        """A table of that version with the same content, to be changed."""
+        after = RouteTable(RouteSnapshot(version=version, endpoints=()))
+        after._endpoints = self._endpoints.copy()
+        after._ids = self._ids.copy()
+        after._components = self._components.copy()
+        after._variants = self._variants.copy()
+        after._containers = self._containers.copy()
+        after._llms = self._llms.copy()
+        after._serverless = self._serverless.copy()
+        after._failed = self._failed.copy()
+        after._shadows = self._shadows.copy()
+        return after
+
+    def _add_head(self, endpoint: EndpointRoute) -> None:
         scope = endpoint.scope
         self._endpoints[scope.account, scope.region, endpoint.name] = endpoint
         shadow = _shadow(endpoint)
@@ -194,13 +241,75 @@ class RouteTable:
                 )
             if variant.serverless is not None:
                 self._serverless[scope.account, scope.region, endpoint.name] = destination
-        for failed in endpoint.failed:
-            self._failed[scope.account, scope.region, failed.name] = failed
-        for component in endpoint.components:
+
+    def _add_components(
+        self,
+        endpoint: EndpointRoute,
+        components: Iterable[ComponentRoute],
+        failed: Iterable[FailedComponent],
+    ) -> None:
+        scope = endpoint.scope
+        for one in failed:
+            self._failed[scope.account, scope.region, one.name] = one
+        for component in components:
             destination = _component_destination(endpoint, component)
             self._components[scope.account, scope.region, component.name] = destination
             if component.serves_llm:
-                self._llms.setdefault((scope.account, component.name), []).append(destination)
+                found = [*self._llms_beside(scope, component.name), destination]
+                found.sort(key=lambda it: it.scope.region)
+                self._llms[scope.account, component.name] = found
+
+    def _llms_beside(self, scope: Scope, name: str) -> list[Destination]:
+        """The LLMs of the account under that name in other regions."""
+        found = self._llms.get((scope.account, name), [])
+        return [it for it in found if it.scope.region != scope.region]
+
+    def _drop(self, endpoint: EndpointRoute | None) -> None:
+        """Remove everything of an endpoint."""
+        if endpoint is None:
+            return
+        scope, name = endpoint.scope, endpoint.name
+        address = (scope.account, scope.region, name)
+        self._endpoints.pop(address, None)
+        self._ids.pop(address, None)
+        self._serverless.pop(address, None)
+        for variant in endpoint.variants:
+            self._variants.pop((*address, variant.name), None)
+            for container in variant.containers:
+                self._containers.pop((*address, variant.name, container.hostname), None)
+        if endpoint.shadow is not None:
+            self._shadows.pop((*address, endpoint.shadow.name), None)
+        for component in endpoint.components:
+            self._drop_component(scope, component.name)
+        for failed in endpoint.failed:
+            self._failed.pop((scope.account, scope.region, failed.name), None)
+
+    def _drop_parts(self, change: EndpointDelta) -> None:
+        """Remove the parts of an endpoint that changed."""
+        scope, address = change.head.scope, endpoint_id(change.head)
+        self._ids.pop(address, None)
+        for name in (*change.gone, *(it.name for it in change.components)):
+            self._drop_component(scope, name)
+        for name in (*change.recovered, *(it.name for it in change.failed)):
+            self._failed.pop((scope.account, scope.region, name), None)
+
+    def _drop_component(self, scope: Scope, name: str) -> None:
+        found = self._components.pop((scope.account, scope.region, name), None)
+        if found is not None and found.serves_llm:
+            others = self._llms_beside(scope, name)
+            if others:
+                self._llms[scope.account, name] = others
+            else:
+                self._llms.pop((scope.account, name), None)
+
+
+def _copy_ids(endpoint: EndpointRoute) -> frozenset[str]:
+    """The ids of all copies that requests for an endpoint are sent to; not those of its shadow."""
+    copies = (
+        *(copy for it in endpoint.variants for copy in it.all_copies),
+        *(copy for it in endpoint.components for copy in it.copies),
+    )
+    return frozenset(counted.id for copy in copies for counted in (copy, *copy.further))
 
 
 def _shadow(endpoint: EndpointRoute) -> Shadow | None:

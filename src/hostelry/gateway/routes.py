@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from hostelry.base.clock import Clock
+from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
+from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, RouteDelta, encoded
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
@@ -22,6 +23,8 @@ MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
 # Control answers within 20 s when nothing changes.
 POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=2.0)
 RETRY_S = 0.25
+QUICK_S = 0.05  # a file that is written in less is written after each change
+KEEP_SHARE = 20.0  # another waits at least so many times the last write's time
 
 
 class RouteSource(Protocol):
@@ -87,7 +90,7 @@ class RouteFile:
 
     def save(self, snapshot: RouteSnapshot) -> None:
         """Keep `snapshot` for the next start."""
-        self._write(self._path, msgspec.json.encode(snapshot))
+        self._write(self._path, encoded(snapshot))
 
 
 class SnapshotError(HostelryError):
@@ -102,8 +105,20 @@ def decode_snapshot(body: bytes) -> RouteSnapshot:
         raise SnapshotError(f"no route snapshot: {error}") from error
 
 
+def decode_delta(body: bytes) -> RouteDelta:
+    """The changes in `body`; raises SnapshotError."""
+    try:
+        return decode(body, RouteDelta)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise SnapshotError(f"no changes of routes: {error}") from error
+
+
 class PublishedRoutes:
-    """Routes as control publishes them; those on disk until it answers, the last ones after."""
+    """Routes as control publishes them; those on disk until it answers, the last ones after.
+
+    Control answers with what changed. Where that does not lead to the version that it names, the
+    whole is asked for. The file is always whole; where it takes long to write, it follows later.
+    """
 
     def __init__(
         self, pool: UpstreamPool, address: str, internal_key: str, file: RouteFile, clock: Clock
@@ -115,6 +130,9 @@ class PublishedRoutes:
         self._clock = clock
         self._table = RouteTable(file.load())
         self._connected = True
+        self._asks_for_delta = True
+        self._kept_version = self._table.version
+        self._keep_at_s = 0.0
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -130,25 +148,34 @@ class PublishedRoutes:
         """Poll control until cancelled."""
         while True:
             try:
-                snapshot = await self._poll()
+                table = await self._poll()
             except (UpstreamError, SnapshotError) as error:
                 self._note_connection(connected=False, reason=str(error))
                 await self._clock.sleep(RETRY_S)
                 continue
             self._note_connection(connected=True, reason="")
-            if snapshot is not None:
-                await self._take(snapshot)
+            if table is not None:
+                self._table = table
+                for changed in self._listeners:
+                    changed()
+            await self._keep()
 
-    async def _take(self, snapshot: RouteSnapshot) -> None:
-        self._table = RouteTable(snapshot)
-        for changed in self._listeners:
-            changed()
+    async def _keep(self) -> None:
+        """Keep the newest routes on disk, unless that would take too much of the time."""
+        started_s = monotonic_s()
+        if self._kept_version == self._table.version or started_s < self._keep_at_s:
+            return
+        version = self._table.version
         try:
-            await asyncio.to_thread(self._file.save, snapshot)
+            await asyncio.to_thread(self._file.save, self._table.snapshot())
+            self._kept_version = version
         except OSError as error:
             log.warning("the routes could not be kept on disk: %s", error)
+        took_s = monotonic_s() - started_s
+        self._keep_at_s = monotonic_s() + (KEEP_SHARE * took_s if took_s > QUICK_S else 0.0)
 
-    async def _poll(self) -> RouteSnapshot | None:
+    async def _poll(self) -> RouteTable | None:
+        """The table of newer routes; None where control has none."""
         reply = await self._pool.send(
             self._address, (self._request(), b""), POLL_TIMEOUTS, MAX_SNAPSHOT_BYTES
         )
@@ -160,12 +187,21 @@ class PublishedRoutes:
             return None
         if reply.status != 200:
             raise SnapshotError(f"control answered {reply.status}: {body[:200]!r}")
-        return decode_snapshot(body)
+        if reply.headers.get(ROUTES_HEADER) != DELTA:
+            self._asks_for_delta = True
+            return RouteTable(decode_snapshot(body))
+        try:
+            return self._table.changed(decode_delta(body))
+        except (ValueError, SnapshotError) as error:
+            self._asks_for_delta = False
+            log.warning("changed routes do not fit, so all are asked for: %s", error)
+            return None
 
     def _request(self) -> bytes:
         host = self._address.removeprefix("http://")
+        asked = f"have={quote(self._table.version, safe='')}&delta=1"
         return (
-            f"GET /internal/routes?have={quote(self._table.version, safe='')} HTTP/1.1\r\n"
+            f"GET /internal/routes?{asked if self._asks_for_delta else 'have='} HTTP/1.1\r\n"
             f"Host: {host}\r\nX-Hostelry-Key: {self._internal_key}\r\n\r\n"
         ).encode("latin-1")
 

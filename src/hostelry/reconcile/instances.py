@@ -27,6 +27,7 @@ class Instances:
         self._drivers: dict[str, InstanceDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._seen: set[str] = set()
+        self._ids: dict[GroupKey, set[str]] = {}
 
     @property
     def facts(self) -> Mapping[str, InstanceFacts]:
@@ -42,7 +43,12 @@ class Instances:
 
     def forget(self, instance_id: str) -> None:
         """Stop driving an instance whose record is gone."""
-        self._drivers.pop(instance_id, None)
+        driver = self._drivers.pop(instance_id, None)
+        if driver is not None:
+            mine = self._ids[_key(driver.instance)]
+            mine.discard(instance_id)
+            if not mine:
+                del self._ids[_key(driver.instance)]
         self._seen.discard(instance_id)
         task = self._tasks.pop(instance_id, None)
         if task is not None:
@@ -50,7 +56,7 @@ class Instances:
 
     def known(self, key: GroupKey) -> list[str]:
         """Ids of one endpoint's driven instances."""
-        return [it for it, driver in self._drivers.items() if _key(driver.instance) == key]
+        return list(self._ids.get(key, ()))
 
     async def all_observed(self) -> None:
         """Wait until every instance driven now was reached, or an attempt failed."""
@@ -67,6 +73,7 @@ class Instances:
     def _start(self, instance: Instance) -> None:
         driver = InstanceDriver(instance, self._fleet, self._connect, self._clock, self._saw)
         self._drivers[instance.id] = driver
+        self._ids.setdefault(_key(instance), set()).add(instance.id)
         self._tasks[instance.id] = asyncio.get_running_loop().create_task(driver.run())
 
     def _saw(self, instance_id: str) -> None:

@@ -15,13 +15,13 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hostelry.base.clock import Clock
 from hostelry.base.ids import new_copy_id, new_instance_id
 from hostelry.base.recurring import run_again, run_guarded, run_until_done
 from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.domain.at_zero import AtZero
-from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.shape import Shape
 from hostelry.domain.update_history import with_history
 from hostelry.fleet.protocol import Fleet
@@ -37,7 +37,6 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 from hostelry.reconcile.plan.guards import guarding_alarms
 from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
-from hostelry.reconcile.plan.routes import WakeRules, plan_routes
 from hostelry.reconcile.plan.watched_update import watched_update
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
@@ -47,11 +46,11 @@ from hostelry.reconcile.record import (
     guarded_keys,
     load,
     load_alarms,
-    load_all,
     write,
     writes,
 )
 from hostelry.reconcile.route_board import RouteBoard
+from hostelry.reconcile.route_planner import RoutePlanner
 from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.errors import RevisionTooOld
 from hostelry.store.protocol import Change
@@ -116,6 +115,7 @@ class Reconciler:
 
     def __init__(self, state: State, deps: ReconcilerDeps) -> None:
         self.routes = RouteBoard()
+        self._planner = RoutePlanner(state, deps.is_llm, deps.at_zero)
         self.transforms = TransformJobs(state, deps.clock)
         self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, deps.clock)
         self.instances = Instances(
@@ -170,16 +170,15 @@ class Reconciler:
         self.routes.close()
         self.transforms.board.close()
 
-    async def publish(self) -> None:
-        """Publish the recorded routes, once every endpoint has been reconciled."""
+    async def publish(self, *, afresh: bool = False) -> None:
+        """Publish the recorded routes, once every endpoint has been reconciled.
+
+        `afresh` looks at what may change without a record, too.
+        """
         if self._is_open:
             async with self._publishing:  # or older routes could replace newer ones
-                self.routes.publish(await asyncio.to_thread(self._planned_routes))
-
-    def _planned_routes(self) -> RouteSnapshot:
-        targets = (it.value for it in self._state.scalable_targets.list())
-        waking = WakeRules.of(self._deps.at_zero, targets)
-        return plan_routes(load_all(self._state), self._deps.is_llm, waking)
+                planned = await asyncio.to_thread(self._planner.plan, afresh=afresh)
+                self.routes.publish_change(planned.since, planned.snapshot, planned.changed)
 
     async def end_orphans(self) -> None:
         """Terminate running instances that have no record."""
@@ -212,7 +211,7 @@ class Reconciler:
             await self._deps.clock.sleep(RESYNC_S)
             await run_guarded("resync", self._enqueue_all)
             # Image rules change without a record, so no change in the store reports them.
-            await run_guarded("publishing routes", self.publish)
+            await run_guarded("publishing routes", partial(self.publish, afresh=True))
 
     async def _enqueue_all(self) -> None:
         for key in await asyncio.to_thread(all_keys, self._state):

@@ -4,9 +4,9 @@ A crash after any write leaves a state that still serves and can be planned from
 new and observed records, statuses, records that are leaving, settled components, removals.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -16,23 +16,22 @@ from hostelry.domain.transform_job import is_hidden
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
 from hostelry.scaling_policy.composite import children, parse
-from hostelry.store.records import Records, State
+from hostelry.store.mirror import NO_RECORDS
+from hostelry.store.records import Records, State, endpoint_address
 
-T = TypeVar("T")
 ALARM_KINDS = ("metric_alarm", "composite_alarm")
 EVALUATION_S = 10.0  # from the end of a period until an alarm has been evaluated on it
-Address = tuple[str, str]  # kind, name
 
 RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_SETTLED, RANK_GONE = range(6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedEndpoint:
-    """An endpoint's state, and the version of each of its records when read."""
+    """An endpoint's state, and the version of each of its records when read, by kind and name."""
 
     key: GroupKey
     state: EndpointState
-    versions: Mapping[Address, int]
+    versions: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,31 +47,21 @@ class Write:
 
 def load(state: State, key: GroupKey, facts: Mapping[str, InstanceFacts]) -> LoadedEndpoint:
     """The recorded state of the endpoint named by `key`, and of everything on it."""
-    versions: dict[Address, int] = {}
     endpoint = state.endpoints.get(key.scope, key.endpoint_name)
+    name = endpoint_address(key.scope, key.endpoint_name)
+    groups = {kind: records.group(name) for kind, records in _groups(state).items()}
+    versions = {kind: it.versions for kind, it in groups.items()}
     if endpoint is not None:
-        versions["endpoint", key.endpoint_name] = endpoint.version
-    instances = _mine(state.instances, key, versions, lambda it: it.id)
+        versions["endpoint"] = {key.endpoint_name: endpoint.version}
+    instances = groups["instance"].values
     loaded = EndpointState(
         endpoint=None if endpoint is None else endpoint.value,
-        components=_mine(state.components, key, versions, lambda it: it.name),
+        components=groups["component"].values,
         instances=instances,
-        copies=_mine(state.copies, key, versions, lambda it: it.spec.id),
+        copies=groups["copy"].values,
         facts={it: facts[it] for it in instances if it in facts},
     )
     return LoadedEndpoint(key=key, state=loaded, versions=versions)
-
-
-def _mine(
-    records: Records[T], key: GroupKey, versions: dict[Address, int], name_of: Callable[[Any], str]
-) -> dict[str, T]:
-    found: dict[str, T] = {}
-    for record in records.list(key.scope):
-        value: Any = record.value
-        if value.endpoint_name == key.endpoint_name:
-            found[name_of(value)] = record.value
-            versions[records.kind, name_of(value)] = record.version
-    return found
 
 
 def load_alarms(state: State, scope: Scope, names: Iterable[str]) -> dict[str, AlarmState]:
@@ -122,23 +111,18 @@ def guarded_keys(state: State, scope: Scope, alarm_name: str) -> set[GroupKey]:
 
 def load_all(state: State) -> list[EndpointState]:
     """Every endpoint's state, without facts; for the routes and for display."""
-    states: dict[GroupKey, dict[str, dict[str, Any]]] = {}
-    for kind, records in _groups(state).items():
-        for record in records.list():
-            value: Any = record.value
-            key = GroupKey(value.scope, value.endpoint_name)
-            group = states.setdefault(key, {"component": {}, "instance": {}, "copy": {}})
-            group[kind][_name(value)] = value
+    groups = {kind: records.groups() for kind, records in _groups(state).items()}
     found: list[EndpointState] = []
     for stored in state.endpoints.list():
         endpoint = stored.value
-        group = states.get(GroupKey(endpoint.scope, endpoint.name), {})
+        name = endpoint_address(endpoint.scope, endpoint.name)
+        mine = {kind: it.get(name, NO_RECORDS).values for kind, it in groups.items()}
         found.append(
             EndpointState(
                 endpoint=endpoint,
-                components=group.get("component", {}),
-                instances=group.get("instance", {}),
-                copies=group.get("copy", {}),
+                components=mine["component"],
+                instances=mine["instance"],
+                copies=mine["copy"],
             )
         )
     return found
@@ -153,18 +137,14 @@ def all_keys(state: State) -> set[GroupKey]:
     """Every endpoint that has a record, or to which a record still belongs."""
     keys = {GroupKey(it.value.scope, it.value.name) for it in state.endpoints.list()}
     for records in _groups(state).values():
-        keys |= {GroupKey(it.value.scope, it.value.endpoint_name) for it in records.list()}
+        for group in records.groups().values():
+            any_value = next(iter(group.values.values()))
+            keys.add(GroupKey(any_value.scope, any_value.endpoint_name))
     return keys
 
 
 def _groups(state: State) -> dict[str, Records[Any]]:
     return {"component": state.components, "instance": state.instances, "copy": state.copies}
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, Copy):
-        return value.spec.id
-    return value.id if isinstance(value, Instance) else str(value.name)
 
 
 def writes(before: EndpointState, after: EndpointState) -> list[Write]:
@@ -191,7 +171,8 @@ def _endpoint_write(before: EndpointState, after: EndpointState) -> Iterator[Wri
 
 def _differences(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Write]:
     for name, value in after.items():
-        if before.get(name) != value:
+        known = before.get(name)
+        if known is not value and known != value:
             yield Write(rank=_rank(kind, value), kind=kind, name=name, value=value)
     for name, value in before.items():
         if name not in after:
@@ -217,7 +198,7 @@ def write(state: State, loaded: LoadedEndpoint, changes: Sequence[Write]) -> Non
     """Write `changes` over what was loaded; raises Conflict where a record changed meanwhile."""
     kinds: dict[str, Records[Any]] = {"endpoint": state.endpoints, **_groups(state)}
     for change in changes:
-        expect = loaded.versions.get((change.kind, change.name))
+        expect = loaded.versions.get(change.kind, {}).get(change.name)
         records, scope = kinds[change.kind], loaded.key.scope
         with state.writing:
             if change.value is not None:

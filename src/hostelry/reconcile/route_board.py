@@ -2,9 +2,22 @@
 
 import asyncio
 import contextlib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from hostelry.domain.route_delta import (
+    ChangedParts,
+    EndpointId,
+    RouteDelta,
+    delta_of,
+    endpoint_id,
+)
 from hostelry.domain.routes import RouteSnapshot
+
+VERSIONS_KEPT = 1_000
+PARTS_KEPT = 50_000
 
 
 class Snapshot(Protocol):
@@ -56,5 +69,87 @@ class SnapshotBoard(Generic[S]):
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What changed from the version before to the next; None: the endpoint has no route more."""
+
+    since: str
+    changed: Mapping[EndpointId, ChangedParts | None]
+
+    @property
+    def num_parts(self) -> int:
+        return sum(1 if it is None else it.num for it in self.changed.values())
+
+
 class RouteBoard(SnapshotBoard[RouteSnapshot]):
-    """The newest routes."""
+    """The newest routes, and the names of what changed in the last versions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps: deque[_Step] = deque()
+        self._num_parts = 0
+
+    def publish_change(
+        self,
+        since: str,
+        snapshot: RouteSnapshot,
+        changed: Mapping[EndpointId, ChangedParts | None],
+    ) -> None:
+        """Replace the snapshot, and keep what changed in it since version `since`."""
+        before = self.snapshot
+        if before is not None and before.version != snapshot.version:
+            self._note(_Step(since, changed) if since == before.version else None)
+        self.publish(snapshot)
+
+    def delta_since(self, have: str | None) -> RouteDelta | None:
+        """The changes from version `have` to the newest routes.
+
+        None where it is not known any more, or where most of the routes have changed.
+        """
+        snapshot = self.snapshot
+        steps = list(self._steps)
+        known = [place for place, step in enumerate(steps) if step.since == have]
+        if snapshot is None or have is None or not known:
+            return None
+        changed: dict[EndpointId, ChangedParts | None] = {}
+        for step in steps[known[-1] :]:  # the last of them: a version may come again
+            for address, parts in step.changed.items():
+                changed[address] = _both(changed, address, parts)
+        num_parts = sum(1 if it is None else it.num for it in changed.values())
+        if 2 * num_parts > sum(1 + len(it.components) for it in snapshot.endpoints):
+            return None
+        present = {endpoint_id(it): it for it in snapshot.endpoints}
+        return RouteDelta(
+            since=have,
+            version=snapshot.version,
+            changed=tuple(
+                delta_of(present[address], parts or ChangedParts(is_whole=True))
+                for address, parts in sorted(changed.items(), key=lambda it: it[0])
+                if address in present
+            ),
+            removed=tuple(sorted(address for address in changed if address not in present)),
+        )
+
+    def _note(self, step: _Step | None) -> None:
+        if step is None:
+            self._steps.clear()
+            self._num_parts = 0
+            return
+        self._steps.append(step)
+        self._num_parts += step.num_parts
+        while len(self._steps) > VERSIONS_KEPT or self._num_parts > PARTS_KEPT:
+            self._num_parts -= self._steps.popleft().num_parts
+
+
+def _both(
+    earlier: Mapping[EndpointId, ChangedParts | None],
+    address: EndpointId,
+    parts: ChangedParts | None,
+) -> ChangedParts | None:
+    """What changed in an endpoint in two steps; all of it once it has come or gone."""
+    if address not in earlier:
+        return parts
+    known = earlier[address]
+    if known is None or parts is None:
+        return None
+    return known | parts

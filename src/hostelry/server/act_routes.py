@@ -241,10 +241,10 @@ class OperatorActRoutes:
     def _record(self, loaded: LoadedEndpoint, act: PlannedAct) -> None:
         state, scope, record = self._deps.state, loaded.key.scope, act.record
         if isinstance(record, Endpoint):
-            expect = loaded.versions["endpoint", record.name]
+            expect = loaded.versions["endpoint"][record.name]
             state.endpoints.put(scope, record.name, record, expect=expect)
         elif record is not None:
-            expect = loaded.versions["instance", record.id]
+            expect = loaded.versions["instance"][record.id]
             state.instances.put(scope, record.id, record, expect=expect)
 
     def _audit(self, asked: AskedAct, endpoint: str, outcome: str) -> None:

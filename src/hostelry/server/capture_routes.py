@@ -20,7 +20,7 @@ from hostelry.metrics.sagemaker.capture_samples import capture_samples
 
 LOG = logging.getLogger(__name__)
 MAX_VARIANTS = 10_000
-MAX_REPORTERS = 256
+MAX_REPORTERS = 4096
 
 
 class CaptureBoard:

@@ -42,6 +42,7 @@ from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
 from hostelry.server.fleets import fleet_of
+from hostelry.server.gateway_hosts import GatewayHostRoutes
 from hostelry.server.home import (
     Credentials,
     Home,
@@ -159,6 +160,7 @@ async def _lead(
                     *_act_routes(home, state, reconciler, clock),
                     *copy_caches.routes(),
                     *LeaderRoutes(term.leader).routes(),
+                    *GatewayHostRoutes(monotonic_s).routes(),
                 ),
                 last_used=scaling.environments.idle_since,
                 captured=captured.of_endpoint,

@@ -57,12 +57,12 @@ from hostelry.server.json_response import JsonResponse
 from hostelry.server.load_routes import LoadRoutes
 from hostelry.server.long_poll import answered
 from hostelry.server.placement_reports import PlacementReports
+from hostelry.server.route_routes import RouteRoutes
 from hostelry.server.transform_routes import TransformRoutes
 from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
-ROUTES_WAIT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def control_app(deps: ControlDeps) -> ASGIApp:
     transforms = TransformRoutes(deps.reconciler.transforms)
     app = Starlette(
         routes=[
-            Route("/internal/routes", routes.routes, methods=["GET"]),
+            *RouteRoutes(deps.reconciler.routes).routes(),
             Route("/internal/state", routes.state, methods=["GET"]),
             Route("/internal/names", routes.names, methods=["GET"]),
             Route("/internal/placement", routes.placement, methods=["GET"]),
@@ -170,14 +170,6 @@ class InternalApi:
         except ServiceError as error:
             answer = serialize_error(error, None, request_id, plain)
         return _response(answer)
-
-    async def routes(self, request: Request) -> Response:
-        """The routes once they differ from those that the caller has; 304 after 20 seconds."""
-        have = request.query_params.get("have")
-        snapshot = await self._deps.reconciler.routes.newer_than(have, ROUTES_WAIT_S)
-        if snapshot is None:
-            return Response(status_code=304)
-        return JsonResponse(snapshot)
 
     async def state(self, request: Request) -> Response:
         """The data of `hostelry status`: endpoints, jobs, experiments, the routes' version."""

@@ -88,6 +88,8 @@ from hostelry.server.ports import bind
 from hostelry.server.run_file import gateway_name
 from hostelry.server.worker_parts import (
     REPORTS_IDLE_S,
+    capture_sender,
+    exchanged_sessions,
     first_to_end,
     load_sender,
     mirror_limits,
@@ -185,6 +187,7 @@ def build_gateway(
         traces=TracesHandler(callers, credentials.internal_key, memory.workers or OneWorker(calls)),
         console=console_handler(config, credentials, pool),
         calls=calls,
+        why_unhealthy=lambda: why_unhealthy(routes, memory.is_draining()),
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
     )
     return Gateway(
@@ -195,6 +198,15 @@ def build_gateway(
         mirror=mirror,
         calls=calls,
     )
+
+
+def why_unhealthy(routes: RouteSource, is_draining: bool) -> str | None:
+    """The reason why a load balancer should not send requests here; None where it may."""
+    if is_draining:
+        return "draining: requests are served until this gateway stops"
+    if not routes.table.version:
+        return "no routes yet: control has not published any"
+    return None
 
 
 def console_handler(
@@ -314,13 +326,15 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     counts, peers = workers_of(home, config, worker)
     name = gateway_name(worker)
     spans = trace_export(name, clock, os.environ)
-    memory = shared_memory(home, config, clock.now, spans)
+    exchanged = exchanged_sessions(config, credentials, pool, clock.now)
+    memory = shared_memory(home, config, clock.now, spans, exchanged)
     workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
     memory = replace(
         memory,
         spool=spool_of(home, config, name),
         mirror=partial(connected, home.mirror) if config.mirror_process else None,
         workers=workers,
+        is_draining=home.draining.exists,
     )
     control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
@@ -341,14 +355,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))
     reports = UpstreamPool(REPORTS_IDLE_S)
     sender = load_sender(config, credentials, gateway.meter, name, reports)
-    captured = CaptureReportSender(
-        name,
-        gateway.capture.counts,
-        reports,
-        config.control_url,
-        credentials.internal_key,
-        clock,
-    )
+    captured = capture_sender(config, credentials, gateway.capture, name, reports)
     tasks = {
         "following routes": loop.create_task(routes.follow()),
         "dropping old counts": loop.create_task(tidy(routes, counts)),

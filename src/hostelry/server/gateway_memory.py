@@ -8,11 +8,12 @@ from pathlib import Path
 
 from hostelry.base.clock import monotonic_ns
 from hostelry.gateway.balancing.adapter_places import AdapterPlaces
-from hostelry.gateway.balancing.sessions import SessionDict, Sessions
+from hostelry.gateway.balancing.sessions import SessionDict, Sessions, SessionTable
 from hostelry.gateway.capture.spool import Spool
 from hostelry.gateway.handlers.traces import GatewayWorkers
 from hostelry.gateway.shared.map import SharedMap
 from hostelry.gateway.shared.mapped_file import LockedError
+from hostelry.gateway.shared.session_exchange import SharedSessions
 from hostelry.gateway.tracing.call_ring import CallRing, CallSink
 from hostelry.server.home import Home, UpConfig
 
@@ -25,7 +26,8 @@ class GatewayMemory:
     """Sessions, the copies that adapters are on, captured requests on disk, and noted calls.
 
     Without `spool` nothing is captured. `mirror` connects to the mirror process; without it the
-    worker mirrors requests itself. Without `workers` this is the only one.
+    worker mirrors requests itself. Without `workers` this is the only one. While the gateway
+    `is_draining` a load balancer is to send nothing more to it.
     """
 
     sessions: Sessions
@@ -34,6 +36,7 @@ class GatewayMemory:
     spool: Spool | None = None
     mirror: Callable[[], socket.socket] | None = None
     workers: GatewayWorkers | None = None
+    is_draining: Callable[[], bool] = lambda: False
 
 
 def own_memory(now: Callable[[], float]) -> GatewayMemory:
@@ -46,17 +49,25 @@ def own_memory(now: Callable[[], float]) -> GatewayMemory:
 
 
 def shared_memory(
-    home: Home, config: UpConfig, now: Callable[[], float], sink: CallSink | None = None
+    home: Home,
+    config: UpConfig,
+    now: Callable[[], float],
+    sink: CallSink | None = None,
+    exchanged: Callable[[SessionTable], SharedSessions] | None = None,
 ) -> GatewayMemory:
     """Memory of all workers, which sessions outlive; what cannot be shared is this process's.
 
-    `sink` gets each noted call besides.
+    `sink` gets each noted call besides. `exchanged` is the table shared with other hosts.
     """
     num_workers = config.gateway_workers
-    sessions = _open(home.sessions, now)
+    sessions: SessionTable = _open(home.sessions, now) or SessionDict(now)
+    fetch = None
+    if exchanged is not None:
+        sessions = shared = exchanged(sessions)
+        fetch = shared.fetch
     board = _open(home.adapter_places, now, NUM_PLACES) if num_workers > 1 else None
     return GatewayMemory(
-        sessions=Sessions(sessions or SessionDict(now), now),
+        sessions=Sessions(sessions, now, fetch),
         places=AdapterPlaces(now, board, num_workers=num_workers),
         calls=CallRing(now, monotonic_ns, sink=sink),
     )

@@ -100,11 +100,15 @@ def new_table(home: Home, config: UpConfig) -> CountTable | None:
 
 
 def open_table(home: Home, config: UpConfig) -> CountTable | None:
-    """The table that the workers share; None for one worker, or where it cannot be opened."""
-    if config.gateway_workers == 1:
+    """The table that the workers share; None for one worker, or where it cannot be opened.
+
+    Where there may be gateways on other hosts, one worker has a table too.
+    """
+    if config.gateway_workers == 1 and not config.peer_port:
         return None
     try:
-        return CountTable(home.counts, config.gateway_workers)
+        has_others = config.peer_port != 0
+        return CountTable(home.counts, config.gateway_workers, has_others=has_others)
     except (OSError, LockedError) as error:
         log.warning(
             "%s cannot be opened (%s): each gateway worker counts its own requests only",

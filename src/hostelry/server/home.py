@@ -89,6 +89,11 @@ class UpConfig:
     log_format: str = TEXT  # of the processes' own logs
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
     store_url: str | None = field(default=None, repr=False)  # of PostgreSQL; None: the home's file
+    peer_port: int = 0  # where other hosts' gateways send counts to; 0: there is no other
+    host_id: str = ""  # of this host among those of its cluster; empty: it is the only one
+    peer_address: str = ""  # of `peer_port`, as other hosts reach it; empty: on loopback
+    drain_s: float = 0.0  # for how long /health answers 503 before the gateway stops
+    controls: tuple[str, ...] = ()  # known addresses of controls, on a host that has none
     fleet: str = "local"  # or "ray"
     ray_address: str | None = None  # HOST:PORT of the head; None: the cluster of this machine
     ray_runtime_env: str | None = None  # a file
@@ -105,6 +110,16 @@ class UpConfig:
     def control_url(self) -> str:
         """Control, for the other processes of this hostelry only."""
         return f"http://127.0.0.1:{self.control_port}"
+
+    @property
+    def is_gateway_host(self) -> bool:
+        """Whether this host has gateways alone, of a platform whose control is elsewhere."""
+        return bool(self.controls)
+
+    @property
+    def peers_url(self) -> str:
+        """The process that exchanges counts with other hosts, for this hostelry's processes."""
+        return f"http://127.0.0.1:{self.peer_port}"
 
     @property
     def jobs_url(self) -> str:
@@ -223,6 +238,16 @@ class Home:
     def kept(self) -> Path:
         """Present while a killed `up` is to be started again."""
         return self.run / "kept"
+
+    @property
+    def known_controls(self) -> Path:
+        """The addresses of all controls as they were last known, on a host that has none."""
+        return self.root / "controls.json"
+
+    @property
+    def draining(self) -> Path:
+        """Present while the gateway serves, and a load balancer is to send nothing more to it."""
+        return self.run / "draining"
 
     @property
     def up_lock(self) -> Path:

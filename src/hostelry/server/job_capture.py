@@ -15,7 +15,7 @@ from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.server.home import Home, UpConfig
 from hostelry.server.job_batches import ProcessParts
-from hostelry.server.worker_parts import spool_of
+from hostelry.server.worker_parts import reporter_name, spool_of
 
 REPORTER = "jobs"
 REPORTING = "reporting data capture"
@@ -59,6 +59,11 @@ def build_capture(
         return found
 
     sender = CaptureReportSender(
-        REPORTER, counts, parts.platform, config.control_url, internal_key, clock
+        reporter_name(config, REPORTER),
+        counts,
+        parts.platform,
+        config.control_url,
+        internal_key,
+        clock,
     )
     return JobCapture(requests=requests, uploads=uploads, sender=sender)

@@ -38,6 +38,8 @@ class Stopping:
 STOPPING = {
     "watcher": Stopping(first=signal.SIGKILL, grace_s=0.0),
     "gateway": Stopping(first=signal.SIGTERM, grace_s=12.0),
+    "peers": Stopping(first=signal.SIGTERM, grace_s=3.0),
+    "link": Stopping(first=signal.SIGTERM, grace_s=5.0),
     "mirror": Stopping(first=signal.SIGTERM, grace_s=5.0),
     "console": Stopping(first=signal.SIGTERM, grace_s=5.0),
     "jobs": Stopping(first=signal.SIGTERM, grace_s=5.0),
@@ -46,7 +48,7 @@ STOPPING = {
     # SIGTERM takes it 15 to 30 s, and it has nothing to save: see `objectstore`.
     "objectstore": Stopping(first=signal.SIGKILL, grace_s=5.0),
 }
-BEFORE_COPIES = ("watcher", "console", "gateway", "mirror", "jobs", "control")
+BEFORE_COPIES = ("watcher", "console", "gateway", "peers", "mirror", "jobs", "control", "link")
 AFTER_COPIES = ("s3door", "objectstore")
 
 

@@ -25,7 +25,7 @@ from hostelry.base.recurring import run_periodically
 from hostelry.base.stop_event import stop_event
 from hostelry.gateway.answer_pairs import AnswerPairs, PairLimits
 from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
+from hostelry.gateway.capture.report_sender import REPORT_S
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
@@ -38,6 +38,7 @@ from hostelry.server.home import Home, UpConfig, load_config, load_credentials, 
 from hostelry.server.priority import lower_priority
 from hostelry.server.worker_parts import (
     REPORTS_IDLE_S,
+    capture_sender,
     first_to_end,
     load_sender,
     mirror_limits,
@@ -79,7 +80,7 @@ async def serve(home: Home) -> None:
     gc.freeze()  # what is imported is not looked at again
     heartbeats = loop.create_task(answer_heartbeats())
     sender = load_sender(config, credentials, meter, NAME, reports)
-    captured = CaptureReportSender(NAME, capture.counts, reports, config.control_url, key, clock)
+    captured = capture_sender(config, credentials, capture, NAME, reports)
     tasks = {
         "following routes": loop.create_task(routes.follow()),
         "reporting load": loop.create_task(sender.run()),

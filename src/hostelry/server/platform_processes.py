@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hostelry.base.proc import group_resident_bytes, process_stat, uptime_s
 from hostelry.server.home import Home, UpConfig
-from hostelry.server.run_file import live_run_file, platform_names
+from hostelry.server.run_file import AFTER_GATEWAY, live_run_file, platform_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,17 @@ def process_uptimes(home: Home, config: UpConfig) -> dict[str, float | None]:
 
 def platform_names_of(home: Home, config: UpConfig) -> list[str]:
     """The names of the processes that are to run."""
-    names = platform_names(config.gateway_workers)
+    if config.is_gateway_host:
+        names = [*platform_names(config.gateway_workers, ("peers", "link", "mirror"))]
+    else:
+        among = ("peers",) if config.peer_port else ()
+        names = platform_names(config.gateway_workers, (*among, *AFTER_GATEWAY))
     if not home.kept.exists():
         names.remove("watcher")
     if not config.mirror_process:
         names.remove("mirror")
+    if config.is_gateway_host:
+        return names
     if not config.has_console:
         names.remove("console")
     if not config.has_own_s3:

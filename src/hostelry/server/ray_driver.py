@@ -1,7 +1,7 @@
 """The process that speaks to Ray: ``python -m hostelry.server.ray_driver --home DIR``.
 
 Control starts it with --fleet ray, and writes calls to it, one JSON object a line. It ends with
-control; actors and their instances go on. See docs/cluster.md.
+control; actors and their instances keep running. See docs/cluster.md.
 """
 
 import argparse
@@ -100,12 +100,12 @@ async def carried_out(driver: RayDriver, call: Call) -> DriverAnswer:
     return DriverAnswer(number=call.number)
 
 
-async def run(home: Home, asked: int, told: int) -> None:
+async def run(home: Home, asked: int, answers: int) -> None:
     """Connect to Ray and serve; a failure to connect is the one answer."""
     config, credentials = load_config(home), load_credentials(home)
 
     def say(answer: DriverAnswer) -> None:
-        os.write(told, msgspec.json.encode(answer) + b"\n")
+        os.write(answers, msgspec.json.encode(answer) + b"\n")
 
     try:
         environment = None
@@ -135,9 +135,9 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
     configure_logging("ray", log_format=log_format(home))
-    asked, told = os.dup(0), os.dup(1)  # Ray prints on standard output
+    asked, answers = os.dup(0), os.dup(1)  # Ray prints on standard output
     os.dup2(2, 1)
-    asyncio.run(run(home, asked, told))
+    asyncio.run(run(home, asked, answers))
     sys.stderr.flush()
     os._exit(0)  # Ray's own end takes seconds, and control waits for none of it
 

@@ -2,7 +2,10 @@
 
 import os
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, build_opener
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -13,6 +16,8 @@ from hostelry.server.home import Credentials
 
 # A cold object store answers its first call slowly; a slower call is tried again.
 ONE_CALL_S = 3.0
+MAX_REASON_BYTES = 4096
+_opener = build_opener(ProxyHandler({}))
 # The user's own profile and configuration must not change how the platform is called.
 NO_CONFIGURATION = {
     "profile": (None, None, None, None),
@@ -54,6 +59,22 @@ def gateway_check(url: str, credentials: Credentials) -> Callable[[], str | None
     """A check that the gateway, with control behind it, answers sts:GetCallerIdentity."""
     sts = client("sts", url, credentials)
     return lambda: why_not_ready(sts.get_caller_identity)
+
+
+def health_check(url: str) -> Callable[[], str | None]:
+    """A check that the gateway would be sent requests by a load balancer; control may be away."""
+
+    def check() -> str | None:
+        try:
+            with _opener.open(f"{url}/health", timeout=ONE_CALL_S):
+                return None
+        except HTTPError as error:
+            with error:
+                return error.read(MAX_REASON_BYTES).decode("utf-8", "replace")
+        except (OSError, HTTPException) as error:
+            return str(error)
+
+    return check
 
 
 def store_check(url: str, credentials: Credentials) -> Callable[[], str | None]:

@@ -13,7 +13,8 @@ from hostelry.server.heartbeat import line_path
 from hostelry.server.home import Home
 
 AFTER_GATEWAY = ("mirror", "jobs", "console", "control", "s3door", "objectstore")
-ORDER = ("up", "watcher", "gateway", *AFTER_GATEWAY)
+AMONG_HOSTS = ("peers", "link")  # of a platform on several hosts
+ORDER = ("up", "watcher", "gateway", *AMONG_HOSTS, *AFTER_GATEWAY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +94,10 @@ def gateway_names(num_workers: int) -> list[str]:
     return [gateway_name(number) for number in range(1, num_workers + 1)]
 
 
-def platform_names(num_workers: int) -> list[str]:
+def platform_names(num_workers: int, behind: Iterable[str] = AFTER_GATEWAY) -> list[str]:
     """Every process of a platform whose gateway has so many workers, in the platform's order."""
     workers = gateway_names(num_workers)
-    return ["up", "watcher", *workers, *AFTER_GATEWAY]
+    return ["up", "watcher", *workers, *behind]
 
 
 def recorded_names(home: Home) -> list[str]:

@@ -22,11 +22,18 @@ def gateway_digest(start: StartPlan) -> str:
 
 def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     """The services behind the gateway, in the order of their start."""
-    config, own = start.config, [control_service(start, env), jobs_service(start, env)]
+    config, own = start.config, [] if start.config.is_gateway_host else control_services(start, env)
+    if config.peer_port:
+        own.append(own_service("peers", "hostelry.server.peers", config.peer_port, start, env))
     if config.mirror_process:
-        own.append(mirror_service(start, env))
+        own.append(own_service("mirror", "hostelry.server.mirror", 0, start, env))
     if config.has_console:
-        own.append(console_service(start, env))
+        own.append(
+            own_service("console", "hostelry.server.console", config.console_port, start, env)
+        )
+    if config.is_gateway_host:
+        link = ("link", "hostelry.server.control_link", config.control_port)
+        return [own_service(*link, start, env), *own]
     if not config.has_own_s3:
         return own
     living = start.found.get("objectstore")
@@ -55,50 +62,25 @@ def s3_proxy_service(start: StartPlan, env: Mapping[str, str], inner_port: int) 
     )
 
 
-def control_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
-    """Control, run with this interpreter; it answers heartbeats."""
-    argv = [sys.executable, "-m", "hostelry.server.control", "--home", str(start.home.root)]
+def control_services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
+    """Control, and the process for jobs."""
+    config = start.config
+    return [
+        own_service("control", "hostelry.server.control", config.control_port, start, env),
+        own_service("jobs", "hostelry.server.jobs", config.jobs_port, start, env),
+    ]
+
+
+def own_service(
+    name: str, module: str, port: int, start: StartPlan, env: Mapping[str, str]
+) -> ServiceSpec:
+    """One of our own processes, run with this interpreter; it answers heartbeats."""
+    argv = [sys.executable, "-m", module, "--home", str(start.home.root)]
     return ServiceSpec(
-        name="control",
+        name=name,
         command=lambda: Command(argv=argv, env=env),
-        port=start.config.control_port,
-        digest=service_digest("control", start.config, start.credentials),
-        liveness=PATIENT_LIVENESS,
-    )
-
-
-def jobs_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
-    """The process for jobs, run with this interpreter; it answers heartbeats."""
-    argv = [sys.executable, "-m", "hostelry.server.jobs", "--home", str(start.home.root)]
-    return ServiceSpec(
-        name="jobs",
-        command=lambda: Command(argv=argv, env=env),
-        port=start.config.jobs_port,
-        digest=service_digest("jobs", start.config, start.credentials),
-        liveness=PATIENT_LIVENESS,
-    )
-
-
-def mirror_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
-    """The mirror process, run with this interpreter; it answers heartbeats."""
-    argv = [sys.executable, "-m", "hostelry.server.mirror", "--home", str(start.home.root)]
-    return ServiceSpec(
-        name="mirror",
-        command=lambda: Command(argv=argv, env=env),
-        port=0,
-        digest=service_digest("mirror", start.config, start.credentials),
-        liveness=PATIENT_LIVENESS,
-    )
-
-
-def console_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
-    """The console's process, run with this interpreter; it answers heartbeats."""
-    argv = [sys.executable, "-m", "hostelry.server.console", "--home", str(start.home.root)]
-    return ServiceSpec(
-        name="console",
-        command=lambda: Command(argv=argv, env=env),
-        port=start.config.console_port,
-        digest=service_digest("console", start.config, start.credentials),
+        port=port,
+        digest=service_digest(name, start.config, start.credentials),
         liveness=PATIENT_LIVENESS,
     )
 

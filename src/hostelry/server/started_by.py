@@ -16,6 +16,7 @@ import hostelry
 from hostelry.server.home import Credentials, UpConfig
 
 # Configuration that a service does not read. A name that is missing here only replaces too much.
+UP_ONLY = frozenset({"drain_s"})
 GATEWAY_ONLY = frozenset(
     {
         "gateway_workers",
@@ -50,6 +51,8 @@ NOT_READ: Mapping[str, frozenset[str]] = {
     "gateway": CONTROL_ONLY - {"pace"} | JOBS_ONLY,  # it paces the objects of data capture
     "mirror": GATEWAY_ONLY - {"gateway_workers"} | CONTROL_ONLY - {"pace"} | JOBS_ONLY | NO_CONSOLE,
     "jobs": GATEWAY_ONLY | CONTROL_ONLY | NO_CONSOLE,
+    "peers": GATEWAY_ONLY - {"gateway_workers"} | CONTROL_ONLY | JOBS_ONLY | NO_CONSOLE,
+    "link": GATEWAY_ONLY | CONTROL_ONLY | JOBS_ONLY | NO_CONSOLE,
     "console": GATEWAY_ONLY | CONTROL_ONLY | JOBS_ONLY,
 }
 
@@ -67,7 +70,7 @@ def program_stamp() -> str:
 
 def service_digest(kind: str, config: UpConfig, credentials: Credentials) -> str:
     """The digest of one of our own services, a kind of `NOT_READ`."""
-    read = {k: v for k, v in asdict(config).items() if k not in NOT_READ[kind]}
+    read = {k: v for k, v in asdict(config).items() if k not in NOT_READ[kind] | UP_ONLY}
     return digest(kind, read, asdict(credentials))
 
 

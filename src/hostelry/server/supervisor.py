@@ -161,6 +161,11 @@ class Supervisor:
         """Kill the services that are stopping, and those that will be stopped, without a wait."""
         self._hurried.set()
 
+    async def pause(self, wait_s: float) -> None:
+        """Return after so many seconds, or when the services are to be stopped without a wait."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurried.wait(), wait_s)
+
     async def stop(self, name: str) -> None:
         """Stop one service; returns when its whole process group is gone."""
         running = self._running.pop(name, None)

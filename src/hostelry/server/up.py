@@ -22,10 +22,11 @@ from hostelry.server.adoption import (
     decide_adoption,
 )
 from hostelry.server.fleets import stop_fleet
+from hostelry.server.gateway_host import gateway_host_plan
 from hostelry.server.gateway_workers import SharedListener, shared_listener
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.jumpstart import stock_catalogues
-from hostelry.server.readiness import gateway_check, store_check
+from hostelry.server.readiness import gateway_check, health_check, store_check
 from hostelry.server.run_file import (
     RunFile,
     gateway_names,
@@ -89,7 +90,9 @@ async def run_up(
     with only_one(home, relaunch.lock if relaunch else None):
         if relaunch is None:  # in the foreground no watcher starts it again
             home.kept.unlink(missing_ok=True)
-        with start_plan(home, options, environment, report.say) as start:
+        home.draining.unlink(missing_ok=True)
+        planned = gateway_host_plan if options.gateway_only else start_plan
+        with planned(home, options, environment, report.say) as start:
             for line in start.ports.notes:
                 report.say(line)
             save_run_file(home, "up", os.getpid(), start.config.gateway_port)
@@ -251,21 +254,34 @@ async def stop_platform(
     if fleet:
         home.kept.unlink(missing_ok=True)
         await supervisor.stop("watcher")
+        await drain(home, config, supervisor, report)
     await supervisor.stop("console")  # its streams have no end that the gateway could wait for
     report.phase("draining the gateway")
     workers = gateway_names(config.gateway_workers)
     await asyncio.gather(*[supervisor.stop(name) for name in workers], supervisor.retired())
     report.phase("stopping the mirror, jobs and control")
     await supervisor.stop("mirror")
+    await supervisor.stop("peers")
+    await supervisor.stop("link")
     await supervisor.stop("jobs")
     await supervisor.stop("control")
-    if fleet:
+    if fleet and not config.is_gateway_host:
         report.phase("stopping agents and copies")
         if (problem := await asyncio.to_thread(stop_fleet, home)) is not None:
             report.say(problem)
+    if config.is_gateway_host:
+        return
     report.phase("stopping the object store")
     await supervisor.stop("s3door")
     await supervisor.stop("objectstore")
+
+
+async def drain(home: Home, config: UpConfig, supervisor: Supervisor, report: Report) -> None:
+    """Have /health answer 503 while requests are still served, for the configured time."""
+    if config.drain_s:
+        report.phase(f"draining for {config.drain_s:g} s: /health answers 503")
+        home.draining.touch(mode=0o600)
+        await supervisor.pause(config.drain_s)
 
 
 async def until_ready(
@@ -277,16 +293,20 @@ async def until_ready(
 ) -> None:
     """Wait until object store and gateway answer a signed call, and every worker has started."""
     deadline = monotonic_s() + within_s
-    report.phase("waiting for the object store")
-    await until_answered(
-        store_check(config.s3_url, credentials), f"object store at {config.s3_url}", deadline
-    )
-    if config.s3_endpoint is None:
-        await asyncio.to_thread(stock_catalogues, config.s3_url, credentials)
+    if not config.is_gateway_host:
+        report.phase("waiting for the object store")
+        await until_answered(
+            store_check(config.s3_url, credentials), f"object store at {config.s3_url}", deadline
+        )
+        if config.s3_endpoint is None:
+            await asyncio.to_thread(stock_catalogues, config.s3_url, credentials)
     report.phase("waiting for control and the gateway")
-    await until_answered(
-        gateway_check(config.gateway_url, credentials), f"gateway at {config.gateway_url}", deadline
+    check = (
+        health_check(config.gateway_url)
+        if config.is_gateway_host
+        else gateway_check(config.gateway_url, credentials)
     )
+    await until_answered(check, f"gateway at {config.gateway_url}", deadline)
     await until_answered(listener.why_not_ready, f"gateway at {config.gateway_url}", deadline)
 
 

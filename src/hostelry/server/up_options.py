@@ -29,6 +29,7 @@ MAX_DEFAULT_WORKERS = 4
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
 MAX_HOLD_REQUESTS = 1_000_000
 MAX_HOLD_MB = 1024 * 1024
+MAX_DRAIN_S = 3600.0
 MIN_LOGS_MB, MAX_LOGS_MB = 16, 1024 * 1024
 MIN_LOGS_DAYS, MAX_LOGS_DAYS = 1, 3653
 MIN_METRICS_MB, MAX_METRICS_MB = 8, 1024 * 1024
@@ -68,6 +69,8 @@ class UpOptions:
     files_gb: float = 20.0
     log_format: str = TEXT
     store: str | None = field(default=None, repr=False)
+    drain_s: float = 0.0
+    gateway_only: bool = False  # a host with gateways, of a platform that it has joined
     fleet: str = LOCAL
     ray_address: str | None = None
     ray_runtime_env: Path | None = None
@@ -106,6 +109,10 @@ def check_options(options: UpOptions) -> None:
     check_metrics(options)
     check_logs(options)
     check_disk(options)
+    if not 0 <= options.drain_s <= MAX_DRAIN_S:
+        raise TerminalError(
+            f"--drain-s {options.drain_s:g}: expected 0 or more and at most {MAX_DRAIN_S:g}"
+        )
     check_fleet(options.fleet, options.ray_address, options.ray_runtime_env, options.node_dir)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
@@ -308,6 +315,7 @@ def decide_config(
         logs_days=options.logs_days,
         log_format=options.log_format,
         copy_user=copy_user,
+        drain_s=options.drain_s,
         files_bytes=int(options.files_gb * 1000**3),
         store_url=store_url,
         fleet=options.fleet,

@@ -3,16 +3,20 @@
 import asyncio
 import logging
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hostelry.base.clock import SystemClock
+from hostelry.gateway.balancing.sessions import SessionTable
+from hostelry.gateway.capture.capture import RequestCapture
+from hostelry.gateway.capture.report_sender import CaptureReportSender
 from hostelry.gateway.capture.spool import Spool, SpoolLimits, remove_unfinished
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+from hostelry.gateway.http.upstream import Timeouts, Upstream, UpstreamPool
 from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.mirror import MirrorLimits
+from hostelry.gateway.shared.session_exchange import SharedSessions
 from hostelry.server.home import Credentials, Home, UpConfig
 
 log = logging.getLogger(__name__)
@@ -44,8 +48,36 @@ def load_sender(
 ) -> LoadSender:
     """The sender of the load that `meter` measures to control."""
     clock = SystemClock()
-    backlog = LoadBacklog(process, clock.now())
+    backlog = LoadBacklog(reporter_name(config, process), clock.now())
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
+
+
+def exchanged_sessions(
+    config: UpConfig, credentials: Credentials, pool: Upstream, now: Callable[[], float]
+) -> Callable[[SessionTable], SharedSessions] | None:
+    """The sessions of this host and of others, over its table; None where there is no other."""
+    if not config.peer_port:
+        return None
+    key = credentials.internal_key
+    return lambda table: SharedSessions(table, pool, config.peers_url, key, now)
+
+
+def reporter_name(config: UpConfig, process: str) -> str:
+    """The name of a process in its reports, unique among those of all hosts."""
+    return f"{config.host_id}/{process}" if config.host_id else process
+
+
+def capture_sender(
+    config: UpConfig,
+    credentials: Credentials,
+    capture: RequestCapture,
+    process: str,
+    pool: UpstreamPool,
+) -> CaptureReportSender:
+    """The sender of what `capture` counts to control."""
+    name, key = reporter_name(config, process), credentials.internal_key
+    clock = SystemClock()
+    return CaptureReportSender(name, capture.counts, pool, config.control_url, key, clock)
 
 
 def mirror_limits(config: UpConfig) -> MirrorLimits:

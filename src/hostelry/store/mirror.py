@@ -5,14 +5,16 @@ of records are read and decoded once.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from hostelry.domain.scope import Scope
 from hostelry.store.errors import RevisionTooOld
 from hostelry.store.memory import by_name
-from hostelry.store.protocol import Change, Record, Store
+from hostelry.store.protocol import Change, Key, Record, Store
 
 
 class MirroredRecord:
@@ -31,6 +33,22 @@ class MirroredRecord:
         return self._value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordGroup:
+    """The values and versions of a group's records by name, in the order of names.
+
+    The same object as long as none of them changes.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+
+NO_RECORDS = RecordGroup()
+Decode = Callable[[Record], Any]
+GroupOf = Callable[[Any], Hashable]  # of a decoded value
+
+
 class Mirror:
     """The current records of a store; thread-safe, with any number of writers anywhere."""
 
@@ -42,12 +60,35 @@ class Mirror:
 
     def entries(self, kind: str, scope: Scope | None = None) -> list[MirroredRecord]:
         """Every record of `kind` (in `scope`, or in all) there is now, ordered by name."""
+        with self._current(kind) as table:
+            found = table.in_order()
+            return [it for it in found if scope is None or it.record.key.scope == scope]
+
+    def has_name(self, kind: str, scope: Scope, name: str) -> bool:
+        """Whether a record has this name, in any case."""
+        with self._current(kind) as table:
+            return table.has_name(scope, name)
+
+    def groups(
+        self, kind: str, decode: Decode, group_of: GroupOf
+    ) -> Mapping[Hashable, RecordGroup]:
+        """Every group that has a record. A kind is always grouped in the same way."""
+        with self._current(kind) as table:
+            return dict(table.groups(decode, group_of))
+
+    def group(self, kind: str, decode: Decode, group_of: GroupOf, name: Hashable) -> RecordGroup:
+        """The group of that name; empty where it has no record."""
+        with self._current(kind) as table:
+            return table.groups(decode, group_of).get(name, NO_RECORDS)
+
+    @contextmanager
+    def _current(self, kind: str) -> Iterator["MirrorTable"]:
+        """The table of a kind, as the store is now."""
         with self._lock:
             self._catch_up()
             if kind not in self._tables:
                 self._tables[kind] = MirrorTable(self._store.list(kind))
-            found = self._tables[kind].in_order()
-            return [it for it in found if scope is None or it.record.key.scope == scope]
+            yield self._tables[kind]
 
     def _catch_up(self) -> None:
         for change in self._changes():
@@ -72,6 +113,8 @@ class MirrorTable:
     def __init__(self, records: Iterable[Record]) -> None:
         self._entries = {record.key: MirroredRecord(record) for record in records}
         self._order: list[MirroredRecord] | None = None
+        self._names: Counter[tuple[Scope, str]] | None = None
+        self._groups: RecordGroups | None = None
 
     def apply(self, change: Change) -> None:
         """Apply one change; a record of an unchanged version keeps its decoded value."""
@@ -82,10 +125,77 @@ class MirrorTable:
             self._entries[change.key] = MirroredRecord(change.record)
         else:
             return
+        if (known is None) != (change.record is None):
+            self._renamed(change.key, -1 if known is not None else 1)
+        if self._groups is not None:
+            self._groups.stale.add(change.key)
         self._order = None
+
+    def has_name(self, scope: Scope, name: str) -> bool:
+        """Whether an entry has this name, in any case."""
+        if self._names is None:
+            self._names = Counter((it.scope, it.name.lower()) for it in self._entries)
+        return self._names[scope, name.lower()] > 0
+
+    def groups(self, decode: Decode, group_of: GroupOf) -> Mapping[Hashable, RecordGroup]:
+        """The groups that have an entry; raises what `decode` raises, each time."""
+        if self._groups is None:
+            self._groups = RecordGroups(self._entries)
+        return self._groups.current(decode, group_of)
+
+    def _renamed(self, key: Key, more: int) -> None:
+        if self._names is not None:
+            self._names[key.scope, key.name.lower()] += more
 
     def in_order(self) -> list[MirroredRecord]:
         """Every entry, ordered by name."""
         if self._order is None:
             self._order = sorted(self._entries.values(), key=lambda it: by_name(it.record))
         return self._order
+
+
+class RecordGroups:
+    """Groups of entries; a change costs as much as its group has names."""
+
+    def __init__(self, entries: Mapping[Key, MirroredRecord]) -> None:
+        self.stale: set[Key] = set(entries)
+        self._entries = entries
+        self._groups: dict[Hashable, RecordGroup] = {}
+        self._group_of: dict[Key, Hashable] = {}
+
+    def current(self, decode: Decode, group_of: GroupOf) -> Mapping[Hashable, RecordGroup]:
+        """The groups, with what became stale taken up."""
+        if not self.stale:
+            return self._groups
+        found = {key: self._entries.get(key) for key in self.stale}
+        values = {key: it.value(decode) for key, it in found.items() if it is not None}
+        touched: dict[Hashable, dict[str, MirroredRecord | None]] = {}
+        for key in found:
+            old = self._group_of.pop(key, None)
+            if old is not None:
+                touched.setdefault(old, {})[key.name] = None
+            if key in values:
+                group = self._group_of[key] = group_of(values[key])
+                touched.setdefault(group, {})[key.name] = found[key]
+        for group, changed in touched.items():
+            self._regroup(group, changed, decode)
+        self.stale.clear()
+        return self._groups
+
+    def _regroup(
+        self, group: Hashable, changed: Mapping[str, MirroredRecord | None], decode: Decode
+    ) -> None:
+        known = self._groups.get(group, NO_RECORDS)
+        values, versions = dict(known.values), dict(known.versions)
+        has_more = not values.keys() >= changed.keys()
+        for name, entry in changed.items():
+            if entry is None:
+                del values[name], versions[name]
+            else:
+                values[name], versions[name] = entry.value(decode), entry.record.version
+        if not values:
+            self._groups.pop(group, None)
+            return
+        if has_more:
+            values = dict(sorted(values.items()))
+        self._groups[group] = RecordGroup(values=values, versions=versions)

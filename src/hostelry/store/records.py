@@ -1,7 +1,7 @@
 """Typed records over a store: what the control plane reads and writes."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -31,7 +31,7 @@ from hostelry.domain.tags import TagSet
 from hostelry.domain.topic import Subscription, Topic
 from hostelry.domain.transform_job import TransformJob
 from hostelry.store.errors import StoreRefused
-from hostelry.store.mirror import Mirror
+from hostelry.store.mirror import Mirror, RecordGroup
 from hostelry.store.protocol import Key, Record, Store
 
 T = TypeVar("T")
@@ -46,12 +46,18 @@ class Versioned(Generic[T]):
 
 
 class Records(Generic[T]):
-    """Every record of one kind, as values of one type."""
+    """Every record of one kind, as values of one type; in groups by `group_of` their value."""
 
     def __init__(
-        self, store: Store, kind: str, type: type[T], mirror: Mirror | None = None
+        self,
+        store: Store,
+        kind: str,
+        type: type[T],
+        mirror: Mirror | None = None,
+        group_of: Callable[[T], Hashable] = lambda _: None,
     ) -> None:
         self.kind = kind
+        self._group_of = group_of
         self._store = store
         self._mirror = mirror or Mirror(store)
         self._decoder = decoder_of(type)
@@ -78,9 +84,15 @@ class Records(Generic[T]):
 
     def has_name(self, scope: Scope, name: str) -> bool:
         """Whether a record has this name in any case: names that differ in case share an ARN."""
-        wanted = name.lower()
-        entries = self._mirror.entries(self.kind, scope)
-        return any(it.record.key.name.lower() == wanted for it in entries)
+        return self._mirror.has_name(self.kind, scope, name)
+
+    def group(self, name: Hashable) -> RecordGroup:
+        """The records of one group; costs nothing that grows with the other groups."""
+        return self._mirror.group(self.kind, self._value, self._group_of, name)
+
+    def groups(self) -> Mapping[Hashable, RecordGroup]:
+        """Every group that has a record, by its name."""
+        return self._mirror.groups(self.kind, self._value, self._group_of)
 
     def _key(self, scope: Scope, name: str) -> Key:
         return Key(kind=self.kind, scope=scope, name=name)
@@ -101,10 +113,25 @@ def as_dictionary(value: Any) -> dict[Any, Any]:
     return dict(value)
 
 
+def endpoint_address(scope: Scope, endpoint_name: str) -> tuple[Scope, str]:
+    """The name of the group of what belongs to an endpoint."""
+    return scope, endpoint_name
+
+
+def on_endpoint(records: Records[T], scope: Scope, endpoint_name: str) -> Mapping[str, T]:
+    """The components, instances or copies of an endpoint, by name."""
+    return records.group(endpoint_address(scope, endpoint_name)).values
+
+
+def _endpoint_of(value: InferenceComponent | Instance | Copy) -> tuple[Scope, str]:
+    return endpoint_address(value.scope, value.endpoint_name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """Every kind of record of the control plane.
 
+    `components`, `instances` and `copies` are grouped by `endpoint_address`, of their endpoint.
     `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
     ARN, what belongs to a scalable target by `domain.scaling`'s `target_name` and `policy_key`;
     `event_schedules` by `schedule_key`; `roles` and what else IAM has, account-wide, by their names
@@ -154,9 +181,9 @@ def open_state(store: Store) -> State:
         models=Records(store, "model", Model, mirror),
         endpoint_configs=Records(store, "endpoint_config", EndpointConfig, mirror),
         endpoints=Records(store, "endpoint", Endpoint, mirror),
-        components=Records(store, "component", InferenceComponent, mirror),
-        instances=Records(store, "instance", Instance, mirror),
-        copies=Records(store, "copy", Copy, mirror),
+        components=Records(store, "component", InferenceComponent, mirror, _endpoint_of),
+        instances=Records(store, "instance", Instance, mirror, _endpoint_of),
+        copies=Records(store, "copy", Copy, mirror, _endpoint_of),
         tags=Records(store, "tags", TagSet, mirror),
         metric_alarms=Records(store, "metric_alarm", MetricAlarm, mirror),
         composite_alarms=Records(store, "composite_alarm", CompositeAlarm, mirror),

@@ -8,16 +8,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.integration.agent_rig import Rig, echo, instance, kill, rig, until, until_ready
+from tests.integration.agent_rig import (
+    Rig,
+    echo,
+    instance,
+    kill,
+    rig,
+    until,
+    until_ready,
+    until_true,
+)
+from tests.integration.agent_rig import until_gone as until_process_gone
 from tests.ray_rig import RayCluster, ray_cluster
 
-from hostelry.base.errors import CapacityError, HostelryError, RetryableError
+from hostelry.base.errors import CapacityError, HostelryError, InstanceLostError, RetryableError
+from hostelry.base.json import decode
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import Agent, Fleet
 from hostelry.fleet.ray.node_home import NodeHome
-from hostelry.fleet.records import InstanceFolder
+from hostelry.fleet.records import InstanceFolder, ProcessIdentity
 from hostelry.server.fleets import ray_fleet
 from hostelry.server.home import load_config, load_credentials, save_config
 
@@ -228,6 +239,39 @@ def test_the_memory_of_a_copy_is_reported(place: Place) -> None:
         await until(agent, lambda it: it["c-1"].memory_bytes > 0)
 
     asyncio.run(case())
+
+
+@pytest.mark.integration
+def test_an_instance_ends_with_its_actor_on_ray(tmp_path: Path, cluster: RayCluster) -> None:
+    """Also: there is no room for a third instance; its request is withdrawn when it ends."""
+
+    def actors() -> list[Path]:
+        return list(tmp_path.glob("nodes/*/*/i-1-*/actor.json"))
+
+    async def case(place: Place) -> None:
+        agent = await place.launched()
+        await agent.apply([echo("c-1")])
+        copy = await until_ready(agent, "c-1")
+        (actor,) = actors()
+        await place.launched("i-2")
+        full = await raised(place.fleet.launch(instance("i-3")))
+        assert isinstance(full, CapacityError)
+        assert "no room for ml.m5.large (1 of ml.m5.large)" in str(full)
+        await place.fleet.terminate("i-3")
+        kill(decode(actor.read_bytes(), ProcessIdentity).pid)
+        assert isinstance(await raised(observed_for_ever(agent)), InstanceLostError)
+        await until_process_gone(copy.pid or 0)
+        await until_true(lambda: not actors(), "its home is removed")
+        other = await place.launched()
+        assert (await other.observe()).copies == ()
+
+    with ray_place(tmp_path, cluster) as place:
+        asyncio.run(case(place))
+
+
+async def observed_for_ever(agent: Agent) -> None:
+    while True:
+        await agent.observe((await agent.observe()).version, 30.0)
 
 
 async def raised(work: Awaitable[object]) -> HostelryError | None:

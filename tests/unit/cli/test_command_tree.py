@@ -8,6 +8,7 @@ from hostelry.cli.main import command_tree
 # Parameters that are names, but of nothing that a running platform could list.
 NOT_COMPLETED = {
     "chaos run": {"name": "drills are listed by `chaos list`"},
+    "cells add": {"name": "a new cell's"},
     "deploy": {"name": "a new endpoint's"},
     "kernel install": {"name": "a new kernel's"},
     "kernel remove": {"name": "Jupyter's"},
@@ -20,6 +21,9 @@ WITHOUT_JSON = {
     "demo": "a program to watch",
     "chat": "a conversation; `invoke` has the answer of one request",
     "demo-model": "writes a folder",
+    "cells add": "acts; `cells ls` has the state",
+    "cells router": "runs until it is stopped",
+    "cells move": "acts; `cells ls` has the state",
     "completion": "prints a shell's own language",
     "dashboards grafana": "its output is JSON",
     "dashboards alerts": "prints Prometheus' own language",

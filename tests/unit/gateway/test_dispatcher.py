@@ -75,6 +75,35 @@ def test_a_modelled_error_is_answered() -> None:
     assert exchange.finished
 
 
+@pytest.mark.parametrize(
+    ("path", "method", "reason", "status"),
+    [
+        pytest.param("/health", "GET", None, b"200", id="healthy"),
+        pytest.param("/health", "GET", "draining", b"503", id="a load balancer is to leave it"),
+        pytest.param("/health", "HEAD", "draining", b"503", id="by HEAD too"),
+        pytest.param("/ping", "GET", "draining", b"200", id="it lives on meanwhile"),
+    ],
+)
+def test_health_for_a_load_balancer(
+    path: str, method: str, reason: str | None, status: bytes
+) -> None:
+    room = FailingHandler(ServiceError("ModelError", "it failed", 424))
+    dispatcher = Dispatcher(
+        runtime=room,
+        openai=room,
+        openai_batches=room,
+        control=room,
+        async_runtime=room,
+        calls=CallRing(lambda: 0.0, lambda: 0),
+        why_unhealthy=lambda: reason,
+    )
+    sink = WrittenAnswer()
+    received = Received(HttpRequest(method, path), True, True)
+    asyncio.run(dispatcher.handle(Exchange(sink, received, b"")))
+    assert sink.written.startswith(b"HTTP/1.1 " + status)
+    assert (b"draining" in sink.written) is (status == b"503" and method == "GET")
+
+
 def test_a_defect_is_an_internal_failure_with_its_cause_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

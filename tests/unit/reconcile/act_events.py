@@ -20,10 +20,10 @@ def ask(town: Town, decide: Callable[[EndpointState], PlannedAct]) -> PlannedAct
     act = decide(loaded.state)
     record = act.record
     if isinstance(record, Endpoint):
-        expect = loaded.versions["endpoint", record.name]
+        expect = loaded.versions["endpoint"][record.name]
         town.state.endpoints.put(SCOPE, record.name, record, expect=expect)
     elif record is not None:
-        expect = loaded.versions["instance", record.id]
+        expect = loaded.versions["instance"][record.id]
         town.state.instances.put(SCOPE, record.id, record, expect=expect)
     return act
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
+from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import (
     AdapterSpec,
     ComponentSpec,
@@ -34,9 +35,10 @@ from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.reconcile.driver import InstanceDriver
 from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts, PlanContext
 from hostelry.reconcile.plan.plan import desired_by_instance
-from hostelry.reconcile.plan.routes import plan_routes
+from hostelry.reconcile.plan.routes import WakeRules, plan_routes
 from hostelry.reconcile.reconciler import one_pass
 from hostelry.reconcile.record import all_keys, load_all
+from hostelry.reconcile.route_planner import RoutePlanner
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Store
 from hostelry.store.records import State, open_state
@@ -210,6 +212,7 @@ class Town:
         self.watched_since = 0.0
         self.verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None
         self._ids = itertools.count(1)
+        self._planner = RoutePlanner(self.state, lambda image: image == IMAGE, AtZero.HOLD)
         self._runner = asyncio.Runner()
 
     def close(self) -> None:
@@ -269,6 +272,14 @@ class Town:
             known |= set(after.instances)
         for instance_id in set(self.drivers) - known:
             del self.drivers[instance_id]
+        self.check_planned_routes()
+
+    def check_planned_routes(self) -> None:
+        """The routes that were planned change by change are those planned as a whole."""
+        targets = (it.value for it in self.state.scalable_targets.list())
+        waking = WakeRules.of(AtZero.HOLD, targets)
+        whole = plan_routes(load_all(self.state), lambda image: image == IMAGE, waking)
+        assert self._planner.plan().snapshot == whole
 
     def facts(self) -> dict[str, InstanceFacts]:
         return {it: driver.facts for it, driver in self.drivers.items()}

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.routing.copy_choice import choose_copy
+from hostelry.routing.copy_choice import GatewayShare, choose_copy
 
 LEAST = RoutingStrategy.LEAST_OUTSTANDING_REQUESTS
 RANDOM = RoutingStrategy.RANDOM
@@ -25,6 +25,23 @@ def test_choose_copy(
     strategy: RoutingStrategy, outstanding: list[int], draw: float, expected: int
 ) -> None:
     assert choose_copy(strategy, outstanding, draw) == expected
+
+
+@pytest.mark.parametrize(
+    ("outstanding", "rank", "expected"),
+    [
+        pytest.param([0, 0, 0, 0], 0, {0, 2}, id="of idle copies each gateway takes its own"),
+        pytest.param([0, 0, 0, 0], 1, {1, 3}, id="and the other gateway the others"),
+        pytest.param([1, 0, 1, 0], 0, {1, 3}, id="a copy with fewer requests comes before its own"),
+        pytest.param([0, 1, 0, 0], 1, {3}, id="its own among the idlest"),
+        pytest.param([2, 1, 2, 2], 0, {1}, id="one idlest copy is it for all"),
+    ],
+)
+def test_gateways_of_several_hosts_prefer_different_copies_among_equals(
+    outstanding: list[int], rank: int, expected: set[int]
+) -> None:
+    share = GatewayShare(rank, 2)
+    assert {choose_copy(LEAST, outstanding, it / 16, share) for it in range(16)} == expected
 
 
 @given(

@@ -17,6 +17,8 @@ READERS = {
     "gateway": ("gateway", "gateway_memory", "worker_parts"),
     "mirror": ("mirror", "worker_parts"),
     "jobs": ("jobs",),
+    "peers": ("peers", "gateway_workers"),
+    "link": ("control_link",),
     "console": ("console",),
 }
 
@@ -25,13 +27,16 @@ READERS = {
     ("changes", "replaced"),
     [
         pytest.param({}, [], id="nothing changed"),
-        pytest.param({"gateway_workers": 3}, ["gateway", "mirror"], id="--gateway-workers"),
+        pytest.param(
+            {"gateway_workers": 3}, ["gateway", "mirror", "peers"], id="--gateway-workers"
+        ),
         pytest.param({"mirror_process": False}, ["gateway"], id="--no-mirror-process"),
+        pytest.param({"drain_s": 9.0}, [], id="--drain-s, which up alone reads"),
         pytest.param({"pace": 60.0}, ["control", "gateway", "mirror"], id="--pace"),
         pytest.param({"console_port": 9}, ["gateway", "console"], id="--no-console"),
         pytest.param(
             {"gateway_port": 9000},
-            ["control", "gateway", "mirror", "jobs", "console"],
+            ["control", "gateway", "mirror", "jobs", "peers", "link", "console"],
             id="another port",
         ),
     ],

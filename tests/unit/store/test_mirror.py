@@ -77,6 +77,62 @@ def test_a_look_shows_what_the_store_lists(
     assert [records(mirror, it) for it in KINDS] == [list(store.list(it)) for it in KINDS]
 
 
+def of_parity(value: int) -> tuple[str, int]:
+    return ("parity", value % 2)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=STEPS, tombstones=st.sampled_from([1, 1000]))
+def test_groups_and_names_are_those_of_the_records_there_are(
+    steps: list[tuple[str, str, Scope, str]], tombstones: int
+) -> None:
+    """A record may move to another group, and a group that did not change is the same object."""
+    store = MemoryStore(tombstones_kept=tombstones)
+    mirror = Mirror(store)
+    seen = dict(mirror.groups("model", lambda it: int(it.body), of_parity))
+    for number, (step, _, _, name) in enumerate(steps):
+        present = store.get(key(name))
+        if step == "put":
+            version = present.version if present else None
+            store.put(key(name), str(number).encode(), expect=version)
+        elif step == "delete" and present:
+            store.delete(present.key, expect=present.version)
+        else:
+            before, seen = seen, dict(mirror.groups("model", lambda it: int(it.body), of_parity))
+            expected: dict[object, dict[str, tuple[int, int]]] = {}
+            for record in store.list("model"):
+                value = int(record.body)
+                mine = expected.setdefault(of_parity(value), {})
+                mine[record.key.name] = (value, record.version)
+            assert {it: list(group.values.items()) for it, group in seen.items()} == {
+                it: [(one, value) for one, (value, _) in sorted(group.items())]
+                for it, group in expected.items()
+            }
+            for it, group in seen.items():
+                versions = {one: version for one, (_, version) in expected[it].items()}
+                assert group.versions == versions
+                if it in before and before[it].versions == group.versions:
+                    assert group is before[it]
+            for one in "abcdABCD":
+                known = any(one.lower() == it.key.name for it in store.list("model"))
+                assert mirror.has_name("model", HERE, one) == known
+
+
+def test_a_record_that_cannot_be_read_is_reported_each_time_and_then_mended() -> None:
+    store, broken = MemoryStore(), b"x"
+    for name, body in (("a", b"1"), ("b", broken)):
+        store.put(key(name), body, expect=None)
+    mirror = Mirror(store)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="invalid literal"):
+            mirror.groups("model", lambda it: int(it.body), of_parity)
+    found = store.get(key("b"))
+    assert found is not None
+    store.put(key("b"), b"3", expect=found.version)
+    group = mirror.group("model", lambda it: int(it.body), of_parity, of_parity(1))
+    assert group.values == {"a": 1, "b": 3}
+
+
 def test_what_did_not_change_is_read_and_decoded_once() -> None:
     store = CountingStore()
     for name in ("a", "b"):

@@ -33,7 +33,7 @@ from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.resize import copies_deadline
 from hostelry.domain.status import Event, next_status
 from hostelry.domain.validation import MAX_COPIES, check_limit
-from hostelry.store.records import Versioned
+from hostelry.store.records import Versioned, on_endpoint
 
 KIND = "inference-component"
 # Components may be created while their endpoint is: they wait for its instances.
@@ -261,9 +261,10 @@ def check_no_adapters(context: CallContext, component: InferenceComponent) -> No
 
     Terraform's provider tries again while the text says "is a base inference component".
     """
+    mine = on_endpoint(context.state.components, context.scope, component.endpoint_name)
     adapters = [
         other.name
-        for other in (stored.value for stored in context.state.components.list(context.scope))
+        for other in mine.values()
         if other.adapter is not None
         and other.adapter.base_name == component.name
         and other.status is not ComponentStatus.DELETING

@@ -11,6 +11,7 @@ from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.placement.fleet_size import fleet_growth
 from hostelry.placement.values import CopyRequest, Pool
+from hostelry.store.records import on_endpoint
 
 
 def check_room_for_copies(context: CallContext, endpoint: Endpoint, wanted: Deployment) -> None:
@@ -62,12 +63,9 @@ def serving_copies(
     """Each serving copy that is desired, with what it would reserve on instances of `types`."""
     serving = Counter(it.component_name for it in fleet.copies if it.serves)
     found: list[CopyRequest] = []
-    for stored in context.state.components.list(context.scope):
-        component = stored.value
+    for component in on_endpoint(context.state.components, context.scope, endpoint.name).values():
         spec = component.spec
-        if component.endpoint_name != endpoint.name or component.status in LEFT_BEHIND:
-            continue
-        if spec is None:
+        if component.status in LEFT_BEHIND or spec is None:
             continue
         typed = {name: spec.on(name) for name in types}
         one = CopyRequest(

@@ -7,6 +7,7 @@ from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceC
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.validation import shortfall
+from hostelry.store.records import on_endpoint
 
 # A component in one of these has no copies that could move.
 LEFT_BEHIND = {ComponentStatus.DELETING, ComponentStatus.FAILED}
@@ -14,9 +15,8 @@ LEFT_BEHIND = {ComponentStatus.DELETING, ComponentStatus.FAILED}
 
 def check_components_fit(context: CallContext, endpoint: Endpoint, pending: Deployment) -> None:
     """Refuse instance types on which a component of the endpoint cannot run."""
-    for stored in context.state.components.list(context.scope):
-        component = stored.value
-        if component.endpoint_name == endpoint.name and component.status not in LEFT_BEHIND:
+    for component in on_endpoint(context.state.components, context.scope, endpoint.name).values():
+        if component.status not in LEFT_BEHIND:
             check_fits(context, component, endpoint, pending)
 
 

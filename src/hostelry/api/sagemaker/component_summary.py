@@ -9,6 +9,7 @@ from hostelry.api.sagemaker.endpoint_summary import deployed_image
 from hostelry.api.sagemaker.specifications import Given, given_in_force
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy
+from hostelry.store.records import on_endpoint
 
 ECHOED = (
     "InstanceType",
@@ -108,10 +109,10 @@ def runtime_summary(context: CallContext, component: InferenceComponent) -> Resu
     types = serving_instance_types(context, component.endpoint_name)
     copies = [
         copy
-        for copy in (stored.value for stored in context.state.copies.list(context.scope))
-        if copy.endpoint_name == component.endpoint_name
-        and copy.instance_id in types
-        and counts_for(copy, component)
+        for copy in on_endpoint(
+            context.state.copies, context.scope, component.endpoint_name
+        ).values()
+        if copy.instance_id in types and counts_for(copy, component)
     ]
     by_type = Counter(types[it.instance_id] for it in copies)
     summary: Result = {
@@ -132,10 +133,8 @@ def serving_instance_types(context: CallContext, endpoint_name: str) -> dict[str
     endpoint = state.endpoints.get(scope, endpoint_name)
     return {
         instance.id: instance.instance_type
-        for instance in (it.value for it in state.instances.list(scope))
-        if endpoint is not None
-        and instance.endpoint_name == endpoint_name
-        and instance.generation == endpoint.value.active.generation
+        for instance in on_endpoint(state.instances, scope, endpoint_name).values()
+        if endpoint is not None and instance.generation == endpoint.value.active.generation
     }
 
 

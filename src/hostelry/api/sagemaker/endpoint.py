@@ -25,7 +25,7 @@ from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.resize import deployment_deadline
 from hostelry.domain.status import Event, next_status
 from hostelry.domain.transform_job import is_hidden
-from hostelry.store.records import Versioned
+from hostelry.store.records import Versioned, on_endpoint
 
 KIND = "endpoint"
 
@@ -144,10 +144,11 @@ def find_endpoint(context: CallContext, name: str) -> Versioned[Endpoint]:
 def check_no_components(context: CallContext, endpoint: Endpoint) -> None:
     """Refuse to delete an endpoint that hosts components not being deleted themselves."""
     hosted = [
-        stored.value.name
-        for stored in context.state.components.list(context.scope)
-        if stored.value.endpoint_name == endpoint.name
-        and stored.value.status is not ComponentStatus.DELETING
+        component.name
+        for component in on_endpoint(
+            context.state.components, context.scope, endpoint.name
+        ).values()
+        if component.status is not ComponentStatus.DELETING
     ]
     if hosted:
         raise validation_error(

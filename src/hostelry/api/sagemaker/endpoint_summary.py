@@ -19,6 +19,7 @@ from hostelry.domain.endpoint import (
 )
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.update_progress import ACTIVATING_S, progress_text, share_of, with_verdict
+from hostelry.store.records import on_endpoint
 
 # While an endpoint has one of these, each variant has it, too.
 VARIANT_STATUS: Mapping[EndpointStatus, str] = {
@@ -41,11 +42,9 @@ class EndpointFleet:
     def of(cls, context: CallContext, endpoint_name: str) -> "EndpointFleet":
         """The instances and copies of the endpoint."""
         scope, state = context.scope, context.state
-        instances = (stored.value for stored in state.instances.list(scope))
-        copies = (stored.value for stored in state.copies.list(scope))
         return cls(
-            instances=tuple(it for it in instances if it.endpoint_name == endpoint_name),
-            copies=tuple(it for it in copies if it.endpoint_name == endpoint_name),
+            instances=tuple(on_endpoint(state.instances, scope, endpoint_name).values()),
+            copies=tuple(on_endpoint(state.copies, scope, endpoint_name).values()),
         )
 
     def serving(self, wanted: EndpointVariant, generation: int) -> list[Instance]:

@@ -15,12 +15,12 @@ import ctypes
 import os
 import socket
 import sys
-from typing import cast
 
 import uvloop
 
 from hostelry.base.copy_key import take_key
 from hostelry.base.proc import PROC
+from hostelry.base.splice import SpliceEnd
 from hostelry.fleet.launch.keyed_requests import KeyedRequests, KeyRefusedError
 
 CLONE_NEWUSER = 0x10000000
@@ -33,59 +33,7 @@ PORT_TAKEN = 3  # this program's exit codes
 NOT_ENTERED = 4
 
 
-class ProxyEnd(asyncio.Protocol):
-    """One end of a proxied connection; `other` is set once both ends are connected."""
-
-    def __init__(self, other: "ProxyEnd | None" = None) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.other = other
-        self.ended = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        # uvloop's transports are no subclasses of asyncio's.
-        self.transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Forward the bytes."""
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.write(data)
-
-    def eof_received(self) -> bool:
-        """Forward the half-close; answers may still come the other way."""
-        self.ended = True
-        other = self.other
-        if other is None or other.transport is None or other.transport.is_closing():
-            return self.other is None
-        if other.ended:
-            # Both directions are closed; `close` flushes first.
-            other.transport.close()
-            return False
-        other.transport.write_eof()
-        return True
-
-    def pause_writing(self) -> None:
-        """Stop reading from the other end while this one cannot write."""
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        """Read from the other end again."""
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.resume_reading()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Abort the other end after an error; otherwise close it after a flush."""
-        other = self.other.transport if self.other is not None else None
-        if other is None or other.is_closing():
-            return
-        if error is None:
-            other.close()
-        else:
-            other.abort()
-
-
-class ClientEnd(ProxyEnd):
+class ClientEnd(SpliceEnd):
     """The client's end: buffers its bytes until the server inside is connected.
 
     With `key` the server is not connected before a request has shown it.
@@ -146,7 +94,7 @@ class ClientEnd(ProxyEnd):
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, inner = await loop.create_connection(
-                    lambda: ProxyEnd(self), "127.0.0.1", self._port
+                    lambda: SpliceEnd(self), "127.0.0.1", self._port
                 )
         except (OSError, TimeoutError):
             # No listener inside yet: the client sees what a closed port looks like.

@@ -10,8 +10,8 @@ from hostelry.base.epoch_header import EPOCH_HEADER
 from hostelry.base.errors import Fenced, RetryableError, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.peer_http import peer_client
 from hostelry.domain.copy import CopySpec
-from hostelry.fleet.agent.model_server import new_http
 from hostelry.fleet.protocol import CopyPage, Observation
 
 CALL_TIMEOUT_S = 10.0
@@ -80,10 +80,10 @@ class HttpAgent:
     ) -> bytes:
         timeout_s = self._call_timeout_s + patience_s
         try:
-            async with new_http() as http:
+            async with peer_client(self._address) as http:
                 answer = await http.request(
                     method,
-                    self._address + path,
+                    path,
                     headers=self._headers,
                     timeout=timeout_s,
                     **request,

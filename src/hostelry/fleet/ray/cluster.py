@@ -50,14 +50,14 @@ def nodes_of(ray: Any) -> list[RayNode]:
     free = ray._private.state.available_resources_per_node()
     nodes = [
         RayNode(
-            id=it["NodeID"],
-            address=it["NodeManagerAddress"],
-            total=it["Resources"],
-            free=free.get(it["NodeID"], {}),
-            labels=it.get("Labels", {}),
+            id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            total=node["Resources"],
+            free=free.get(node["NodeID"], {}),
+            labels=node.get("Labels", {}),
         )
-        for it in ray.nodes()
-        if it["Alive"]
+        for node in ray.nodes()
+        if node["Alive"]
     ]
     return sorted(nodes, key=lambda it: (it.address, it.id))
 

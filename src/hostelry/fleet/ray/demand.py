@@ -30,7 +30,7 @@ NAMED_NODES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """A living node: what it offers, and what of that is free; memory in bytes."""
+    """A living node: its resources, all and those that are free; memory in bytes."""
 
     id: str
     address: str
@@ -89,7 +89,7 @@ def why_pending(instance: Instance, demand: RayDemand, nodes: Sequence[RayNode])
     return (
         f"the Ray cluster has no room for {instance.instance_type} ({asked}): {state} "
         f"({_offers(nodes, demand.resources)}). It waits as a pending actor, which is how Ray's "
-        f"autoscaler learns of it; a node with {asked} free, or fewer instances, would help"
+        f"autoscaler sees it; a node with {asked} free, or fewer instances, would help"
     )
 
 
@@ -110,8 +110,8 @@ def _offers(nodes: Sequence[RayNode], names: Iterable[str]) -> str:
     """The free amounts of these resources, node by node."""
     asked = tuple(names)
     texts = [
-        f"{it.address}: {amounts({name: it.free.get(name, 0.0) for name in asked})} free"
-        for it in nodes[:NAMED_NODES]
+        f"{node.address}: {amounts({name: node.free.get(name, 0.0) for name in asked})} free"
+        for node in nodes[:NAMED_NODES]
     ]
     more = len(nodes) - len(texts)
     return "; ".join(texts + ([f"and {more} more"] if more else [])) or "it has no node"

@@ -44,7 +44,7 @@ class RayFleet:
         return running
 
     async def _still_running(self, instance: Instance, error: RetryableError) -> RunningInstance:
-        """The instance at its recorded address: its agent goes on while Ray's head is away.
+        """The instance at its recorded address: its agent runs while Ray's head is away.
 
         Raises `error` where no such agent answers.
         """
@@ -69,7 +69,7 @@ class RayFleet:
         await self._line.call("end_all")
 
     def close(self) -> None:
-        """Give up the connection to Ray; instances go on."""
+        """Give up the connection to Ray; instances keep running."""
         self._line.close()
 
     def connect(self, address: str) -> "RayAgent":

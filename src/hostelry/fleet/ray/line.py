@@ -63,7 +63,7 @@ class DriverLine:
         return answer
 
     def close(self) -> None:
-        """End the process; instances go on."""
+        """End the process; instances keep running."""
         if self._process is not None and self._reader is not None:
             self._process.kill()
             self._reader.join()

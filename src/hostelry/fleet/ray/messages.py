@@ -1,6 +1,6 @@
-"""What control and the process that speaks to Ray write to each other, one JSON object a line.
+"""Messages between control and the process that speaks to Ray, one JSON object a line.
 
-And what that process sends to an instance's actor.
+And those between that process and an instance's actor.
 """
 
 from typing import Literal

@@ -253,7 +253,7 @@ class LoadBalancer:
         elif len(copies) == 1:
             copy, route = copies[0], None
         else:
-            copy = copies[choose_copy(strategy, counts, self._draw())]
+            copy = copies[choose_copy(strategy, counts, self._draw(), self._outstanding.share)]
             route = route_view(strategy.value, copies, counts)
         if self._circuits and copy.id in self._circuits:
             self._circuits[copy.id] = circuits.chosen(self._circuits[copy.id], self._now_s())

@@ -324,13 +324,14 @@ class ModelBalancer:
         """The status and body of the agent's answer. Raises UpstreamError."""
         if copy.models_address is None:
             raise ConnectError("The copy's agent has not reported where its models are leased.")
-        address, _, path = copy.models_address.removeprefix("http://").partition("/")
+        scheme, _, rest = copy.models_address.partition("://")
+        server, _, path = rest.partition("/")
         head = (
             f"POST /{path}/{action} HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         ).encode("latin-1")
         reply = await self._pool.send(
-            f"http://{address}", (head + head_end(copy.key), body), timeouts, MAX_LEASE_BYTES
+            f"{scheme}://{server}", (head + head_end(copy.key), body), timeouts, MAX_LEASE_BYTES
         )
         try:
             return reply.status, await reply.body(MAX_LEASE_BYTES)

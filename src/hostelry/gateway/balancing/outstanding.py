@@ -3,9 +3,19 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from hostelry.routing.copy_choice import GatewayShare
+
 
 class InFlightCounts(Protocol):
-    """Requests in flight per copy, of one gateway worker or of all of them together."""
+    """Requests in flight per copy, of one gateway worker or of all of them together.
+
+    Those of other hosts, where there are any, are included as they were last known.
+    """
+
+    @property
+    def share(self) -> GatewayShare | None:
+        """This host among those with gateways; None where there is no other."""
+        ...
 
     @property
     def total(self) -> int:
@@ -34,6 +44,11 @@ class Outstanding:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
+
+    @property
+    def share(self) -> GatewayShare | None:
+        """None: no other host is known."""
+        return None
 
     @property
     def total(self) -> int:

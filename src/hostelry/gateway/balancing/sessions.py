@@ -1,6 +1,6 @@
 """Sticky sessions: a container opens one, and its requests go to the copy that holds it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from typing import Protocol
 
@@ -79,11 +79,25 @@ class Sessions:
     Args:
         table: one table may serve several processes.
         now: seconds since the epoch.
+        fetch: has the session under a key in `table` where another host knows it; None where there
+            is no other.
     """
 
-    def __init__(self, table: SessionTable, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        table: SessionTable,
+        now: Callable[[], float],
+        fetch: Callable[[bytes], Awaitable[None]] | None = None,
+    ) -> None:
         self._table = table
         self._now = now
+        self._fetch = fetch
+
+    async def fetch(self, scope: Scope, invocation: InvokeRequest) -> None:
+        """Have the invocation's session known here where another host knows it."""
+        session_id = invocation.session_id
+        if self._fetch is not None and session_id is not None and session_id != NEW_SESSION:
+            await self._fetch(_key(scope, invocation.endpoint_name, session_id))
 
     def holder(self, scope: Scope, invocation: InvokeRequest) -> int | None:
         """The mark of the copy that holds the invocation's session; None where none is known."""

@@ -28,6 +28,7 @@ FORWARDED_HEADERS = (
     "smithy-protocol",
     "user-agent",
 )
+AWAY_HEADER = "x-hostelry-away"  # of an answer without a leader of control, with the cause
 HOP_HEADERS = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
 )
@@ -91,6 +92,8 @@ class ControlHandler:
         try:
             reply = await self._pool.send(self._address, (head, body), TIMEOUTS, MAX_ANSWER_BYTES)
             try:
+                if AWAY_HEADER in reply.headers:
+                    raise ServiceError("ServiceUnavailable", reply.headers[AWAY_HEADER], 503)
                 return HttpResponse(
                     reply.status, _passed_headers(reply), await reply.body(MAX_ANSWER_BYTES)
                 )

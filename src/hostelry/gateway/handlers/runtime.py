@@ -185,6 +185,8 @@ class RuntimeHandler:
         assert trace is not None, "it was begun once the sender was known"
         request_id = trace.request_id
         tapped = TappedInvocation(self._taps, invocation, exchange.request, request_id)
+        if invocation.session_id is not None:
+            await self._sessions.fetch(scope, invocation)
         admitted = await self._admit(scope, tapped, limits, trace)
         destination, in_flight = admitted.destination, admitted.in_flight
         try:

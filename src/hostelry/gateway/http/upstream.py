@@ -5,12 +5,15 @@ import select
 import socket
 import struct
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
-from urllib.parse import urlsplit
 
 import httptools
 
+from hostelry.base import tls
+from hostelry.base.address import Address
+from hostelry.base.errors import TerminalError
 from hostelry.gateway.http.reply import (
     BrokenError,
     ConnectError,
@@ -76,11 +79,38 @@ def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_byte
     return came_to_an_end and acked_bytes is not None and acked_bytes <= sent_before_bytes
 
 
-class UpstreamConnection(asyncio.Protocol):
-    """One connection to a copy; carries one request at a time."""
+def acked_bytes(connected: socket.socket | None) -> int | None:
+    """Bytes sent that the peer's kernel has acknowledged; None where that is not known."""
+    if connected is None:
+        return None
+    try:
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
+    except (OSError, struct.error):
+        return None
+    return acked - 1
 
-    def __init__(self, pool: "UpstreamPool", address: str) -> None:
+
+def is_unframed(headers: Mapping[str, str]) -> bool:
+    """Whether an answer with these headers ends with its connection, if it has a body."""
+    return not {"content-length", "transfer-encoding"} & headers.keys()
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection to a copy; carries one request at a time.
+
+    With `connected`, a future, it leads through a node proxy (`base.tls`): that is set once the
+    proxy has connected the copy.
+    """
+
+    def __init__(
+        self,
+        pool: "UpstreamPool",
+        address: str,
+        connected: "asyncio.Future[None] | None" = None,
+    ) -> None:
         self.address = address
+        self._connected = connected
         self.usable = True
         self.may_repeat = False  # the last request was not processed, or is idempotent
         self.kept_at = 0.0  # since when it is idle, in seconds of the event loop's clock
@@ -98,13 +128,15 @@ class UpstreamConnection(asyncio.Protocol):
         self._socket: socket.socket | None = None
         self._paused = False
         self._readiness = select.poll()
+        self._held: bytes | None = None  # the last byte where it may be the node proxy's
         self._feed: BodyFeed | None = None  # of a streamed body, the connection's only request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The copy accepted."""
         self._transport = cast(asyncio.Transport, transport)
         found = transport.get_extra_info("socket")
-        self._socket = found
+        # What a node proxy's kernel has acknowledged says nothing of the copy.
+        self._socket = found if self._connected is None else None
         if found is not None:
             self._readiness.register(found.fileno(), select.POLLIN)
 
@@ -155,12 +187,16 @@ class UpstreamConnection(asyncio.Protocol):
         """Feed the answer; bytes without a request end the connection."""
         reply = self._reply
         if reply is None:
-            self.abort()
+            self._idle_bytes(data)
             return
         reply.bytes_seen += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._connected is not None and data == tls.UNREAD and reply.bytes_seen == 1:
+                self.may_repeat = True
+                self._break("The copy closed the connection before it read the request.")
+                return
             self._break(f"The answer was not HTTP: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -169,15 +205,17 @@ class UpstreamConnection(asyncio.Protocol):
         self._pool.forget(self)
         if self._feed is not None:
             self._feed.stop()
+        if self._connected is not None and not self._connected.done():
+            self._connected.set_exception(exc or ConnectionRefusedError("the node proxy refused"))
         reply = self._reply
         if reply is None:
             return
         if self._num_requests > 1 and reply.bytes_seen == 0:
             self.may_repeat = self._is_repeatable or never_read(
-                exc, self._acked_bytes(), self._sent_before_bytes
+                exc, acked_bytes(self._socket), self._sent_before_bytes
             )
-        unframed = not {"content-length", "transfer-encoding"} & reply.headers.keys()
-        if reply.phase is ReplyPhase.HEAD and unframed and exc is None:
+        ended = exc is None and self._held in (None, tls.UNREAD)
+        if reply.phase is ReplyPhase.HEAD and is_unframed(reply.headers) and ended:
             self._finish(reusable=False)
         else:
             reply.failed(BrokenError("The connection was closed before the answer was whole."))
@@ -194,11 +232,17 @@ class UpstreamConnection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status >= 200 and self._reply is not None:
             self._reply.head_came(status, self._headers)
+            if self._connected is not None and is_unframed(self._headers):
+                self._held = b""  # its end is the node proxy's word that the copy has ended
             self._headers = {}  # what follows the body (trailers) is dropped
 
     def on_body(self, part: bytes) -> None:
         """A piece of the answer's body."""
-        if self._reply is not None:
+        if self._held is not None:
+            part, self._held = self._held + part, b""
+            if part.endswith(tls.UNREAD):
+                part, self._held = part[:-1], tls.UNREAD
+        if self._reply is not None and part:
             self._reply.chunk_came(part)
 
     def on_message_complete(self) -> None:
@@ -223,7 +267,7 @@ class UpstreamConnection(asyncio.Protocol):
     def release(self, reusable: bool) -> None:
         """Keep the connection for another request, or cut it."""
         self._disarm()
-        self._reply = None
+        self._reply = self._held = None
         if reusable and self.usable:
             self.resume_reading()
             if self._pool.keep(self):
@@ -237,16 +281,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._feed.stop()
         self._transport.abort()
 
-    def _acked_bytes(self) -> int | None:
-        """Bytes sent that the copy's kernel has acknowledged; None where that is not known."""
-        if self._socket is None:
-            return None
-        try:
-            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
-        except (OSError, struct.error):
-            return None
-        return acked - 1
+    def _idle_bytes(self, data: bytes) -> None:
+        """The proxy's word that the copy is connected; anything else ends the connection."""
+        if self._connected is None or self._connected.done() or data != tls.CONNECTED:
+            self.abort()
+        else:
+            self._connected.set_result(None)
 
     def _finish(self, reusable: bool) -> None:
         self._disarm()
@@ -284,7 +324,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamPool:
-    """Open connections by address, ``http://host:port``; cut once idle for `max_idle_s`."""
+    """Open connections by address (`base.address`); cut once idle for `max_idle_s`."""
 
     def __init__(self, max_idle_s: float = MAX_IDLE_S) -> None:
         self._max_idle_s = max_idle_s
@@ -399,19 +439,38 @@ class UpstreamPool:
         return None
 
     async def _connect(self, address: str, timeout_s: float) -> UpstreamConnection:
-        parts = urlsplit(address)
-        is_secure = parts.scheme == "https"
+        target = Address.parse(address)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
+                if target.name is not None:
+                    return await self._connect_peer(address, target, target.name)
                 _, connection = await loop.create_connection(
                     lambda: UpstreamConnection(self, address),
-                    parts.hostname or "",
-                    parts.port or (443 if is_secure else 80),
-                    ssl=True if is_secure else None,
+                    target.host,
+                    target.port,
+                    ssl=True if target.scheme == "https" else None,
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, TerminalError) as error:
             raise ConnectError(f"No connection to {address}: {error or 'timed out'}.") from error
+        return connection
+
+    async def _connect_peer(self, address: str, target: Address, name: str) -> UpstreamConnection:
+        """A connection through a node proxy, which has connected the copy already."""
+        loop = asyncio.get_running_loop()
+        connected: asyncio.Future[None] = loop.create_future()
+        _, connection = await loop.create_connection(
+            lambda: UpstreamConnection(self, address, connected),
+            target.host,
+            target.port,
+            ssl=tls.in_use().client(),
+            server_hostname=name,
+        )
+        try:
+            await connected
+        except BaseException:
+            connection.abort()
+            raise
         return connection
 
     @staticmethod

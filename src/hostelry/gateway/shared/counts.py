@@ -1,4 +1,4 @@
-"""Requests in flight on each copy, counted exactly over all gateway workers."""
+"""Requests in flight on each copy, counted exactly over all gateway workers of this host."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.shared.count_table import WORD_BYTES, CountTable
 from hostelry.gateway.shared.mapped_file import LockedError
+from hostelry.routing.copy_choice import GatewayShare
 
 log = logging.getLogger(__name__)
 
@@ -13,6 +14,7 @@ log = logging.getLogger(__name__)
 class SharedCounts:
     """The counts of all workers, read and changed by worker number `worker` (from 0) of `table`.
 
+    In a table with a column for other hosts, their requests are included as they were last known.
     What an earlier process left in this worker's column is cleared. Where a copy gets no row,
     because the table is full or its lock hangs, this worker counts it alone until the routes
     change next. Raises ValueError where the table has no such column.
@@ -28,6 +30,11 @@ class SharedCounts:
         self._alone = Outstanding()
         self._without_row: set[str] = set()
         table.clear(worker)
+
+    @property
+    def share(self) -> GatewayShare | None:
+        """This host among those with gateways; None where there is no other."""
+        return self._table.share
 
     @property
     def total(self) -> int:

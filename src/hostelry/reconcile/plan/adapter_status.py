@@ -61,8 +61,10 @@ def _without_predecessor(component: InferenceComponent, context: PlanContext) ->
 def _with_refusal(state: EndpointState, component: InferenceComponent) -> InferenceComponent:
     """The component in service, with the reason where a later copy of its base refuses it."""
     assert component.adapter is not None, "an adapter component has an adapter"
+    if component.failure_reason is not None:
+        return component
     refusal = _refusal(state, component, component.adapter)
-    if refusal is None or component.failure_reason is not None:
+    if refusal is None:
         return component
     return replace(component, failure_reason=failure_reason(refusal))
 
@@ -99,6 +101,8 @@ def _refusal(
 ) -> str | None:
     """The reason of the first copy that refuses the adapter; None if none does."""
     registered_id = adapter_id(component.name, adapter)
+    if registered_id not in state.refused_adapters:
+        return None
     for copy in _ready_copies(state, component, adapter.base_name):
         status = _status_on(copy, registered_id)
         if status.phase is AdapterPhase.FAILED:

@@ -44,6 +44,36 @@ def adapter_leaves_at(component: InferenceComponent) -> float:
     return component.modified_at + DRAIN_S
 
 
+def is_leaving(component: InferenceComponent) -> bool:
+    """Whether an adapter, or the one that it replaced, is to be unregistered in time."""
+    is_deleted = component.status is ComponentStatus.DELETING
+    return is_deleted or component.previous_adapter is not None
+
+
+def placed_adapters(
+    state: EndpointState, base_name: str, known: tuple[AdapterPlacement, ...], now: float
+) -> tuple[AdapterPlacement, ...]:
+    """As `desired_adapters`; `known` itself where that has the same."""
+    by_id = {it.id: it for it in known}
+    num_same = 0
+    for component in state.adapters_of(base_name):
+        for adapter in _desired_of(component, now):
+            before = by_id.get(adapter_id(component.name, adapter))
+            if before is None or not _is_of(before, component, adapter):
+                return desired_adapters(state, base_name, now)
+            num_same += 1
+    return known if num_same == len(known) else desired_adapters(state, base_name, now)
+
+
+def _is_of(placed: AdapterPlacement, component: InferenceComponent, adapter: AdapterSpec) -> bool:
+    return (
+        placed.alias == component.name
+        and placed.source == adapter.source
+        and placed.download_timeout_s == adapter.download_timeout_s
+        and placed.startup_timeout_s == adapter.startup_timeout_s
+    )
+
+
 def _desired_of(component: InferenceComponent, now: float) -> list[AdapterSpec]:
     is_leaving = component.status is ComponentStatus.DELETING and now < adapter_leaves_at(component)
     if component.status not in LIVE_COMPONENT and not is_leaving:

@@ -68,11 +68,14 @@ def _on_variant(
     types = instance_types(variant.variant, hosts)
     missing: list[Missing] = []
     for component in components:
-        before = desired_copies_of(state, component, deployment, context)
-        state = state.with_copies(_leaving(before, context))
         desired = desired_copies_of(state, component, deployment, context)
-        request = copy_request(component, desired.spec, types)
-        missing += [(desired, request)] * desired.missing
+        after = state.with_copies(_leaving(desired, context))
+        if after is not state:
+            state = after
+            desired = desired_copies_of(state, component, deployment, context)
+        if desired.missing:
+            request = copy_request(component, desired.spec, types)
+            missing += [(desired, request)] * desired.missing
     state, unplaced = _placed(state, state.able(hosts, context.now), missing, context)
     # The copies placed above count from here on: what may be exchanged depends on them.
     unplaced = [_counted_again(state, it, deployment, context) for it in unplaced]
@@ -175,9 +178,10 @@ def _with_notes(
     reasons: Mapping[str, str],
 ) -> EndpointState:
     """The state with a note on each component: why some of its copies do not serve."""
+    noted: list[InferenceComponent] = []
     for component in components:
         now = state.components[component.name]
         note = placement_note(reasons.get(now.name), state.copies_on(hosts, now.name))
-        if now.status is not ComponentStatus.DELETING:
-            state = state.with_component(replace(now, placement_note=note))
-    return state
+        if now.status is not ComponentStatus.DELETING and now.placement_note != note:
+            noted.append(replace(now, placement_note=note))
+    return state.with_components(noted)

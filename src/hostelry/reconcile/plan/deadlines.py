@@ -12,10 +12,8 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState
 def with_deadlines(state: EndpointState, now: float) -> EndpointState:
     """The state in which exactly the statuses that are not final have a deadline."""
     if state.endpoint is not None:
-        state = replace(state, endpoint=_endpoint(state.endpoint, now))
-    for component in state.components.values():
-        state = state.with_component(_component(component, now))
-    return state
+        state = state.with_endpoint(_endpoint(state.endpoint, now))
+    return state.with_components(_component(it, now) for it in state.components.values())
 
 
 def is_overdue(record: Endpoint | InferenceComponent, now: float) -> bool:
@@ -39,10 +37,10 @@ def _endpoint(endpoint: Endpoint, now: float) -> Endpoint:
 
 
 def _component(component: InferenceComponent, now: float) -> InferenceComponent:
-    if is_final(component.status):
-        return replace(component, deadline_at=None)
-    if component.deadline_at is not None:
+    if is_final(component.status) == (component.deadline_at is None):
         return component
+    if component.deadline_at is not None:
+        return replace(component, deadline_at=None)
     if component.status is ComponentStatus.DELETING:
         return replace(component, deadline_at=delete_deadline(now))
     spec = component.spec

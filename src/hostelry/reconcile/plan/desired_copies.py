@@ -11,7 +11,7 @@ instance that stays and is reachable, and not restarting; all *others* are repla
     any                                                             at least D - ready current
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hostelry.domain.component import (
@@ -67,7 +67,7 @@ def desired_copies_of(
     """The desired copies of a base component on the deployment."""
     spec = next_spec(component)
     hosts = state.hosts(deployment.generation, component.variant_name)
-    lost = {it.id for it in hosts} - {it.id for it in state.able(hosts, context.now)}
+    lost = state.lost_among(hosts, context.now)
     current: list[Copy] = []
     others: list[Copy] = []
     for copy in state.copies_on(hosts, component.name):
@@ -144,9 +144,14 @@ def _is_active(state: EndpointState, deployment: Deployment) -> bool:
 
 
 def _best_first(
-    state: EndpointState, copies: Sequence[Copy], strategy: PlacementStrategy, lost: set[str]
+    state: EndpointState,
+    copies: Sequence[Copy],
+    strategy: PlacementStrategy,
+    lost: Collection[str],
 ) -> list[Copy]:
     """The copies to keep first: serving ones, then by strategy, spread out or close together."""
+    if len(copies) < 2:
+        return list(copies)
     packed = strategy is PlacementStrategy.BINPACK
     nth: dict[str, int] = {}
     rank: dict[str, int] = {}

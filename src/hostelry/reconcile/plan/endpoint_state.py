@@ -7,12 +7,12 @@ difference.
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
+from hostelry.domain.copy import AdapterPhase, Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.copy_restart import CopyRestart
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.scope import ZONE_LETTERS, Scope
@@ -114,21 +114,32 @@ class EndpointState:
     copies: Mapping[str, Copy] = field(default_factory=dict)
     facts: Mapping[str, InstanceFacts] = field(default_factory=dict)
 
+    def with_endpoint(self, endpoint: Endpoint) -> "EndpointState":
+        """This state with `endpoint`; itself where that changes nothing."""
+        return self if self.endpoint == endpoint else self._with(endpoint=endpoint)
+
     def with_copies(self, copies: Iterable[Copy]) -> "EndpointState":
         """This state with `copies` added or replaced; itself where that changes nothing."""
-        changed = {it.spec.id: it for it in copies if self.copies.get(it.spec.id) != it}
-        return replace(self, copies={**self.copies, **changed}) if changed else self
+        changed = _differing(self.copies, ((it.spec.id, it) for it in copies))
+        return self._with(copies={**self.copies, **changed}) if changed else self
 
     def with_instances(self, instances: Iterable[Instance]) -> "EndpointState":
         """This state with `instances` added or replaced; itself where that changes nothing."""
-        changed = {it.id: it for it in instances if self.instances.get(it.id) != it}
-        return replace(self, instances={**self.instances, **changed}) if changed else self
+        changed = _differing(self.instances, ((it.id, it) for it in instances))
+        return self._with(instances={**self.instances, **changed}) if changed else self
 
     def with_component(self, component: InferenceComponent) -> "EndpointState":
         """This state with `component` replaced; itself where that changes nothing."""
-        if self.components.get(component.name) == component:
-            return self
-        return replace(self, components={**self.components, component.name: component})
+        return self.with_components((component,))
+
+    def with_components(self, components: Iterable[InferenceComponent]) -> "EndpointState":
+        """This state with `components` replaced; itself where that changes nothing."""
+        changed = _differing(self.components, ((it.name, it) for it in components))
+        return self._with(components={**self.components, **changed}) if changed else self
+
+    def with_live_components(self, components: Mapping[str, InferenceComponent]) -> "EndpointState":
+        """This state with other components, which the caller may still change."""
+        return self._with(components=components)
 
     def facts_of(self, instance_id: str) -> InstanceFacts:
         """Facts about an instance; none for one that is new to this process."""
@@ -146,8 +157,11 @@ class EndpointState:
         return [(it, variant) for it in self.deployments() for variant in it.variants]
 
     def hosts(self, generation: int, variant_name: str) -> list[Instance]:
-        """Instances of a deployment's variant that are not terminating, oldest first."""
-        return list(self._hosts_by_variant.get((generation, variant_name), ()))
+        """Instances of a deployment's variant that are not terminating, oldest first.
+
+        The same list each time, not to be changed.
+        """
+        return self._hosts_by_variant.get((generation, variant_name), [])
 
     def able(self, instances: Iterable[Instance], now: float) -> list[Instance]:
         """Those that new copies may be placed on: reachable, neither leaving nor cordoned."""
@@ -168,13 +182,43 @@ class EndpointState:
 
     def copies_on(self, hosts: Sequence[Instance], component_name: str | None) -> list[Copy]:
         """A component's (None: the model's) copies on `hosts` that are not draining."""
-        ids = {host.id for host in hosts}
         mine = self.copies_of(component_name)
+        if not mine:
+            return []
+        ids = self._ids_of_hosts.get(id(hosts)) or {host.id for host in hosts}
         return [it for it in mine if it.instance_id in ids and not it.draining]
 
     def adapters_of(self, base_name: str) -> Sequence[InferenceComponent]:
         """The adapter components on a base component, by name."""
         return self._adapters_by_base.get(base_name, ())
+
+    def lost_among(self, hosts: Sequence[Instance], now: float) -> frozenset[str]:
+        """The ids of those of `hosts` that no new copy may be placed on."""
+        key = (id(hosts), now)
+        if id(hosts) not in self._ids_of_hosts or key not in self._lost:
+            lost = frozenset({it.id for it in hosts} - {it.id for it in self.able(hosts, now)})
+            if id(hosts) not in self._ids_of_hosts:
+                return lost
+            self._lost[key] = lost
+        return self._lost[key]
+
+    def _with(self, **changes: Any) -> "EndpointState":
+        """This state with other values; what is found from the others is not looked for again."""
+        after = replace(self, **changes)
+        for name, sources in FOUND_FROM.items():
+            if name in self.__dict__ and not sources & changes.keys():
+                after.__dict__[name] = self.__dict__[name]
+        return after
+
+    @cached_property
+    def refused_adapters(self) -> frozenset[str]:
+        """The ids of adapters that a copy, also one that drains, reports as FAILED."""
+        return frozenset(
+            adapter.id
+            for copy in self.copies.values()
+            for adapter in copy.status.adapters
+            if adapter.phase is AdapterPhase.FAILED
+        )
 
     @cached_property
     def restarts(self) -> Mapping[str, CopyRestart]:
@@ -195,7 +239,16 @@ class EndpointState:
         return frozenset(draining | replaced)
 
     @cached_property
-    def _hosts_by_variant(self) -> Mapping[tuple[int, str], Sequence[Instance]]:
+    def _ids_of_hosts(self) -> Mapping[int, frozenset[str]]:
+        """The ids of the instances in each list that `hosts` returns, by the list's identity."""
+        return {id(it): frozenset(host.id for host in it) for it in self._hosts_by_variant.values()}
+
+    @cached_property
+    def _lost(self) -> dict[tuple[int, float], frozenset[str]]:
+        return {}
+
+    @cached_property
+    def _hosts_by_variant(self) -> Mapping[tuple[int, str], list[Instance]]:
         hosts = [it for it in self.instances.values() if it.state is not InstanceState.TERMINATING]
         hosts.sort(key=lambda it: (it.created_at, it.id))
         return _grouped(hosts, lambda it: (it.generation, it.variant_name))
@@ -219,7 +272,33 @@ class EndpointState:
         return _grouped(adapters, lambda it: it.adapter.base_name if it.adapter else "")
 
 
-def _grouped(values: Iterable[T], key: Callable[[T], K]) -> Mapping[K, Sequence[T]]:
+# What each cached property of an EndpointState is found from.
+FOUND_FROM: Mapping[str, frozenset[str]] = {
+    "refused_adapters": frozenset({"copies"}),
+    "restarts": frozenset({"endpoint"}),
+    "restarting": frozenset({"endpoint"}),
+    "_cordoned": frozenset({"endpoint", "instances"}),
+    "_ids_of_hosts": frozenset({"instances"}),
+    "_lost": frozenset({"endpoint", "instances", "facts"}),
+    "_hosts_by_variant": frozenset({"instances"}),
+    "_copies_in_order": frozenset({"copies"}),
+    "_copies_by_component": frozenset({"copies"}),
+    "_copies_by_instance": frozenset({"copies"}),
+    "_adapters_by_base": frozenset({"components"}),
+}
+
+
+def _differing(known: Mapping[str, T], values: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Those of `values` that are not what is known under their name."""
+    found: dict[str, T] = {}
+    for name, value in values:
+        before = known.get(name)
+        if before is not value and before != value:
+            found[name] = value
+    return found
+
+
+def _grouped(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     groups: dict[K, list[T]] = {}
     for value in values:
         groups.setdefault(key(value), []).append(value)

@@ -47,9 +47,11 @@ def _after_leaving(
     state: EndpointState, hosts: Sequence[Instance], unplaced: Sequence[Unplaced]
 ) -> list[Unplaced]:
     """Those of `unplaced` that do not fit even once all draining copies are gone."""
+    if not unplaced:
+        return []
     held = held_on(state, hosts)
     staying = [it for it in held if not it.leaving]
-    if not unplaced or len(staying) == len(held):
+    if len(staying) == len(held):
         return list(unplaced)
     packing = place([it.request for it in unplaced], hosts_of(hosts), staying)
     pairs = zip(unplaced, packing.outcomes, strict=True)

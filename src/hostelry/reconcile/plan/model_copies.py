@@ -22,7 +22,7 @@ from hostelry.domain.copy import (
 )
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.domain.model import Container
-from hostelry.reconcile.plan.adapters import desired_adapters
+from hostelry.reconcile.plan.adapters import placed_adapters
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, stopped
 
 RETRY_S = 30.0
@@ -119,7 +119,7 @@ def plan_adapters_on_copies(state: EndpointState, context: PlanContext) -> Endpo
         if base is None or copy.draining:
             continue
         if base not in desired:
-            desired[base] = desired_adapters(state, base, context.now)
-        if desired[base] != copy.spec.adapters:
+            desired[base] = placed_adapters(state, base, copy.spec.adapters, context.now)
+        if desired[base] is not copy.spec.adapters and desired[base] != copy.spec.adapters:
             changed.append(replace(copy, spec=replace(copy.spec, adapters=desired[base])))
     return state.with_copies(changed)

@@ -7,11 +7,14 @@ in the agent's report                             as reported; as recorded where
 use or the number of connections changed
 applied by the agent, but not in its report       PENDING: it was lost, and starts again
 not yet applied by the agent                      as recorded
+
+A copy on another host is reached through that host's node proxy, as its agent is (`base.address`).
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from hostelry.base.address import on_host
 from hostelry.domain.copy import (
     AdapterPhase,
     AdapterPlacement,
@@ -82,7 +85,20 @@ def _status(copy: Copy, facts: InstanceFacts, seen: CopyStatus | None) -> CopySt
     if seen is None:
         lost = copy.spec.id in facts.applied
         return CopyStatus(id=copy.spec.id, phase=CopyPhase.PENDING) if lost else copy.status
-    return _steady(seen, copy.status)
+    return _steady(_reachable(seen, facts.address), copy.status)
+
+
+def _reachable(seen: CopyStatus, agent_address: str | None) -> CopyStatus:
+    """`seen`, with the addresses that the copy has for other hosts where its agent is on another.
+
+    An agent reports those on its own host; there its node proxy knows the copy by its id.
+    """
+    if agent_address is None or agent_address.startswith("http://") or seen.address is None:
+        return seen
+    models = seen.models_address
+    if models is not None:
+        models = f"{agent_address}/{models.partition('://')[2].partition('/')[2]}"
+    return replace(seen, address=on_host(agent_address, seen.id), models_address=models)
 
 
 def _steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:

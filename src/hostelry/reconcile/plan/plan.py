@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, InstanceState
 from hostelry.reconcile.plan.adapter_status import FORGET_S, plan_adapter
-from hostelry.reconcile.plan.adapters import adapter_leaves_at
+from hostelry.reconcile.plan.adapters import adapter_leaves_at, is_leaving
 from hostelry.reconcile.plan.component_copies import plan_component_copies
 from hostelry.reconcile.plan.component_status import plan_component
 from hostelry.reconcile.plan.deadlines import with_deadlines
@@ -74,15 +74,19 @@ def _round(state: EndpointState, context: PlanContext) -> EndpointState:
 
 
 def _plan_components(state: EndpointState, context: PlanContext) -> EndpointState:
+    left = dict(state.components)
+    live = state.with_live_components(left)  # each sees what became of those before it
+    has_changed = False
     for name, component in sorted(state.components.items()):
         step = plan_component if component.adapter is None else plan_adapter
-        after = step(state, component, context)
+        after = step(live, component, context)
         if after is None:
-            left = {it: value for it, value in state.components.items() if it != name}
-            state = replace(state, components=left)
-        else:
-            state = state.with_component(after)
-    return state
+            del left[name]
+            has_changed = True
+        elif after is not component and after != component:
+            left[name] = after
+            has_changed = True
+    return state.with_live_components(left) if has_changed else state
 
 
 def _without_gone(state: EndpointState, context: PlanContext) -> EndpointState:
@@ -143,8 +147,9 @@ def _instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
             yield record.deadline_at
     yield from bake_instants(state, context)
     for component in state.components.values():
-        yield from rollout_instants(component, context)
-        if component.adapter is not None:
+        if component.rollout is not None:
+            yield from rollout_instants(component, context)
+        if component.adapter is not None and is_leaving(component):
             yield adapter_leaves_at(component)
             yield adapter_leaves_at(component) + FORGET_S
     for copy in state.copies.values():

@@ -1,0 +1,198 @@
+"""Control's own code over a simulated fleet, in one process: store, API, reconciler, routes."""
+
+import asyncio
+import re
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from hostelry.api.context import CallContext, Result
+from hostelry.api.iam.execution_role import ensure_execution_role
+from hostelry.api.operations import perform
+from hostelry.base.clock import SystemClock
+from hostelry.domain.routes import ComponentRoute, RouteSnapshot
+from hostelry.domain.scope import Scope
+from hostelry.fleet.fake import FakeFleet, FakeSwitches
+from hostelry.fleet.shapes import instance_types, shape_of
+from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.server.census import CensusTaker
+from hostelry.server.image_file import ImageFile
+from hostelry.store.protocol import Change, Key, Record, Store
+from hostelry.store.records import State, open_state
+
+HERE = Scope("123456789012", "us-west-2")
+ROLE = f"arn:aws:iam::{HERE.account}:role/HostelryExecutionRole"
+STATUS = re.compile(rb'"status":"(\w+)"')
+CENSUS_S = 1.0  # as the publisher of metrics takes it
+Written = Callable[[Key, str | None], None]
+
+
+class CountedStore:
+    """A store that counts its calls and their bytes; `written` is called for each component."""
+
+    def __init__(self, store: Store) -> None:
+        self.calls: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.bytes_written = 0
+        self.written: Written = lambda key, status: None
+        self._store = store
+
+    def get(self, key: Key) -> Record | None:
+        """As the store's."""
+        found: Record | None = self._timed("get", self._store.get, key)
+        return found
+
+    def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
+        """As the store's."""
+        record: Record = self._timed(f"put {key.kind}", self._store.put, key, body, expect=expect)
+        self.bytes_written += len(body)
+        if key.kind == "component":
+            found = STATUS.search(body)
+            self.written(key, None if found is None else found[1].decode())
+        return record
+
+    def delete(self, key: Key, *, expect: int) -> None:
+        """As the store's."""
+        self._timed(f"delete {key.kind}", self._store.delete, key, expect=expect)
+        if key.kind == "component":
+            self.written(key, None)
+
+    def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
+        """As the store's."""
+        found: Sequence[Record] = self._timed("list", self._store.list, kind, scope)
+        return found
+
+    def changes(self, since: int) -> Sequence[Change]:
+        """As the store's."""
+        found: Sequence[Change] = self._timed("changes", self._store.changes, since)
+        return found
+
+    def revision(self) -> int:
+        """As the store's."""
+        return self._store.revision()
+
+    def wait(self, since: int, timeout_s: float) -> bool:
+        """As the store's."""
+        return self._store.wait(since, timeout_s)
+
+    def num_writes(self) -> int:
+        """The writes so far."""
+        return sum(n for name, n in self.calls.items() if name.startswith(("put", "delete")))
+
+    def _timed(self, name: str, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return call(*given, **named)
+        finally:
+            self.calls[name] += 1
+            self.seconds[name] += time.perf_counter() - started
+
+
+class SimulatedControl:
+    """One life of control over `store` and `fleet`; `running` is entered once."""
+
+    def __init__(self, store: CountedStore, fleet: FakeFleet, folder: Path) -> None:
+        self.store = store
+        self.clock = SystemClock()
+        self.state: State = open_state(store)
+        self._fleet = fleet
+        self._metrics = MemoryMetrics(self.clock)
+        ensure_execution_role(self.state, HERE, "HostelryExecutionRole", self.clock.now())
+        self.reconciler = Reconciler(
+            self.state,
+            ReconcilerDeps(
+                fleet=fleet,
+                connect=fleet.connect,
+                clock=self.clock,
+                shape_of=shape_of,
+                is_llm=ImageFile(folder / "images.toml").is_llm,
+            ),
+        )
+        self.census = CensusTaker(
+            self.state, lambda: self.reconciler.instances.facts, folder, time.monotonic
+        )
+        self.census_s: list[float] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Reconcile, publish and take the census, as control does."""
+        tasks = [
+            asyncio.create_task(self.reconciler.run()),
+            asyncio.create_task(self._take_census()),
+        ]
+        try:
+            yield
+        finally:
+            self.reconciler.release()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def call(self, operation: str, **params: Any) -> Result:
+        """An operation of SageMaker's API, in a thread, as control's application runs it."""
+        return await asyncio.to_thread(self.call_now, operation, **params)
+
+    def call_now(self, operation: str, **params: Any) -> Result:
+        """The same, in this thread."""
+        context = CallContext(
+            scope=HERE,
+            state=self.state,
+            now=self.clock.now(),
+            shape_of=shape_of,
+            role_arn=ROLE,
+            role_name="HostelryExecutionRole",
+            metrics=self._metrics,
+            instance_types=instance_types(),
+        )
+        return perform(context, "sagemaker", operation, params)
+
+    async def _take_census(self) -> None:
+        while True:
+            await asyncio.sleep(CENSUS_S)
+            started = time.perf_counter()
+            await asyncio.to_thread(self.census.take)
+            self.census_s.append(time.perf_counter() - started)
+
+
+class Settlements:
+    """When components came to be InService or gone, as the store saw it; thread-safe."""
+
+    def __init__(self) -> None:
+        self.in_service: set[str] = set()
+        self._lock = threading.Lock()
+        self._changed_at: dict[str, float] = {}
+
+    def written(self, key: Key, status: str | None) -> None:
+        """One write of a component's record; None: it was removed."""
+        now = time.perf_counter()
+        with self._lock:
+            if status == "InService":
+                self.in_service.add(key.name)
+                self._changed_at[key.name] = now
+            elif status is None:
+                self.in_service.discard(key.name)
+                self._changed_at[key.name] = now
+
+    def since(self, name: str, at: float) -> float | None:
+        """When it settled after `at`; None: not yet."""
+        with self._lock:
+            found = self._changed_at.get(name)
+        return None if found is None or found < at else found
+
+
+def component_routes(
+    snapshot: RouteSnapshot, endpoints: set[str]
+) -> dict[str, dict[str, ComponentRoute]]:
+    """The routes of components of some endpoints, by endpoint and name."""
+    found = [it for it in snapshot.endpoints if it.name in endpoints]
+    return {it.name: {one.name: one for one in it.components} for it in found}
+
+
+def simulated_fleet(num_instances: int) -> FakeFleet:
+    """Agents that answer at once, without sockets, with room for some more instances."""
+    return FakeFleet(FakeSwitches(max_instances=2 * num_instances + 10))

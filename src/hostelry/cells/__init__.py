@@ -1,0 +1,1 @@
+"""Cells: whole platforms that share nothing, behind a router that knows which one has what."""

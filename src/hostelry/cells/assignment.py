@@ -1,0 +1,110 @@
+"""Choice of a request's cell. Pure.
+
+the request                                     goes to
+----------------------------------------------  ----------------------------------------------
+shows a key of an account, and names a          the cell of that resource
+  resource that is assigned apart from it
+shows a key of an account, otherwise            the account's cell
+shows a session token that claims an account    the same, for the claimed account
+shows a key that no account has                 the default cell; without one it is refused, 403
+shows no key                                    the same
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from hostelry.base.errors import ServiceError
+from hostelry.cells.request_claims import NamedKind, NamedResource, RequestClaims
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A whole platform; `url` is its gateway's."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellAccount:
+    """An account, the cell that has what is not assigned apart, and the keys that show it."""
+
+    id: str
+    cell: str
+    access_key_ids: frozenset[str] = frozenset()
+    openai_key_sha256: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedApart:
+    """Resources of an account that are in another cell than the rest; names may end in ``*``."""
+
+    account_id: str
+    cell: str
+    names: Mapping[NamedKind, Sequence[str]] = field(default_factory=dict)
+
+    def has(self, resource: NamedResource) -> bool:
+        """Whether the resource is one of these."""
+        return any(
+            fnmatchcase(resource.name, pattern) for pattern in self.names.get(resource.kind, ())
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """Accounts and resources divided among cells; of entries that both fit, the first counts."""
+
+    cells: Mapping[str, Cell]
+    accounts: Sequence[CellAccount] = ()
+    apart: Sequence[AssignedApart] = ()
+    default: str | None = None
+
+    def cell_of(self, claims: RequestClaims) -> Cell:
+        """The cell of a request; raises ServiceError 403 where its keys are no account's."""
+        account = self.account_of(claims)
+        if account is None:
+            if self.default is not None:
+                return self.cells[self.default]
+            raise unknown_caller(claims)
+        for resource in claims.names:
+            for entry in self.apart:
+                if entry.account_id == account.id and entry.has(resource):
+                    return self.cells[entry.cell]
+        return self.cells[account.cell]
+
+    def account_of(self, claims: RequestClaims) -> CellAccount | None:
+        """The account that the request's keys stand for."""
+        if claims.account_id is not None:
+            return self._by_id.get(claims.account_id)
+        if claims.bearer_sha256 is not None:
+            return self._by_openai_key.get(claims.bearer_sha256)
+        return self._by_access_key.get(claims.access_key_id or "")
+
+    @cached_property
+    def _by_id(self) -> dict[str, CellAccount]:
+        return {it.id: it for it in self.accounts}
+
+    @cached_property
+    def _by_access_key(self) -> dict[str, CellAccount]:
+        return {key: it for it in self.accounts for key in it.access_key_ids}
+
+    @cached_property
+    def _by_openai_key(self) -> dict[str, CellAccount]:
+        return {key: it for it in self.accounts for key in it.openai_key_sha256}
+
+
+def unknown_caller(claims: RequestClaims) -> ServiceError:
+    """The refusal of a request whose keys no account has; AWS's codes for the same."""
+    if claims.is_anonymous:
+        return ServiceError(
+            "MissingAuthenticationTokenException",
+            "The request shows no key, so that no cell is known to serve it.",
+            403,
+        )
+    return ServiceError(
+        "UnrecognizedClientException",
+        "The security token included in the request is invalid: no cell is known to have its key.",
+        403,
+    )

@@ -1,0 +1,157 @@
+"""The handler of a cell router: each request goes unchanged to the cell that serves it.
+
+Signatures cover Host and the path as they came, so both are passed on as they are. A cell that is
+dead or hangs costs its own requests alone: each cell has its own connections, and a limit of
+requests under way.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from hostelry.aws.call import serialize_error
+from hostelry.base.errors import ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.ids import new_request_id
+from hostelry.cells.assignment import Assignment, Cell
+from hostelry.cells.request_claims import claims_of
+from hostelry.gateway.dispatcher import OWN_PATHS, UNREAD, own_answer
+from hostelry.gateway.handlers.openai_error import error_response
+from hostelry.gateway.http.exchange import Exchange, header_lines
+from hostelry.gateway.http.reader import HttpRefusedError
+from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts, Upstream
+
+log = logging.getLogger(__name__)
+# A cell has time limits of its own; these end requests to one that keeps none any more.
+TIMEOUTS: Final = Timeouts(total_s=3900.0, connect_s=2.0, first_byte_s=900.0)
+WHOLE_BELOW_BYTES = 1024 * 1024
+MAX_IN_FLIGHT = 4096  # of each cell
+HOP_HEADERS = frozenset(
+    (
+        "connection",
+        "content-length",
+        "expect",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+OWN_HEADERS = HOP_HEADERS | {"date", "server"}  # which the router's server writes itself
+
+
+class CellRouter:
+    """Passes requests on to cells.
+
+    Args:
+        assignment: what holds now.
+        pool: connections to cells.
+        max_in_flight: requests under way to each cell; more are answered 503.
+    """
+
+    def __init__(
+        self,
+        assignment: Callable[[], Assignment],
+        pool: Upstream,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self._assignment = assignment
+        self._pool = pool
+        self._max_in_flight = max_in_flight
+        self.in_flight: Counter[str] = Counter()
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one request; never raises, except when cancelled."""
+        request = exchange.request
+        if request.path in OWN_PATHS:
+            exchange.respond(own_answer(request))
+            return
+        try:
+            cell = self._assignment().cell_of(claims_of(request))
+            await self._pass_on(exchange, cell)
+        except ServiceError as error:
+            if not exchange.started:
+                exchange.respond(error_answer(error, request))
+        except Exception:
+            log.exception("%s %s", request.method, request.path)
+            if not exchange.started:
+                failure = ServiceError(
+                    "InternalFailure", "The cell router failed; see its log.", 500
+                )
+                exchange.respond(error_answer(failure, request))
+
+    def refusal_answer(self, refusal: HttpRefusedError) -> HttpResponse:
+        """The answer to bytes that did not become a request."""
+        error = ServiceError("ValidationException", refusal.reason, refusal.status)
+        return error_answer(error, refusal.request or UNREAD)
+
+    async def _pass_on(self, exchange: Exchange, cell: Cell) -> None:
+        if self.in_flight[cell.name] >= self._max_in_flight:
+            raise unavailable(f"{self._max_in_flight} requests to the cell are under way")
+        self.in_flight[cell.name] += 1
+        try:
+            reply = await self._sent(exchange.request, cell)
+            try:
+                await pass_answer_on(exchange, reply)
+            finally:
+                reply.close()
+        except ConnectError as error:
+            log.warning("cell %s: %s", cell.name, error)
+            raise unavailable("its cell cannot be reached") from error
+        except UpstreamError as error:
+            log.warning(
+                "cell %s: %s %s: %s",
+                cell.name,
+                exchange.request.method,
+                exchange.request.path,
+                error,
+            )
+            raise unavailable(
+                "its cell did not answer; the request may have been executed"
+            ) from error
+        finally:
+            self.in_flight[cell.name] -= 1
+
+    async def _sent(self, request: HttpRequest, cell: Cell) -> Reply:
+        target = f"{request.path}?{request.query}" if request.query else request.path
+        given = {name: value for name, value in request.headers.items() if name not in HOP_HEADERS}
+        head = b"%b%b\r\n" % (
+            f"{request.method} {target} HTTP/1.1\r\n".encode("latin-1", "replace"),
+            header_lines({**given, "content-length": str(len(request.body))}),
+        )
+        return await self._pool.send(cell.url, (head, request.body), TIMEOUTS)
+
+
+async def pass_answer_on(exchange: Exchange, reply: Reply) -> None:
+    """Answer with `reply`: small answers whole, others as they come; raises UpstreamError."""
+    headers = {name: value for name, value in reply.headers.items() if name not in OWN_HEADERS}
+    length = reply.headers.get("content-length", "")
+    if (
+        length.isdecimal() and int(length) < WHOLE_BELOW_BYTES
+    ) or exchange.request.method == "HEAD":
+        body = await reply.body(WHOLE_BELOW_BYTES)
+        exchange.respond(HttpResponse(reply.status, headers, body))
+        return
+    exchange.start(reply.status, headers)
+    while (chunk := await reply.next_chunk()) is not None:
+        await exchange.send(chunk)
+    exchange.finish()
+
+
+def unavailable(why: str) -> ServiceError:
+    """The error of a request whose cell does not serve it now."""
+    return ServiceError("ServiceUnavailable", f"The request is not served now: {why}.", 503)
+
+
+def error_answer(error: ServiceError, request: HttpRequest) -> HttpResponse:
+    """`error` in the format of the API that the request was for."""
+    request_id = new_request_id()
+    if request.path.startswith("/v1/"):
+        answer = error_response(error, request_id)
+    else:
+        answer = serialize_error(error, None, request_id, request)
+    later = {"Retry-After": "1"} if answer.status == 503 else {}
+    return HttpResponse(answer.status, {**answer.headers, **later}, answer.body)

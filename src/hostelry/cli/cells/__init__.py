@@ -1,0 +1,1 @@
+"""`hostelry cells`: whole platforms behind a router, and endpoints moved from one to another."""

@@ -1,0 +1,224 @@
+"""Moves an endpoint from one cell to another; each step may be repeated.
+
+1. what belongs to the endpoint is exported from the old cell
+2. the objects that its copies read are copied, where the cells have different object stores
+3. the document is applied in the new cell, and waited for until all is InService
+4. the table of cells sends requests to the new cell
+5. once the old endpoint has no request under way, it is removed
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.cells.assignment_file import (
+    ApartTable,
+    AssignmentDocument,
+    check_document,
+    read_document,
+    write_document,
+)
+from hostelry.cli.cells.artifacts import copy_artifacts
+from hostelry.cli.cells.table import with_resources_apart
+from hostelry.cli.control_requests import control_answer
+from hostelry.cli.declared.application import Application, with_uploads
+from hostelry.cli.declared.aws import AwsAtPlatform
+from hostelry.cli.declared.expansion import wanted_state
+from hostelry.cli.declared.export import document_text
+from hostelry.cli.declared.exported import exported
+from hostelry.cli.declared.observation import ObservedState, observed_state
+from hostelry.cli.declared.progress import TerminalProgress
+from hostelry.cli.declared.resource import ResourceKind
+from hostelry.cli.declared.source import parse_sources
+from hostelry.cli.home_option import settled
+from hostelry.cli.models.rm import remove_named
+from hostelry.server.aws_client import aws_client
+from hostelry.server.home import Credentials, Home, UpConfig
+
+REREAD_S = 2.0  # longer than routers take to read the table again
+LOOK_EVERY_S = 1.0
+PATIENCE_S = 600.0  # longer than any request may take
+BUCKET = "hostelry-applied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOrder:
+    """An endpoint, and the cell of `file` that gets it; `keep`: the old one stays."""
+
+    endpoint: str
+    cell: str
+    file: Path
+    keep: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEnd:
+    """One of the two platforms."""
+
+    home: Home
+    config: UpConfig
+    credentials: Credentials
+
+    def aws(self) -> AwsAtPlatform:
+        """Its APIs."""
+        return AwsAtPlatform(self.config, self.credentials)
+
+    def s3(self) -> Any:
+        """Its object store."""
+        return aws_client("s3", self.config, self.credentials, tries=3, read_timeout_s=60.0)
+
+    def observed(self) -> ObservedState:
+        """What is there."""
+        return observed_state(self.aws(), lambda _: True, self.credentials.role_arn)
+
+
+def move_endpoint(order: MoveOrder, old_home: Home, new_home: Home) -> None:
+    """Carry out all steps; raises TerminalError with the first thing that cannot be done."""
+    table = read_document(order.file)
+    old, new = end_at(old_home), end_at(new_home)
+    check_move(order, table, old, new)
+    observed = old.observed()
+    if order.endpoint not in endpoints_of(observed):
+        moved_before(order, table, new)
+        return
+    document = exported(observed, [order.endpoint])
+    check_queue(document, order)
+    if old.config.s3_url != new.config.s3_url:
+        copy_artifacts(document, old.s3(), new.s3())
+    apply_document(document, order.endpoint, new)
+    apart = resources_of(document, order, new)
+    changed = with_resources_apart(read_document(order.file), apart)
+    check_document(changed, order.file)
+    write_document(order.file, changed)
+    typer.echo(f"{order.file}: requests to {order.endpoint} go to cell {order.cell}", err=True)
+    if order.keep:
+        typer.echo(f"moved; the old endpoint stays in {old.home.root}")
+        return
+    time.sleep(REREAD_S)
+    wait_until_unused(lambda: in_flight(old, order.endpoint), time.sleep, monotonic_s)
+    remove_named(old.home, [order.endpoint], yes=True, with_data=False, as_json=False)
+    typer.echo(f"moved {order.endpoint} to cell {order.cell}")
+
+
+def end_at(home: Home) -> CellEnd:
+    """The platform of a home."""
+    config, credentials = settled(home)
+    return CellEnd(home=home, config=config, credentials=credentials)
+
+
+def check_move(order: MoveOrder, table: AssignmentDocument, old: CellEnd, new: CellEnd) -> None:
+    """Raise TerminalError where the endpoint cannot be moved so."""
+    if order.cell not in table.cells:
+        known = ", ".join(table.cells)
+        raise TerminalError(f"{order.file} has no cell {order.cell}; there are {known}")
+    if old.home.root.resolve() == new.home.root.resolve():
+        raise TerminalError(f"--from-home and --to-home are both {old.home.root}")
+    for what, pair in {
+        "accounts": (old.credentials.account_id, new.credentials.account_id),
+        "regions": (old.credentials.region, new.credentials.region),
+        "access keys": (old.credentials.access_key_id, new.credentials.access_key_id),
+    }.items():
+        if pair[0] != pair[1]:
+            raise TerminalError(
+                f"the cells have different {what}, {pair[0]} and {pair[1]}, so that clients would"
+                " need other keys: start a cell with the credentials.json of the other"
+            )
+
+
+def check_queue(document: Mapping[str, Any], order: MoveOrder) -> None:
+    """Raise TerminalError where requests that wait would be left behind."""
+    if "AsyncInferenceConfig" in document["endpoints"][order.endpoint] and not order.keep:
+        raise TerminalError(
+            f"{order.endpoint} is an asynchronous endpoint, and what waits in its queue stays in"
+            " the old cell: move it with --keep, and remove it there once `hostelry jobs list`"
+            " shows none of its requests"
+        )
+
+
+def endpoints_of(observed: ObservedState) -> list[str]:
+    """The names of the endpoints that are there and stay."""
+    return [it.key.name for it in observed.of(ResourceKind.ENDPOINT) if it.status != "Deleting"]
+
+
+def moved_before(order: MoveOrder, table: AssignmentDocument, new: CellEnd) -> None:
+    """Report a move that was done already; raises TerminalError where there is no such endpoint."""
+    assigned = [
+        name for entry in table.apart if entry.cell == order.cell for name in entry.endpoints
+    ]
+    if order.endpoint not in endpoints_of(new.observed()):
+        raise TerminalError(f"neither cell has an endpoint {order.endpoint}")
+    if order.endpoint not in assigned and not is_own_cell(table, order, new):
+        raise TerminalError(
+            f"cell {order.cell} has an endpoint {order.endpoint} of its own and the other cell has"
+            f" none; name it below [[apart]] in {order.file} if its requests shall go there"
+        )
+    typer.echo(f"{order.endpoint} is in cell {order.cell} already")
+
+
+def is_own_cell(table: AssignmentDocument, order: MoveOrder, new: CellEnd) -> bool:
+    """Whether the new cell has whatever of the account is not assigned apart."""
+    account = new.credentials.account_id
+    return any(it.id == account and it.cell == order.cell for it in table.accounts)
+
+
+def apply_document(document: Mapping[str, Any], endpoint: str, new: CellEnd) -> None:
+    """Make in the new cell what the document says, and wait until all of it is InService."""
+    sources = parse_sources(document_text(dict(document)), f"export of {endpoint}", Path.cwd())
+    wanted = wanted_state(sources, new.credentials.role_arn)
+    wanted, uploads = with_uploads(wanted, BUCKET)
+    progress = TerminalProgress(is_terminal=sys.stderr.isatty())
+    Application(
+        aws=new.aws(),
+        wanted=wanted,
+        uploads=uploads,
+        prune=False,
+        pause=time.sleep,
+        listener=progress,
+    ).converge(lambda _: None)
+
+
+def resources_of(document: Mapping[str, Any], order: MoveOrder, new: CellEnd) -> ApartTable:
+    """What was made in the new cell, by its names there."""
+    given = document["endpoints"][order.endpoint]
+    components = dict(given.get("Components", {}))
+    adapters = [name for one in components.values() for name in one.get("Adapters", {})]
+    aws = new.aws()
+    configuration = aws.call("sagemaker", "DescribeEndpoint", {"EndpointName": order.endpoint})
+    return ApartTable(
+        account=new.credentials.account_id,
+        cell=order.cell,
+        endpoints=(order.endpoint,),
+        components=(*components, *adapters),
+        configurations=(configuration["EndpointConfigName"],),
+        models=tuple(document.get("models", {})),
+    )
+
+
+def in_flight(cell: CellEnd, endpoint: str) -> float:
+    """Requests under way or waiting on an endpoint, as a mean of the last seconds."""
+    found = control_answer(
+        cell.config, cell.credentials, "/internal/load", {"endpoint": endpoint},
+        knows="whether the old endpoint is in use",
+    )  # fmt: skip
+    return float(sum(row["in_flight"] + row["held"] for row in found["names"]))
+
+
+def wait_until_unused(
+    used: Callable[[], float], pause: Callable[[float], None], now: Callable[[], float]
+) -> None:
+    """Return once nothing is under way; raises TerminalError after a request's longest time."""
+    give_up_at = now() + PATIENCE_S
+    while (left := used()) > 0:
+        if now() > give_up_at:
+            raise TerminalError(
+                f"the old endpoint still has {left:g} requests under way after {PATIENCE_S:g} s:"
+                " something calls its cell past the router; run this again, or with --keep"
+            )
+        pause(LOOK_EVERY_S)

@@ -1,0 +1,57 @@
+"""`hostelry gateway`: gateways on a further host of a platform."""
+
+from typing import Annotated
+
+import typer
+
+from hostelry.base.logging import TEXT
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at
+from hostelry.cli.up import up_detached, up_here
+from hostelry.cli.up_flags import (
+    DetachOption,
+    DrainOption,
+    HoldEachOption,
+    HoldMbOption,
+    HoldRequestsOption,
+    LogFormatOption,
+    NoMirrorProcessOption,
+    PortOption,
+    WorkersOption,
+)
+from hostelry.server.up_options import UpOptions
+
+
+def gateway(  # noqa: PLR0913 - one parameter an option of the command
+    home: HomeOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: PortOption = None,
+    gateway_workers: WorkersOption = None,
+    drain_s: DrainOption = 0.0,
+    hold_requests: HoldRequestsOption = 4096,
+    hold_requests_each: HoldEachOption = 1024,
+    hold_mb: HoldMbOption = 256.0,
+    no_mirror_process: NoMirrorProcessOption = False,
+    log_format: LogFormatOption = TEXT,
+    detach: DetachOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve a platform's requests on a further host: gateways, and a link to its control.
+
+    The home is one that has joined the platform. `hostelry status`, `logs` and `down` work on it.
+
+    Example: hostelry gateway --home ./g --host 10.0.0.7 --drain-s 20 --detach
+    """
+    options = UpOptions(
+        home=home_at(home).root,
+        gateway_only=True,
+        host=host,
+        port=port,
+        gateway_workers=gateway_workers,
+        drain_s=drain_s,
+        hold_requests=hold_requests,
+        hold_requests_each=hold_requests_each,
+        hold_mb=hold_mb,
+        mirror_process=not no_mirror_process,
+        log_format=log_format,
+    )
+    (up_detached if detach else up_here)(options, as_json=as_json)

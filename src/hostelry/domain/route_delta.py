@@ -1,0 +1,252 @@
+"""Changes between two versions of the routes, and the version as a sum over their parts.
+
+A part is an endpoint without its components (its head), one component, or one failed component.
+The version is the sum of the parts' hashes: who has the routes of one version, and applies a
+change to them, finds the next version from the parts that changed alone. That it is the version
+which the change names proves that both ends had the same parts before, and have the same now.
+"""
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from hostelry.domain.routes import (
+    ComponentRoute,
+    EndpointRoute,
+    FailedComponent,
+    RouteSnapshot,
+)
+
+EndpointId = tuple[str, str, str]  # account, region, name
+HASH_BYTES = 16
+ROUTES_HEADER = "x-hostelry-routes"  # of an answer that holds changes, with the value DELTA
+DELTA = "delta"
+P = TypeVar("P", ComponentRoute, FailedComponent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointDelta:
+    """An endpoint's changed routes.
+
+    `head` is the endpoint without components. `components` and `failed` are new or changed, `gone`
+    and `recovered` the names that are not among its components, or its failed ones, any more. Where
+    it `is_whole` everything that was known of the endpoint before is replaced.
+    """
+
+    head: EndpointRoute
+    is_whole: bool = False
+    components: tuple[ComponentRoute, ...] = ()
+    failed: tuple[FailedComponent, ...] = ()
+    gone: tuple[str, ...] = ()
+    recovered: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteDelta:
+    """The changes that lead from the routes of version `since` to those of `version`."""
+
+    since: str
+    version: str
+    changed: tuple[EndpointDelta, ...]
+    removed: tuple[EndpointId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedParts:
+    """The parts of an endpoint that changed, by name; all of them where it `is_whole`."""
+
+    is_whole: bool = False
+    components: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+
+    def __or__(self, later: "ChangedParts") -> "ChangedParts":
+        return ChangedParts(
+            is_whole=self.is_whole or later.is_whole,
+            components=self.components | later.components,
+            failed=self.failed | later.failed,
+        )
+
+    @property
+    def num(self) -> int:
+        """The number of parts, the head among them."""
+        return 1 + len(self.components) + len(self.failed)
+
+
+def endpoint_id(endpoint: EndpointRoute) -> EndpointId:
+    """The endpoint's identity; endpoints of a snapshot are in this order."""
+    return endpoint.scope.account, endpoint.scope.region, endpoint.name
+
+
+def head_of(endpoint: EndpointRoute) -> EndpointRoute:
+    """The endpoint without its components."""
+    return replace(endpoint, components=(), failed=())
+
+
+def version_of(total: int) -> str:
+    """The version of routes whose parts' hashes have the sum `total`."""
+    return f"{total % 2 ** (8 * HASH_BYTES):0{2 * HASH_BYTES}x}"
+
+
+def total_of(version: str) -> int:
+    """The sum that is in a version; raises ValueError where it is another kind of version."""
+    if len(version) != 2 * HASH_BYTES:
+        raise ValueError(f"{version!r} is no sum over the parts of routes")
+    return int(version, 16)
+
+
+def snapshot_of(endpoints: Iterable[EndpointRoute]) -> RouteSnapshot:
+    """The snapshot with these endpoints; equal content has an equal version."""
+    ordered = tuple(sorted(endpoints, key=endpoint_id))
+    return RouteSnapshot(version=version_of(sum(map(endpoint_total, ordered))), endpoints=ordered)
+
+
+def encoded(snapshot: RouteSnapshot) -> bytes:
+    """The snapshot as JSON, an endpoint at a time: other threads run in between."""
+    endpoints = b",".join([msgspec.json.encode(it) for it in snapshot.endpoints])
+    version = msgspec.json.encode(snapshot.version)
+    return b'{"version":' + version + b',"endpoints":[' + endpoints + b"]}"
+
+
+def endpoint_total(endpoint: EndpointRoute) -> int:
+    """The sum of the hashes of all parts of an endpoint."""
+    address = endpoint_id(endpoint)
+    return (
+        part_hash(address, head_of(endpoint))
+        + sum(part_hash(address, it) for it in endpoint.components)
+        + sum(part_hash(address, it) for it in endpoint.failed)
+    )
+
+
+def part_hash(address: EndpointId, part: Any) -> int:
+    """The hash of one part of an endpoint: of its kind, its place and its content."""
+    content = msgspec.json.encode((type(part).__name__, address, part))
+    return int.from_bytes(hashlib.blake2b(content, digest_size=HASH_BYTES).digest())
+
+
+def changed_parts(old: EndpointRoute | None, new: EndpointRoute) -> ChangedParts | None:
+    """The parts in which two routes of one endpoint differ; None where they are the same."""
+    if old is None:
+        return ChangedParts(is_whole=True)
+    components = _differing(old.components, new.components)
+    failed = _differing(old.failed, new.failed)
+    if not components and not failed and head_of(old) == head_of(new):
+        return None
+    return ChangedParts(components=components, failed=failed)
+
+
+def delta_of(endpoint: EndpointRoute, changed: ChangedParts) -> EndpointDelta:
+    """The present state of an endpoint's changed parts."""
+    head = head_of(endpoint)
+    if changed.is_whole:
+        return EndpointDelta(
+            head=head, is_whole=True, components=endpoint.components, failed=endpoint.failed
+        )
+    components, gone = _present(endpoint.components, changed.components)
+    failed, recovered = _present(endpoint.failed, changed.failed)
+    return EndpointDelta(
+        head=head, components=components, failed=failed, gone=gone, recovered=recovered
+    )
+
+
+def after(endpoint: EndpointRoute | None, delta: EndpointDelta) -> EndpointRoute:
+    """The endpoint with the changes applied; None: it is not known yet."""
+    if delta.is_whole or endpoint is None:
+        return replace(delta.head, components=delta.components, failed=delta.failed)
+    return replace(
+        delta.head,
+        components=_merged(endpoint.components, delta.components, delta.gone),
+        failed=_merged(endpoint.failed, delta.failed, delta.recovered),
+    )
+
+
+def total_change(endpoint: EndpointRoute | None, delta: EndpointDelta) -> int:
+    """By how much an endpoint's changes change the sum of all parts' hashes."""
+    address = endpoint_id(delta.head)
+    new = [delta.head, *delta.components, *delta.failed]
+    added = sum(part_hash(address, it) for it in new)
+    if endpoint is None:
+        return added
+    if delta.is_whole:
+        return added - endpoint_total(endpoint)
+    replaced = [
+        head_of(endpoint),
+        *_present(endpoint.components, {*_names(delta.components), *delta.gone})[0],
+        *_present(endpoint.failed, {*_names(delta.failed), *delta.recovered})[0],
+    ]
+    return added - sum(part_hash(address, it) for it in replaced)
+
+
+def applied(
+    endpoints: Mapping[EndpointId, EndpointRoute], version: str, delta: RouteDelta
+) -> dict[EndpointId, EndpointRoute]:
+    """All endpoints of version `version`, with the changes applied.
+
+    Raises ValueError where they do not lead to the version that the delta names: the two ends did
+    not have the same routes.
+    """
+    if version != delta.since:
+        raise ValueError(f"changes since {delta.since!r} do not apply to {version!r}")
+    total, found = total_of(version), dict(endpoints)
+    for gone in delta.removed:
+        known = found.pop(gone, None)
+        total -= 0 if known is None else endpoint_total(known)
+    for changed in delta.changed:
+        address = endpoint_id(changed.head)
+        known = found.get(address)
+        total += total_change(known, changed)
+        found[address] = after(known, changed)
+    if version_of(total) != delta.version:
+        raise ValueError(
+            f"the changes since {delta.since!r} lead to {version_of(total)!r}, not to"
+            f" {delta.version!r}"
+        )
+    return found
+
+
+def _names(parts: Iterable[P]) -> list[str]:
+    return [it.name for it in parts]
+
+
+def _differing(old: Sequence[P], new: Sequence[P]) -> frozenset[str]:
+    """The names of parts that are new, other, or gone."""
+    if old is new:
+        return frozenset()
+    known = {it.name: it for it in old}
+    found = set()
+    for part in new:
+        before = known.pop(part.name, None)
+        if before is not part and before != part:
+            found.add(part.name)
+    return frozenset(found | known.keys())
+
+
+def _present(parts: Sequence[P], names: Iterable[str]) -> tuple[tuple[P, ...], tuple[str, ...]]:
+    """Those of `names` that are among `parts`, which are in the order of names, and the others."""
+    found, missing = [], []
+    for name in sorted(names):
+        place = bisect_left(parts, name, key=lambda it: it.name)
+        if place < len(parts) and parts[place].name == name:
+            found.append(parts[place])
+        else:
+            missing.append(name)
+    return tuple(found), tuple(missing)
+
+
+def _merged(old: Sequence[P], changed: Iterable[P], gone: Iterable[str]) -> tuple[P, ...]:
+    """`old`, in the order of names, with parts added or replaced, and without those of `gone`."""
+    found = list(old)
+    for name in gone:
+        place = bisect_left(found, name, key=lambda it: it.name)
+        if place < len(found) and found[place].name == name:
+            del found[place]
+    for part in changed:
+        place = bisect_left(found, part.name, key=lambda it: it.name)
+        if place < len(found) and found[place].name == part.name:
+            found[place] = part
+        else:
+            found.insert(place, part)
+    return tuple(found)

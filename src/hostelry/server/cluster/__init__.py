@@ -1,0 +1,1 @@
+"""Connections between the hosts of a cluster: node proxy, certificates, joining."""

@@ -1,0 +1,102 @@
+"""The control link: ``python -m hostelry.server.control_link --home DIR``.
+
+On a host without control it listens where control would, and forwards every request to the leader
+(`leader_proxy`). It keeps nothing but the addresses of the controls, and may be killed at any
+moment.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import msgspec
+import uvloop
+from starlette.responses import Response
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.base.logging import configure_logging
+from hostelry.base.private_file import write_whole
+from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.base.stop_event import stop_event
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.server.asgi_server import asgi_server, listening
+from hostelry.server.heartbeat import answer_heartbeats
+from hostelry.server.home import Home, UpConfig, load_config, load_credentials, log_format
+from hostelry.server.leader_proxy import LeaderProxy
+from hostelry.server.leader_view import AskedControls
+from hostelry.server.worker_parts import first_to_end
+
+log = logging.getLogger("hostelry.server.control_link")  # it runs as __main__
+NAME = "link"
+BODY_SLACK_BYTES = 1024 * 1024  # of reports and forms around the largest body of a client
+IDLE_S = 30.0  # an idle connection to a control is kept so long
+
+
+async def serve(home: Home) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    config, credentials = load_config(home), load_credentials(home)
+    pool = UpstreamPool(IDLE_S)
+
+    async def keep(controls: tuple[str, ...]) -> None:
+        try:
+            body = msgspec.json.encode(controls)
+            await asyncio.to_thread(write_whole, home.known_controls, body)
+        except OSError as error:
+            log.warning("the addresses of the controls are not kept: %s", error)
+
+    key = credentials.internal_key
+    controls = AskedControls(pool, key, known_controls(home, config), SystemClock(), keep)
+    proxy = LeaderProxy(controls, pool, config.max_body_bytes + BODY_SLACK_BYTES)
+    refusal = Response("The internal key is missing or wrong.", 403)
+    app = OwnHostsOnly(KeyGuard(proxy, INTERNAL_KEY_HEADER, key, refusal))
+    with listening(config.control_port) as listener:
+        loop, stopping = asyncio.get_running_loop(), stop_event()
+        server = asgi_server(app)
+        tasks: dict[str, asyncio.Task[None]] = {
+            "serving": loop.create_task(server.serve(sockets=[listener])),
+            "following the leader": loop.create_task(controls.follow()),
+        }
+        heartbeats = loop.create_task(answer_heartbeats())
+        cause = await first_to_end(tasks, stopping)
+        server.should_exit = True
+        for task in (tasks["following the leader"], heartbeats):
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        pool.close()
+    if cause is not None:
+        raise TerminalError(cause)
+
+
+def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
+    """The addresses of controls that were known last, then those that this host joined with."""
+    last: list[str] = []
+    try:
+        last = decode(home.known_controls.read_bytes(), list[str])
+    except FileNotFoundError:
+        pass
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        log.warning("%s is not used: %s", home.known_controls, error)
+    return tuple(dict.fromkeys([*last, *config.controls]))
+
+
+def main() -> None:
+    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hostelry.server.control_link", description=__doc__
+    )
+    parser.add_argument("--home", type=Path, required=True, help="the home folder")
+    home = Home(parser.parse_args().home)
+    configure_logging(NAME, log_format=log_format(home))
+    try:
+        uvloop.run(serve(home))
+    except (TerminalError, OSError) as error:
+        sys.exit(f"the control link cannot run: {error}")
+
+
+if __name__ == "__main__":
+    main()

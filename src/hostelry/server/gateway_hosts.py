@@ -1,0 +1,75 @@
+"""The hosts with gateways: what each reports to control, and control's list of them.
+
+The list is in memory. Each host reports itself every second, so a new leader knows all of them
+after that; a host keeps those that it knew for `KNOWN_S`, so that no gap shows.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hostelry.base.json import decode
+from hostelry.server.json_response import JsonResponse
+
+REPORT_S = 1.0
+KNOWN_S = 5.0
+MAX_HOSTS = 1024
+
+
+class GatewayHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host with gateways: its id, and the address where its peers send counts to."""
+
+    host_id: str
+    address: str
+
+
+class GatewayHostList(msgspec.Struct, frozen=True, kw_only=True):
+    """Every host with gateways that control knows."""
+
+    hosts: tuple[GatewayHost, ...] = ()
+
+
+@dataclass(slots=True)
+class KnownHosts:
+    """Hosts by id, each for `KNOWN_S` after it was last named; `now_s` never goes back."""
+
+    now_s: Callable[[], float]
+    _hosts: dict[str, tuple[GatewayHost, float]] = field(default_factory=dict)
+
+    def add(self, hosts: tuple[GatewayHost, ...]) -> None:
+        """These hosts were named now; above `MAX_HOSTS` others are not added."""
+        now = self.now_s()
+        for host in hosts:
+            if host.host_id in self._hosts or len(self._hosts) < MAX_HOSTS:
+                self._hosts[host.host_id] = (host, now)
+
+    def hosts(self) -> Mapping[str, str]:
+        """Their addresses by id."""
+        since = self.now_s() - KNOWN_S
+        self._hosts = {it: known for it, known in self._hosts.items() if known[1] >= since}
+        return {host_id: host.address for host_id, (host, _) in self._hosts.items()}
+
+
+class GatewayHostRoutes:
+    """POST /internal/gateway-hosts: a host reports itself, and gets the list of all."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._known = KnownHosts(now_s)
+
+    def routes(self) -> tuple[Route, ...]:
+        """The routes, for control's application."""
+        return (Route("/internal/gateway-hosts", self.report, methods=["POST"]),)
+
+    async def report(self, request: Request) -> Response:
+        """The list, the reporting host included; 400 for a body that names none."""
+        try:
+            host = decode(await request.body(), GatewayHost)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return Response(f"no host: {error}", 400)
+        self._known.add((host,))
+        found = [GatewayHost(host_id=k, address=v) for k, v in self._known.hosts().items()]
+        return JsonResponse(GatewayHostList(hosts=tuple(found)))

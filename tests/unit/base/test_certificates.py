@@ -1,0 +1,124 @@
+import base64
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_pem_x509_csr
+
+from hostelry.base.certificates import (
+    LEAF_S,
+    Pair,
+    bundle,
+    check_pair,
+    facts,
+    issue,
+    new_authority,
+    new_key,
+    signing_request,
+    split,
+    still_valid,
+)
+from hostelry.base.errors import TerminalError
+from hostelry.base.peer_name import PeerName, PeerRole
+
+NOW = 1_700_000_000.0
+AGENT = PeerName("one", PeerRole.AGENT, "i-1")
+OLD, NEW = new_authority("one", NOW), new_authority("one", NOW)
+
+
+def leaf(authority: Pair = OLD, now: float = NOW) -> Pair:
+    """A key and its certificate."""
+    key = new_key()
+    return Pair(issue(authority, signing_request(key), AGENT, now), key)
+
+
+GIVEN = leaf()
+
+
+def test_a_certificate_has_its_holder_and_when_it_is_renewed() -> None:
+    read = facts(GIVEN.certificate)
+    assert read.uris == ("spiffe://one/agent/i-1",)
+    assert read.renew_at() == pytest.approx(NOW + LEAF_S * 2 / 3)
+    assert check_pair(GIVEN, OLD.certificate, NOW) == AGENT
+
+
+def test_while_an_authority_is_rotated_certificates_of_both_are_accepted() -> None:
+    both = bundle([NEW.certificate, OLD.certificate, OLD.certificate])
+    assert len(split(both)) == 2
+    assert check_pair(GIVEN, both, NOW) == check_pair(leaf(NEW), both, NOW) == AGENT
+    assert facts(NEW.certificate).subject != facts(OLD.certificate).subject
+
+
+def test_a_certificate_ends_with_its_authority() -> None:
+    short = new_authority("one", NOW, valid_s=10.0)
+    assert facts(leaf(short).certificate).not_after == NOW + 10
+    assert still_valid(bundle([short.certificate, OLD.certificate]), NOW + 11) == OLD.certificate
+
+
+@pytest.mark.parametrize(
+    ("pair", "trusted", "now", "reason"),
+    [
+        pytest.param(
+            Pair(GIVEN.certificate, new_key()),
+            OLD.certificate,
+            NOW,
+            "not of one pair",
+            id="another key",
+        ),
+        pytest.param(
+            GIVEN, OLD.certificate, NOW + LEAF_S + 1, "valid from 2023-11-14", id="expired"
+        ),
+        pytest.param(GIVEN, OLD.certificate, NOW - 7200, "valid from", id="not valid yet"),
+        pytest.param(GIVEN, NEW.certificate, NOW, "is signed by", id="another authority"),
+        pytest.param(GIVEN, b"", NOW, "cannot be read", id="no authority"),
+        pytest.param(Pair(b"x", b"y"), OLD.certificate, NOW, "cannot be read", id="no certificate"),
+        pytest.param(
+            Pair(GIVEN.certificate, b"y"), OLD.certificate, NOW, "key cannot be read", id="no key"
+        ),
+        pytest.param(OLD, OLD.certificate, NOW, "has not exactly one URI", id="without a name"),
+    ],
+)
+def test_a_pair_that_peers_would_refuse(
+    pair: Pair, trusted: bytes, now: float, reason: str
+) -> None:
+    with pytest.raises(TerminalError, match=reason):
+        check_pair(pair, trusted, now)
+
+
+def test_a_chain_leads_to_its_authority_by_the_one_between() -> None:
+    # Leaf, then what signed it, as an operator's file has them.
+    chained = Pair(GIVEN.certificate + OLD.certificate, GIVEN.key)
+    assert check_pair(chained, OLD.certificate, NOW) == AGENT
+
+
+def test_a_request_must_be_signed_by_its_own_key() -> None:
+    good = signing_request(new_key())
+    der = load_pem_x509_csr(good).public_bytes(Encoding.DER)
+    bad = bytearray(der)
+    bad[-1] ^= 1
+    text = base64.encodebytes(bytes(bad))
+    altered = (
+        b"-----BEGIN CERTIFICATE REQUEST-----\n" + text + b"-----END CERTIFICATE REQUEST-----\n"
+    )
+    for wrong in (b"nothing", altered):
+        with pytest.raises(ValueError, match="signing request"):
+            issue(OLD, wrong, AGENT, NOW)
+
+
+@pytest.mark.parametrize(
+    "uris",
+    [
+        pytest.param([], id="none"),
+        pytest.param(["spiffe://one/agent/i-1", "spiffe://one/control/a"], id="two"),
+        pytest.param(["spiffe://one/king/i-1"], id="an unknown role"),
+        pytest.param(["spiffe://one/agent/"], id="no name"),
+        pytest.param(["spiffe://one/agent/i-1/x"], id="a longer path"),
+        pytest.param(["https://one/agent/i-1"], id="another scheme"),
+    ],
+)
+def test_names_that_are_none(uris: list[str]) -> None:
+    with pytest.raises(ValueError, match="certificate"):
+        PeerName.of_uris(uris)
+
+
+def test_a_name_is_read_back() -> None:
+    assert PeerName.of_uris(["https://elsewhere", AGENT.uri]) == AGENT
