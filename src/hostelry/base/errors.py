@@ -4,6 +4,7 @@ HostelryError
 ├── ServiceError       the caller's fault, or a modelled AWS error; written to the client by `aws`
 ├── RetryableError     try again later: requeue with backoff, or answer 429/503
 │   ├── CapacityError  no instance can hold what was asked for
+│   │   └── InstanceLostError  the machine of an instance is gone, and its copies with it
 │   ├── Conflict       a record moved since it was read
 │   └── Fenced         this control leads no more; the next leader can do it
 └── TerminalError      trying again cannot help; becomes a FailureReason
@@ -49,6 +50,10 @@ class RetryableError(HostelryError):
 
 class CapacityError(RetryableError):
     """No instance can hold what was asked for; the message says what was asked and what is free."""
+
+
+class InstanceLostError(CapacityError):
+    """The machine of an instance is gone, with its copies: they are to be placed elsewhere."""
 
 
 class Conflict(RetryableError):  # noqa: N818 - the Store seam's own word

@@ -31,6 +31,7 @@ from hostelry.cli.up_flags import (
     DetachOption,
     DrainOption,
     FilesOption,
+    FleetOption,
     HoldEachOption,
     HoldLimitOption,
     HoldMbOption,
@@ -40,10 +41,13 @@ from hostelry.cli.up_flags import (
     LogsDaysOption,
     NoAuthOption,
     NoConsoleOption,
+    NodeDirOption,
     NoMirrorProcessOption,
     PaceOption,
     PortOption,
     PrintUnitOption,
+    RayAddressOption,
+    RayRuntimeEnvOption,
     RegionOption,
     S3EndpointOption,
     S3PortOption,
@@ -58,6 +62,7 @@ from hostelry.cli.up_flags import (
 from hostelry.fleet.rules.copy_user import AUTO
 from hostelry.server.detached import StartupProgress, start_detached
 from hostelry.server.down import StopOutcome, stop_hostelry
+from hostelry.server.fleet_option import LOCAL
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.store_option import secret_in
 from hostelry.server.systemd_unit import unit_text
@@ -104,6 +109,10 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
+    fleet: FleetOption = LOCAL,
+    ray_address: RayAddressOption = None,
+    ray_runtime_env: RayRuntimeEnvOption = None,
+    node_dir: NodeDirOption = None,
     detach: DetachOption = False,
     print_unit: PrintUnitOption = False,
     as_json: JsonOption = False,
@@ -113,6 +122,8 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     It is ready when gateway and object store answer signed calls. It adopts what runs already.
 
     Example: hostelry up --home /srv/hostelry --print-unit > /etc/systemd/system/hostelry.service
+
+    Example: hostelry up --fleet ray --ray-address 10.0.0.5:6379
 
     Example: AWS_ACCESS_KEY_ID=k AWS_SECRET_ACCESS_KEY=s hostelry up --s3-endpoint http://nas:9000
     """

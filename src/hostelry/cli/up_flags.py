@@ -1,5 +1,6 @@
 """The longer options of `hostelry up`: their types and help texts."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -156,5 +157,35 @@ StoreOption = Annotated[
         " as at the last up, or sqlite]",
         show_default=False,
         metavar="URL|sqlite",
+    ),
+]
+FleetOption = Annotated[
+    str,
+    typer.Option(
+        help="Where instances run: local (processes of this machine) or ray (actors of a cluster).",
+        metavar="local|ray",
+    ),
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        help="HOST:PORT of the Ray cluster's head. [default: the cluster of this machine]",
+        metavar="HOST:PORT",
+        show_default=False,
+    ),
+]
+RayRuntimeEnvOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="A YAML or JSON file: Ray's runtime environment for instances, with Hostelry in it. "
+        "[default: what the nodes have installed]",
+        show_default=False,
+    ),
+]
+NodeDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder on Ray nodes for instances. [default: below the node's temporary folder]",
+        show_default=False,
     ),
 ]

@@ -10,6 +10,7 @@ The only code that calls the fleet and agents. It is given all desired copies, n
     otherwise                                 observe, for up to POLL_S or until others are desired
     the agent refuses                         TerminalError, shown in `facts`; retried with backoff
     the agent does not answer                 unreachable since then; the next step launches again
+    the fleet knows that its machine is gone  likewise, and none of its copies is left
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from hostelry.base.clock import Clock
-from hostelry.base.errors import CapacityError, RetryableError, TerminalError
+from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError, TerminalError
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.copy import CopySpec, Instance, InstanceState
 from hostelry.fleet.protocol import Agent, Fleet, Observation, RunningInstance
@@ -117,6 +118,10 @@ class InstanceDriver:
         except TerminalError as error:
             self._set(replace(self.facts, problem=f"its agent refuses the desired copies: {error}"))
             raise
+        except InstanceLostError as error:
+            self._agent, self._applied = None, None
+            self._set(self._lost(str(error)))
+            raise RetryableError(f"instance {self.instance.id} is lost: {error}") from error
         except (RetryableError, TimeoutError) as error:
             self._agent, self._applied = None, None
             self._set(self._out_of_reach())
@@ -134,7 +139,8 @@ class InstanceDriver:
         try:
             running = await self._launched()
         except CapacityError as error:
-            facts = self._out_of_reach()
+            is_lost = isinstance(error, InstanceLostError)
+            facts = self._lost(str(error)) if is_lost else self._out_of_reach()
             self._set(replace(facts, problem=str(error), terminal=False, no_capacity=True))
             raise
         except (RetryableError, TerminalError) as error:
@@ -197,6 +203,7 @@ class InstanceDriver:
             no_capacity=False,
             attempts=0,
             unreachable_since=None,
+            lost=False,
         )
         self._set(after)
 
@@ -211,6 +218,17 @@ class InstanceDriver:
         if never_answered or self.facts.unreachable_since is not None:
             return self.facts
         return replace(self.facts, unreachable_since=self._clock.now())
+
+    def _lost(self, problem: str) -> InstanceFacts:
+        """The facts, with no copy left of those that are desired."""
+        nothing = Observation(instance_id=self.instance.id, version="", copies=())
+        return replace(
+            self._out_of_reach(),
+            problem=problem,
+            lost=True,
+            observation=nothing,
+            applied=frozenset(it.id for it in self._desired or ()),
+        )
 
     def _set(self, facts: InstanceFacts) -> None:
         has_news, self.facts = facts != self.facts, facts

@@ -7,7 +7,6 @@ acknowledged is in the store, and the next control process adopts the agents tha
 import argparse
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +27,6 @@ from hostelry.base.root_key import RootKey
 from hostelry.domain.scope import Scope
 from hostelry.fleet.fenced import FencedFleet
 from hostelry.fleet.local.client import HttpAgent
-from hostelry.fleet.local.fleet import LocalFleet
-from hostelry.fleet.protocol import Fleet
-from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.act_routes import ActDeps, OperatorActRoutes
@@ -46,6 +42,7 @@ from hostelry.server.control_front import ControlFront
 from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
+from hostelry.server.fleets import fleet_of
 from hostelry.server.gateway_hosts import GatewayHostRoutes
 from hostelry.server.home import (
     Credentials,
@@ -204,19 +201,12 @@ def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -
 def _reconciler_deps(
     home: Home, config: UpConfig, credentials: Credentials, clock: SystemClock, term: Term
 ) -> ReconcilerDeps:
-    command = [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
+    fleet, connect = fleet_of(home, config, credentials, term.epoch)
     images = ImageFile(home.images)
     images.rules()  # an error of the file is logged at the start, not at the first component
-    fleet: Fleet = LocalFleet(
-        home.instances,
-        command,
-        credentials.internal_key,
-        devices=real_devices(os.environ, os.listdir("/dev")),
-        epoch=term.epoch,
-    )
     return ReconcilerDeps(
         fleet=fleet if term.epoch is None else FencedFleet(fleet, term.check),
-        connect=partial(HttpAgent, internal_key=credentials.internal_key, epoch=term.epoch),
+        connect=connect,
         clock=clock,
         shape_of=shape_of,
         is_llm=images.is_llm,

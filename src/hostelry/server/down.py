@@ -11,7 +11,7 @@ from typing import IO
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import process_stat
-from hostelry.fleet.local.sweep import stop_everything
+from hostelry.server.fleets import stop_fleet
 from hostelry.server.home import Home
 from hostelry.server.leftovers import AFTER_COPIES, BEFORE_COPIES, end_services, gone
 from hostelry.server.run_file import RunFile, live_run_file, live_run_files, remove_run_file
@@ -109,7 +109,9 @@ def sweep(home: Home, *, at_once: bool = False) -> bool:
     """End services, agents and copies that have no supervisor; whether there were any."""
     ended = end_services(home, BEFORE_COPIES, at_once=at_once)
     agents = any(home.instances.glob("*/agent.json"))
-    stop_everything(home.instances)
+    problem = stop_fleet(home)
     ended += end_services(home, AFTER_COPIES)
     remove_run_file(home, "up")
+    if problem is not None:
+        raise TerminalError(problem)
     return bool(ended) or agents

@@ -99,6 +99,10 @@ class UpConfig:
     peer_address: str = ""  # of `peer_port`, as other hosts reach it; empty: on loopback
     drain_s: float = 0.0  # for how long /health answers 503 before the gateway stops
     controls: tuple[str, ...] = ()  # known addresses of controls, on a host that has none
+    fleet: str = "local"  # or "ray"
+    ray_address: str | None = None  # HOST:PORT of the head; None: the cluster of this machine
+    ray_runtime_env: str | None = None  # a file
+    node_dir: str | None = None  # of instances on Ray nodes; None: below the temporary folder
     chosen_gateway_port: int | None = None  # where the default port was taken
     chosen_s3_port: int | None = None
 

@@ -38,6 +38,10 @@ CONTROL_ONLY = frozenset(
         "serverless_idle_s",
         "artifact_cache_bytes",
         "copy_user",
+        "fleet",
+        "ray_address",
+        "ray_runtime_env",
+        "node_dir",
     }
 )
 JOBS_ONLY = frozenset({"files_bytes"})

@@ -15,7 +15,6 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.recurring import run_periodically
 from hostelry.fleet.launch.copy_log import CopyLog
-from hostelry.fleet.local.sweep import stop_everything
 from hostelry.server.adoption import (
     AdoptionAction,
     AdoptionDecision,
@@ -23,6 +22,7 @@ from hostelry.server.adoption import (
     decide_adoption,
 )
 from hostelry.server.cluster.start import check_cluster
+from hostelry.server.fleets import stop_fleet
 from hostelry.server.gateway_host import gateway_host_plan
 from hostelry.server.gateway_workers import SharedListener, shared_listener
 from hostelry.server.home import Credentials, Home, UpConfig
@@ -269,7 +269,8 @@ async def stop_platform(
     await supervisor.stop("control")
     if fleet and not config.is_gateway_host:
         report.phase("stopping agents and copies")
-        await asyncio.to_thread(stop_everything, home.instances)
+        if (problem := await asyncio.to_thread(stop_fleet, home)) is not None:
+            report.say(problem)
     if config.is_gateway_host:
         return
     report.phase("stopping the object store")

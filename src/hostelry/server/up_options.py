@@ -12,6 +12,7 @@ from hostelry.base.logging import FORMATS, TEXT
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import AUTO, CopyUser
 from hostelry.gateway.shared.count_table import MAX_WORKERS
+from hostelry.server.fleet_option import LOCAL, absolute, check_fleet
 from hostelry.server.home import Credentials, UpConfig, new_credentials
 from hostelry.server.port_choice import ChosenPorts
 from hostelry.server.ports import is_loopback
@@ -75,6 +76,10 @@ class UpOptions:
     tls_cert: str | None = None
     tls_key: str | None = None
     gateway_only: bool = False  # a host with gateways, of a platform that it has joined
+    fleet: str = LOCAL
+    ray_address: str | None = None
+    ray_runtime_env: Path | None = None
+    node_dir: Path | None = None
 
     @property
     def embedded_store(self) -> bool:
@@ -113,6 +118,7 @@ def check_options(options: UpOptions) -> None:
         raise TerminalError(
             f"--drain-s {options.drain_s:g}: expected 0 or more and at most {MAX_DRAIN_S:g}"
         )
+    check_fleet(options.fleet, options.ray_address, options.ray_runtime_env, options.node_dir)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
 
@@ -317,6 +323,10 @@ def decide_config(
         drain_s=options.drain_s,
         files_bytes=int(options.files_gb * 1000**3),
         store_url=store_url,
+        fleet=options.fleet,
+        ray_address=options.ray_address,
+        ray_runtime_env=absolute(options.ray_runtime_env),
+        node_dir=absolute(options.node_dir),
         chosen_gateway_port=ports.chosen_gateway,
         chosen_s3_port=ports.chosen_s3,
     )

@@ -1,18 +1,36 @@
 """One suite for every fleet: what the seams `Fleet` and `Agent` promise."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.integration.agent_rig import Rig, echo, instance, kill, rig, until, until_ready
+from tests.integration.agent_rig import (
+    Rig,
+    echo,
+    instance,
+    kill,
+    rig,
+    until,
+    until_ready,
+    until_true,
+)
+from tests.integration.agent_rig import until_gone as until_process_gone
+from tests.ray_rig import RayCluster, ray_cluster
 
-from hostelry.base.errors import CapacityError, HostelryError, RetryableError
+from hostelry.base.errors import CapacityError, HostelryError, InstanceLostError, RetryableError
+from hostelry.base.json import decode
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import Agent, Fleet
+from hostelry.fleet.ray.node_home import NodeHome
+from hostelry.fleet.records import InstanceFolder, ProcessIdentity
+from hostelry.server.fleets import ray_fleet
+from hostelry.server.home import load_config, load_credentials, save_config
 
 ID = "i-1"
 
@@ -24,6 +42,7 @@ class Place:
     fleet: Fleet
     connect: Callable[[str], Agent]
     kill_agent: Callable[[str], None]
+    heals: bool = False  # the fleet starts a dead agent again by itself
 
     async def launched(self, instance_id: str = ID) -> Agent:
         return self.connect((await self.fleet.launch(instance(instance_id))).address)
@@ -42,15 +61,48 @@ def local_place(found: Rig) -> Place:
     )
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with ray_cluster({"ml.m5.large": 2}) as found:
+        yield found
+
+
+@contextmanager
+def ray_place(tmp_path: Path, cluster: RayCluster) -> Iterator[Place]:
+    with socket.create_server(("127.0.0.1", 0)) as store, rig(tmp_path) as found:
+        url = f"http://127.0.0.1:{store.getsockname()[1]}"
+        config = load_config(found.home)
+        nodes = tmp_path / "nodes"
+        on_ray = replace(config, fleet="ray", ray_address=cluster.address, node_dir=str(nodes))
+        save_config(found.home, replace(on_ray, s3_endpoint=url))
+        fleet = ray_fleet(found.home, load_credentials(found.home))
+
+        def kill_agent(instance_id: str) -> None:
+            (path,) = nodes.glob(f"*/*/{instance_id}-*")
+            record = InstanceFolder(NodeHome(path).instances / instance_id).load_agent()
+            assert record is not None
+            kill(record.pid)
+
+        yield Place(fleet=fleet, connect=fleet.connect, kill_agent=kill_agent, heals=True)
+        asyncio.run(fleet.end_all())
+        fleet.close()
+        assert list(nodes.glob("*/*/*")) == [], "an instance that ended leaves nothing"
+
+
 @pytest.fixture(
     params=[
         pytest.param("fake", id="the fake fleet"),
         pytest.param("local", id="the local fleet", marks=pytest.mark.integration),
+        pytest.param("ray", id="the Ray fleet", marks=pytest.mark.integration),
     ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "fake":
         yield fake_place()
+        return
+    if request.param == "ray":
+        with ray_place(tmp_path, request.getfixturevalue("cluster")) as found_on_ray:
+            yield found_on_ray
         return
     with rig(tmp_path) as found:
         yield local_place(found)
@@ -119,7 +171,7 @@ def test_copies_outlive_their_agent_and_are_adopted_by_its_successor(place: Plac
         place.kill_agent(ID)
         with pytest.raises(RetryableError):
             await agent.observe()
-        assert await place.fleet.list() == []
+        assert place.heals or await place.fleet.list() == []
         successor = await place.launched()
         assert same_process(await until_ready(successor, "c-1"), before)
         await place.fleet.terminate(ID)
@@ -187,6 +239,39 @@ def test_the_memory_of_a_copy_is_reported(place: Place) -> None:
         await until(agent, lambda it: it["c-1"].memory_bytes > 0)
 
     asyncio.run(case())
+
+
+@pytest.mark.integration
+def test_an_instance_ends_with_its_actor_on_ray(tmp_path: Path, cluster: RayCluster) -> None:
+    """Also: there is no room for a third instance; its request is withdrawn when it ends."""
+
+    def actors() -> list[Path]:
+        return list(tmp_path.glob("nodes/*/*/i-1-*/actor.json"))
+
+    async def case(place: Place) -> None:
+        agent = await place.launched()
+        await agent.apply([echo("c-1")])
+        copy = await until_ready(agent, "c-1")
+        (actor,) = actors()
+        await place.launched("i-2")
+        full = await raised(place.fleet.launch(instance("i-3")))
+        assert isinstance(full, CapacityError)
+        assert "no room for ml.m5.large (1 of ml.m5.large)" in str(full)
+        await place.fleet.terminate("i-3")
+        kill(decode(actor.read_bytes(), ProcessIdentity).pid)
+        assert isinstance(await raised(observed_for_ever(agent)), InstanceLostError)
+        await until_process_gone(copy.pid or 0)
+        await until_true(lambda: not actors(), "its home is removed")
+        other = await place.launched()
+        assert (await other.observe()).copies == ()
+
+    with ray_place(tmp_path, cluster) as place:
+        asyncio.run(case(place))
+
+
+async def observed_for_ever(agent: Agent) -> None:
+    while True:
+        await agent.observe((await agent.observe()).version, 30.0)
 
 
 async def raised(work: Awaitable[object]) -> HostelryError | None:

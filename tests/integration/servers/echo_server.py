@@ -82,11 +82,12 @@ class Handler(BaseHTTPRequestHandler):
     def drip(self, seconds: float) -> None:
         """A stream that takes that long."""
         self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for _ in range(int(seconds * 5)):
-            self.wfile.write(b"drop\n")
+            self.wfile.write(b"5\r\ndrop\n\r\n")
             time.sleep(0.2)
-        self.wfile.write(b"end\n")
+        self.wfile.write(b"4\r\nend\n\r\n0\r\n\r\n")
         self.close_connection = True
 
     def invoke(self, body: bytes) -> None:

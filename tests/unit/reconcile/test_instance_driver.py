@@ -8,12 +8,12 @@ import pytest
 from tests.unit.reconcile.samples import KEY, NOW, SCOPE, SHAPES, container
 
 from hostelry.base.clock import ManualClock
-from hostelry.base.errors import CapacityError, RetryableError, TerminalError
+from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError, TerminalError
 from hostelry.domain.copy import CopyPhase, CopySpec, Instance, InstanceState
 from hostelry.fleet.fake import FakeFleet
 from hostelry.reconcile.driver import InstanceDriver
 from hostelry.reconcile.instances import Instances
-from hostelry.reconcile.plan.endpoint_state import GroupKey
+from hostelry.reconcile.plan.endpoint_state import GroupKey, is_lost
 
 INSTANCE = Instance(
     id="i-1",
@@ -294,5 +294,31 @@ def test_the_problem_of_a_failed_launch(error: Exception, expected: tuple[bool, 
         await driver.step(0.0)
         facts = driver.facts
         assert (facts.no_capacity, facts.terminal, facts.attempts) == (False, False, 0)
+
+    step_by_step(INSTANCE, scenario)
+
+
+def test_a_lost_instance_has_no_copies_until_it_runs_again() -> None:
+    """Its place may be taken at once: the fleet knows that its machine is gone."""
+
+    async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:
+        driver.set_desired([copy_spec("c-1")])
+        await driver.step(0.0)
+        assert phases(driver) == {"c-1": CopyPhase.READY}
+        driver.set_desired([copy_spec("c-1"), copy_spec("c-2")])
+        fleet.switches.apply_error = InstanceLostError("dead")
+        await failed_step(driver)
+        assert is_lost(driver.facts, NOW)
+        assert phases(driver) == {}
+        assert driver.facts.applied == {"c-1", "c-2"}, "so that none counts as READY"
+        fleet.kill_agent("i-1")
+        fleet.switches.launch_error = InstanceLostError("no room elsewhere")
+        await failed_step(driver)
+        assert is_lost(driver.facts, NOW)
+        assert (driver.facts.no_capacity, driver.facts.problem) == (True, "no room elsewhere")
+        fleet.switches.apply_error = fleet.switches.launch_error = None
+        await driver.step(0.0)
+        assert not is_lost(driver.facts, NOW)
+        assert set(phases(driver)) == {"c-1", "c-2"}
 
     step_by_step(INSTANCE, scenario)

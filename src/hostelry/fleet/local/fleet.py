@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -55,6 +55,7 @@ class LocalFleet:
         answer_timeout_s: after this time without an answer an agent is replaced.
         devices: the machine's accelerators, which instances that declare some are given.
         epoch: of the leader, for calls to agents; None for a control without others.
+        environment: that of agents; None: this process's own.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class LocalFleet:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         devices: Sequence[str] = (),
         epoch: int | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._root = root.resolve()
         self._command = tuple(command)
@@ -72,6 +74,7 @@ class LocalFleet:
         self._answer_timeout_s = answer_timeout_s
         self._devices = tuple(devices)
         self._epoch = epoch
+        self._environment = environment
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def launch(self, instance: Instance) -> RunningInstance:
@@ -181,6 +184,7 @@ class LocalFleet:
                 stdin=subprocess.DEVNULL,
                 stdout=descriptor,
                 stderr=subprocess.STDOUT,
+                env=self._environment,
                 start_new_session=True,
             )
         except OSError as error:

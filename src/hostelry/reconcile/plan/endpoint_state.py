@@ -49,7 +49,8 @@ class InstanceFacts:
     `applied` names the copies that the agent was given before it made `observation`. `attempts`
     counts failed launches in a row, `problem` describes the last; `terminal` means that a retry
     cannot help, `no_capacity` that no machine was available. `gone` is set once the instance is
-    terminated. `unreachable_since` is when an agent that had answered before first did not.
+    terminated. `unreachable_since` is when an agent that had answered before first did not; `lost`
+    that the fleet knows its machine to be gone, and its copies with it.
     """
 
     address: str | None = None
@@ -61,6 +62,7 @@ class InstanceFacts:
     attempts: int = 0
     gone: bool = False
     unreachable_since: float | None = None
+    lost: bool = False
 
 
 NOTHING_KNOWN = InstanceFacts()
@@ -314,7 +316,9 @@ def is_routable(copy: Copy) -> bool:
 
 
 def is_lost(facts: InstanceFacts, now: float) -> bool:
-    """Whether an instance's agent has been unreachable for so long that others replace it."""
+    """Whether others replace an instance: its machine is gone, or its agent long out of reach."""
+    if facts.lost:
+        return True
     return facts.unreachable_since is not None and now >= facts.unreachable_since + LOST_AFTER_S
 
 

@@ -1,0 +1,20 @@
+"""``python -m hostelry.fleet.ray.end_instance NODE_HOME``: ends all that runs there, removes it."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from hostelry.fleet.local.sweep import stop_everything
+from hostelry.fleet.ray.node_home import NodeHome
+
+GRACE_S = 3.0
+
+
+def end_instance(home: NodeHome) -> None:
+    """End the agent and its copies, which get `GRACE_S`, and remove the home; idempotent."""
+    stop_everything(home.instances, GRACE_S)
+    shutil.rmtree(home.root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    end_instance(NodeHome(Path(sys.argv[1])))

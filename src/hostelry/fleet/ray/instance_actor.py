@@ -1,0 +1,219 @@
+"""The Ray actor that has one instance in its care, on the instance's node.
+
+It starts the agent, starts it again when it dies or hangs, and a watchdog ends all of it when the
+actor's process ends, however it ends. Ray imports this module on the node: the node must have the
+same version of Hostelry installed.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from hostelry import __version__
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import HostelryError, RetryableError
+from hostelry.base.json import decode
+from hostelry.base.recurring import run_guarded
+from hostelry.fleet.host.processes import is_alive, own_identity
+from hostelry.fleet.local.fleet import LocalFleet
+from hostelry.fleet.protocol import RunningInstance
+from hostelry.fleet.ray import watchdog
+from hostelry.fleet.ray.end_instance import end_instance
+from hostelry.fleet.ray.messages import Failure, NodeOrder, Started
+from hostelry.fleet.ray.node_home import NodeHome, left_over, new_home, write_files
+from hostelry.fleet.records import InstanceFolder
+from hostelry.fleet.rules.devices import real_devices
+
+LOOK_S = 0.5  # between looks at the agent's process
+ASK_S = 5.0  # between calls to it
+REACH_S = 5.0
+# Of a worker's environment: Ray's own settings and its token, and what it sets for its tasks.
+RAYS_OWN = ("RAY_", "AWS_")
+RAYS_NAMES = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE"})
+
+
+class InstanceActor:
+    """One instance on this node. Every answer is JSON, so that both ends check what they read."""
+
+    def __init__(self) -> None:
+        self._order: NodeOrder | None = None
+        self._home: NodeHome | None = None
+        self._fleet: LocalFleet | None = None
+        self._caring: asyncio.Task[None] | None = None
+        self._watching: int | None = None  # the pipe whose end ends the instance
+        self._ended = asyncio.Event()
+        self._lock = asyncio.Lock()
+
+    async def start(self, version: str, order: bytes) -> bytes:
+        """`Started`: the instance runs, or why not; the same call twice starts nothing again."""
+        if version != __version__:
+            text = (
+                f"node {_node_address()} has Hostelry {__version__} and control {version}: install "
+                f"hostelry=={version} on the node, or give it with --ray-runtime-env"
+            )
+            return _answer("", Failure("terminal", text))
+        try:
+            async with self._lock:
+                running = await self._run(decode(order, NodeOrder))
+        except HostelryError as error:
+            return _answer("", Failure.of(error))
+        return _answer(running.address)
+
+    async def running(self) -> bytes:
+        """`Started`, with the agent's address if it answers now."""
+        found = [] if self._fleet is None else await self._fleet.list()
+        return _answer(found[0].address if found else "")
+
+    async def until_ended(self) -> None:
+        """Returns after `stop`; an actor that dies fails the call."""
+        await self._ended.wait()
+
+    async def stop(self) -> None:
+        """End the agent and every copy, and remove their home."""
+        async with self._lock:
+            if self._caring is not None:
+                self._caring.cancel()
+            if self._fleet is not None and self._order is not None and self._home is not None:
+                await self._fleet.terminate(self._order.instance.id)
+                await asyncio.to_thread(shutil.rmtree, self._home.root, ignore_errors=True)
+            self._home = self._fleet = self._order = None
+            self._ended.set()
+
+    async def _run(self, order: NodeOrder) -> RunningInstance:
+        if self._home is None or self._fleet is None:
+            await _check_reachable(order)
+            await asyncio.to_thread(_prepare, order)
+            self._home = new_home(order, _node_id())
+            self._watch(self._home)
+            self._fleet = _local_fleet(self._home, order)
+        self._order = order
+        write_files(self._home, order)
+        running = await self._fleet.launch(order.instance)
+        if self._caring is None:
+            self._caring = asyncio.create_task(self._care())
+        return running
+
+    async def _care(self) -> None:
+        """Start the agent again when its process ended, or does not answer."""
+        asked_at = monotonic_s()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if _agent_lives(self._home, self._order) and monotonic_s() < asked_at + ASK_S:
+                continue
+            await run_guarded("starting the agent again", self._launch_again)
+            asked_at = monotonic_s()
+
+    async def _launch_again(self) -> None:
+        async with self._lock:
+            if self._fleet is not None and self._order is not None:
+                await self._fleet.launch(self._order.instance)
+
+    def _watch(self, home: NodeHome) -> None:
+        """Start the watchdog, and another one when that one dies."""
+        read_end, self._watching = os.pipe()
+        death, alive = os.pipe()
+        argv = [sys.executable, "-I", "-S", watchdog.__file__, str(home.root), sys.executable]
+        subprocess.run(
+            argv,
+            stdin=read_end,
+            stdout=alive,
+            stderr=subprocess.DEVNULL,
+            env=operator_environment(os.environ),
+            start_new_session=True,
+            check=True,
+        )
+        os.close(read_end)
+        os.close(alive)
+        loop, before = asyncio.get_running_loop(), self._watching
+
+        def died() -> None:
+            loop.remove_reader(death)
+            os.close(death)
+            if self._home is home:
+                os.close(before)
+                self._watch(home)
+
+        loop.add_reader(death, died)
+
+
+def operator_environment(worker: Mapping[str, str]) -> dict[str, str]:
+    """The environment of agents: a Ray worker's, without what is Ray's own, or AWS's."""
+    kept = {
+        name: value
+        for name, value in worker.items()
+        if not name.startswith(RAYS_OWN) and name not in RAYS_NAMES
+    }
+    local = ",".join([it for it in (kept.get("NO_PROXY"),) if it] + ["127.0.0.1", "localhost"])
+    return kept | {"NO_PROXY": local, "no_proxy": local, "PYTHONUNBUFFERED": "1"}
+
+
+def host_identity() -> str:
+    """The name of this kernel's network: processes with the same one share its loopback."""
+    return f"{own_identity().boot_id} {Path('/proc/self/ns/net').stat().st_ino}"
+
+
+def _prepare(order: NodeOrder) -> None:
+    """Remove what dead actors left, and take back that Ray offers its workers to the kernel."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("0")
+    for old in list(left_over(order)):
+        end_instance(old)
+
+
+def _answer(address: str, failure: Failure | None = None) -> bytes:
+    started = Started(
+        host=host_identity(), node_address=_node_address(), address=address, failure=failure
+    )
+    return msgspec.json.encode(started)
+
+
+def _local_fleet(home: NodeHome, order: NodeOrder) -> LocalFleet:
+    """The instance as the local fleet runs it, on this node."""
+    environment = operator_environment(os.environ)
+    return LocalFleet(
+        home.instances,
+        [sys.executable, "-m", order.agent_module, "--home", str(home.root)],
+        order.internal_key,
+        # Ray has set CUDA_VISIBLE_DEVICES to those that it counts as this actor's.
+        devices=real_devices(environment, os.listdir("/dev")),
+        environment=environment,
+    )
+
+
+def _agent_lives(home: NodeHome | None, order: NodeOrder | None) -> bool:
+    if home is None or order is None:
+        return True
+    record = InstanceFolder(home.instances / order.instance.id).load_agent()
+    return record is not None and is_alive(record.process)
+
+
+async def _check_reachable(order: NodeOrder) -> None:
+    """Raise RetryableError where this node cannot connect to the object store."""
+    host, port = order.reachable
+    try:
+        async with asyncio.timeout(REACH_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError) as error:
+        raise RetryableError(
+            f"node {_node_address()} does not reach the object store at {host}:{port} "
+            f"({error or 'no answer'}): start hostelry with --host and an address that the nodes "
+            "reach, or with --s3-endpoint"
+        ) from None
+    writer.close()
+
+
+def _node_id() -> str:
+    context = importlib.import_module("ray").get_runtime_context()
+    return str(context.get_node_id())
+
+
+def _node_address() -> str:
+    return str(importlib.import_module("ray").util.get_node_ip_address())

@@ -1,0 +1,117 @@
+"""The folder of an instance on a Ray node: what an agent reads, and the instance's own folder."""
+
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
+from hostelry.fleet.host.processes import is_alive, own_identity
+from hostelry.fleet.ray.messages import NodeOrder
+from hostelry.fleet.records import ProcessIdentity, plain_name
+
+ID_LETTERS = 8  # of ids in paths: sockets have short ones
+PASSAGE = 0o711  # copies that are other users pass through, and see nothing
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHome:
+    """Paths of one instance's home on its node."""
+
+    root: Path
+
+    @property
+    def instances(self) -> Path:
+        """The folder of the instance's own folder, as in a home of the platform."""
+        return self.root / "instances"
+
+    @property
+    def actor(self) -> Path:
+        """The `ProcessIdentity` of the actor that the home belongs to."""
+        return self.root / "actor.json"
+
+    @property
+    def is_left_over(self) -> bool:
+        """Whether its actor has run since this machine started, and is dead."""
+        try:
+            actor = decode(self.actor.read_bytes(), ProcessIdentity)
+        except (OSError, msgspec.DecodeError):
+            return False
+        return actor.boot_id == own_identity().boot_id and not is_alive(actor)
+
+
+def new_home(order: NodeOrder, node_id: str) -> NodeHome:
+    """A home for the actor of this process; raises TerminalError where there can be none.
+
+    An actor that follows a killed one on the same node shares nothing with it: that one's copies
+    may still be ending.
+    """
+    name = f"{plain_name(order.instance.id)}-{secrets.token_hex(3)}"
+    home = NodeHome(_node_folder(order, node_id) / name)
+    try:
+        for folder in (home.root, home.instances):
+            folder.mkdir(mode=0o700)
+        write_whole(home.actor, msgspec.json.encode(own_identity()), durable=False)
+    except OSError as error:
+        raise TerminalError(f"the node home {home.root} cannot be made: {error}") from None
+    return home
+
+
+def write_files(home: NodeHome, order: NodeOrder) -> None:
+    """Write the files that the agent reads; those of a process that is root let copies pass."""
+    files = order.files
+    if os.geteuid() == 0 and order.root_files:
+        files = files | order.root_files
+        for folder in (home.root, home.instances):
+            folder.chmod(PASSAGE)
+    for name, content in files.items():
+        path = home.root / plain_name(name)
+        if not path.exists() or path.read_bytes() != content:
+            write_whole(path, content, durable=False)
+
+
+def left_over(order: NodeOrder) -> Iterator[NodeHome]:
+    """Homes of this cluster on this machine whose actor is dead."""
+    for path in _cluster_folder(order).glob("*/*"):
+        if NodeHome(path).is_left_over:
+            yield NodeHome(path)
+
+
+def _node_folder(order: NodeOrder, node_id: str) -> Path:
+    """The folder of one node's instances: several nodes may run on one machine."""
+    path = _cluster_folder(order) / node_id[:ID_LETTERS]
+    path.mkdir(parents=True, exist_ok=True, mode=PASSAGE)
+    return path
+
+
+def _cluster_folder(order: NodeOrder) -> Path:
+    given = Path(tempfile.gettempdir()) / f"hostelry-{os.geteuid()}"
+    if order.node_dir is not None:
+        given = Path(order.node_dir)
+    path = given / order.cluster_id
+    try:
+        given.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (given, path):
+            folder.mkdir(exist_ok=True, mode=PASSAGE)
+            _check_own(folder)
+    except OSError as error:
+        raise TerminalError(f"{path} cannot be used for instances: {error}") from None
+    return path
+
+
+def _check_own(folder: Path) -> None:
+    """Raise TerminalError where another user could have put something in the folder."""
+    found = folder.lstat()
+    is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or is_open:
+        raise TerminalError(
+            f"{folder} must be a folder of user {os.geteuid()} that no other user can write: keys "
+            "are kept in it; change its owner or mode, or give --node-dir"
+        )

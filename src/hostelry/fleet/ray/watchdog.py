@@ -1,0 +1,26 @@
+"""Watchdog of an instance on a Ray node: ends its agent and copies once its actor is gone.
+
+``python -I -S watchdog.py NODE_HOME PYTHON`` blocks on a pipe that only the actor's process holds,
+so that not even a killed one leaves anything. It imports nothing of Hostelry until then. Ray ends
+the children of a worker with it, so the watchdog is no child: it forks once.
+"""
+
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    """Wait for the end of standard input, then become the program that ends the instance."""
+    home, python = sys.argv[1:]
+    if os.fork():
+        os._exit(0)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while os.read(0, 1024):
+        pass
+    os.execv(python, [python, "-m", "hostelry.fleet.ray.end_instance", home])
+
+
+if __name__ == "__main__":
+    main()

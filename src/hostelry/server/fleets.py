@@ -1,0 +1,71 @@
+"""The fleet that a platform was started with, for control and for those that end it."""
+
+import asyncio
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+
+from hostelry.base.errors import HostelryError
+from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.local.fleet import LocalFleet
+from hostelry.fleet.local.sweep import stop_everything
+from hostelry.fleet.protocol import Agent, Fleet
+from hostelry.fleet.ray.fleet import RayFleet
+from hostelry.fleet.rules.devices import real_devices
+from hostelry.server.fleet_option import RAY
+from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+
+AGENT_MODULE = "hostelry.server.agent"
+END_ALL_S = 60.0
+
+
+def fleet_of(
+    home: Home, config: UpConfig, credentials: Credentials, epoch: int | None
+) -> tuple[Fleet, Callable[[str], Agent]]:
+    """The platform's fleet, and what connects to its agents. Starts nothing.
+
+    `epoch` is that of the leader, for calls to agents; None for a control without others.
+    """
+    if config.fleet == RAY:
+        ray = ray_fleet(home, credentials, epoch)
+        return ray, ray.connect
+    command = [sys.executable, "-m", AGENT_MODULE, "--home", str(home.root)]
+    devices = real_devices(os.environ, os.listdir("/dev"))
+    key = credentials.internal_key
+    local = LocalFleet(home.instances, command, key, devices=devices, epoch=epoch)
+    return local, partial(HttpAgent, internal_key=key, epoch=epoch)
+
+
+def ray_fleet(home: Home, credentials: Credentials, epoch: int | None = None) -> RayFleet:
+    """The fleet of a platform on Ray; nothing is started before its first call."""
+    command = [sys.executable, "-m", "hostelry.server.ray_driver", "--home", str(home.root)]
+    return RayFleet(command, credentials.internal_key, epoch)
+
+
+def cluster_id(credentials: Credentials) -> str:
+    """The name of one platform, among others on the same Ray cluster: a digest of its key."""
+    return "hostelry-" + hashlib.sha256(credentials.internal_key.encode()).hexdigest()[:12]
+
+
+def stop_fleet(home: Home) -> str | None:
+    """End every agent and copy of the platform; blocks. Why some may run on, or None."""
+    stop_everything(home.instances)
+    try:
+        config, credentials = load_config(home), load_credentials(home)
+        if config.fleet == RAY:
+            asyncio.run(_end_all(ray_fleet(home, credentials)))
+    except FileNotFoundError:
+        return None
+    except (HostelryError, TimeoutError) as error:
+        return f"instances on the Ray cluster may run on: {error or 'it does not answer'}"
+    return None
+
+
+async def _end_all(fleet: RayFleet) -> None:
+    try:
+        async with asyncio.timeout(END_ALL_S):
+            await fleet.end_all()
+    finally:
+        fleet.close()

@@ -1,0 +1,146 @@
+"""The process that speaks to Ray: ``python -m hostelry.server.ray_driver --home DIR``.
+
+Control starts it with --fleet ray, and writes calls to it, one JSON object a line. It ends with
+control; actors and their instances keep running. See docs/cluster.md.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hostelry.base.errors import HostelryError, RetryableError
+from hostelry.base.json import decode
+from hostelry.base.logging import configure_logging
+from hostelry.domain.copy import Instance
+from hostelry.fleet.ray.cluster import connected
+from hostelry.fleet.ray.driver import RayDriver
+from hostelry.fleet.ray.messages import Call, DriverAnswer, Failure, NodeOrder
+from hostelry.server.fleet_option import runtime_env_of
+from hostelry.server.fleets import AGENT_MODULE, cluster_id
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
+
+log = logging.getLogger(__name__)
+MAX_LINE_BYTES = 64 * 1024 * 1024
+PORTS = {"http": 80, "https": 443}
+
+
+def order_of(
+    home: Home, config: UpConfig, credentials: Credentials, instance: Instance
+) -> NodeOrder:
+    """What the instance's actor is sent: the files that its agent reads, as they are now."""
+    stored = {
+        name: home.root.joinpath(name).read_bytes()
+        for name in (home.credentials.name, home.images.name)
+        if home.root.joinpath(name).exists()
+    }
+    written = decode(home.config.read_bytes(), dict) | {"store_url": None}
+    plain = written | {"copy_user": None}
+    url = urlsplit(config.s3_url)
+    return NodeOrder(
+        instance=instance,
+        cluster_id=cluster_id(credentials),
+        agent_module=AGENT_MODULE,
+        internal_key=credentials.internal_key,
+        files=stored | {home.config.name: msgspec.json.encode(plain)},
+        root_files={home.config.name: msgspec.json.encode(written)} if config.copy_user else {},
+        node_dir=config.node_dir,
+        reachable=(url.hostname or "", url.port or PORTS[url.scheme]),
+    )
+
+
+async def serve(
+    driver: RayDriver, reader: asyncio.StreamReader, say: Callable[[DriverAnswer], None]
+) -> None:
+    """DriverAnswer calls, many at a time, until the pipe ends."""
+    calls: set[asyncio.Task[None]] = set()
+
+    async def answer(call: Call) -> None:
+        try:
+            say(await carried_out(driver, call))
+        except HostelryError as error:
+            say(DriverAnswer(number=call.number, failure=Failure.of(error)))
+        except Exception as error:
+            log.exception("call %s failed", call.name)
+            text = f"Ray: {type(error).__name__}: {error}"
+            say(DriverAnswer(number=call.number, failure=Failure("retryable", text)))
+
+    while line := await reader.readline():
+        task = asyncio.create_task(answer(decode(line, Call)))
+        calls.add(task)
+        task.add_done_callback(calls.discard)
+
+
+async def carried_out(driver: RayDriver, call: Call) -> DriverAnswer:
+    """The answer to a call; raises what the fleet raises."""
+    match call.name:
+        case "launch" if call.instance is not None:
+            return DriverAnswer(number=call.number, running=(await driver.launch(call.instance),))
+        case "terminate":
+            await driver.terminate(call.instance_id)
+        case "list":
+            return DriverAnswer(number=call.number, running=tuple(await driver.list()))
+        case "end_all":
+            await driver.end_all()
+        case _:
+            raise RetryableError(f"call {call.name} without an instance")
+    return DriverAnswer(number=call.number)
+
+
+async def run(home: Home, asked: int, answers: int) -> None:
+    """Connect to Ray and serve; a failure to connect is the one answer."""
+    config, credentials = load_config(home), load_credentials(home)
+
+    def say(answer: DriverAnswer) -> None:
+        os.write(answers, msgspec.json.encode(answer) + b"\n")
+
+    try:
+        environment = None
+        if config.ray_runtime_env is not None:
+            environment = runtime_env_of(Path(config.ray_runtime_env))
+        ray = connected(config.ray_address, cluster_id(credentials))
+    except HostelryError as error:
+        say(DriverAnswer(number=0, failure=Failure.of(error)))
+        sys.exit(str(error))
+    driver = RayDriver(
+        ray,
+        lambda instance: order_of(home, config, credentials, instance),
+        environment,
+        lambda instance_id: say(DriverAnswer(number=0, lost=(instance_id,))),
+    )
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(asked, "rb", buffering=0)
+    )
+    await serve(driver, reader, say)
+
+
+def main() -> None:
+    """Parse the arguments and run, until standard input ends."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home folder")
+    home = Home(parser.parse_args().home)
+    configure_logging("ray", log_format=log_format(home))
+    asked, answers = os.dup(0), os.dup(1)  # Ray prints on standard output
+    os.dup2(2, 1)
+    asyncio.run(run(home, asked, answers))
+    sys.stderr.flush()
+    os._exit(0)  # Ray's own end takes seconds, and control waits for none of it
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""A platform on a Ray cluster of three nodes: deaths of control, of `up` and of a node."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from botocore.exceptions import ClientError, EventStreamError
+from tests.integration.echo_image import ECHO_IMAGE
+from tests.integration.platform import Platform, until
+from tests.ray_rig import ray_cluster
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.server.home import Home
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+STREAMS, CALLERS = 6, 2
+STREAM_S = 12
+WHOLE_S = 60.0
+
+
+def copies(platform: Platform) -> dict[str, dict[str, Any]]:
+    """The ready copies by id."""
+    answer = httpx.get(
+        f"{platform.config.control_url}/internal/state",
+        headers={INTERNAL_KEY_HEADER: platform.credentials.internal_key},
+        trust_env=False,
+    )
+    (endpoint,) = answer.raise_for_status().json()["endpoints"]
+    return {it["id"]: it for it in endpoint["copies"] if it["phase"] == "ready"}
+
+
+def pids(platform: Platform) -> set[int]:
+    return {it["pid"] for it in copies(platform).values()}
+
+
+def deploy(platform: Platform) -> None:
+    """An endpoint of two instances with a copy on each."""
+    sagemaker = platform.boto3("sagemaker")
+    sagemaker.create_endpoint_config(
+        EndpointConfigName="c",
+        ExecutionRoleArn=ROLE,
+        ProductionVariants=[
+            {
+                "VariantName": "AllTraffic",
+                "InstanceType": "ml.m5.large",
+                "InitialInstanceCount": 2,
+            }
+        ],
+    )
+    sagemaker.create_endpoint(EndpointName="ep", EndpointConfigName="c")
+    sagemaker.create_inference_component(
+        InferenceComponentName="base",
+        EndpointName="ep",
+        VariantName="AllTraffic",
+        Specification={
+            "Container": {"Image": "echo:1"},
+            "ComputeResourceRequirements": {
+                "MinMemoryRequiredInMb": 1024,
+                "NumberOfCpuCoresRequired": 2,
+            },
+        },
+        RuntimeConfig={"CopyCount": 2},
+    )
+    until(lambda: len(copies(platform)) == 2, "two copies are ready", WHOLE_S)
+
+
+class Calls:
+    """Streams that last, and callers that ask again and again; what became of each."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.streams: list[str] = []
+        self.answers: list[str] = []
+        self.done = threading.Event()
+        self._platform = platform
+        self._threads = [threading.Thread(target=self._stream) for _ in range(STREAMS)]
+        self._threads += [threading.Thread(target=self._ask) for _ in range(CALLERS)]
+
+    def __enter__(self) -> "Calls":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _runtime(self) -> Any:
+        return self._platform.boto3("sagemaker-runtime", retries={"total_max_attempts": 1})
+
+    def _stream(self) -> None:
+        runtime = self._runtime()
+
+        def read() -> None:
+            answer = runtime.invoke_endpoint_with_response_stream(
+                EndpointName="ep", InferenceComponentName="base", Body=b"drip %d" % STREAM_S
+            )
+            with closing(answer["Body"]) as events:  # a cut one is not at its end
+                parts = [it["PayloadPart"]["Bytes"] for it in events]
+            assert b"".join(parts).endswith(b"end\n"), "no part is lost"
+
+        self.streams.append(outcome(read))
+
+    def _ask(self) -> None:
+        runtime = self._runtime()
+        while not self.done.is_set():
+            self.answers.append(
+                outcome(
+                    lambda: runtime.invoke_endpoint(
+                        EndpointName="ep", InferenceComponentName="base", Body=b"hello"
+                    )
+                )
+            )
+
+
+def outcome(call: Callable[[], object]) -> str:
+    """How the call ended: "ok", or the code of a modelled error; any other is raised."""
+    try:
+        call()
+    except (ClientError, EventStreamError) as error:
+        return str(error.response["Error"]["Code"])
+    return "ok"
+
+
+def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    home.images.write_text(ECHO_IMAGE)
+    with ray_cluster({}) as cluster:
+        first = cluster.add({"ml.m5.large": 1}, "--labels", "hostelry.zone=us-east-1a")
+        second = cluster.add({"ml.m5.large": 2}, "--labels", "hostelry.zone=us-east-1b")
+        flags = ("--fleet", "ray", "--ray-address", cluster.address, "--gateway-workers", "1")
+        with Platform(home.root, *flags) as platform:
+            deploy(platform)
+            before = pids(platform)
+            on_first = before & set(cluster.processes(first))
+            assert len(on_first) == 1, "each zone has an instance, each node a copy"
+            assert before - on_first <= set(cluster.processes(second))
+
+            platform.back("control", platform.kill("control"))
+            until(lambda: pids(platform) == before, "control adopts the copies", WHOLE_S)
+            platform.back("up", platform.kill("up"))
+            until(lambda: pids(platform) == before, "`up` adopts what runs", WHOLE_S)
+
+            with Calls(platform) as calls:
+                time.sleep(2.0)
+                killed_at, asked = monotonic_s(), len(calls.answers)
+                cluster.kill(first)
+                until(lambda: on_first.isdisjoint(pids(platform)), "routes are without it", 30.0)
+                gone_s = monotonic_s() - killed_at
+                until(lambda: len(copies(platform)) == 2, "two copies again", WHOLE_S)
+                whole_s = monotonic_s() - killed_at
+            assert pids(platform) <= set(cluster.processes(second)), "on the other node"
+            cut = [it for it in calls.streams if it != "ok"]
+            failed = [it for it in calls.answers if it != "ok"]
+            print(f"gone from the routes {gone_s:.1f} s, whole {whole_s:.1f} s after the death")
+            print(f"of {STREAMS} streams {cut} were cut, of {len(calls.answers)} calls {failed}")
+            assert 0 < len(cut) < STREAMS, "those of the dead copy, and no others"
+            assert len(failed) <= CALLERS, "at most those that were in progress"
+            assert len(calls.answers) > asked
+        assert not [it for it in cluster.processes(second) if it in before], "down ends copies"

@@ -1,0 +1,85 @@
+"""The home of an instance on a Ray node, and messages on their way there."""
+
+import stat
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.integration.agent_rig import instance
+
+from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError, TerminalError
+from hostelry.fleet.ray.instance_actor import operator_environment
+from hostelry.fleet.ray.messages import Failure, NodeOrder
+from hostelry.fleet.ray.node_home import left_over, new_home, write_files
+
+
+def order(folder: Path, instance_id: str = "i-1") -> NodeOrder:
+    return NodeOrder(
+        instance=instance(instance_id),
+        cluster_id="hostelry-1",
+        agent_module="m",
+        internal_key="k",
+        files={"config.json": b"plain"},
+        root_files={},
+        node_dir=str(folder / "nodes"),
+        reachable=("127.0.0.1", 1),
+    )
+
+
+def test_agents_get_nothing_of_rays() -> None:
+    worker = {
+        "RAY_AUTH_TOKEN": "t",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "NO_PROXY": "corp",
+    }
+    given = operator_environment(worker)
+    assert set(given) == {"CUDA_VISIBLE_DEVICES", "NO_PROXY", "no_proxy", "PYTHONUNBUFFERED"}
+    assert given["NO_PROXY"] == "corp,127.0.0.1,localhost"
+
+
+def test_a_home_is_private_and_of_one_actor(tmp_path: Path) -> None:
+    first, second = new_home(order(tmp_path), "n" * 56), new_home(order(tmp_path), "n" * 56)
+    assert first.root != second.root, "a killed actor's copies may still be ending in the first"
+    write_files(first, order(tmp_path))
+    assert stat.S_IMODE(first.root.stat().st_mode) == 0o700
+    assert stat.S_IMODE((first.root / "config.json").stat().st_mode) == 0o600
+    assert list(left_over(order(tmp_path))) == [], "their actor, this process, lives"
+
+
+def test_the_home_of_a_dead_actor_is_left_over(tmp_path: Path) -> None:
+    home = new_home(order(tmp_path), "n" * 56)
+    actor = msgspec.json.decode(home.actor.read_bytes())
+    home.actor.write_bytes(msgspec.json.encode(actor | {"start_ticks": 1}))
+    assert list(left_over(order(tmp_path))) == [home]
+    home.actor.write_bytes(msgspec.json.encode(actor | {"start_ticks": 1, "boot_id": "other"}))
+    assert list(left_over(order(tmp_path))) == [], "another machine's, on a shared disk"
+
+
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes").chmod(0o777)
+    with pytest.raises(TerminalError, match="no other user can write"):
+        new_home(order(tmp_path), "n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(InstanceLostError("x"), id="a lost instance"),
+        pytest.param(CapacityError("x"), id="no room"),
+        pytest.param(TerminalError("x"), id="what no retry helps"),
+        pytest.param(RetryableError("x"), id="what may pass"),
+    ],
+)
+def test_errors_keep_their_class_on_the_way(error: CapacityError) -> None:
+    assert type(Failure.of(error).error()) is type(error)
+
+
+def test_an_order_survives_its_way(tmp_path: Path) -> None:
+    sent = order(tmp_path)
+    got = msgspec.json.decode(msgspec.json.encode(sent), type=NodeOrder)
+    assert asdict(got.instance) == asdict(sent.instance)
+    assert got.files == sent.files
