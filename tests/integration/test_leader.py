@@ -82,8 +82,8 @@ def test_a_killed_leader_is_followed_by_one_with_all_that_it_acknowledged(two: C
     first.begin()
     first.until(partial(two.is_led_by, second, first), "it is a standby")
     assert first.health()["role"] == "standby"
-    with pytest.raises(ClientError, match="503"):
-        first.client().list_endpoints()
+    assert endpoint_status(first.client(), "chat") == "InService", "it forwards to the leader"
+    assert first.state()["endpoints"] == second.state()["endpoints"]
 
 
 def test_a_frozen_leader_is_refused_when_it_thaws(three: Controls) -> None:

@@ -1,6 +1,10 @@
 """Results of the routing simulation that hold on any machine: the gateway's choices, seeded."""
 
+from statistics import mean
+
 import pytest
+from benchmarks.gateway_hosts import STRATEGIES as LATE_STRATEGIES
+from benchmarks.gateway_hosts import Case, Gateways
 from benchmarks.routing_simulation import STRATEGIES, Simulated, Simulation, highest_rate
 from benchmarks.routing_trace import Fleet, arrivals
 
@@ -51,3 +55,13 @@ def test_the_highest_rate_is_found_from_below() -> None:
 
     found = highest_rate(rising, limit_ms=300.0, most_per_s=1000.0)
     assert 290.0 <= found <= 300.0
+
+
+@pytest.mark.parametrize("num_gateways", [2, 8])
+def test_late_counts_with_shares_are_nearer_to_exact_ones_than_own_counts(
+    num_gateways: int,
+) -> None:
+    case = Case(tail="exponential", num_gateways=num_gateways, num_copies=100, load=0.8)
+    means = {it.name: mean(Gateways(case, it, 7).run(6000)) for it in LATE_STRATEGIES}
+    assert means["exact"] < means["sent 50 ms, shares"] < means["sent 50 ms"] < means["own only"]
+    assert means["sent 50 ms, shares"] < means["own only"] / 3

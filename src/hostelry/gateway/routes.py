@@ -23,8 +23,8 @@ MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
 # Control answers within 20 s when nothing changes.
 POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=2.0)
 RETRY_S = 0.25
-QUICK_S = 0.05  # a file that is written in less is written after each change
-KEEP_SHARE = 20.0  # another waits at least so many times the last write's time
+QUICK_S = 0.005  # a file that is written in less is written after each change
+KEEP_SHARE = 50.0  # another waits at least so many times the last write's time
 
 
 class RouteSource(Protocol):

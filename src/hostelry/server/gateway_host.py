@@ -53,6 +53,7 @@ def gateway_host_plan(
             gateway_port=ports.gateway_port,
             chosen_gateway_port=ports.chosen_gateway,
             control_port=decide_port(before.control_port, found.get("link")),
+            jobs_port=before.jobs_port if "link" in found else decide_port(before.jobs_port, None),
             peer_port=decide_port(before.peer_port, found.get("peers")),
         )
         if config != before:

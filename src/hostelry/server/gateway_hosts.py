@@ -61,7 +61,7 @@ class GatewayHostRoutes:
         self._known = KnownHosts(now_s)
 
     def routes(self) -> tuple[Route, ...]:
-        """The routes, for control's application."""
+        """The route, for control's application."""
         return (Route("/internal/gateway-hosts", self.report, methods=["POST"]),)
 
     async def report(self, request: Request) -> Response:

@@ -281,6 +281,11 @@ class Home:
         return self.root / "console-sessions.json"
 
     @property
+    def host(self) -> Path:
+        """The name that this home's processes have among those of other hosts."""
+        return self.root / "host"
+
+    @property
     def capture(self) -> Path:
         """Captured requests that are not uploaded yet, one folder a gateway worker."""
         return self.root / "capture"

@@ -112,9 +112,9 @@ class _Waiters:
         return made
 
     def wake(self) -> None:
-        for it in tuple(self.waiting):
-            if not it.done():
-                it.set_result(None)
+        for waiter in tuple(self.waiting):
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class AskedControls:

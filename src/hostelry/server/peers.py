@@ -239,8 +239,8 @@ class PeerExchange:
         """The session that any other host knows, or 404."""
         key = await request.body()
         asked = [
-            asyncio.ensure_future(ask_session(self._pool, it + PEER_FIND, self._key, key))
-            for it in self._peers.values()
+            asyncio.ensure_future(ask_session(self._pool, address + PEER_FIND, self._key, key))
+            for address in self._peers.values()
         ]
         try:
             for answer in asyncio.as_completed(asked):
@@ -248,8 +248,8 @@ class PeerExchange:
                 if found is not None:
                     return Response(found.encode())
         finally:
-            for it in asked:
-                it.cancel()
+            for question in asked:
+                question.cancel()
         return Response("no such session", 404)
 
     async def _change_here(self, request: Request) -> Response:
@@ -268,8 +268,8 @@ class PeerExchange:
             return Response(str(error), 400)
         await asyncio.gather(
             *[
-                send_session(self._pool, it + PEER_CHANGE, self._key, entry)
-                for it in self._peers.values()
+                send_session(self._pool, address + PEER_CHANGE, self._key, entry)
+                for address in self._peers.values()
             ]
         )
         return Response(status_code=204)

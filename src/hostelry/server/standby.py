@@ -23,15 +23,18 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from hostelry import __version__
-from hostelry.base.clock import monotonic_s
+from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import RetryableError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.server.control_front import ControlFront
 from hostelry.server.election import LeaderElection
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.json_response import JsonResponse
+from hostelry.server.leader_proxy import LeaderProxy
 from hostelry.server.leader_routes import LeaderRoutes, own_address, read_document
+from hostelry.server.leader_view import AskedControls
 from hostelry.server.platform_store import claimed_store, platform_database
 from hostelry.server.term import Term
 from hostelry.store.fence import Fence, FencedDatabase
@@ -42,6 +45,8 @@ from hostelry.store.records import State, open_state
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 RETRY_S = 0.5
+IDLE_S = 30.0  # an idle connection to the leader is kept so long
+BODY_SLACK_BYTES = 1024 * 1024  # of reports and forms around the largest body of a client
 WARM_S = 2.0  # from one reading of the records to the next
 STEPPED_DOWN = 3  # the exit code
 # A call that is refused so was not carried out: the forwarder may send it to the next leader.
@@ -54,41 +59,57 @@ REFUSED = PlainTextResponse(
 
 @contextlib.asynccontextmanager
 async def elected(
-    front: ControlFront,
-    home: Home,
-    config: UpConfig,
-    credentials: Credentials,
-    forward: ASGIApp = REFUSED,
+    front: ControlFront, home: Home, config: UpConfig, credentials: Credentials
 ) -> AsyncIterator[Term | None]:
     """Stand by until this control leads; None where the process is to end before that.
 
-    Meanwhile `forward` answers requests that need the leader. The lease is released after the
-    block. A term that is over ends the process at once (`step_down`). Raises StoreRefused where the
-    database cannot be used at all.
+    The lease is released after the block. A term that is over ends the process at once
+    (`step_down`). Raises StoreRefused where the database cannot be used at all.
     """
     me = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     fence = Fence(step_down)
     asked = platform_database(home, config)  # answers who leads, whatever the records' does
     document = partial(read_document, asked, me)
-    front.show(standby_app(credentials, document, forward))
     epoch, records = None, None
     try:
-        records = await until(
-            front, prepared(partial(open_records, home, config, credentials, fence))
-        )
-        if records is not None:
-            rows = LeaseRows(config.store_url or "", me, own_address(config), __version__)
-            async with campaign(rows, me, fence) as won:
-                epoch = await until(front, while_warm(records.state, won))
-                if epoch is not None:
-                    front.show(standby_app(credentials, document, REFUSED))
-                    yield replace(records, epoch=epoch, leader=document)
+        async with forwarding(config, credentials) as (forward, following):
+            front.show(standby_app(credentials, document, forward))
+            opened = partial(open_records, home, config, credentials, fence)
+            records = await until(front, prepared(opened))
+            if records is not None:
+                rows = LeaseRows(config.store_url or "", me, own_address(config), __version__)
+                async with campaign(rows, me, fence) as won:
+                    epoch = await until(front, while_warm(records.state, won))
+                    if epoch is not None:
+                        following.cancel()
+                        front.show(standby_app(credentials, document, REFUSED))
+                        yield replace(records, epoch=epoch, leader=document)
         if epoch is None:
             yield None
     finally:
         asked.close()
         if records is not None:
             records.database.close()
+
+
+@contextlib.asynccontextmanager
+async def forwarding(
+    config: UpConfig, credentials: Credentials
+) -> AsyncIterator[tuple[ASGIApp, asyncio.Task[None]]]:
+    """What answers this host's processes by the leader, and the task that follows who leads."""
+    pool = UpstreamPool(IDLE_S)
+    own = (config.control_url,)  # it reads the leader's address from the database
+    controls = AskedControls(pool, credentials.internal_key, own, SystemClock(), forgotten)
+    following = asyncio.create_task(controls.follow())
+    try:
+        yield LeaderProxy(controls, pool, config.max_body_bytes + BODY_SLACK_BYTES), following
+    finally:
+        following.cancel()
+        pool.close()
+
+
+async def forgotten(_controls: tuple[str, ...]) -> None:
+    """The addresses of other controls are in the database."""
 
 
 def standby_app(

@@ -245,7 +245,7 @@ def test_hosts_above_the_limit_are_not_added(monkeypatch: pytest.MonkeyPatch) ->
     assert known.hosts() == {"a": "x"}
 
 
-def test_a_session_entry_says_closed_by_its_mark() -> None:
+def test_the_mark_of_a_session_entry_closes_it() -> None:
     table = SessionDict(ManualClock().now)
     SessionEntry(SESSION, 7, 2e9).keep(table)
     SessionEntry(SESSION, CLOSED, 0.0).keep(table)

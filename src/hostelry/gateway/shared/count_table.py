@@ -1,7 +1,7 @@
 """The memory-mapped table behind `SharedCounts`: a row for each copy, a column for each worker.
 
 Where there are gateways on other hosts, one more column has their requests, which the process that
-hears of them writes.
+receives them writes.
 
 A worker writes its own column only, an aligned word at a time, so no request waits for a lock; a
 lock is taken once for each copy and worker, to agree on its row. A row is given to another copy
