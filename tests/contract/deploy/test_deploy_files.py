@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
 TOOLS = ROOT / ".deploy-tools" / "bin"
 CHART = DEPLOY / "helm" / "hostelry"
+CHECKER = Path(__file__).parent / "check_chart.py"
+INFO = 1  # severity of Helm's lint
 SIZES = ("small", "medium", "large")
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MOST_EXPOSED = 3.0  # of systemd-analyze's 10
@@ -46,8 +48,7 @@ def accepted(*command: str | Path) -> str:
 def chart(size: str | None) -> dict[str, Any]:
     """The chart with the values of one size: `messages`, `documents`, `faults`."""
     values = [] if size is None else [CHART / f"values-{size}.yaml"]
-    checker = Path(__file__).parent / "check_chart.py"
-    found: dict[str, Any] = json.loads(accepted(TOOLS / "python", checker, CHART, *values))
+    found: dict[str, Any] = json.loads(accepted(TOOLS / "python", CHECKER, CHART, *values))
     return found
 
 
@@ -113,8 +114,77 @@ def containers(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[
         groups = [{"spec": it} for it in (spec["headGroupSpec"], *spec["workerGroupSpecs"])]
     for group in groups:
         pod = group.get("spec", {}).get("template", {}).get("spec")
-        for container in pod["containers"] if pod else ():
+        for container in (*pod.get("initContainers", ()), *pod["containers"]) if pod else ():
             yield pod, container
+
+
+@pytest.mark.parametrize("size", [None, *SIZES])
+def test_the_chart_is_one_by_helm_and_its_manifests_by_kubernetes_and_kuberay(
+    size: str | None,
+) -> None:
+    found = chart(size)
+    assert [it for it in found["messages"] if it["severity"] > INFO] == []
+    assert found["faults"] == []
+    kinds = {it["kind"] for it in found["documents"]}
+    assert kinds >= {"StatefulSet", "PodDisruptionBudget", "NetworkPolicy", "RayCluster"}
+    assert "Secret" not in kinds, "secrets are referred to"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_pod_of_the_chart_is_privileged_unlimited_or_unchecked(size: str) -> None:
+    for document in chart(size)["documents"]:
+        for pod, container in containers(document):
+            name = container["name"]
+            assert pod["securityContext"]["runAsNonRoot"], name
+            assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod), name
+            assert not any("hostPath" in it for it in pod["volumes"]), name
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, name
+            assert {"requests", "limits"} == set(container["resources"]), name
+            is_first = container in pod.get("initContainers", ())
+            assert is_first or "livenessProbe" in container, name
+
+
+def test_a_ray_pod_offers_instances_of_its_type_and_its_gpus() -> None:
+    (cluster,) = (it for it in chart("large")["documents"] if it["kind"] == "RayCluster")
+    group = cluster["spec"]["workerGroupSpecs"][1]
+    assert json.loads(json.loads(group["rayStartParams"]["resources"])) == {"ml.g5.12xlarge": 1}
+    assert group["rayStartParams"]["num-gpus"] == "4"
+    (worker,) = group["template"]["spec"]["containers"]
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == "4"
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        pytest.param({"gateway": {"replicas": 0}}, "replicas", id="no gateway"),
+        pytest.param({"accountId": "12"}, "accountId", id="an account of two digits"),
+        pytest.param({"postgresql": {"password": "x"}}, "password", id="a secret as a value"),
+        pytest.param({"control": {"extraArgs": ["rm"]}}, "extraArgs", id="no option"),
+    ],
+)
+def test_the_chart_refuses_values(values: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(json.dumps(values))
+    done = asked(TOOLS / "python", CHECKER, CHART, tmp_path / "values.yaml")
+    assert done.returncode == 1
+    assert fault in done.stderr, done.stderr
+
+
+def test_this_version_takes_the_arguments_in_the_chart() -> None:
+    found = [
+        (container["name"], container["args"])
+        for document in chart("small")["documents"]
+        for pod, container in containers(document)
+        if container["name"] in ("hostelry", "gateway")
+    ]
+    assert len(found) == 2
+    if "--fleet" not in known_options("up") or "--join" not in known_options("gateway"):
+        pytest.skip("this version has no --fleet ray or no --join, which the chart is for")
+    for name, arguments in found:
+        takes(name, arguments)
 
 
 COMMANDS = {
@@ -132,11 +202,14 @@ def test_this_version_takes_the_arguments_in(where: str) -> None:
 def takes(where: str, arguments: list[str]) -> None:
     """Assert that a command of this version has all of these options."""
     name, *rest = arguments
-    commands = command_tree().commands
-    assert name in commands, f"{where}: no command {name}"
-    known = {option for parameter in commands[name].params for option in parameter.opts}
     used = {it.partition("=")[0] for it in rest if it.startswith("-")}
-    assert used <= known, f"{where}: {used - known}"
+    assert used <= known_options(name), f"{where}: {used - known_options(name)}"
+
+
+def known_options(name: str) -> set[str]:
+    """The options of one command."""
+    command = command_tree().commands[name]
+    return {option for parameter in command.params for option in parameter.opts}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda it: it.name)
