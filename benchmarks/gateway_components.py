@@ -191,10 +191,10 @@ def requests(stack: Stack, num_components: int, num_asked: int, seed: int) -> li
             stack,
             "invocations",
             b"x" * 1024,
-            {"X-Amzn-SageMaker-Inference-Component": component_name(drawn[it % len(drawn)])},
+            {"X-Amzn-SageMaker-Inference-Component": component_name(drawn[number % len(drawn)])},
             COMPONENTS_ENDPOINT,
         )
-        for it in range(NUM_ASKED)
+        for number in range(NUM_ASKED)
     ]
 
 

@@ -21,6 +21,12 @@ COMMANDS = (
         "up", "hostelry.cli.up:up", "Start the platform: gateway, control and object store."
     ),
     CommandEntry("gateway", "hostelry.cli.gateway:gateway", "Serve requests on a further host."),
+    CommandEntry(
+        "join-token", "hostelry.cli.cluster:join_token", "Print a token for a host that joins."
+    ),
+    CommandEntry(
+        "certificates", "hostelry.cli.cluster:certificates", "Certificates between hosts."
+    ),
     CommandEntry("down", "hostelry.cli.up:down", "Stop the platform with every agent and copy."),
     CommandEntry(
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hostelry.api.iam.execution_role import ensure_execution_role
+from hostelry.base import tls
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.logging import configure_logging
@@ -62,6 +63,7 @@ from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
 from hostelry.server.term import Term
 from hostelry.server.usage_routes import UsageRoutes
+from hostelry.store.protocol import Store
 from hostelry.store.records import open_state
 
 MAX_THREADS = 32
@@ -71,6 +73,7 @@ DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
 async def serve(home: Home) -> None:
     """Run control until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "control"))
     with listening(config.control_port) as listener:
         front = ControlFront(listener)
@@ -165,6 +168,7 @@ async def _lead(
                     *copy_caches.routes(),
                     *LeaderRoutes(term.leader).routes(),
                     *GatewayHostRoutes(monotonic_s).routes(),
+                    *_join_routes(home, state.store, owner, config),
                 ),
                 last_used=scaling.environments.idle_since,
                 captured=captured.of_endpoint,
@@ -173,6 +177,17 @@ async def _lead(
             )
         )
         await _run(front, app, reconciler)
+
+
+def _join_routes(home: Home, store: Store, owner: Scope, config: UpConfig) -> tuple[Route, ...]:
+    if config.cluster_host is None:
+        return ()
+    # Imported where a cluster is used: a platform of one machine needs none of it.
+    from hostelry.server.cluster.join_routes import JoinRoutes
+
+    address = config.control_address
+    made = JoinRoutes(home=home, store=store, owner=owner, clock=SystemClock(), address=address)
+    return made.routes()
 
 
 def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -> tuple[Route, ...]:

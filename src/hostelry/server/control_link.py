@@ -16,6 +16,7 @@ import uvloop
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from hostelry.base import tls
 from hostelry.base.address import on_host
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
@@ -43,6 +44,7 @@ IDLE_S = 30.0  # an idle connection to a control is kept so long
 async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     pool = UpstreamPool(IDLE_S)
 
     async def keep(controls: tuple[str, ...]) -> None:

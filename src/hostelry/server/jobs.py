@@ -18,6 +18,7 @@ from typing import Any
 import uvloop
 
 from hostelry.aws.s3_signing import OwnKey
+from hostelry.base import tls
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
@@ -69,6 +70,7 @@ SWEEP_S = 60.0
 async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     clock = SystemClock()
     queue = open_queue(home, config)
     commits = QueueCommits(queue)
