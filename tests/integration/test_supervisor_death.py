@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.integration.drill import (
     COMPONENT,
@@ -22,11 +24,13 @@ from tests.integration.drill import (
 from tests.integration.platform import Platform, kill_if_alive, until
 from tests.integration.test_gateway_workers import knocking
 
+import hostelry
 from hostelry.base.proc import process_stat, uptime_s
 from hostelry.chaos.catalogue import BY_NAME
 from hostelry.chaos.context import drill_context
 from hostelry.chaos.observer import PlatformObserver
 from hostelry.cli.chaos_text import outcome_lines
+from hostelry.fleet.records import instance_folders
 from hostelry.server.run_file import live_run_files
 from hostelry.server.supervision import STEADY_S
 
@@ -173,6 +177,73 @@ def test_the_drill(platform: Platform, capsys: pytest.CaptureFixture[str]) -> No
         print("", *outcome_lines(outcome), sep="\n")
     assert not outcome.missed, outcome
     assert not outcome.lost, outcome
+
+
+NEXT_VERSION = "99.0.0"
+
+
+def next_version(folder: Path) -> Path:
+    """A folder for PYTHONPATH with this package, under another version's number."""
+    package = Path(hostelry.__file__).parent
+    shutil.copytree(package, folder / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    init = folder / package.name / "__init__.py"
+    init.write_text(init.read_text().replace(hostelry.__version__, NEXT_VERSION))
+    return folder
+
+
+def agents(platform: Platform) -> list[int]:
+    """The pid of each instance's agent."""
+    records = [it.load_agent() for it in instance_folders(platform.home.instances)]
+    return [it.process.pid for it in records if it is not None]
+
+
+def test_the_next_version_takes_over_under_traffic_and_restarts_no_copy(
+    platform: Platform, tmp_path: Path
+) -> None:
+    if platform.running("watcher") is None:
+        platform.start()
+    before, copies, old_agents = (
+        services(platform),
+        copies_of(platform, COMPONENT),
+        agents(platform),
+    )
+    platform.environment["PYTHONPATH"] = str(next_version(tmp_path))
+    try:
+        with Traffic(platform).flowing() as traffic, knocking(platform) as knocks:
+            kill_both(platform)
+            platform.start()
+            traffic.goes_on()
+            # Its control and gateway work with agents of the version before.
+            create_component(platform, "skewed", copies=1)
+            wait_ready(platform, "skewed", copies=1)
+            assert agents(platform) == old_agents
+            upgraded = json.loads(platform.cli("upgrade", "--json").stdout)
+            traffic.goes_on()
+        health = httpx.get(f"{platform.config.gateway_url}/health", trust_env=False).json()
+        assert health["version"] == upgraded["version"] == NEXT_VERSION
+    finally:
+        del platform.environment["PYTHONPATH"]
+    after = services(platform)
+    assert {it for it in before if before[it] == after[it]} == set(), "each is of the next version"
+    assert set(upgraded["adopted"]) == set(after), "it had taken over already, but for agents"
+    assert len(upgraded["agents"]) == len(old_agents)
+    assert set(agents(platform)).isdisjoint(old_agents)
+    assert copies_of(platform, COMPONENT) == copies
+    # A connection that a client keeps may be closed in the moment of its next request.
+    assert traffic.errors <= {"ConnectionClosedError"}, traffic.outcomes
+    assert set(knocks) == {"answered"}, knocks
+
+
+def test_the_version_before_takes_over_again_with_one_command(platform: Platform) -> None:
+    copies = copies_of(platform, COMPONENT)
+    with Traffic(platform).flowing() as traffic, knocking(platform) as knocks:
+        upgraded = json.loads(platform.cli("upgrade", "--json").stdout)
+        traffic.goes_on()
+    assert upgraded["version"] == hostelry.__version__
+    assert {"gateway-1", "gateway-2", "control", "jobs"} <= set(upgraded["replaced"])
+    assert copies_of(platform, COMPONENT) == copies
+    assert traffic.errors <= {"ConnectionClosedError"}, traffic.outcomes
+    assert set(knocks) <= {"answered", "cut off"}, knocks
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.6, 1.2])

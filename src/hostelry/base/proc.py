@@ -113,6 +113,11 @@ def environment_value(pid: int, name: str) -> str | None:
     return None
 
 
+def arguments(pid: int) -> list[str]:
+    """The command line of a process, program first; empty once it is gone."""
+    return [os.fsdecode(it) for it in _read(f"{pid}/cmdline").split(b"\0")[:-1]]
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of one process, shared pages included."""
     fields = _read(f"{pid}/statm").split()

@@ -148,6 +148,9 @@ COMMANDS = (
         "store", "hostelry.cli.store:store", "Move records between SQLite and PostgreSQL."
     ),
     CommandEntry(
+        "upgrade", "hostelry.cli.upgrade:upgrade", "Let this version take over; copies run on."
+    ),
+    CommandEntry(
         "doctor",
         "hostelry.cli.doctor.command:doctor",
         "Say what this machine can do, and how to get the rest.",

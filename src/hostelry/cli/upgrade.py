@@ -1,0 +1,35 @@
+"""`hostelry upgrade`."""
+
+from dataclasses import asdict
+
+import typer
+
+from hostelry import __version__
+from hostelry.base.clock import monotonic_s
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
+from hostelry.cli.up import waiting
+from hostelry.server.upgrade import upgrade_host
+
+
+def upgrade(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Have this version take over a platform that an earlier one runs, under traffic.
+
+    Gateway workers are replaced beside their successors, control, jobs and the object store one
+    after the other, agents in turn. Copies run on. Run it after the new version is installed.
+
+    Example: pip install --upgrade hostelry && hostelry upgrade
+    """
+    started = monotonic_s()
+    with waiting() as display:
+        done = upgrade_host(home_at(home), display.phase)
+    took_s = round(monotonic_s() - started, 1)
+    if as_json:
+        print_json({"version": __version__, **asdict(done), "seconds": took_s})
+        return
+    for title, names in (
+        ("replaced", done.replaced),
+        ("adopted as they are", done.adopted),
+        ("agents replaced, whose copies run on", done.agents),
+    ):
+        typer.echo(f"{title}: {', '.join(names) or 'none'}")
+    typer.echo(f"Hostelry {__version__} has taken over ({took_s:g} s).")
