@@ -1,7 +1,10 @@
 """Several control processes over one PostgreSQL: one leads, whatever happens to it."""
 
 import asyncio
+import json
+import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -16,11 +19,14 @@ from tests.integration.control_rig import (
     endpoint_status,
 )
 from tests.integration.leader_rig import Controls, controls
+from tests.integration.platform import CLI
 from tests.postgres_rig import postgres_database, postgres_server
 
 from hostelry.base.errors import Fenced
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.records import instance_folders
+from hostelry.server.home import save_credentials
+from hostelry.server.run_file import live_run_file
 from hostelry.server.standby import STEPPED_DOWN
 
 pytestmark = pytest.mark.integration
@@ -144,3 +150,36 @@ def is_created(control: ControlUnderTest, name: str) -> bool:
             return "already existing" in str(error)
         return False
     return True
+
+
+def test_a_further_control_host_is_supervised_and_leads(tmp_path: Path) -> None:
+    with postgres_database() as url, controls(tmp_path, url, 1) as found:
+        first = found.all[0]
+        further = ControlUnderTest(tmp_path / "further", store_url=url)
+        further.credentials = first.credentials
+        save_credentials(further.home, first.credentials)
+        words = ["control", "--home", str(further.home.root), "--json"]
+        refused = subprocess.run([*CLI, *words], capture_output=True, text=True, check=False)
+        assert (refused.returncode, "kms.key is missing" in refused.stderr) == (1, True)
+        further.home.root_key.write_text("00" * 32)
+        with subprocess.Popen([*CLI, *words], stdout=subprocess.PIPE, text=True) as host:
+            try:
+                assert host.stdout is not None
+                assert json.loads(host.stdout.readline())["ready"]
+                killed = live_run_file(further.home, "control")
+                assert killed is not None
+                os.kill(killed.pid, signal.SIGKILL)
+                further.until(lambda: further.health().get("role") == "standby", "it is back")
+                first.kill()
+                further.until(lambda: further.health().get("ready"), "it leads")
+                shown = subprocess.run(
+                    [*CLI, "status", "--home", str(further.home.root)],
+                    capture_output=True, text=True, check=False,
+                )  # fmt: skip
+                assert shown.returncode == 0, shown.stdout + shown.stderr
+                assert "epoch 2" in shown.stdout
+                assert "standby  none" in shown.stdout
+            finally:
+                host.send_signal(signal.SIGTERM)
+            assert host.wait(30) == 0
+        assert live_run_file(further.home, "control") is None

@@ -20,6 +20,7 @@ COMMANDS = (
     CommandEntry(
         "up", "hostelry.cli.up:up", "Start the platform: gateway, control and object store."
     ),
+    CommandEntry("control", "hostelry.cli.control:control", "Run a further control of a platform."),
     CommandEntry("gateway", "hostelry.cli.gateway:gateway", "Serve requests on a further host."),
     CommandEntry("down", "hostelry.cli.up:down", "Stop the platform with every agent and copy."),
     CommandEntry(

@@ -113,6 +113,11 @@ class UpConfig:
         return bool(self.controls)
 
     @property
+    def is_control_host(self) -> bool:
+        """Whether this host has control alone, of a platform on several hosts."""
+        return self.gateway_workers == 0
+
+    @property
     def peers_url(self) -> str:
         """The process that exchanges counts with other hosts, for this hostelry's processes."""
         return f"http://127.0.0.1:{self.peer_port}"

@@ -69,6 +69,7 @@ FORGET_CHANGES = "DELETE FROM lease_changes WHERE name = %(name)s AND epoch <= %
 RELEASE = """
 UPDATE leases SET expires_at = 0 WHERE name = %(name)s AND holder = %(me)s AND epoch = %(epoch)s
 """
+GONE = "DELETE FROM controls WHERE id = %(holder)s"
 REGISTER = f"""
 INSERT INTO controls VALUES (%(me)s, %(address)s, %(version)s, {NOW}, {NOW})
 ON CONFLICT (id) DO UPDATE SET address = excluded.address, seen_at = excluded.seen_at
@@ -151,6 +152,7 @@ class LeaseRows:
             return False
         connection.execute(END_SESSIONS.encode(), before)
         connection.execute(LOCK_ALONE.encode(), before)
+        connection.execute(GONE, before)
         return connection.execute(NEXT.encode(), self._values).rowcount == 1
 
     def _renew(self, epoch: int) -> bool:
