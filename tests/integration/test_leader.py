@@ -22,6 +22,7 @@ from tests.integration.leader_rig import Controls, controls
 from tests.integration.platform import CLI
 from tests.postgres_rig import postgres_database, postgres_server
 
+from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import Fenced
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.records import instance_folders
@@ -81,7 +82,7 @@ def test_a_killed_leader_is_followed_by_one_with_all_that_it_acknowledged(two: C
     record = folder.load_agent()
     assert record is not None
     for older in (1, 0):
-        late = HttpAgent(record.address, first.credentials.internal_key, epoch=older)
+        late = HttpAgent(record.address, first.credentials.internal_key, epoch=LeaderEpoch(older))
         with pytest.raises(Fenced, match="the leader with epoch 2 has called"):
             asyncio.run(late.apply(()))
 
@@ -90,6 +91,14 @@ def test_a_killed_leader_is_followed_by_one_with_all_that_it_acknowledged(two: C
     assert first.health()["role"] == "standby"
     assert endpoint_status(first.client(), "chat") == "InService", "it forwards to the leader"
     assert first.state()["endpoints"] == second.state()["endpoints"]
+
+    folder.save_epoch(50)  # as of a database that was restored from a backup
+    os.kill(record.pid, signal.SIGKILL)
+    assert second.process is not None
+    assert second.process.wait(60) == STEPPED_DOWN
+    first.until(lambda: first.health().get("ready"), "it leads")
+    assert epochs_of(two, first) == (52, "50")
+    assert endpoint_status(first.client(), "chat") == "InService"
 
 
 def test_a_frozen_leader_is_refused_when_it_thaws(three: Controls) -> None:
@@ -139,6 +148,13 @@ def test_a_restart_of_the_database_changes_no_leader(two: Controls) -> None:
     leader.until(lambda: is_created(leader, "after-a-crash"), "it writes again")
     assert config_names(two) == {"before", "after", "after-a-crash"}
     assert two.leader_of(leader)["epoch"] == 1
+
+
+def epochs_of(found: Controls, asked: ControlUnderTest) -> tuple[int, str]:
+    """The present epoch, and the one that the change before it names."""
+    answer = found.leader_of(asked)
+    words = answer["changes"][1]["reason"].split()
+    return answer["epoch"], words[words.index("epoch") + 1].rstrip(",")
 
 
 def is_created(control: ControlUnderTest, name: str) -> bool:

@@ -13,9 +13,9 @@ def leader_lines(control: Mapping[str, Any] | None, now: float) -> list[str]:
     changes: Sequence[Mapping[str, Any]] = control["changes"]
     members: Sequence[Mapping[str, Any]] = control["members"]
     lines = [
-        f"leader   {it['id']}  {it['address']}  epoch {control['epoch']}{since(changes, now)}"
-        for it in members
-        if it["leads"]
+        f"leader   {one['id']}  {one['address']}  epoch {control['epoch']}{since(changes, now)}"
+        for one in members
+        if one["leads"]
     ]
     lines = lines or [f"leader   none  ({control['trouble'] or 'one is being elected'})"]
     others = [f"standby  {it['id']}  {it['address']}" for it in members if not it["leads"]]
