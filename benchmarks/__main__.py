@@ -12,6 +12,7 @@ NAMES = (
     "pipelines",
     "keys_and_objects",
     "store",
+    "job_queue",
     "kernels",
     "forward",
     "llm_server",

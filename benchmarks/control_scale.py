@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,14 @@ from benchmarks.scale_platform import (
     component_routes,
     simulated_fleet,
 )
+from benchmarks.scale_seed import grown, seed, staff
+from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.route_table import RouteTable
-from hostelry.gateway.routes import decode_snapshot
+from hostelry.gateway.routes import decode_delta, decode_snapshot
 from hostelry.reconcile.record import all_keys
+from hostelry.store.database import open_database
+from hostelry.store.records import open_state
 from hostelry.store.sql import SqlStore
-from hostelry.store.sqlite import SqliteFile
 
 SEED = 20261126
 WHOLE_TIMEOUT_S = 3600.0
@@ -49,34 +52,39 @@ class Setting:
     """What is brought up, and the changes made to it then."""
 
     shapes: tuple[Shape, ...]
+    alike: int = 0  # endpoints like them that are not brought up, but written as they would be
+    joined: int = 0  # one endpoint more, with so many times theirs
     changes_per_s: float
     load_s: float
 
     def total(self, of: Callable[[Shape], int]) -> int:
         """The sum over all endpoints."""
-        return sum(it.endpoints * of(it) for it in self.shapes)
+        times = 1 + self.alike + self.joined
+        return times * sum(it.endpoints * of(it) for it in self.shapes)
 
 
 SETTINGS = {
     "smoke": Setting(
-        shapes=(Shape(endpoints=2, components=10, adapters=4),), changes_per_s=20, load_s=0.5
+        shapes=(Shape(endpoints=1, components=10, adapters=4),),
+        alike=2,
+        joined=2,
+        changes_per_s=20,
+        load_s=0.5,
     ),
     "10": Setting(
         shapes=(Shape(endpoints=1, components=100, adapters=1_000),), changes_per_s=5, load_s=10
     ),
     "100": Setting(
-        shapes=(
-            Shape(endpoints=8, components=100, adapters=1_000),
-            Shape(endpoints=1, components=200, adapters=2_000),
-        ),
+        shapes=(Shape(endpoints=1, components=100, adapters=1_000),),
+        alike=7,
+        joined=2,
         changes_per_s=20,
         load_s=15,
     ),
     "1000": Setting(
-        shapes=(
-            Shape(endpoints=80, components=100, adapters=1_000),
-            Shape(endpoints=1, components=2_000, adapters=20_000),
-        ),
+        shapes=(Shape(endpoints=1, components=100, adapters=1_000),),
+        alike=79,
+        joined=20,
         changes_per_s=100,
         load_s=30,
     ),
@@ -103,6 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--smoke", action="store_true", help="seconds; for the tests")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--folder", type=Path, help="where the store's file is; default /tmp")
+    parser.add_argument("--store", help="postgresql://..., an empty database; default a file")
     parser.add_argument("--changes-per-s", type=float)
     parser.add_argument(
         "--profile", choices=("create", "load", "restart"), help="print where time went"
@@ -110,15 +119,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = parser.parse_args(argv)
     name = "smoke" if given.smoke else given.setting
     setting = SETTINGS[name]
-    rate = given.changes_per_s or setting.changes_per_s
+    if given.changes_per_s:
+        setting = replace(setting, changes_per_s=given.changes_per_s)
     found = Found()
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        run = Run(setting, rate, Path(folder), random.Random(given.seed), given.profile, found)
+        source = random.Random(given.seed)
+        run = Run(setting, Path(folder), given.store, source, given.profile, found)
         asyncio.run(run.whole())
     found.rows["max_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     rows = [{"what": what, "measured": value} for what, value in found.rows.items()]
     print_table(f"Control at setting {name}", rows)
-    measured = {"setting": asdict(setting), "changes_per_s": rate, "found": found.rows}
+    measured = {"setting": asdict(setting), "found": found.rows}
     write_result("control_scale", name, given.seed, measured)
 
 
@@ -128,24 +139,26 @@ class Run:
     def __init__(
         self,
         setting: Setting,
-        rate: float,
         folder: Path,
+        store: str | None,
         source: random.Random,
         profiled: str | None,
         found: Found,
     ) -> None:
         self._setting = setting
-        self._rate = rate
+        self._rate = setting.changes_per_s
         self._folder = folder
         self._source = source
         self._profiled = profiled
         self._found = found
         self._fleet = simulated_fleet(setting.total(lambda it: it.instances))
-        self._file = SqlStore(SqliteFile(folder / "state.db"))
+        self._file = SqlStore(open_database(store or folder / "state.db"))
         self._store = CountedStore(self._file)
         self._settled = Settlements()
         self._store.written = self._settled.written
         self._models = Models(source)
+        self._earlier: RouteSnapshot | None = None
+        self._latest: RouteSnapshot | None = None
         self._asked: dict[str, list[float]] = {"describe": [], "list": []}
 
     async def whole(self) -> None:
@@ -153,19 +166,37 @@ class Run:
         control = SimulatedControl(self._store, self._fleet, self._folder)
         async with control.running():
             await self._phase("create", lambda: self._create(control))
-            await self._phase("load", lambda: self._load(control))
-            await self._idle(control)
-            self._gateway(control)
+            await control.reconciler.queue.quiet()
+        await self._phase("seed", self._seed)
         control = SimulatedControl(self._store, self._fleet, self._folder)
         gc.collect()
         async with control.running():
             await self._phase("restart", lambda: self._restart(control))
+            await self._phase("load", lambda: self._load(control))
+            await self._idle(control)
+            self._gateway(control)
         self._file.close()
+
+    async def _seed(self) -> None:
+        """Write the other endpoints, and have their agents."""
+        alike = [f"-a{number:02}" for number in range(self._setting.alike)]
+        joined = [f"-j{number:02}" for number in range(self._setting.joined)]
+        # Both are made of what was brought up: the joined one first, while there is nothing else.
+        names = list(self._models.bases)
+        for suffixes, name in ((joined, "-joined"), (alike, None)):
+            if suffixes:
+                seed(self._store, names, suffixes, name)
+                self._models.cloned(names, suffixes, name)
+        state = open_state(self._store)
+        if joined:
+            grown(state, f"{names[0]}-joined", len(joined))
+        staff(self._fleet, state)
 
     async def _phase(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         print(f"== {name}", flush=True)
         sampler = Sampler() if self._profiled == name else None
         calls, written = self._store.num_writes(), self._store.bytes_written
+        commits = self._store.num_commits()
         started, used = time.perf_counter(), time.process_time()
         with sampler or contextlib.nullcontext():
             await run()
@@ -176,6 +207,7 @@ class Run:
                 f"{name}_s": time.perf_counter() - started,
                 f"{name}_cpu_s": time.process_time() - used,
                 f"{name}_writes": self._store.num_writes() - calls,
+                f"{name}_commits": self._store.num_commits() - commits,
                 f"{name}_written_mib": (self._store.bytes_written - written) / 2**20,
                 f"{name}_rss_mib": rss_mib(),
             }
@@ -230,6 +262,7 @@ class Run:
             if snapshot is None:
                 continue
             have, now = snapshot.version, time.perf_counter()
+            self._earlier, self._latest = self._latest, snapshot
             waiting = [it for it in sent if it.published_at is None]
             routes = component_routes(snapshot, {it.endpoint for it in waiting})
             for change in waiting:
@@ -296,7 +329,7 @@ class Run:
 
     def _gateway(self, control: SimulatedControl) -> None:
         """What a gateway spends on a whole snapshot."""
-        snapshot = control.reconciler.routes.snapshot
+        snapshot, earlier = control.reconciler.routes.snapshot, self._earlier
         assert snapshot is not None
         started = time.perf_counter()
         body = msgspec.json.encode(snapshot)
@@ -312,6 +345,22 @@ class Run:
             snapshot_decode_ms=1e3 * (decoded - encoded),
             snapshot_index_ms=1e3 * (indexed - decoded),
             snapshot_ids_ms=1e3 * (time.perf_counter() - indexed),
+        )
+        delta = None if earlier is None else control.reconciler.routes.delta_since(earlier.version)
+        if delta is None or earlier is None:
+            return
+        before, body = RouteTable(earlier), msgspec.json.encode(delta)
+        before.counted_ids()
+        started = time.perf_counter()
+        after = before.changed(decode_delta(body))
+        changed = time.perf_counter()
+        after.counted_ids()
+        self._found.note(
+            delta_endpoints=len(delta.changed),
+            delta_parts=sum(len(it.components) + len(it.gone) for it in delta.changed),
+            delta_kib=len(body) / 2**10,
+            delta_take_ms=1e3 * (changed - started),
+            delta_ids_ms=1e3 * (time.perf_counter() - changed),
         )
 
     async def _restart(self, control: SimulatedControl) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.aims import finding_rows
+from benchmarks.gateway_components import AIM_RATIO, NUM_COMPONENTS, measure_components
 from benchmarks.gateway_contest import Contest, contestants, hold
 from benchmarks.gateway_load import direct_request, run_load, signed_request
 from benchmarks.load import Load
@@ -76,11 +77,21 @@ def main() -> None:
         default=",".join(PEERS),
         help="servers to measure beside it, parted by commas; empty for none [default: all]",
     )
+    parser.add_argument(
+        "--components", type=int, default=NUM_COMPONENTS, help="of routes with many"
+    )
     parser.add_argument("--attempts", type=int, default=1, help="at a disturbed measurement")
     parser.add_argument("--rounds", type=int, help="of the contest, instead of the setting's")
     arguments = parser.parse_args()
     setting, seed = SETTINGS[arguments.setting], arguments.seed
     measured = measure_overhead(setting, seed, arguments.workers)
+    measured["components"] = measure_components(
+        setting.duration_s, setting.rounds, seed, arguments.components
+    )
+    print_table(
+        f"One component and many, a gateway of 1 worker (aim: ratio {AIM_RATIO:g} at most)",
+        measured["components"],
+    )
     contest = Contest(
         duration_s=setting.duration_s,
         connections=tuple(it for it in setting.connections if it <= MOST_IN_CONTEST),

@@ -164,12 +164,19 @@ def signed(gateway: LiveGateway, strategy: str, asked: Asked) -> Due:
         "X-Amzn-SageMaker-Inference-Component": named,
         "X-Amzn-SageMaker-Custom-Attributes": attributes,
     }
-    path = f"/endpoints/{ENDPOINT_NAME}/invocations"
-    request = AWSRequest("POST", f"http://127.0.0.1:{gateway.port}{path}", headers, b"{}")
+    return Due(asked.at_ms / 1000, signed_call(gateway, ENDPOINT_NAME, headers, b"{}"))
+
+
+def signed_call(
+    gateway: LiveGateway, endpoint_name: str, headers: dict[str, str], body: bytes
+) -> bytes:
+    """A whole HTTP request, signed: an invocation of an endpoint."""
+    path = f"/endpoints/{endpoint_name}/invocations"
+    request = AWSRequest("POST", f"http://127.0.0.1:{gateway.port}{path}", headers, body)
     keys = gateway.credentials
     signer = SigningCredentials(keys.access_key_id, keys.secret_access_key)
     SigV4Auth(signer, "sagemaker", keys.region).add_auth(request)
     lines = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
     first = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\n"
-    head = f"{first}{lines}Content-Length: 2\r\n\r\n"
-    return Due(asked.at_ms / 1000, head.encode() + b"{}")
+    head = f"{first}{lines}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body

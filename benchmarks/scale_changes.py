@@ -76,7 +76,7 @@ class Models:
                 ],
             )
             for _ in range(shape.endpoints):
-                endpoint = f"endpoint-{next(self._numbers):03}"
+                endpoint = f"endpoint-{next(self._numbers):06}"
                 await control.call(
                     "CreateEndpoint", EndpointName=endpoint, EndpointConfigName=config
                 )
@@ -100,6 +100,16 @@ class Models:
             self._adapters.append((endpoint, adapter))
             base = bases[number % len(bases)]
             adapters.append(partial(create_adapter, control, endpoint, base, adapter))
+
+    def cloned(self, endpoints: Sequence[str], suffixes: Sequence[str], joined: str | None) -> None:
+        """As many more endpoints as suffixes, or one with all of it, as `scale_seed.seed` made."""
+        adapters = [it for it in self._adapters if it[0] in endpoints]
+        for suffix in suffixes:
+            for endpoint in endpoints:
+                place = endpoint + (joined or suffix)
+                for known in (self.bases, self.plain):
+                    known.setdefault(place, []).extend(it + suffix for it in known[endpoint])
+            self._adapters += [(it + (joined or suffix), name + suffix) for it, name in adapters]
 
     def changes(self, control: SimulatedControl) -> Iterator[tuple[Sent, Call]]:
         """Adapters come and go in turn; every tenth change adds a copy, or takes one away."""

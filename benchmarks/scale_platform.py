@@ -22,7 +22,7 @@ from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.census import CensusTaker
 from hostelry.server.image_file import ImageFile
-from hostelry.store.protocol import Change, Key, Record, Store
+from hostelry.store.protocol import Change, Key, Record, RecordWrite, Store
 from hostelry.store.records import State, open_state
 
 HERE = Scope("123456789012", "us-west-2")
@@ -39,6 +39,7 @@ class CountedStore:
         self.calls: Counter[str] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.bytes_written = 0
+        self.num_batched = 0
         self.written: Written = lambda key, status: None
         self._store = store
 
@@ -62,6 +63,16 @@ class CountedStore:
         if key.kind == "component":
             self.written(key, None)
 
+    def write_all(self, writes: Sequence[RecordWrite]) -> None:
+        """As the store's."""
+        self._timed("write_all", self._store.write_all, writes)
+        self.num_batched += len(writes)
+        for write in writes:
+            self.bytes_written += len(write.body or b"")
+            if write.key.kind == "component":
+                found = None if write.body is None else STATUS.search(write.body)
+                self.written(write.key, None if found is None else found[1].decode())
+
     def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
         """As the store's."""
         found: Sequence[Record] = self._timed("list", self._store.list, kind, scope)
@@ -81,8 +92,13 @@ class CountedStore:
         return self._store.wait(since, timeout_s)
 
     def num_writes(self) -> int:
-        """The writes so far."""
-        return sum(n for name, n in self.calls.items() if name.startswith(("put", "delete")))
+        """The records written so far."""
+        return self.num_commits() - self.calls["write_all"] + self.num_batched
+
+    def num_commits(self) -> int:
+        """The transactions of writes so far."""
+        written = ("put", "delete", "write_all")
+        return sum(count for name, count in self.calls.items() if name.startswith(written))
 
     def _timed(self, name: str, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
         started = time.perf_counter()

@@ -17,7 +17,9 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.ports import free_port
 from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.route_delta import snapshot_of
 from hostelry.domain.routes import (
+    ComponentRoute,
     CopyRoute,
     EndpointRoute,
     RouteSnapshot,
@@ -37,6 +39,7 @@ from hostelry.server.home import (
 from hostelry.server.ports import bind
 
 ENDPOINT_NAME = "echo"
+COMPONENTS_ENDPOINT = "components"
 READY_TIMEOUT_S = 20.0
 AnyProcess = subprocess.Popen[str] | subprocess.Popen[bytes]
 
@@ -50,6 +53,8 @@ class Stack:
     echo_port: int
     echo_pid: int
     gateway_pids: tuple[int, ...]
+    control_port: int = 0
+    routes: RouteSnapshot | None = None
     mirror_pid: int | None = None
 
     @property
@@ -70,11 +75,13 @@ def running_stack(
     reads_json: bool = False,
     shadows: Mapping[str, str] | None = None,
     mirrors_in_workers: bool = False,
+    num_components: int = 0,
 ) -> Iterator[Stack]:
     """Start all and stop them afterwards; the gateway has its routes from its file.
 
     `shadows` are further endpoints of the same copy, each mirrored to an address, by a process of
-    its own unless `mirrors_in_workers`.
+    its own unless `mirrors_in_workers`. `num_components` are on an endpoint of their own, each with
+    a copy that is the same server.
     """
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -92,12 +99,18 @@ def running_stack(
         )
         save_config(home, config)
         copies = (CopyRoute(id="c-echo", address=f"http://127.0.0.1:{echo.port}"),)
-        write_whole(home.routes, msgspec.json.encode(routes_of(credentials, copies, shadows or {})))
+        routes = routes_of(credentials, copies, shadows or {})
+        if num_components:
+            many = components_endpoint(credentials, copies[0].address, num_components)
+            routes = snapshot_of((*routes.endpoints, many))
+        write_whole(home.routes, msgspec.json.encode(routes))
         mirror = stack.enter_context(running_mirror(home)) if has_mirror else None
         workers = stack.enter_context(running_workers(home, config))
         yield Stack(
             credentials=credentials,
             gateway_port=config.gateway_port,
+            control_port=config.control_port,
+            routes=routes,
             echo_port=echo.port,
             echo_pid=echo.pid,
             gateway_pids=tuple(worker.pid for worker in workers),
@@ -218,6 +231,33 @@ def routes_of(
         for name, address in shadows.items()
     )
     return RouteSnapshot(version="1", endpoints=(endpoint, *mirrored))
+
+
+def component_name(number: int) -> str:
+    """The name of a component of `components_endpoint`, counted from 0."""
+    return f"component-{number:05}"
+
+
+def components_endpoint(
+    credentials: Credentials, address: str, num_components: int
+) -> EndpointRoute:
+    """An endpoint with so many components, each with one copy at `address`."""
+    components = tuple(
+        ComponentRoute(
+            name=component_name(number),
+            variant_name="AllTraffic",
+            routing=RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
+            copies=(CopyRoute(id=f"c-{number:05}", address=address),),
+            desired_copies=1,
+        )
+        for number in range(num_components)
+    )
+    return EndpointRoute(
+        scope=Scope(credentials.account_id, credentials.region),
+        name=COMPONENTS_ENDPOINT,
+        takes_components=True,
+        components=components,
+    )
 
 
 def wait_for_gateway(

@@ -1,5 +1,8 @@
 """Topics and queues over a store in memory, with a subscriber that answers as it is asked to."""
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +14,12 @@ from hostelry.messaging.arrivals import Arrivals
 from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.delivery_loop import DeliveryDeps, DeliveryLoop
 from hostelry.messaging.failed_delivery import TopicMetrics
-from hostelry.messaging.message_file import MessageFile
+from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import QueueMessages
 from hostelry.messaging.services import Messaging
 from hostelry.messaging.topic_publisher import TopicPublisher
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.store.database import open_database
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 
@@ -42,6 +46,13 @@ class Subscriber:
         self.lines.append((name, text))
 
 
+def scratch_file(rig: object) -> Path:
+    """A file for as long as `rig` lives."""
+    folder = Path(tempfile.mkdtemp(prefix="hostelry-messages-"))
+    weakref.finalize(rig, shutil.rmtree, folder, ignore_errors=True)
+    return folder / "messages.db"
+
+
 class MessageRig:
     """The parts of messaging, wired as control wires them."""
 
@@ -49,15 +60,16 @@ class MessageRig:
         self,
         state: State | None = None,
         clock: ManualClock | None = None,
-        path: Path | str = ":memory:",
+        where: Path | str | None = None,
         trusted: frozenset[str] = frozenset(),
     ) -> None:
         self.state = state or open_state(MemoryStore())
         self.clock = clock or ManualClock()
         self.metrics = MemoryMetrics(self.clock)
         self.subscriber = Subscriber()
-        self.file = MessageFile(path)
-        self.deliveries = Deliveries(self.file)
+        self.database = open_database(where or scratch_file(self))
+        self.tables = MessageTables(self.database)
+        self.deliveries = Deliveries(self.tables)
         self.arrivals = Arrivals()
         counts = TopicMetrics(self.metrics, self.clock)
         self.loop = DeliveryLoop(
@@ -72,7 +84,7 @@ class MessageRig:
             )
         )
         self.services = Messaging(
-            queues=QueueMessages(self.file),
+            queues=QueueMessages(self.tables),
             topics=TopicPublisher(
                 self.state,
                 self.deliveries,

@@ -224,7 +224,7 @@ def test_an_owner_whose_claim_was_taken_writes_no_output(rig: AsyncRig) -> None:
         queue.submit([request])
         work.submitted(request.scope, "queued")
         await until_true(lambda: model.attempts["taken"] == 1)
-        queue.release_all()
+        queue.release_of(None)
         now = request.accepted_at
         assert queue.claim(request.scope, "queued", "other", 1, now, 60)
         await until_true(lambda: work.num_running == 0)

@@ -25,6 +25,8 @@ def test_the_benchmark_measures_without_errors_and_records_its_circumstances(
             "tiny",
             "--workers",
             "2",
+            "--components",
+            "50",
         ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")},
@@ -42,6 +44,9 @@ def test_the_benchmark_measures_without_errors_and_records_its_circumstances(
         assert row["errors"] == 0
         assert row["gateway/s"] > 0
         assert row["direct/s"] > 0
+    components = result["measured"]["components"]
+    assert [row["components"] for row in components] == [1, 50, 50, 50, 50]
+    assert all(row["errors"] == 0 and row["per s"] > 0 for row in components)
     contest = result["measured"]["contest"]
     assert [(row["server"], row["workers"]) for row in contest] == [
         ("hostelry", 1),

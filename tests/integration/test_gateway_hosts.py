@@ -17,6 +17,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import boto3
+import httpx
 import msgspec
 import pytest
 from botocore.config import Config
@@ -249,6 +250,12 @@ def test_control_calls_go_to_the_leader_and_both_hosts_serve_without_it(cluster:
     assert cluster.two.client("sagemaker").list_endpoints()["Endpoints"] == []
     call, headers, _ = cluster.control.calls.get(timeout=5)
     assert (call, headers["x-hostelry-account"]) == ("POST /", SCOPE.account)
+    link = load_config(cluster.two.home).control_url
+    body = b"x" * 5_000_000
+    key = {"X-Hostelry-Key": cluster.rig.credentials.internal_key}
+    assert httpx.post(f"{link}/large", content=body, headers=key, timeout=WAIT_S).status_code == 200
+    assert httpx.post(f"{link}/large", content=b"x", timeout=WAIT_S).status_code == 403
+    assert cluster.control.calls.get(timeout=5)[2] == body
     cluster.control.kill()
     with pytest.raises(ClientError, match="no leader") as away:
         cluster.two.client("sagemaker").list_endpoints()

@@ -9,14 +9,16 @@ import pytest
 
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows, RowFilter
+from hostelry.store.database import open_database
 
 pytestmark = pytest.mark.integration
 SUBMITTER = """
 import sys
 from tests.contract.jobs.test_request_queue import asked
 from hostelry.jobs.queue.durable_queue import DurableQueue
+from hostelry.store.database import open_database
 
-queue, start = DurableQueue(sys.argv[1]), int(sys.argv[2])
+queue, start = DurableQueue(open_database(sys.argv[1])), int(sys.argv[2])
 for number in range(start, start + 1_000_000):
     queue.submit([asked(f"{number}-{part}", ttl_s=1e9) for part in range(3)])
     print(number, flush=True)
@@ -34,7 +36,7 @@ def test_acknowledged_requests_survive_kills_and_no_part_of_a_batch_does(tmp_pat
                 acknowledged.append(int(line))
                 if int(line) - start == ACKNOWLEDGED_BEFORE_KILL:
                     submitter.send_signal(signal.SIGKILL)
-    queue = DurableQueue(path)
+    queue = DurableQueue(open_database(path))
     kept = [row.id for row in RequestRows(queue).page(RowFilter(limit=10_000))]
     queue.close()
     batches = {int(name.partition("-")[0]) for name in kept}

@@ -60,9 +60,9 @@ class TlsFolder:
         return self.root / "ca.pem"
 
     @property
-    def authority_key(self) -> Path:
-        """The authority's key and its certificate; only where role control may issue."""
-        return self.root / "ca-key.pem"
+    def authority(self) -> Path:
+        """The authority with its keys, on hosts of role control, which issue certificates."""
+        return self.root / "authority.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _contexts(folder: TlsFolder) -> _Made:
         raise TerminalError(f"the certificates in {folder.root} cannot be used: {error}") from None
     client.set_alpn_protocols([PEER_PROTOCOL])
     server.set_alpn_protocols([PEER_PROTOCOL, "http/1.1"])
-    if folder.authority_key.exists():
+    if folder.authority.exists():
         server.verify_mode = ssl.CERT_OPTIONAL  # who joins has none: `check_peer` requires others'
     server.sni_callback = _note_name
     server.num_tickets = 0  # bytes that come while a connection is idle mean its end

@@ -4,10 +4,14 @@ from typing import Annotated
 
 import typer
 
+from hostelry.base.errors import TerminalError
 from hostelry.base.logging import TEXT
+from hostelry.base.peer_name import PeerRole
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at
 from hostelry.cli.up import up_detached, up_here
 from hostelry.cli.up_flags import (
+    ClusterHostOption,
+    ClusterPortOption,
     DetachOption,
     DrainOption,
     HoldEachOption,
@@ -16,13 +20,45 @@ from hostelry.cli.up_flags import (
     LogFormatOption,
     NoMirrorProcessOption,
     PortOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
     WorkersOption,
 )
+from hostelry.server.home import Home
 from hostelry.server.up_options import UpOptions
+
+JoinOption = Annotated[
+    str | None,
+    typer.Option("--join", help="Join the platform at https://HOST:PORT.", show_default=False),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="HOSTELRY_JOIN_TOKEN",
+        help="A token of `hostelry join-token` there.",
+        show_default=False,
+    ),
+]
+
+
+def joined(home: Home, url: str, token: str | None, role: PeerRole) -> None:
+    """Have `home` join the platform at `url`; raises TerminalError, and RetryableError."""
+    # Imported where a host joins: certificates take longer to import than the rest.
+    from hostelry.server.joining import join
+
+    if not token:
+        raise TerminalError(
+            "--join needs a token: print one on the platform's host by `hostelry join-token`"
+        )
+    name = join(url, token, home, role)
+    typer.echo(f"Joined as {name.uri}.", err=True)
 
 
 def gateway(  # noqa: PLR0913 - one parameter an option of the command
     home: HomeOption = None,
+    join_url: JoinOption = None,
+    token: TokenOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: PortOption = None,
     gateway_workers: WorkersOption = None,
@@ -32,15 +68,25 @@ def gateway(  # noqa: PLR0913 - one parameter an option of the command
     hold_mb: HoldMbOption = 256.0,
     no_mirror_process: NoMirrorProcessOption = False,
     log_format: LogFormatOption = TEXT,
+    cluster_host: ClusterHostOption = None,
+    cluster_port: ClusterPortOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     detach: DetachOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Serve a platform's requests on a further host: gateways, and a link to its control.
 
-    The home is one that has joined the platform. `hostelry status`, `logs` and `down` work on it.
+    The home is one that has joined the platform, or joins it now, by --join and a token of
+    `hostelry join-token`. `hostelry status`, `logs` and `down` work on it.
+
+    Example: hostelry gateway --home ./g --join https://10.0.0.2:7443 --token h1... --host 10.0.0.7
 
     Example: hostelry gateway --home ./g --host 10.0.0.7 --drain-s 20 --detach
     """
+    if join_url is not None and not home_at(home).config.exists():
+        joined(home_at(home), join_url, token, PeerRole.GATEWAY)
     options = UpOptions(
         home=home_at(home).root,
         gateway_only=True,
@@ -48,6 +94,11 @@ def gateway(  # noqa: PLR0913 - one parameter an option of the command
         port=port,
         gateway_workers=gateway_workers,
         drain_s=drain_s,
+        cluster_host=cluster_host,
+        cluster_port=cluster_port,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
         hold_requests=hold_requests,
         hold_requests_each=hold_requests_each,
         hold_mb=hold_mb,

@@ -22,6 +22,12 @@ COMMANDS = (
     ),
     CommandEntry("control", "hostelry.cli.control:control", "Run a further control of a platform."),
     CommandEntry("gateway", "hostelry.cli.gateway:gateway", "Serve requests on a further host."),
+    CommandEntry(
+        "join-token", "hostelry.cli.cluster:join_token", "Print a token for a host that joins."
+    ),
+    CommandEntry(
+        "certificates", "hostelry.cli.cluster:certificates", "Certificates between hosts."
+    ),
     CommandEntry("down", "hostelry.cli.up:down", "Stop the platform with every agent and copy."),
     CommandEntry(
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."

@@ -20,6 +20,32 @@ S3PortOption = Annotated[
         show_default=False,
     ),
 ]
+ClusterHostOption = Annotated[
+    str | None,
+    typer.Option(
+        help="This host's address for the platform's other hosts, over TLS. [default: none]",
+        show_default=False,
+    ),
+]
+ClusterPortOption = Annotated[
+    int | None,
+    typer.Option(help="Port at --cluster-host. [default: 7443]", show_default=False),
+]
+TlsCaOption = Annotated[
+    str | None,
+    typer.Option(help="What signs the cluster's certificates, PEM.", show_default=False),
+]
+TlsCertOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Your own certificate for other hosts, PEM, with its chain; it names "
+        "spiffe://CLUSTER/control/NAME. [default: hostelry makes and renews one]",
+        show_default=False,
+    ),
+]
+TlsKeyOption = Annotated[
+    str | None, typer.Option(help="The key of --tls-cert, PEM.", show_default=False)
+]
 PrintUnitOption = Annotated[
     bool,
     typer.Option("--print-unit", help="Print a systemd unit that runs this command, and end."),

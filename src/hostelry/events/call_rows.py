@@ -1,17 +1,38 @@
-"""Calls that wait to be made, on disk beside the messages of topics and queues."""
+"""Calls that wait to be made, kept beside the messages of topics and queues."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import sqlalchemy as sa
 
 from hostelry.base.json import decode
 from hostelry.domain.event_rule import EventCall
-from hostelry.messaging.message_file import MessageFile
+from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import NewMessage, insert
+from hostelry.messaging.tables import EVENT_CALLS, EVENTS_SEEN
+from hostelry.store.statements import insert_once
 
 SEEN_S = 86_400.0  # an event that is reported again within this is known
 MAX_WAITING = 1_000_000
+# Made once: to build a statement takes longer than to carry it out.
+_THIS = EVENT_CALLS.c.id == sa.bindparam("name")
+_SEE, _ADD = insert_once(EVENTS_SEEN), insert_once(EVENT_CALLS)
+_COUNT = sa.select(sa.func.count()).select_from(EVENT_CALLS)
+_DUE = (
+    sa.select(EVENT_CALLS)
+    .where(EVENT_CALLS.c.next_at <= sa.bindparam("now"))
+    .order_by(EVENT_CALLS.c.next_at, EVENT_CALLS.c.id)
+    .limit(sa.bindparam("most"))
+)
+_NEXT = sa.select(sa.func.min(EVENT_CALLS.c.next_at))
+_BEGIN = sa.update(EVENT_CALLS).where(_THIS).values(begun=1)
+_POSTPONE = (
+    sa.update(EVENT_CALLS)
+    .where(_THIS)
+    .values(attempts=sa.bindparam("failed"), next_at=sa.bindparam("again_at"), begun=0)
+)
+_FORGET = sa.delete(EVENT_CALLS).where(_THIS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +49,10 @@ class TooManyCallsError(Exception):
 
 
 class CallRows:
-    """The calls that wait, in `file`; `on_new` is called after each event that asks for one."""
+    """The calls that wait, in `tables`; `on_new` is called after each event that asks for one."""
 
-    def __init__(self, file: MessageFile, on_new: Callable[[], None] = lambda: None) -> None:
-        self._file = file
+    def __init__(self, tables: MessageTables, on_new: Callable[[], None] = lambda: None) -> None:
+        self._tables = tables
         self._on_new = on_new
 
     def accept(self, event_id: str, calls: Sequence[EventCall], now: float) -> bool:
@@ -39,62 +60,56 @@ class CallRows:
 
         Raises TooManyCallsError.
         """
-        with self._file.changing(adds=True) as connection:
-            made = connection.execute(
-                "INSERT OR IGNORE INTO event_seen VALUES (?, ?)", (event_id, now)
-            )
+        with self._tables.changing(adds=True) as connection:
+            made = connection.execute(_SEE, {"id": event_id, "at": now})
             if made.rowcount == 0:
                 return False
-            waiting = connection.execute("SELECT COUNT(*) FROM event_call").fetchone()[0]
+            waiting = connection.execute(_COUNT).scalar_one()
             if calls and waiting >= MAX_WAITING:
                 raise TooManyCallsError(f"{waiting} calls of events wait")
-            connection.executemany(
-                "INSERT OR IGNORE INTO event_call VALUES (?, ?, 0, 0, ?)",
-                [(it.id, msgspec.json.encode(it).decode(), now) for it in calls],
-            )
+            new = {"attempts": 0, "begun": 0, "next_at": now}
+            for call in calls:
+                body = msgspec.json.encode(call).decode()
+                connection.execute(_ADD, {"id": call.id, "body": body, **new})
         if calls:
             self._on_new()
         return True
 
     def due(self, now: float, most: int) -> Sequence[WaitingCall]:
         """Calls to make now, those that wait longest first."""
-        with self._file.reading() as connection:
-            rows = connection.execute(
-                "SELECT body, attempts, begun FROM event_call WHERE next_at <= ?"
-                " ORDER BY next_at, rowid LIMIT ?",
-                (now, most),
-            ).fetchall()
+        with self._tables.reading() as connection:
+            rows = connection.execute(_DUE, {"now": now, "most": most}).all()
         return [
-            WaitingCall(call=decode(row[0], EventCall), attempts=row[1], is_begun=bool(row[2]))
+            WaitingCall(
+                call=decode(row.body, EventCall), attempts=row.attempts, is_begun=bool(row.begun)
+            )
             for row in rows
         ]
 
     def next_at(self) -> float | None:
         """The instant of the next call; None where none waits."""
-        with self._file.reading() as connection:
-            row = connection.execute("SELECT MIN(next_at) FROM event_call").fetchone()
-        return None if row[0] is None else float(row[0])
+        with self._tables.reading() as connection:
+            found: float | None = connection.execute(_NEXT).scalar_one()
+        return found
 
     def begin(self, call: EventCall) -> None:
         """Note that the call is about to be made."""
-        with self._file.changing() as connection:
-            connection.execute("UPDATE event_call SET begun = 1 WHERE id = ?", (call.id,))
+        with self._tables.changing() as connection:
+            connection.execute(_BEGIN, {"name": call.id})
 
     def postpone(self, call: EventCall, attempts: int, next_at: float) -> None:
         """Make the call again at `next_at`: the last attempt failed, and changed nothing."""
-        with self._file.changing() as connection:
-            connection.execute(
-                "UPDATE event_call SET attempts = ?, next_at = ?, begun = 0 WHERE id = ?",
-                (attempts, next_at, call.id),
-            )
+        with self._tables.changing() as connection:
+            later = {"failed": attempts, "again_at": next_at}
+            connection.execute(_POSTPONE, {"name": call.id, **later})
 
     def finish(self, call: EventCall, dead_letters: Sequence[NewMessage] = ()) -> None:
         """Forget a call that is over, and queue its dead letter with it."""
-        with self._file.changing() as connection:
+        with self._tables.changing() as connection:
             insert(connection, dead_letters)
-            connection.execute("DELETE FROM event_call WHERE id = ?", (call.id,))
+            connection.execute(_FORGET, {"name": call.id})
 
     def sweep(self, now: float) -> None:
         """Forget which events were taken long ago."""
-        with self._file.changing() as connection:
-            connection.execute("DELETE FROM event_seen WHERE at <= ?", (now - SEEN_S,))
+        with self._tables.changing() as connection:
+            connection.execute(sa.delete(EVENTS_SEEN).where(EVENTS_SEEN.c.at <= now - SEEN_S))

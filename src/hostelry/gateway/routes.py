@@ -17,14 +17,15 @@ from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT, RouteTable
+from hostelry.routing.remote_copies import Published, through_proxy
 
 log = logging.getLogger(__name__)
 MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
 # Control answers within 20 s when nothing changes.
 POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=2.0)
 RETRY_S = 0.25
-QUICK_S = 0.05  # a file that is written in less is written after each change
-KEEP_SHARE = 20.0  # another waits at least so many times the last write's time
+QUICK_S = 0.005  # a file that is written in less is written after each change
+KEEP_SHARE = 50.0  # another waits at least so many times the last write's time
 
 
 class RouteSource(Protocol):
@@ -118,17 +119,26 @@ class PublishedRoutes:
 
     Control answers with what changed. Where that does not lead to the version that it names, the
     whole is asked for. The file is always whole; where it takes long to write, it follows later.
+
+    On another host than the copies', `proxy` is an address there (`routing.remote_copies`).
     """
 
     def __init__(
-        self, pool: UpstreamPool, address: str, internal_key: str, file: RouteFile, clock: Clock
+        self,
+        pool: UpstreamPool,
+        address: str,
+        internal_key: str,
+        file: RouteFile,
+        clock: Clock,
+        proxy: str | None = None,
     ) -> None:
         self._pool = pool
         self._address = address
         self._internal_key = internal_key
         self._file = file
         self._clock = clock
-        self._table = RouteTable(file.load())
+        self._proxy = proxy
+        self._table = RouteTable(self._seen(file.load()))
         self._connected = True
         self._asks_for_delta = True
         self._kept_version = self._table.version
@@ -189,13 +199,17 @@ class PublishedRoutes:
             raise SnapshotError(f"control answered {reply.status}: {body[:200]!r}")
         if reply.headers.get(ROUTES_HEADER) != DELTA:
             self._asks_for_delta = True
-            return RouteTable(decode_snapshot(body))
+            return RouteTable(self._seen(decode_snapshot(body)))
         try:
-            return self._table.changed(decode_delta(body))
+            return self._table.changed(self._seen(decode_delta(body)))
         except (ValueError, SnapshotError) as error:
             self._asks_for_delta = False
             log.warning("changed routes do not fit, so all are asked for: %s", error)
             return None
+
+    def _seen(self, published: Published) -> Published:
+        """`published` as this host reaches the copies."""
+        return published if self._proxy is None else through_proxy(published, self._proxy)
 
     def _request(self) -> bytes:
         host = self._address.removeprefix("http://")

@@ -101,7 +101,7 @@ class JobsApi:
             await self.submissions.submit(_submitted(request))
             return HttpResponse(204, {}, b"")
         if (method, path) == ("GET", HEALTH):
-            return _json({"status": "ok", "trouble": self.queue.file.trouble})
+            return _json({"status": "ok", "trouble": self.queue.database.trouble})
         if (method, path) == ("GET", JOBS):
             return _json(await self._listed(_row_filter(request.query)))
         if path.startswith(f"{JOBS}/"):
@@ -129,7 +129,7 @@ class JobsApi:
             "jobs": self.rows.page(wanted),
             "backlog": self.queue.backlog(),
             "finished_a_minute": self.rows.finished_since(since),
-            "trouble": self.queue.file.trouble,
+            "trouble": self.queue.database.trouble,
         }
 
     def _one(self, method: str, name: str, act: str) -> HttpResponse:
@@ -138,7 +138,7 @@ class JobsApi:
             what = "request or batch" if method == "GET" else "asynchronous request"
             raise ServiceError("NotFound", f"no {what} has the id or inference id {name:.100}", 404)
         if (method, act) == ("GET", ""):
-            trouble = self.queue.file.trouble if row.finished_at is None else None
+            trouble = self.queue.database.trouble if row.finished_at is None else None
             return _json({**asdict(row), "trouble": trouble})
         if (method, act) == ("POST", "retry"):
             self.rows.retry(row.id, self.clock.now())

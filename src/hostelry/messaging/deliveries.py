@@ -1,16 +1,39 @@
 """Deliveries under way: messages of topics that a web address or a file has not accepted yet."""
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hostelry.messaging.message_file import MessageFile
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import NewMessage, insert
+from hostelry.messaging.tables import DELIVERIES, PUBLISHED
+from hostelry.store.statements import insert_once
 
 MAX_WAITING = 10_000  # of one subscription
 PUBLISHED_S = 86_400.0  # for which a publication is known, as long as its sender repeats it
 MAX_PUBLISHED = 200_000
+# Made once: to build a statement takes longer than to carry it out.
+_OF = DELIVERIES.c.subscription == sa.bindparam("arn")
+_THIS = DELIVERIES.c.id == sa.bindparam("number")
+_COUNT = sa.select(sa.func.count()).select_from(DELIVERIES).where(_OF)
+_ADD = sa.insert(DELIVERIES).inline()
+_DUE = (
+    sa.select(DELIVERIES)
+    .where(_OF, DELIVERIES.c.next_at <= sa.bindparam("now"))
+    .order_by(DELIVERIES.c.next_at, DELIVERIES.c.id)
+    .limit(sa.bindparam("most"))
+)
+_NEXT = sa.select(sa.func.min(DELIVERIES.c.next_at)).where(_OF)
+_POSTPONE = (
+    sa.update(DELIVERIES)
+    .where(_THIS)
+    .values(attempts=sa.bindparam("failed"), next_at=sa.bindparam("again_at"))
+)
+_FORGET, _DROP = sa.delete(DELIVERIES).where(_THIS), sa.delete(DELIVERIES).where(_OF)
+_NOTE = insert_once(PUBLISHED)
 
 
 class RepeatedPublicationError(Exception):
@@ -51,10 +74,10 @@ class WaitingDelivery:
 
 
 class Deliveries:
-    """The deliveries of every subscription, in `file`."""
+    """The deliveries of every subscription, in `tables`."""
 
-    def __init__(self, file: MessageFile) -> None:
-        self._file = file
+    def __init__(self, tables: MessageTables) -> None:
+        self._tables = tables
 
     def accept(
         self,
@@ -67,100 +90,89 @@ class Deliveries:
         Raises RepeatedPublicationError, and keeps nothing, where `once` is known already.
         """
         refused = []
-        with self._file.changing(adds=True) as connection:
+        with self._tables.changing(adds=True) as connection:
             if once is not None:
                 _note(connection, once)
             insert(connection, queued)
             for new in deliveries:
-                waiting = connection.execute(
-                    "SELECT COUNT(*) FROM delivery WHERE subscription = ?", (new.subscription_arn,)
-                ).fetchone()[0]
-                if waiting >= MAX_WAITING:
+                arn = new.subscription_arn
+                if connection.execute(_COUNT, {"arn": arn}).scalar_one() >= MAX_WAITING:
                     refused.append(new)
-                    continue
-                connection.execute(
-                    "INSERT INTO delivery (subscription, message_id, body, headers, accepted_at,"
-                    " attempts, next_at) VALUES (?, ?, ?, ?, ?, 0, ?)",
-                    (
-                        new.subscription_arn,
-                        new.message_id,
-                        new.body,
-                        json.dumps(dict(new.headers)),
-                        new.accepted_at,
-                        new.accepted_at,
-                    ),
-                )
+                else:
+                    connection.execute(_ADD, _row_of(new))
         return refused
 
     def forget_publications(self, now: float) -> None:
         """Forget which messages were published long ago, and the oldest of too many."""
-        with self._file.changing() as connection:
-            connection.execute("DELETE FROM published WHERE at <= ?", (now - PUBLISHED_S,))
-            connection.execute(
-                "DELETE FROM published WHERE rowid IN"
-                " (SELECT rowid FROM published ORDER BY at DESC LIMIT -1 OFFSET ?)",
-                (MAX_PUBLISHED,),
-            )
+        with self._tables.changing() as connection:
+            at = PUBLISHED.c.at
+            newest = sa.select(at).order_by(at.desc()).offset(MAX_PUBLISHED).limit(1)
+            newest_of_too_many = connection.execute(newest).scalar_one_or_none() or 0.0
+            past = max(now - PUBLISHED_S, newest_of_too_many)
+            connection.execute(sa.delete(PUBLISHED).where(at <= past))
 
     def subscriptions(self) -> Sequence[str]:
         """The subscriptions that deliveries wait for."""
-        with self._file.reading() as connection:
-            rows = connection.execute("SELECT DISTINCT subscription FROM delivery").fetchall()
-        return [row[0] for row in rows]
+        with self._tables.reading() as connection:
+            found = connection.execute(sa.select(DELIVERIES.c.subscription).distinct())
+            return [row.subscription for row in found]
 
     def due(self, subscription_arn: str, now: float, most: int) -> Sequence[WaitingDelivery]:
         """Deliveries to attempt now, those that wait longest first."""
-        with self._file.reading() as connection:
-            rows = connection.execute(
-                "SELECT id, message_id, body, headers, accepted_at, attempts FROM delivery"
-                " WHERE subscription = ? AND next_at <= ? ORDER BY next_at, id LIMIT ?",
-                (subscription_arn, now, most),
-            ).fetchall()
+        with self._tables.reading() as connection:
+            wanted = {"arn": subscription_arn, "now": now, "most": most}
+            rows = connection.execute(_DUE, wanted).all()
         return [
             WaitingDelivery(
-                id=row[0],
+                id=row.id,
                 subscription_arn=subscription_arn,
-                message_id=row[1],
-                body=row[2],
-                headers=json.loads(row[3]),
-                accepted_at=row[4],
-                attempts=row[5],
+                message_id=row.message_id,
+                body=row.body,
+                headers=json.loads(row.headers),
+                accepted_at=row.accepted_at,
+                attempts=row.attempts,
             )
             for row in rows
         ]
 
     def next_at(self, subscription_arn: str) -> float | None:
         """The instant of the next attempt; None where no delivery waits."""
-        with self._file.reading() as connection:
-            row = connection.execute(
-                "SELECT MIN(next_at) FROM delivery WHERE subscription = ?", (subscription_arn,)
-            ).fetchone()
-        return None if row[0] is None else float(row[0])
+        with self._tables.reading() as connection:
+            found: float | None = connection.execute(_NEXT, {"arn": subscription_arn}).scalar_one()
+        return found
 
     def postpone(self, delivery: WaitingDelivery, next_at: float) -> None:
         """Count a failed attempt, and attempt again at `next_at`."""
-        with self._file.changing() as connection:
-            connection.execute(
-                "UPDATE delivery SET attempts = ?, next_at = ? WHERE id = ?",
-                (delivery.attempts + 1, next_at, delivery.id),
-            )
+        with self._tables.changing() as connection:
+            later = {"failed": delivery.attempts + 1, "again_at": next_at}
+            connection.execute(_POSTPONE, {"number": delivery.id, **later})
 
     def finish(self, delivery: WaitingDelivery, dead_letters: Sequence[NewMessage] = ()) -> None:
         """Forget a delivery that succeeded or failed, and queue its dead letter with it."""
-        with self._file.changing() as connection:
+        with self._tables.changing() as connection:
             insert(connection, dead_letters)
-            connection.execute("DELETE FROM delivery WHERE id = ?", (delivery.id,))
+            connection.execute(_FORGET, {"number": delivery.id})
 
     def drop(self, subscription_arn: str) -> None:
         """Forget every delivery of a subscription."""
-        with self._file.changing() as connection:
-            connection.execute("DELETE FROM delivery WHERE subscription = ?", (subscription_arn,))
+        with self._tables.changing() as connection:
+            connection.execute(_DROP, {"arn": subscription_arn})
 
 
-def _note(connection: sqlite3.Connection, once: RepeatablePublication) -> None:
-    noted = connection.execute(
-        "INSERT OR IGNORE INTO published VALUES (?, ?, ?)",
-        (once.topic_arn, once.message_id, once.at),
-    )
+def _row_of(new: NewDelivery) -> dict[str, object]:
+    return {
+        "subscription": new.subscription_arn,
+        "message_id": new.message_id,
+        "body": new.body,
+        "headers": json.dumps(dict(new.headers)),
+        "accepted_at": new.accepted_at,
+        "attempts": 0,
+        "next_at": new.accepted_at,
+    }
+
+
+def _note(connection: Connection, once: RepeatablePublication) -> None:
+    row = {"topic": once.topic_arn, "id": once.message_id, "at": once.at}
+    noted = connection.execute(_NOTE, row)
     if noted.rowcount == 0:
         raise RepeatedPublicationError(once.message_id)

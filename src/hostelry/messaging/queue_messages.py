@@ -3,18 +3,79 @@
 import base64
 import json
 import secrets
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection, Row
 
 from hostelry.base.json import decode
 from hostelry.domain.queue import AttributeValue, DeadLetterRule, QueuedMessage
-from hostelry.messaging.message_file import MessageFile
+from hostelry.messaging.message_tables import MessageTables
+from hostelry.messaging.tables import QUEUED
 
 MAX_IN_FLIGHT = 120_000
 NONCE_BYTES = 18
+# Made once: to build a statement takes longer than to carry it out.
+_COLUMNS = QUEUED.c
+_NOW = sa.bindparam("now", type_=sa.Float)
+_OF = _COLUMNS.queue == sa.bindparam("arn")
+_SENT_UNTIL = sa.bindparam("sent_until", type_=sa.Float)
+_RECEIVED = (
+    _COLUMNS.id == sa.bindparam("name"),
+    _OF,
+    _COLUMNS.nonce == sa.bindparam("receipt"),
+)
+_ADD = sa.insert(QUEUED)
+_DROP = sa.delete(QUEUED).where(_OF, _COLUMNS.sent_at <= _SENT_UNTIL)
+_DEAD = (
+    sa.update(QUEUED)
+    .where(_OF, _COLUMNS.visible_at <= _NOW, _COLUMNS.receives >= sa.bindparam("most"))
+    .values(queue=sa.bindparam("dead_letters"), visible_at=_NOW)
+)
+_IN_FLIGHT = (
+    sa.select(sa.func.count())
+    .select_from(QUEUED)
+    .where(_OF, _COLUMNS.receives > 0, _COLUMNS.visible_at > _NOW)
+)
+_VISIBLE = (
+    sa.select(QUEUED)
+    .where(_OF, _COLUMNS.visible_at <= _NOW)
+    .order_by(_COLUMNS.visible_at)
+    .limit(sa.bindparam("most"))
+    .with_for_update(skip_locked=True)
+)
+_RECEIVE = (
+    sa.update(QUEUED)
+    .where(_COLUMNS.id == sa.bindparam("name"))
+    .values(
+        receives=_COLUMNS.receives + 1,
+        first_received_at=sa.bindparam("first_at"),
+        nonce=sa.bindparam("receipt"),
+        visible_at=sa.bindparam("hidden_until"),
+    )
+)
+_DELETE = sa.delete(QUEUED).where(*_RECEIVED)
+_SHOW = (
+    sa.update(QUEUED)
+    .where(*_RECEIVED, _COLUMNS.visible_at > _NOW)
+    .values(visible_at=sa.bindparam("shown_at"))
+)
+_NEXT = sa.select(sa.func.min(_COLUMNS.visible_at)).where(_OF)
+
+
+def _number_where(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+    return sa.func.coalesce(sa.func.sum(sa.case((sa.and_(*conditions), 1), else_=0)), 0)
+
+
+_IS_HIDDEN = _COLUMNS.visible_at > _NOW
+_COUNTS = sa.select(
+    _number_where(_COLUMNS.visible_at <= _NOW),
+    _number_where(_IS_HIDDEN, _COLUMNS.receives > 0),
+    _number_where(_IS_HIDDEN, _COLUMNS.receives == 0),
+).where(_OF, _COLUMNS.sent_at > _SENT_UNTIL)
 
 
 class InvalidHandleError(ValueError):
@@ -48,14 +109,14 @@ class QueueCounts:
 
 
 class QueueMessages:
-    """The messages of every queue, in `file`."""
+    """The messages of every queue, in `tables`."""
 
-    def __init__(self, file: MessageFile) -> None:
-        self._file = file
+    def __init__(self, tables: MessageTables) -> None:
+        self._tables = tables
 
     def send(self, messages: Sequence[NewMessage]) -> None:
         """Keep `messages`; once this returns they survive the process."""
-        with self._file.changing(adds=True) as connection:
+        with self._tables.changing(adds=True) as connection:
             insert(connection, messages)
 
     def receive(
@@ -69,96 +130,75 @@ class QueueMessages:
         dead_letters: DeadLetterRule | None,
     ) -> Sequence[QueuedMessage]:
         """Up to `most` messages, which no other client receives for `visibility_s`."""
-        with self._file.changing() as connection:
-            connection.execute(
-                "DELETE FROM queued WHERE queue = ? AND sent_at <= ?", (queue_arn, sent_after)
-            )
+        with self._tables.changing() as connection:
+            place = {"arn": queue_arn, "now": now}
+            connection.execute(_DROP, {"arn": queue_arn, "sent_until": sent_after})
             if dead_letters is not None:
-                connection.execute(
-                    "UPDATE queued SET queue = ?, visible_at = ? WHERE queue = ? AND"
-                    " visible_at <= ? AND receives >= ?",
-                    (dead_letters.queue_arn, now, queue_arn, now, dead_letters.most_receives),
-                )
-            in_flight = _count(connection, queue_arn, "receives > 0 AND visible_at > ?", now)
-            rows = connection.execute(
-                "SELECT id, body, attributes, sender, sent_at, receives, first_received_at"
-                " FROM queued WHERE queue = ? AND visible_at <= ? ORDER BY visible_at LIMIT ?",
-                (queue_arn, now, max(0, min(most, MAX_IN_FLIGHT - in_flight))),
-            ).fetchall()
+                to, receives = dead_letters.queue_arn, dead_letters.most_receives
+                connection.execute(_DEAD, {**place, "dead_letters": to, "most": receives})
+            in_flight = connection.execute(_IN_FLIGHT, place).scalar_one()
+            limit = max(0, min(most, MAX_IN_FLIGHT - in_flight))
+            rows = connection.execute(_VISIBLE, {**place, "most": limit}).all()
             return [_received(connection, row, now, visibility_s) for row in rows]
 
     def delete(self, queue_arn: str, handle: str) -> None:
         """Delete the message that was received with `handle`; none where it was received again."""
         name, nonce = parts_of(handle)
-        with self._file.changing() as connection:
-            connection.execute(
-                "DELETE FROM queued WHERE id = ? AND queue = ? AND nonce = ?",
-                (name, queue_arn, nonce),
-            )
+        with self._tables.changing() as connection:
+            connection.execute(_DELETE, {"name": name, "arn": queue_arn, "receipt": nonce})
 
     def change_visibility(self, queue_arn: str, handle: str, visible_at: float, now: float) -> None:
         """Show a received message again at `visible_at`; raises NotInFlightError."""
         name, nonce = parts_of(handle)
-        with self._file.changing() as connection:
-            changed = connection.execute(
-                "UPDATE queued SET visible_at = ? WHERE id = ? AND queue = ? AND nonce = ?"
-                " AND visible_at > ?",
-                (visible_at, name, queue_arn, nonce, now),
-            )
+        with self._tables.changing() as connection:
+            receipt = {"name": name, "arn": queue_arn, "receipt": nonce}
+            changed = connection.execute(_SHOW, {**receipt, "now": now, "shown_at": visible_at})
             if changed.rowcount == 0:
                 raise NotInFlightError
 
     def counts(self, queue_arn: str, now: float, sent_after: float) -> QueueCounts:
         """The number of messages by state."""
-        with self._file.reading() as connection:
-            row = connection.execute(
-                "SELECT COALESCE(SUM(visible_at <= :now), 0),"
-                " COALESCE(SUM(visible_at > :now AND receives > 0), 0),"
-                " COALESCE(SUM(visible_at > :now AND receives = 0), 0)"
-                " FROM queued WHERE queue = :queue AND sent_at > :after",
-                {"now": now, "queue": queue_arn, "after": sent_after},
-            ).fetchone()
+        with self._tables.reading() as connection:
+            wanted = {"arn": queue_arn, "now": now, "sent_until": sent_after}
+            row = connection.execute(_COUNTS, wanted).one()
         return QueueCounts(visible=row[0], in_flight=row[1], delayed=row[2])
 
     def next_visible_at(self, queue_arn: str) -> float | None:
         """When the first message is to be received; None where there is none."""
-        with self._file.reading() as connection:
-            row = connection.execute(
-                "SELECT MIN(visible_at) FROM queued WHERE queue = ?", (queue_arn,)
-            ).fetchone()
-        return None if row[0] is None else float(row[0])
+        with self._tables.reading() as connection:
+            found: float | None = connection.execute(_NEXT, {"arn": queue_arn}).scalar_one()
+        return found
 
     def drop(self, queue_arn: str, sent_until: float) -> None:
         """Delete the queue's messages that were sent until then."""
-        with self._file.changing() as connection:
-            connection.execute(
-                "DELETE FROM queued WHERE queue = ? AND sent_at <= ?", (queue_arn, sent_until)
-            )
+        with self._tables.changing() as connection:
+            connection.execute(_DROP, {"arn": queue_arn, "sent_until": sent_until})
 
     def queues(self) -> Sequence[str]:
         """The queues that have messages."""
-        with self._file.reading() as connection:
-            rows = connection.execute("SELECT DISTINCT queue FROM queued").fetchall()
-        return [row[0] for row in rows]
+        with self._tables.reading() as connection:
+            return [row.queue for row in connection.execute(sa.select(_COLUMNS.queue).distinct())]
 
 
-def insert(connection: sqlite3.Connection, messages: Sequence[NewMessage]) -> None:
+def insert(connection: Connection, messages: Sequence[NewMessage]) -> None:
     """Add `messages`, in a transaction of the caller's."""
-    connection.executemany(
-        "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, '')",
-        [
-            (
-                message.id,
-                message.queue_arn,
-                message.body,
-                msgspec.json.encode(dict(message.attributes)).decode(),
-                message.sender,
-                message.sent_at,
-                message.visible_at,
-            )
-            for message in messages
-        ],
-    )
+    rows = [
+        {
+            "id": message.id,
+            "queue": message.queue_arn,
+            "body": message.body,
+            "attributes": msgspec.json.encode(dict(message.attributes)).decode(),
+            "sender": message.sender,
+            "sent_at": message.sent_at,
+            "visible_at": message.visible_at,
+            "receives": 0,
+            "first_received_at": 0.0,
+            "nonce": "",
+        }
+        for message in messages
+    ]
+    if rows:
+        connection.execute(_ADD, rows)
 
 
 def handle_of(name: str, nonce: str) -> str:
@@ -181,29 +221,20 @@ def parts_of(handle: str) -> tuple[str, str]:
     return content[0], content[1]
 
 
-def _count(connection: sqlite3.Connection, queue_arn: str, where: str, now: float) -> int:
-    statement = f"SELECT COUNT(*) FROM queued WHERE queue = ? AND {where}"
-    return int(connection.execute(statement, (queue_arn, now)).fetchone()[0])
-
-
 def _received(
-    connection: sqlite3.Connection, row: Sequence[object], now: float, visibility_s: float
+    connection: Connection, row: Row[Any], now: float, visibility_s: float
 ) -> QueuedMessage:
-    name, body, attributes, sender, sent_at, receives, first_at = row
     nonce = secrets.token_urlsafe(NONCE_BYTES)
-    first = float(str(first_at)) or now
-    connection.execute(
-        "UPDATE queued SET receives = receives + 1, first_received_at = ?, nonce = ?,"
-        " visible_at = ? WHERE id = ?",
-        (first, nonce, now + visibility_s, name),
-    )
+    first = row.first_received_at or now
+    receipt = {"first_at": first, "receipt": nonce, "hidden_until": now + visibility_s}
+    connection.execute(_RECEIVE, {"name": row.id, **receipt})
     return QueuedMessage(
-        id=str(name),
-        body=str(body),
-        attributes=decode(str(attributes), dict[str, AttributeValue]),
-        sent_at=float(str(sent_at)),
-        receives=int(str(receives)) + 1,
+        id=row.id,
+        body=row.body,
+        attributes=decode(row.attributes, dict[str, AttributeValue]),
+        sent_at=row.sent_at,
+        receives=row.receives + 1,
         first_received_at=first,
-        handle=handle_of(str(name), nonce),
-        sender=str(sender),
+        handle=handle_of(row.id, nonce),
+        sender=row.sender,
     )

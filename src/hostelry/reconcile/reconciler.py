@@ -13,7 +13,7 @@ every RESYNC_S, and after a gap in the watch    all: a lost notification only co
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,10 +40,9 @@ from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
 from hostelry.reconcile.plan.watched_update import watched_update
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
-    ALARM_KINDS,
     alarm_view_s,
     all_keys,
-    guarded_keys,
+    changed_keys,
     load,
     load_alarms,
     write,
@@ -53,7 +52,6 @@ from hostelry.reconcile.route_board import RouteBoard
 from hostelry.reconcile.route_planner import RoutePlanner
 from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.errors import RevisionTooOld
-from hostelry.store.protocol import Change
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
@@ -233,24 +231,7 @@ class Reconciler:
             self._followed = store.revision()
             await self._enqueue_all()
         else:
-            for key in await asyncio.to_thread(self._keys_of, changes):
+            for key in await asyncio.to_thread(changed_keys, self._state, changes):
                 self.queue.add(key)
             self._followed = max([since, *(it.revision for it in changes)])
         await self.publish()
-
-    def _keys_of(self, changes: Sequence[Change]) -> set[GroupKey]:
-        """Endpoints affected by the changes; a removal came from a plan of its endpoint."""
-        keys: set[GroupKey] = set()
-        for change in changes:
-            scope, name = change.key.scope, change.key.name
-            if change.key.kind in ALARM_KINDS:
-                keys |= guarded_keys(self._state, scope, name)
-                continue
-            if change.key.kind == "endpoint":
-                keys.add(GroupKey(scope, name))
-                continue
-            for records in (self._state.components, self._state.instances, self._state.copies):
-                found = records.get(scope, name) if records.kind == change.key.kind else None
-                if found is not None:
-                    keys.add(GroupKey(scope, found.value.endpoint_name))
-        return keys

@@ -8,6 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from hostelry.base.errors import Conflict
+from hostelry.base.json import decode
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance, InstanceState
@@ -17,9 +21,12 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, Inst
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
 from hostelry.scaling_policy.composite import children, parse
 from hostelry.store.mirror import NO_RECORDS
-from hostelry.store.records import Records, State, endpoint_address
+from hostelry.store.protocol import Change, RecordWrite
+from hostelry.store.records import Records, State, all_groups, endpoint_address, groups_named
 
 ALARM_KINDS = ("metric_alarm", "composite_alarm")
+ON_ENDPOINT = ("component", "instance", "copy")
+WRITTEN_TOGETHER = 100
 EVALUATION_S = 10.0  # from the end of a period until an alarm has been evaluated on it
 
 RANK_NEW, RANK_ENDPOINT, RANK_COMPONENT, RANK_LEAVING, RANK_SETTLED, RANK_GONE = range(6)
@@ -47,20 +54,17 @@ class Write:
 
 def load(state: State, key: GroupKey, facts: Mapping[str, InstanceFacts]) -> LoadedEndpoint:
     """The recorded state of the endpoint named by `key`, and of everything on it."""
-    endpoint = state.endpoints.get(key.scope, key.endpoint_name)
     name = endpoint_address(key.scope, key.endpoint_name)
-    groups = {kind: records.group(name) for kind, records in _groups(state).items()}
-    versions = {kind: it.versions for kind, it in groups.items()}
-    if endpoint is not None:
-        versions["endpoint"] = {key.endpoint_name: endpoint.version}
-    instances = groups["instance"].values
+    groups = groups_named(_kinds(state), name)
+    endpoints, instances = groups["endpoint"].values, groups["instance"].values
     loaded = EndpointState(
-        endpoint=None if endpoint is None else endpoint.value,
+        endpoint=endpoints.get(key.endpoint_name),
         components=groups["component"].values,
         instances=instances,
         copies=groups["copy"].values,
         facts={it: facts[it] for it in instances if it in facts},
     )
+    versions = {kind: it.versions for kind, it in groups.items()}
     return LoadedEndpoint(key=key, state=loaded, versions=versions)
 
 
@@ -111,21 +115,24 @@ def guarded_keys(state: State, scope: Scope, alarm_name: str) -> set[GroupKey]:
 
 def load_all(state: State) -> list[EndpointState]:
     """Every endpoint's state, without facts; for the routes and for display."""
-    groups = {kind: records.groups() for kind, records in _groups(state).items()}
-    found: list[EndpointState] = []
-    for stored in state.endpoints.list():
-        endpoint = stored.value
-        name = endpoint_address(endpoint.scope, endpoint.name)
-        mine = {kind: it.get(name, NO_RECORDS).values for kind, it in groups.items()}
-        found.append(
-            EndpointState(
-                endpoint=endpoint,
-                components=mine["component"],
-                instances=mine["instance"],
-                copies=mine["copy"],
-            )
+    groups = all_groups(_kinds(state))
+    found = [
+        EndpointState(
+            endpoint=endpoint,
+            components=groups["component"].get(name, NO_RECORDS).values,
+            instances=groups["instance"].get(name, NO_RECORDS).values,
+            copies=groups["copy"].get(name, NO_RECORDS).values,
         )
-    return found
+        for name, of_endpoint in groups["endpoint"].items()
+        for endpoint in of_endpoint.values.values()
+    ]
+    return sorted(found, key=_by_name)
+
+
+def _by_name(state: EndpointState) -> tuple[str, str, str]:
+    endpoint = state.endpoint
+    assert endpoint is not None, "only endpoints that there are have a state here"
+    return endpoint.name, endpoint.scope.account, endpoint.scope.region
 
 
 def visible(states: Iterable[EndpointState]) -> list[EndpointState]:
@@ -135,16 +142,38 @@ def visible(states: Iterable[EndpointState]) -> list[EndpointState]:
 
 def all_keys(state: State) -> set[GroupKey]:
     """Every endpoint that has a record, or to which a record still belongs."""
-    keys = {GroupKey(it.value.scope, it.value.name) for it in state.endpoints.list()}
-    for records in _groups(state).values():
-        for group in records.groups().values():
-            any_value = next(iter(group.values.values()))
-            keys.add(GroupKey(any_value.scope, any_value.endpoint_name))
+    groups = all_groups(_kinds(state))
+    return {GroupKey(*name) for of_kind in groups.values() for name in of_kind}
+
+
+def changed_keys(state: State, changes: Iterable[Change]) -> set[GroupKey]:
+    """The endpoints whose records changed; a removal came from a plan of its endpoint."""
+    keys: set[GroupKey] = set()
+    for change in changes:
+        scope, name = change.key.scope, change.key.name
+        if change.key.kind in ALARM_KINDS:
+            keys |= guarded_keys(state, scope, name)
+        elif change.key.kind == "endpoint":
+            keys.add(GroupKey(scope, name))
+        elif change.key.kind in ON_ENDPOINT and change.record is not None:
+            keys.add(GroupKey(scope, decode(change.record.body, _OnEndpoint).endpoint_name))
     return keys
 
 
-def _groups(state: State) -> dict[str, Records[Any]]:
-    return {"component": state.components, "instance": state.instances, "copy": state.copies}
+class _OnEndpoint(msgspec.Struct):
+    """The one member that says where a record belongs; the others are not read."""
+
+    endpoint_name: str
+
+
+def _kinds(state: State) -> dict[str, Records[Any]]:
+    """The kinds of records that are planned together, in groups by their endpoint."""
+    return {
+        "endpoint": state.endpoints,
+        "component": state.components,
+        "instance": state.instances,
+        "copy": state.copies,
+    }
 
 
 def writes(before: EndpointState, after: EndpointState) -> list[Write]:
@@ -195,21 +224,27 @@ def _is_settled(component: InferenceComponent) -> bool:
 
 
 def write(state: State, loaded: LoadedEndpoint, changes: Sequence[Write]) -> None:
-    """Write `changes` over what was loaded; raises Conflict where a record changed meanwhile."""
-    kinds: dict[str, Records[Any]] = {"endpoint": state.endpoints, **_groups(state)}
-    for change in changes:
-        expect = loaded.versions.get(change.kind, {}).get(change.name)
-        records, scope = kinds[change.kind], loaded.key.scope
+    """Write `changes` over what was loaded; raises Conflict where a record changed meanwhile.
+
+    Some together, all of them or none; where one of those conflicts, those before it are written.
+    """
+    for first in range(0, len(changes), WRITTEN_TOGETHER):
+        together = changes[first : first + WRITTEN_TOGETHER]
         with state.writing:
-            if change.value is not None:
-                records.put(scope, change.name, change.value, expect=expect)
-                continue
-            assert expect is not None, "only a record that was read is removed"
-            records.delete(scope, change.name, expect=expect)
-            _forget_tags(state, loaded.key, change)
+            writes = [it for change in together for it in _record_writes(state, loaded, change)]
+            try:
+                state.store.write_all(writes)
+            except Conflict:
+                for one in writes:
+                    state.store.write_all([one])
 
 
-def _forget_tags(state: State, key: GroupKey, change: Write) -> None:
-    tags = None if change.arn is None else state.tags.get(key.scope, change.arn)
-    if change.arn is not None and tags is not None:
-        state.tags.delete(key.scope, change.arn, expect=tags.version)
+def _record_writes(state: State, loaded: LoadedEndpoint, change: Write) -> Iterator[RecordWrite]:
+    expect = loaded.versions.get(change.kind, {}).get(change.name)
+    assert change.value is not None or expect is not None, "only a record that was read is removed"
+    scope = loaded.key.scope
+    yield _kinds(state)[change.kind].write(scope, change.name, change.value, expect=expect)
+    if change.value is None and change.arn is not None:
+        tags = state.tags.get(scope, change.arn)
+        if tags is not None:
+            yield state.tags.write(scope, change.arn, None, expect=tags.version)

@@ -34,6 +34,7 @@ from hostelry.reconcile.acts.restart import planned_restart
 from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts, PlanContext
 from hostelry.reconcile.record import LoadedEndpoint, load
 from hostelry.server.audit_log import MAX_CHARS, AuditEntry, AuditLog
+from hostelry.server.audit_rows import AuditRows
 from hostelry.server.json_response import JsonResponse
 from hostelry.store.records import State
 
@@ -70,7 +71,7 @@ class ActDeps:
 
     state: State
     facts: Callable[[], Mapping[str, InstanceFacts]]
-    audit: AuditLog
+    audit: AuditLog | AuditRows
     clock: Clock
     shape_of: Callable[[str], Shape]
 

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
 from hostelry.server.audit_log import MAX_CHARS, AuditEntry, AuditLog
+from hostelry.server.audit_rows import AuditRows
 from hostelry.server.json_response import JsonResponse
 
 LOG = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class NewAuditEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class AuditRoutes:
     """Handlers over the home's one `AuditLog`."""
 
-    def __init__(self, log: AuditLog, clock: Clock) -> None:
+    def __init__(self, log: AuditLog | AuditRows, clock: Clock) -> None:
         self._log = log
         self._clock = clock
 

@@ -19,6 +19,7 @@ import uvloop
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
+from hostelry.base import tls
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
@@ -132,6 +133,7 @@ class PlatformLine:
 async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     if not config.has_console:
         raise TerminalError("this platform was started with --no-console")
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(NUM_THREADS, "console"))

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hostelry.api.iam.execution_role import ensure_execution_role
+from hostelry.base import tls
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.logging import configure_logging
@@ -35,12 +36,12 @@ from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.act_routes import ActDeps, OperatorActRoutes
 from hostelry.server.asgi_server import listening
 from hostelry.server.async_routes import AsyncRoutes
-from hostelry.server.audit_log import AuditLog
 from hostelry.server.audit_routes import AuditRoutes
 from hostelry.server.capture_routes import CaptureBoard
 from hostelry.server.census import CensusTaker
 from hostelry.server.comparisons import Comparisons
 from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server.control_data import ControlData, control_data
 from hostelry.server.control_front import ControlFront
 from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
@@ -62,7 +63,8 @@ from hostelry.server.rollout_verdicts import deciding
 from hostelry.server.scaling import Scaling, running
 from hostelry.server.term import Term
 from hostelry.server.usage_routes import UsageRoutes
-from hostelry.store.records import State, open_state
+from hostelry.store.protocol import Store
+from hostelry.store.records import open_state
 
 MAX_THREADS = 32
 DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
@@ -71,6 +73,7 @@ DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
 async def serve(home: Home) -> None:
     """Run control until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "control"))
     with listening(config.control_port) as listener:
         front = ControlFront(listener)
@@ -111,7 +114,8 @@ async def _lead(
     ensure_execution_role(state, owner, credentials.role_name, made_at)
     clock = SystemClock()
     census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
-    scaling = Scaling(home, config, credentials, state, clock, shape_of, census.take)
+    data = control_data(home, config, state, term.database, clock)
+    scaling = Scaling(home, config, credentials, data, clock, shape_of, census.take)
     deps = _reconciler_deps(home, config, credentials, clock, term)
     reconciler = Reconciler(state, replace(deps, verdict_of=scaling.verdicts.verdict_of))
     async with (
@@ -160,10 +164,11 @@ async def _lead(
                     *comparisons.routes(),
                     *captured.routes(),
                     *copy_metrics.routes(),
-                    *_act_routes(home, state, reconciler, clock),
+                    *_act_routes(data, reconciler, clock),
                     *copy_caches.routes(),
                     *LeaderRoutes(term.leader).routes(),
                     *GatewayHostRoutes(monotonic_s).routes(),
+                    *_join_routes(home, state.store, owner, config),
                 ),
                 last_used=scaling.environments.idle_since,
                 captured=captured.of_endpoint,
@@ -174,18 +179,26 @@ async def _lead(
         await _run(front, app, reconciler)
 
 
-def _act_routes(
-    home: Home, state: State, reconciler: Reconciler, clock: SystemClock
-) -> tuple[Route, ...]:
-    audit = AuditLog(home.audit)
+def _join_routes(home: Home, store: Store, owner: Scope, config: UpConfig) -> tuple[Route, ...]:
+    if config.cluster_host is None:
+        return ()
+    # Imported where a cluster is used: a platform of one machine needs none of it.
+    from hostelry.server.cluster.join_routes import JoinRoutes
+
+    address = config.control_address
+    made = JoinRoutes(home=home, store=store, owner=owner, clock=SystemClock(), address=address)
+    return made.routes()
+
+
+def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -> tuple[Route, ...]:
     acts = ActDeps(
-        state=state,
+        state=data.state,
         facts=lambda: reconciler.instances.facts,
-        audit=audit,
+        audit=data.audit,
         clock=clock,
         shape_of=shape_of,
     )
-    return (*AuditRoutes(audit, clock).routes(), *OperatorActRoutes(acts).routes())
+    return (*AuditRoutes(data.audit, clock).routes(), *OperatorActRoutes(acts).routes())
 
 
 def _reconciler_deps(

@@ -1,8 +1,8 @@
 """The control link: ``python -m hostelry.server.control_link --home DIR``.
 
-On a host without control it listens where control would, and forwards every request to the leader
-(`leader_proxy`). It keeps nothing but the addresses of the controls, and may be killed at any
-moment.
+On a host without control it listens where control and the process for jobs would, and forwards
+every request to the leader, and to the process for jobs on its host (`leader_proxy`). It keeps
+nothing but the addresses of the controls, and may be killed at any moment.
 """
 
 import argparse
@@ -14,7 +14,10 @@ from pathlib import Path
 import msgspec
 import uvloop
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
+from hostelry.base import tls
+from hostelry.base.address import on_host
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
@@ -24,6 +27,7 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.stop_event import stop_event
 from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.jobs.records.batch_lines import MAX_FILE_BYTES
 from hostelry.server.asgi_server import asgi_server, listening
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Home, UpConfig, load_config, load_credentials, log_format
@@ -40,6 +44,7 @@ IDLE_S = 30.0  # an idle connection to a control is kept so long
 async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     pool = UpstreamPool(IDLE_S)
 
     async def keep(controls: tuple[str, ...]) -> None:
@@ -51,25 +56,37 @@ async def serve(home: Home) -> None:
 
     key = credentials.internal_key
     controls = AskedControls(pool, key, known_controls(home, config), SystemClock(), keep)
-    proxy = LeaderProxy(controls, pool, config.max_body_bytes + BODY_SLACK_BYTES)
-    refusal = Response("The internal key is missing or wrong.", 403)
-    app = OwnHostsOnly(KeyGuard(proxy, INTERNAL_KEY_HEADER, key, refusal))
-    with listening(config.control_port) as listener:
+    control = LeaderProxy(controls, pool, config.max_body_bytes + BODY_SLACK_BYTES)
+    jobs = LeaderProxy(controls, pool, MAX_FILE_BYTES + BODY_SLACK_BYTES, jobs_beside)
+    with listening(config.control_port) as listener, listening(config.jobs_port) as jobs_listener:
         loop, stopping = asyncio.get_running_loop(), stop_event()
-        server = asgi_server(app)
+        servers = asgi_server(guarded(control, key)), asgi_server(guarded(jobs, key))
         tasks: dict[str, asyncio.Task[None]] = {
-            "serving": loop.create_task(server.serve(sockets=[listener])),
+            "serving": loop.create_task(servers[0].serve(sockets=[listener])),
+            "serving jobs": loop.create_task(servers[1].serve(sockets=[jobs_listener])),
             "following the leader": loop.create_task(controls.follow()),
         }
         heartbeats = loop.create_task(answer_heartbeats())
         cause = await first_to_end(tasks, stopping)
-        server.should_exit = True
+        for server in servers:
+            server.should_exit = True
         for task in (tasks["following the leader"], heartbeats):
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         pool.close()
     if cause is not None:
         raise TerminalError(cause)
+
+
+def jobs_beside(leader: str) -> str:
+    """The process for jobs on the host of the leader at that address."""
+    return on_host(leader, "jobs")
+
+
+def guarded(app: ASGIApp, key: str) -> ASGIApp:
+    """`app`, for holders of the internal key."""
+    refusal = Response("The internal key is missing or wrong.", 403)
+    return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, key, refusal))
 
 
 def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from sqlalchemy import MetaData
 
+from hostelry.jobs.transform.object_rows import OBJECTS
+from hostelry.messaging.tables import METADATA as MESSAGES
 from hostelry.server.home import Home
 from hostelry.store.tables import METADATA as RECORDS
 
@@ -23,4 +25,8 @@ class DurableTables:
 
 
 # The store's own come first: a copy commits them last, and its target is in use by then only.
-DURABLE = (DurableTables(RECORDS, lambda home: home.state),)
+DURABLE = (
+    DurableTables(RECORDS, lambda home: home.state),
+    DurableTables(MESSAGES, lambda home: home.messages),
+    DurableTables(OBJECTS.metadata, lambda home: home.jobs),  # the queue's, too
+)

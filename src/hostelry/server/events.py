@@ -25,11 +25,11 @@ from hostelry.events.call_rows import CallRows, TooManyCallsError
 from hostelry.events.calls import calls_of_object
 from hostelry.events.runner import CallDeps, CallRunner
 from hostelry.messaging.failed_delivery import place_of, queue_at
-from hostelry.messaging.message_file import MessageFile
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.schedules.targets import TargetCall
+from hostelry.server.control_data import ControlData
 from hostelry.server.json_response import JsonResponse
 from hostelry.server.schedules import perform_call
 from hostelry.store.records import State
@@ -44,20 +44,14 @@ class EventServer:
     """Events of one control process: `run` makes calls until cancelled."""
 
     def __init__(
-        self,
-        state: State,
-        clock: Clock,
-        metrics: MetricWriter,
-        messaging: Messaging,
-        file: MessageFile,
-        context_of: ContextOf,
+        self, data: ControlData, clock: Clock, messaging: Messaging, context_of: ContextOf
     ) -> None:
-        self._state = state
+        state = self._state = data.state
         self._clock = clock
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.rows = CallRows(file, self._wake)
-        self.runner = call_runner(self.rows, state, clock, metrics, messaging, context_of)
+        self.rows = CallRows(data.messages, self._wake)
+        self.runner = call_runner(self.rows, state, clock, data.metrics, messaging, context_of)
 
     def routes(self) -> tuple[Route, ...]:
         """Control's routes for the S3 port."""

@@ -22,6 +22,7 @@ from hostelry import __version__
 from hostelry.base.clock import Clock
 from hostelry.domain.load import LoadKey
 from hostelry.metrics.persistence.durable import DurableMetrics
+from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.totals import BOUNDS_S, Histogram, Total, Totals
@@ -72,7 +73,7 @@ class Exposition(Collector):
         census: Callable[[], Census],
         state: State,
         clock: Clock,
-        metrics: DurableMetrics,
+        metrics: DurableMetrics | SharedMetrics,
     ) -> None:
         self._totals = totals
         self._board = board
@@ -167,7 +168,7 @@ def _capacity(census: Census) -> Iterator[Metric]:
     yield instances
 
 
-def _store(metrics: DurableMetrics) -> Iterator[Metric]:
+def _store(metrics: DurableMetrics | SharedMetrics) -> Iterator[Metric]:
     """The metric store's memory, evictions and journal."""
     series = GaugeMetricFamily(f"{STORE}_series", "Series of metrics kept.", labels=("account",))
     sizes = GaugeMetricFamily(f"{STORE}_bytes", "Memory that metrics take.", labels=("account",))

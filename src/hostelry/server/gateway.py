@@ -24,6 +24,7 @@ from hostelry.aws.models import CONTROL_SERVICES, service_model
 from hostelry.aws.runtime import parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
+from hostelry.base import tls
 from hostelry.base.clock import Clock, SystemClock, monotonic_ns, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.http import HttpRequest
@@ -313,6 +314,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     `listening` is the socket that workers share; None where this one binds its own.
     """
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     warm_up()
     clock = SystemClock()
     pool = UpstreamPool()
@@ -322,6 +324,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         credentials.internal_key,
         RouteFile(home.routes, write_whole),
         clock,
+        config.copies_proxy,
     )
     counts, peers = workers_of(home, config, worker)
     name = gateway_name(worker)

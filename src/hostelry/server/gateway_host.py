@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.base.peer_name import PeerRole
+from hostelry.server.cluster.start import in_cluster, prepare_certificates
 from hostelry.server.home import Home, UpConfig, save_config
 from hostelry.server.leftovers import end_services, find_services
 from hostelry.server.port_choice import choose_ports, port_requests
@@ -53,8 +56,11 @@ def gateway_host_plan(
             gateway_port=ports.gateway_port,
             chosen_gateway_port=ports.chosen_gateway,
             control_port=decide_port(before.control_port, found.get("link")),
+            jobs_port=before.jobs_port if "link" in found else decide_port(before.jobs_port, None),
             peer_port=decide_port(before.peer_port, found.get("peers")),
         )
+        config = in_cluster(config, options, config.peer_port)
+        prepare_certificates(home, config, credentials, PeerRole.GATEWAY, SystemClock().now())
         if config != before:
             save_config(home, config)
         yield StartPlan(home=home, config=config, credentials=credentials, ports=ports, found=found)

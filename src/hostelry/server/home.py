@@ -88,6 +88,11 @@ class UpConfig:
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
     log_format: str = TEXT  # of the processes' own logs
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
+    cluster_host: str | None = None  # where other hosts reach the node proxy; None: nowhere
+    cluster_port: int = 0
+    tls_ca: str | None = None  # the operator's own files, instead of hostelry's authority
+    tls_cert: str | None = None
+    tls_key: str | None = None
     store_url: str | None = field(default=None, repr=False)  # of PostgreSQL; None: the home's file
     peer_port: int = 0  # where other hosts' gateways send counts to; 0: there is no other
     host_id: str = ""  # of this host among those of its cluster; empty: it is the only one
@@ -108,6 +113,13 @@ class UpConfig:
         return f"http://127.0.0.1:{self.control_port}"
 
     @property
+    def control_address(self) -> str:
+        """Control, for all hosts of the cluster; `control_url` where this is the only host."""
+        if self.cluster_host is None:
+            return self.control_url
+        return f"https://control@{url_host(self.cluster_host)}:{self.cluster_port}"
+
+    @property
     def is_gateway_host(self) -> bool:
         """Whether this host has gateways alone, of a platform whose control is elsewhere."""
         return bool(self.controls)
@@ -116,6 +128,11 @@ class UpConfig:
     def is_control_host(self) -> bool:
         """Whether this host has control alone, of a platform on several hosts."""
         return self.gateway_workers == 0
+
+    @property
+    def copies_proxy(self) -> str | None:
+        """An address on the host of copies that report loopback; None where that is this host."""
+        return next((it for it in self.controls if it.startswith("https://")), None)
 
     @property
     def peers_url(self) -> str:
@@ -194,6 +211,11 @@ class Home:
     def root_key(self) -> Path:
         """The key that seals the material of KMS keys; mode 0600."""
         return self.root / "kms.key"
+
+    @property
+    def tls(self) -> Path:
+        """Certificates of this host, where there is a cluster (`base.tls.TlsFolder`)."""
+        return self.root / "tls"
 
     @property
     def routes(self) -> Path:
@@ -284,6 +306,11 @@ class Home:
     def console_sessions(self) -> Path:
         """Digests of the console's sessions and sign-in links; mode 0600."""
         return self.root / "console-sessions.json"
+
+    @property
+    def host(self) -> Path:
+        """The name that this home's processes have among those of other hosts."""
+        return self.root / "host"
 
     @property
     def capture(self) -> Path:

@@ -26,7 +26,7 @@ from hostelry.jobs.batches.openai_api import OpenAiFilesApi
 from hostelry.jobs.batches.rows import BatchRows
 from hostelry.server.gateway_memory import own_memory
 from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.store.sqlite import SqliteFile
+from hostelry.store.database import Database
 
 # What waits for a copy is bounded by the batches themselves.
 WAITING = QueueLimits(max_requests=100_000, max_requests_each=100_000, max_bytes=8 * 1024**3)
@@ -47,9 +47,13 @@ class JobBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessParts:
-    """What the process has of its own: connections to copies and to the platform among it."""
+    """What the process has of its own: connections to copies and to the platform among it.
 
-    file: SqliteFile
+    `database` may be shared with other hosts, `own_database` never is.
+    """
+
+    database: Database
+    own_database: Database
     routes: RouteSource
     copies: UpstreamPool
     platform: UpstreamPool
@@ -60,7 +64,7 @@ class ProcessParts:
 def build_batches(
     home: Home, config: UpConfig, credentials: Credentials, parts: ProcessParts
 ) -> JobBatches:
-    """Batches whose rows are in the process's file."""
+    """Batches, whose rows are on this host, where their files are."""
     routes, copies, meter, clock = parts.routes, parts.copies, parts.meter, parts.clock
     platform = parts.platform
     outstanding = Outstanding()
@@ -69,7 +73,7 @@ def build_batches(
     places = own_memory(clock.now).places
     balancer = LoadBalancer(copies, outstanding, random.Random().random, monotonic_s, places)
     completions = Completions(routes, balancer, pending_queue, config.stream_timeout_s)
-    rows, folder = BatchRows(parts.file), FileFolder(home.files)
+    rows, folder = BatchRows(parts.own_database), FileFolder(home.files)
     work = BatchWork(
         BatchDeps(
             rows=rows,

@@ -18,6 +18,7 @@ from typing import Any
 import uvloop
 
 from hostelry.aws.s3_signing import OwnKey
+from hostelry.base import tls
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
@@ -36,13 +37,14 @@ from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
 from hostelry.jobs.http import JobsApi
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.commits import QueueCommits
-from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows
+from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
 from hostelry.jobs.submissions import Submissions
 from hostelry.jobs.transform.control_line import HttpTransformLine
 from hostelry.jobs.transform.job_run import RunDeps
 from hostelry.jobs.transform.object_rows import ObjectRows
 from hostelry.jobs.transform.transform_work import TransformWork
+from hostelry.server.databases import host_name, open_queue
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import (
     Credentials,
@@ -56,6 +58,7 @@ from hostelry.server.job_batches import ProcessParts, build_batches
 from hostelry.server.job_capture import build_capture
 from hostelry.server.ports import bind
 from hostelry.server.worker_parts import first_to_end, raise_file_limit
+from hostelry.store.database import open_database
 
 log = logging.getLogger("hostelry.server.jobs")  # it runs as __main__
 HOST = "127.0.0.1"
@@ -67,8 +70,9 @@ SWEEP_S = 60.0
 async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     clock = SystemClock()
-    queue = DurableQueue(home.jobs)
+    queue = open_queue(home, config)
     commits = QueueCommits(queue)
     rows = RequestRows(queue)
     polls = UpstreamPool()
@@ -79,9 +83,10 @@ async def serve(home: Home) -> None:
         RouteFile(home.jobs_routes, write_whole),
         clock,
     )
-    places, meter = work_places(config, credentials), Meter(clock.now)
+    places, meter = work_places(home, config, credentials), Meter(clock.now)
     parts = ProcessParts(
-        file=queue.file,
+        database=queue.database,
+        own_database=queue.database if config.store_url is None else open_database(home.jobs),
         routes=routes,
         copies=UpstreamPool(),
         platform=UpstreamPool(IDLE_S),
@@ -136,6 +141,7 @@ async def serve(home: Home) -> None:
     for pool in (polls, parts.copies, parts.platform):
         pool.close()
     queue.close()
+    parts.own_database.close()
     heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)
@@ -146,17 +152,19 @@ def build_transforms(
 ) -> TransformWork:
     """The transform jobs of this process."""
     platform, clock = parts.platform, parts.clock
+    claims = WorkClaims(parts.database, places.host) if places.host else None
     return TransformWork(
         RunDeps(
             store=object_store(places, parts),
-            rows=ObjectRows(parts.file),
+            rows=ObjectRows(parts.database),
             routes=parts.routes,
             pool=parts.copies,
             meter=parts.meter,
             line=HttpTransformLine(platform, config.control_url, places.internal_key),
             data_log=data_log,
             clock=clock,
-        )
+        ),
+        SharedWork(claims, clock),
     )
 
 
@@ -165,7 +173,7 @@ def object_store(places: WorkPlaces, parts: ProcessParts) -> ObjectStore:
     return ObjectStore(places.s3_url, places.s3_key, parts.platform, parts.clock.now)
 
 
-def work_places(config: UpConfig, credentials: Credentials) -> WorkPlaces:
+def work_places(home: Home, config: UpConfig, credentials: Credentials) -> WorkPlaces:
     """Where requests read and write, and where control is."""
     return WorkPlaces(
         s3_url=config.s3_url,
@@ -176,6 +184,7 @@ def work_places(config: UpConfig, credentials: Credentials) -> WorkPlaces:
         ),
         control_url=config.control_url,
         internal_key=credentials.internal_key,
+        host=host_name(home, config),
     )
 
 

@@ -13,11 +13,9 @@ A request that another forwarder has sent here is not forwarded: its sender look
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -25,6 +23,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError
 from hostelry.gateway.handlers.control import AWAY_HEADER
 from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
+from hostelry.gateway.http.streamed_body import StreamedBody
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 from hostelry.server.leader_view import LeaderSource
 
@@ -39,6 +38,17 @@ HOP_HEADERS = frozenset(
     (b"connection", b"content-length", b"host", b"keep-alive", b"transfer-encoding", b"expect")
 )
 IDEMPOTENT = frozenset({"GET", "HEAD"})
+WHOLE_BYTES = 256 * 1024  # a body up to this size is read before it is sent
+
+
+class StreamingUpstream(Upstream, Protocol):
+    """Client that also sends bodies in pieces; raises as `UpstreamPool.stream` does."""
+
+    async def stream(
+        self, address: str, head: bytes, body: StreamedBody, timeouts: Timeouts
+    ) -> Reply:
+        """One request's reply, its head there already; the caller closes it."""
+        ...
 
 
 class LeaderAwayError(HostelryError):
@@ -49,17 +59,81 @@ class ClientGoneError(HostelryError):
     """The caller has closed its connection."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forwarded:
-    """A whole request to forward."""
+class ForwardedRequest:
+    """A request to forward; a large body is read as it is sent.
 
-    method: str
-    parts: tuple[bytes, bytes]
+    `gone` is done once the caller has closed its connection. Raises ValueError for a length that is
+    no number; the body of a request without one must be small.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, max_body_bytes: int) -> None:
+        self.method: str = scope["method"]
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._scope = scope
+        self._receive = receive
+        given = [value for name, value in scope["headers"] if name == b"content-length"]
+        self._length = int(given[0]) if given else None
+        self._most = min(max_body_bytes, WHOLE_BYTES) if self._length is None else max_body_bytes
+        self._whole: bytes | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._num_read = 0
 
     @property
     def is_idempotent(self) -> bool:
         """Whether executing it twice changes nothing."""
         return self.method in IDEMPOTENT
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether all of its body is there to be sent."""
+        return self._whole is not None or not self._num_read
+
+    async def read(self) -> bool:
+        """Take a small body whole; False where a body is too large. Raises ClientGoneError."""
+        if self._length is not None and self._length > self._most:
+            return False
+        if self._length is None or self._length <= WHOLE_BYTES:
+            parts = [part async for part in self._chunks()]
+            if self._num_read > self._most:
+                return False
+            self._whole = b"".join(parts)
+        return True
+
+    async def send(self, pool: StreamingUpstream, address: str) -> Reply:
+        """The head of the reply of `address`; raises UpstreamError."""
+        if self._whole is not None:
+            head = head_of(self._scope, len(self._whole))
+            return await pool.send(address, (head, self._whole), TIMEOUTS)
+        assert self._length is not None, "it is small, and was read whole"
+        body = StreamedBody(self._chunks(), self._length)
+        return await pool.stream(address, head_of(self._scope, self._length), body, TIMEOUTS)
+
+    def close(self) -> None:
+        """Take nothing more from the caller."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        has_more = True
+        while has_more and self._num_read <= self._most:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._note_gone()
+                raise ClientGoneError
+            has_more = message.get("more_body", False)
+            part = message.get("body", b"")
+            self._num_read += len(part)
+            yield part
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+        self._note_gone()
+
+    def _note_gone(self) -> None:
+        if not self.gone.done():
+            self.gone.set_result(None)
 
 
 class LeaderProxy:
@@ -69,12 +143,20 @@ class LeaderProxy:
         source: the leader.
         pool: connections to controls.
         max_body_bytes: of a request.
+        target: the server's address on the host of the leader at an address; None: the leader.
     """
 
-    def __init__(self, source: LeaderSource, pool: Upstream, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        source: LeaderSource,
+        pool: StreamingUpstream,
+        max_body_bytes: int,
+        target: Callable[[str], str] | None = None,
+    ) -> None:
         self._source = source
         self._pool = pool
         self._max_body_bytes = max_body_bytes
+        self._target = target or (lambda leader: leader)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward one request, and its answer."""
@@ -83,48 +165,33 @@ class LeaderProxy:
         if any(name == FORWARDED for name, _ in scope["headers"]):
             await refuse(send, 503, "this control does not lead", {NOT_LEADER: "1"})
             return
-        with contextlib.suppress(ClientGoneError):
-            body = await self._body(receive)
-            if body is None:
-                await refuse(send, 413, f"a body has {self._max_body_bytes} bytes at most", {})
-                return
-            request = Forwarded(method=scope["method"], parts=(head_of(scope, len(body)), body))
-            gone = asyncio.ensure_future(until_gone(receive))
-            try:
-                await self._forward(request, gone, send)
-            finally:
-                gone.cancel()
-
-    async def _forward(self, request: Forwarded, gone: "asyncio.Future[None]", send: Send) -> None:
+        request = ForwardedRequest(scope, receive, self._max_body_bytes)
         try:
-            leader, reply = await self._answered(request, gone)
+            if await request.read():
+                await self._forward(request, send)
+            else:
+                await refuse(send, 413, f"a body has {self._max_body_bytes} bytes at most", {})
+        except ClientGoneError:
+            return
+        finally:
+            request.close()
+
+    async def _forward(self, request: ForwardedRequest, send: Send) -> None:
+        try:
+            leader, reply = await self._answered(request, request.gone)
         except LeaderAwayError as error:
-            await refuse(send, 503, str(error), {AWAY_HEADER: str(error)})
+            cause = " ".join(str(error).split())
+            await refuse(send, 503, cause, {AWAY_HEADER: cause})
             return
         try:
-            await self._pass_on(leader, reply, gone, send)
+            await self._pass_on(leader, reply, request.gone, send)
         except UpstreamError as error:  # the server cuts an answer that does not end
             log.warning("an answer of %s is cut off: %s", leader, error)
         finally:
             reply.close()
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body; None where it is too large."""
-        parts: list[bytes] = []
-        num_bytes = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError
-            parts.append(message.get("body", b""))
-            num_bytes += len(parts[-1])
-            if num_bytes > self._max_body_bytes:
-                return None
-            if not message.get("more_body", False):
-                return b"".join(parts)
-
     async def _answered(
-        self, request: Forwarded, gone: "asyncio.Future[None]"
+        self, request: ForwardedRequest, gone: "asyncio.Future[None]"
     ) -> tuple[str, Reply]:
         """The leader and its reply, the head there; raises LeaderAwayError, ClientGoneError."""
         give_up_at = monotonic_s() + LEADER_WAIT_S
@@ -148,7 +215,7 @@ class LeaderProxy:
                 reply.close()
                 failure = f"{leader} does not lead any more"
             self._source.suspect(leader)
-            if monotonic_s() > give_up_at:
+            if monotonic_s() > give_up_at or not request.can_repeat:
                 raise LeaderAwayError(f"The control plane's leader cannot be reached: {failure}")
             await self._changed(0.1, gone)
 
@@ -175,9 +242,11 @@ class LeaderProxy:
         finally:
             changed.cancel()
 
-    async def _sent(self, leader: str, request: Forwarded, gone: "asyncio.Future[None]") -> Reply:
+    async def _sent(
+        self, leader: str, request: ForwardedRequest, gone: "asyncio.Future[None]"
+    ) -> Reply:
         """The head of that control's reply; raises UpstreamError, also where the leader changes."""
-        sending = asyncio.ensure_future(self._pool.send(leader, request.parts, TIMEOUTS))
+        sending = asyncio.ensure_future(request.send(self._pool, self._target(leader)))
         grace_s = 0.0 if request.is_idempotent else AFTER_CHANGE_S
         try:
             await self._until(sending, leader, gone, grace_s)
@@ -244,12 +313,6 @@ def head_of(scope: Scope, num_bytes: int) -> bytes:
     lines += [name + b": " + value for name, value in scope["headers"] if name not in HOP_HEADERS]
     lines += [FORWARDED + b": 1", b"Content-Length: %d" % num_bytes]
     return b"\r\n".join(lines) + b"\r\n\r\n"
-
-
-async def until_gone(receive: Receive) -> None:
-    """Return once the caller has closed its connection."""
-    while (await receive())["type"] != "http.disconnect":
-        continue
 
 
 async def refuse(send: Send, status: int, text: str, headers: Mapping[str, str]) -> None:

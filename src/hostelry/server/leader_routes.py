@@ -61,4 +61,4 @@ def leader_document(found: Leadership, me: str) -> dict[str, Any]:
 
 def own_address(config: UpConfig) -> str:
     """Where this host's control is reached from others."""
-    return config.control_url
+    return config.control_address

@@ -38,6 +38,7 @@ class Stopping:
 STOPPING = {
     "watcher": Stopping(first=signal.SIGKILL, grace_s=0.0),
     "gateway": Stopping(first=signal.SIGTERM, grace_s=12.0),
+    "proxy": Stopping(first=signal.SIGTERM, grace_s=12.0),
     "peers": Stopping(first=signal.SIGTERM, grace_s=3.0),
     "link": Stopping(first=signal.SIGTERM, grace_s=5.0),
     "mirror": Stopping(first=signal.SIGTERM, grace_s=5.0),
@@ -48,7 +49,17 @@ STOPPING = {
     # SIGTERM takes it 15 to 30 s, and it has nothing to save: see `objectstore`.
     "objectstore": Stopping(first=signal.SIGKILL, grace_s=5.0),
 }
-BEFORE_COPIES = ("watcher", "console", "gateway", "peers", "mirror", "jobs", "control", "link")
+BEFORE_COPIES = (
+    "watcher",
+    "console",
+    "gateway",
+    "proxy",
+    "peers",
+    "mirror",
+    "jobs",
+    "control",
+    "link",
+)
 AFTER_COPIES = ("s3door", "objectstore")
 
 

@@ -14,15 +14,13 @@ from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.delivery_loop import DeliveryDeps, DeliveryLoop
 from hostelry.messaging.failed_delivery import TopicMetrics
 from hostelry.messaging.line_files import LineFiles
-from hostelry.messaging.message_file import MessageFile
 from hostelry.messaging.queue_messages import QueueMessages
 from hostelry.messaging.services import Messaging
 from hostelry.messaging.sweep import sweep
 from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
 from hostelry.messaging.web_delivery import GuardedPoster
-from hostelry.metrics.protocol import MetricWriter
+from hostelry.server.control_data import ControlData
 from hostelry.server.home import Home, UpConfig
-from hostelry.store.records import State
 
 SWEEP_S = 60.0
 PORT_FILES = ("run/*.json", "instances/*/agent.json", "instances/*/copies/*/copy.json")
@@ -35,17 +33,15 @@ class MessageServer:
         self,
         home: Home,
         config: UpConfig,
-        state: State,
+        data: ControlData,
         clock: Clock,
-        metrics: MetricWriter,
         addresses: AddressFile,
     ) -> None:
-        self._state = state
+        state = self._state = data.state
         self._clock = clock
-        self.file = MessageFile(home.messages)
-        deliveries, arrivals = Deliveries(self.file), Arrivals()
+        deliveries, arrivals = Deliveries(data.messages), Arrivals()
         self._deliveries = deliveries
-        counts = TopicMetrics(metrics, clock)
+        counts = TopicMetrics(data.metrics, clock)
         self._poster = GuardedPoster(
             lambda address: addresses.present().refusal(address),
             lambda: own_ports(home, config),
@@ -64,7 +60,7 @@ class MessageServer:
             )
         )
         self.services = Messaging(
-            queues=QueueMessages(self.file),
+            queues=QueueMessages(data.messages),
             topics=TopicPublisher(
                 state, deliveries, arrivals, counts, clock, config.gateway_url, self._loop.wake
             ),
@@ -98,10 +94,6 @@ class MessageServer:
                 )
             )
             await self._clock.sleep(SWEEP_S)
-
-    def close(self) -> None:
-        """Close the file of messages."""
-        self.file.close()
 
 
 def own_ports(home: Home, config: UpConfig) -> frozenset[int]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import uvloop
 
+from hostelry.base import tls
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
@@ -55,11 +56,17 @@ OWN_FILES = 256  # descriptors that are no connection to a copy
 async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     loop, clock, draw = asyncio.get_running_loop(), SystemClock(), random.Random().random
     polls, copies, reports = UpstreamPool(), UpstreamPool(), UpstreamPool(REPORTS_IDLE_S)
     key = credentials.internal_key
     routes = PublishedRoutes(
-        polls, config.control_url, key, RouteFile(home.routes, write_whole), clock
+        polls,
+        config.control_url,
+        key,
+        RouteFile(home.routes, write_whole),
+        clock,
+        config.copies_proxy,
     )
     meter = Meter(clock.now)
     capture = RequestCapture(spool_of(home, config, NAME), draw, clock)

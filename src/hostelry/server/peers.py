@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from hostelry.base import tls
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
@@ -296,6 +297,7 @@ class PeerExchange:
 async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
     pool, now = UpstreamPool(IDLE_S), SystemClock().now
     try:
         sessions: SessionTable = SharedMap(home.sessions, now)

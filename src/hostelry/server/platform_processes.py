@@ -38,12 +38,14 @@ def platform_names_of(home: Home, config: UpConfig) -> list[str]:
     if config.is_control_host:
         return ["up", "control"]
     if config.is_gateway_host:
-        names = [*platform_names(config.gateway_workers, ("peers", "link", "mirror"))]
+        names = [*platform_names(config.gateway_workers, ("proxy", "peers", "link", "mirror"))]
     else:
-        among = ("peers",) if config.peer_port else ()
+        among = ("proxy", "peers") if config.peer_port else ()
         names = platform_names(config.gateway_workers, (*among, *AFTER_GATEWAY))
     if not home.kept.exists():
         names.remove("watcher")
+    if config.cluster_host is None and "proxy" in names:
+        names.remove("proxy")
     if not config.mirror_process:
         names.remove("mirror")
     if config.is_gateway_host:

@@ -13,7 +13,7 @@ from hostelry.server.heartbeat import line_path
 from hostelry.server.home import Home
 
 AFTER_GATEWAY = ("mirror", "jobs", "console", "control", "s3door", "objectstore")
-AMONG_HOSTS = ("peers", "link")  # of a platform on several hosts
+AMONG_HOSTS = ("proxy", "peers", "link")  # of a platform on several hosts
 ORDER = ("up", "watcher", "gateway", *AMONG_HOSTS, *AFTER_GATEWAY)
 
 

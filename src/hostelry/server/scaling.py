@@ -30,10 +30,10 @@ from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
-from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.publisher import Publisher
+from hostelry.server.control_data import ControlData
 from hostelry.server.events import EventServer
 from hostelry.server.exposition import Exposition
 from hostelry.server.home import Credentials, Home, UpConfig
@@ -42,7 +42,6 @@ from hostelry.server.otel import OtelExport, is_wanted
 from hostelry.server.rollout_verdicts import RolloutVerdicts
 from hostelry.server.scaling_routes import ScalingRoutes
 from hostelry.server.schedules import schedule_runner
-from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
 TICK_S = 1.0
@@ -58,14 +57,15 @@ class Scaling:
         home: Home,
         config: UpConfig,
         credentials: Credentials,
-        state: State,
+        data: ControlData,
         clock: Clock,
         shape_of: Callable[[str], Shape],
         census: Callable[[], Census],
     ) -> None:
-        self._state = state
+        self._data = data
+        state = self._state = data.state
         self._clock = clock
-        self.metrics = DurableMetrics(home.metrics, clock, max_bytes=config.metrics_bytes)
+        self.metrics = data.metrics
         self._context_of = self._contexts(credentials, shape_of, config)
         self.board = LoadAggregator(clock.now())
         self.scaler = TargetScaler(
@@ -93,7 +93,7 @@ class Scaling:
         ).routes()
         self._poster = WebPoster()
         addresses = AddressFile(home.actions)
-        self.messages = MessageServer(home, config, state, clock, self.metrics, addresses)
+        self.messages = MessageServer(home, config, data, clock, addresses)
         self._alarms = AlarmWatch(
             AlarmWatchDeps(state=state, metrics=self.metrics, scaler=self.scaler, clock=clock),
             AlarmActionDeps(
@@ -124,14 +124,7 @@ class Scaling:
         self._schedules = schedule_runner(
             state, clock, self.metrics, self.messages.services, self._context_of
         )
-        self.events = EventServer(
-            state,
-            clock,
-            self.metrics,
-            self.messages.services,
-            self.messages.file,
-            self._context_of,
-        )
+        self.events = EventServer(data, clock, self.messages.services, self._context_of)
         self.routes = (*self.routes, scrape, *self.events.routes())
 
     async def run(self) -> None:
@@ -154,9 +147,8 @@ class Scaling:
             LOG.warning("no copy is started for %s now: %s", wake.key, error)
 
     def close(self) -> None:
-        """Close the files of messages and metrics."""
-        self.messages.close()
-        self.metrics.close()
+        """Close what control keeps beside the store."""
+        self._data.close()
 
     def _tasks(self) -> dict[str, Step]:
         """Each task by its name in the log."""

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from hostelry.base.ports import free_port
 from hostelry.server import objectstore, watcher
+from hostelry.server.cluster.start import service_ports
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Home
 from hostelry.server.start import StartPlan
 from hostelry.server.started_by import digest, program_of, service_digest
@@ -23,6 +24,8 @@ def gateway_digest(start: StartPlan) -> str:
 def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     """The services behind the gateway, in the order of their start."""
     config, own = start.config, [] if start.config.is_gateway_host else control_services(start, env)
+    if config.cluster_host is not None:
+        own.append(proxy_service(start, env))
     if config.peer_port:
         own.append(own_service("peers", "hostelry.server.peers", config.peer_port, start, env))
     if config.mirror_process:
@@ -81,6 +84,21 @@ def own_service(
         command=lambda: Command(argv=argv, env=env),
         port=port,
         digest=service_digest(name, start.config, start.credentials),
+        liveness=PATIENT_LIVENESS,
+    )
+
+
+def proxy_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
+    """The node proxy, through which other hosts reach this one's servers."""
+    config = start.config
+    argv = [sys.executable, "-m", "hostelry.server.node_proxy", "--home", str(start.home.root)]
+    read = (service_ports(config), config.cluster_host, config.cluster_port, config.controls)
+    files = (config.tls_ca, config.tls_cert, config.tls_key)
+    return ServiceSpec(
+        name="proxy",
+        command=lambda: Command(argv=argv, env=env),
+        port=config.cluster_port,
+        digest=digest(argv, read, files, config.host, asdict(start.credentials)),
         liveness=PATIENT_LIVENESS,
     )
 

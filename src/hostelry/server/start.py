@@ -4,12 +4,15 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.base.peer_name import PeerRole
 from hostelry.base.ports import free_port
+from hostelry.server.cluster.start import in_cluster, prepare_certificates
 from hostelry.server.copy_user_option import decided_copy_user, open_home
 from hostelry.server.heartbeat import line_path, take_listener
 from hostelry.server.home import (
@@ -92,6 +95,11 @@ def start_plan(
             store_url_of(options.store, before),
         )
         check_start_store(home, config, before, credentials, found, say)
+        if options.cluster_host is not None:
+            peer_port = decide_port(before.peer_port if before else None, found.get("peers"))
+            known = replace(config, host_id=before.host_id) if before else config
+            config = in_cluster(known, options, peer_port)
+        prepare_certificates(home, config, credentials, PeerRole.CONTROL, SystemClock().now())
         if credentials != stored:
             save_credentials(home, credentials)
         if config != before:

@@ -22,6 +22,7 @@ from hostelry.server.adoption import (
     adoption_sentence,
     decide_adoption,
 )
+from hostelry.server.cluster.start import check_cluster
 from hostelry.server.gateway_host import gateway_host_plan
 from hostelry.server.gateway_workers import SharedListener, shared_listener
 from hostelry.server.home import Credentials, Home, UpConfig
@@ -86,6 +87,7 @@ async def run_up(
     stopped again.
     """
     check_options(options)
+    check_cluster(options)
     home = make_home(options.home)
     with only_one(home, relaunch.lock if relaunch else None):
         if relaunch is None:  # in the foreground no watcher starts it again

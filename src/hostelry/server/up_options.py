@@ -69,6 +69,11 @@ class UpOptions:
     log_format: str = TEXT
     store: str | None = field(default=None, repr=False)
     drain_s: float = 0.0
+    cluster_host: str | None = None  # where other hosts reach this one
+    cluster_port: int | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
     gateway_only: bool = False  # a host with gateways, of a platform that it has joined
 
     @property

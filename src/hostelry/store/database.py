@@ -3,12 +3,12 @@
 A path is a file of SQLite, a URL a database of PostgreSQL; statements are portable between both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from sqlalchemy import Connection, MetaData
+from sqlalchemy import Connection, Executable, MetaData, Row
 
 from hostelry.store.errors import StoreRefused
 from hostelry.store.place import SCHEMES
@@ -34,6 +34,10 @@ class Database(Protocol):
 
     def read(self) -> AbstractContextManager[Connection]:
         """A transaction that sees one state of the database."""
+        ...
+
+    def query(self, statement: Executable) -> Sequence[Row[Any]]:
+        """The rows of one reading statement: what `read` would give, in one round trip."""
         ...
 
     def write(self, announce: str | None = None) -> AbstractContextManager[Connection]:

@@ -6,11 +6,12 @@ write is either committed before a newer epoch exists, or it sees that epoch and
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, MetaData
+from sqlalchemy import Connection, Executable, MetaData, Row
 
 from hostelry.base.errors import Fenced
 from hostelry.store.database import Database
@@ -85,6 +86,10 @@ class FencedDatabase:
     def read(self) -> AbstractContextManager[Connection]:
         """A transaction that sees one state of the database."""
         return self._database.read()
+
+    def query(self, statement: Executable) -> Sequence[Row[Any]]:
+        """The rows of one reading statement."""
+        return self._database.query(statement)
 
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hostelry.base.errors import Conflict
 from hostelry.domain.scope import Scope
 from hostelry.store.errors import RevisionTooOld
-from hostelry.store.protocol import Change, Key, Record
+from hostelry.store.protocol import Change, Key, Record, RecordWrite
 
 TOMBSTONES_KEPT = 10_000
 
@@ -47,6 +47,17 @@ class MemoryStore:
             self._tombstones[key] = self._revision
             self._forget_oldest()
             self._changed.notify_all()
+
+    def write_all(self, writes: Sequence[RecordWrite]) -> None:
+        """Write all of them or none; raises Conflict where one has another version."""
+        with self._changed:
+            for write in writes:
+                self._check(write.key, write.expect)
+            for write in writes:
+                if write.body is not None:
+                    self.put(write.key, write.body, expect=write.expect)
+                elif write.expect is not None:
+                    self.delete(write.key, expect=write.expect)
 
     def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
         """Every record of `kind` (in `scope`, or in all), ordered by name."""

@@ -49,6 +49,15 @@ Decode = Callable[[Record], Any]
 GroupOf = Callable[[Any], Hashable]  # of a decoded value
 
 
+@dataclass(frozen=True, slots=True)
+class GroupedKind:
+    """A kind of records, how one is decoded, and the group of a value: the same at each look."""
+
+    kind: str
+    decode: Decode
+    group_of: GroupOf
+
+
 class Mirror:
     """The current records of a store; thread-safe, with any number of writers anywhere."""
 
@@ -69,26 +78,31 @@ class Mirror:
         with self._current(kind) as table:
             return table.has_name(scope, name)
 
-    def groups(
-        self, kind: str, decode: Decode, group_of: GroupOf
-    ) -> Mapping[Hashable, RecordGroup]:
-        """Every group that has a record. A kind is always grouped in the same way."""
-        with self._current(kind) as table:
-            return dict(table.groups(decode, group_of))
+    def groups(self, kinds: Sequence[GroupedKind]) -> list[Mapping[Hashable, RecordGroup]]:
+        """Every group of each kind, all at one revision or, at a first look, later ones."""
+        with self._lock:
+            return [dict(it) for it in self._groups(kinds)]
 
-    def group(self, kind: str, decode: Decode, group_of: GroupOf, name: Hashable) -> RecordGroup:
-        """The group of that name; empty where it has no record."""
-        with self._current(kind) as table:
-            return table.groups(decode, group_of).get(name, NO_RECORDS)
+    def group(self, kinds: Sequence[GroupedKind], name: Hashable) -> list[RecordGroup]:
+        """The group of that name of each kind; empty where it has no record."""
+        with self._lock:
+            return [it.get(name, NO_RECORDS) for it in self._groups(kinds)]
+
+    def _groups(self, kinds: Sequence[GroupedKind]) -> list[Mapping[Hashable, RecordGroup]]:
+        self._catch_up()
+        return [self._table(it.kind).groups(it.decode, it.group_of) for it in kinds]
 
     @contextmanager
     def _current(self, kind: str) -> Iterator["MirrorTable"]:
         """The table of a kind, as the store is now."""
         with self._lock:
             self._catch_up()
-            if kind not in self._tables:
-                self._tables[kind] = MirrorTable(self._store.list(kind))
-            yield self._tables[kind]
+            yield self._table(kind)
+
+    def _table(self, kind: str) -> "MirrorTable":
+        if kind not in self._tables:
+            self._tables[kind] = MirrorTable(self._store.list(kind))
+        return self._tables[kind]
 
     def _catch_up(self) -> None:
         for change in self._changes():

@@ -34,6 +34,15 @@ class Change:
     record: Record | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordWrite:
+    """A write of one record, where its present version is `expect`; `body` None removes it."""
+
+    key: Key
+    body: bytes | None
+    expect: int | None
+
+
 class Store(Protocol):
     """Durable when a call returns: an acknowledged write survives the death of any process.
 
@@ -53,6 +62,13 @@ class Store(Protocol):
 
     def delete(self, key: Key, *, expect: int) -> None:
         """Remove if the present version is `expect`; raises Conflict when it is not."""
+        ...
+
+    def write_all(self, writes: Sequence[RecordWrite]) -> None:
+        """Write records, each of another key, in their order: all of them or none.
+
+        Raises Conflict where one has another version than expected.
+        """
         ...
 
     def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -31,8 +31,8 @@ from hostelry.domain.tags import TagSet
 from hostelry.domain.topic import Subscription, Topic
 from hostelry.domain.transform_job import TransformJob
 from hostelry.store.errors import StoreRefused
-from hostelry.store.mirror import Mirror, RecordGroup
-from hostelry.store.protocol import Key, Record, Store
+from hostelry.store.mirror import GroupedKind, Mirror, RecordGroup
+from hostelry.store.protocol import Key, Record, RecordWrite, Store
 
 T = TypeVar("T")
 
@@ -57,10 +57,10 @@ class Records(Generic[T]):
         group_of: Callable[[T], Hashable] = lambda _: None,
     ) -> None:
         self.kind = kind
-        self._group_of = group_of
         self._store = store
-        self._mirror = mirror or Mirror(store)
+        self.mirror = mirror or Mirror(store)
         self._decoder = decoder_of(type)
+        self.grouped = GroupedKind(kind, self._value, group_of)
 
     def get(self, scope: Scope, name: str) -> Versioned[T] | None:
         """The value, or None."""
@@ -73,26 +73,29 @@ class Records(Generic[T]):
         record = self._store.put(self._key(scope, name), body, expect=expect)
         return Versioned(value, record.version)
 
+    def write(self, scope: Scope, name: str, value: T | None, *, expect: int | None) -> RecordWrite:
+        """A write for `Store.write_all`; of None, a removal."""
+        body = None
+        if value is not None:
+            body = msgspec.json.encode(value, enc_hook=as_dictionary, order="deterministic")
+        return RecordWrite(key=self._key(scope, name), body=body, expect=expect)
+
     def delete(self, scope: Scope, name: str, *, expect: int) -> None:
         """Remove if the present version is `expect`; else Conflict."""
         self._store.delete(self._key(scope, name), expect=expect)
 
     def list(self, scope: Scope | None = None) -> list[Versioned[T]]:
         """Every value (in `scope`, or in all), ordered by name."""
-        entries = self._mirror.entries(self.kind, scope)
+        entries = self.mirror.entries(self.kind, scope)
         return [Versioned(it.value(self._value), it.record.version) for it in entries]
 
     def has_name(self, scope: Scope, name: str) -> bool:
         """Whether a record has this name in any case: names that differ in case share an ARN."""
-        return self._mirror.has_name(self.kind, scope, name)
+        return self.mirror.has_name(self.kind, scope, name)
 
     def group(self, name: Hashable) -> RecordGroup:
         """The records of one group; costs nothing that grows with the other groups."""
-        return self._mirror.group(self.kind, self._value, self._group_of, name)
-
-    def groups(self) -> Mapping[Hashable, RecordGroup]:
-        """Every group that has a record, by its name."""
-        return self._mirror.groups(self.kind, self._value, self._group_of)
+        return self.mirror.group([self.grouped], name)[0]
 
     def _key(self, scope: Scope, name: str) -> Key:
         return Key(kind=self.kind, scope=scope, name=name)
@@ -123,6 +126,28 @@ def on_endpoint(records: Records[T], scope: Scope, endpoint_name: str) -> Mappin
     return records.group(endpoint_address(scope, endpoint_name)).values
 
 
+def groups_named(
+    kinds: Mapping[str, Records[Any]], name: tuple[Scope, str]
+) -> dict[str, RecordGroup]:
+    """The groups of that name of several kinds, which share a mirror: at one revision."""
+    grouped = [it.grouped for it in kinds.values()]
+    mirror = next(iter(kinds.values())).mirror
+    return dict(zip(kinds, mirror.group(grouped, name), strict=True))
+
+
+def all_groups(
+    kinds: Mapping[str, Records[Any]],
+) -> dict[str, Mapping[tuple[Scope, str], RecordGroup]]:
+    """Every group of several kinds, which share a mirror and are grouped by their endpoint."""
+    grouped = [it.grouped for it in kinds.values()]
+    mirror = next(iter(kinds.values())).mirror
+    return dict(zip(kinds, cast("Any", mirror.groups(grouped)), strict=True))
+
+
+def _address_of(endpoint: Endpoint) -> tuple[Scope, str]:
+    return endpoint_address(endpoint.scope, endpoint.name)
+
+
 def _endpoint_of(value: InferenceComponent | Instance | Copy) -> tuple[Scope, str]:
     return endpoint_address(value.scope, value.endpoint_name)
 
@@ -131,7 +156,7 @@ def _endpoint_of(value: InferenceComponent | Instance | Copy) -> tuple[Scope, st
 class State:
     """Every kind of record of the control plane.
 
-    `components`, `instances` and `copies` are grouped by `endpoint_address`, of their endpoint.
+    `endpoints`, `components`, `instances` and `copies` are in groups by `endpoint_address`.
     `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
     ARN, what belongs to a scalable target by `domain.scaling`'s `target_name` and `policy_key`;
     `event_schedules` by `schedule_key`; `roles` and what else IAM has, account-wide, by their names
@@ -180,7 +205,7 @@ def open_state(store: Store) -> State:
         store=store,
         models=Records(store, "model", Model, mirror),
         endpoint_configs=Records(store, "endpoint_config", EndpointConfig, mirror),
-        endpoints=Records(store, "endpoint", Endpoint, mirror),
+        endpoints=Records(store, "endpoint", Endpoint, mirror, _address_of),
         components=Records(store, "component", InferenceComponent, mirror, _endpoint_of),
         instances=Records(store, "instance", Instance, mirror, _endpoint_of),
         copies=Records(store, "copy", Copy, mirror, _endpoint_of),

@@ -9,8 +9,9 @@ from sqlalchemy import ColumnElement, Connection, Row
 from hostelry.base.errors import HostelryError
 from hostelry.domain.scope import Scope
 from hostelry.store.database import Database
+from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import TOMBSTONES_KEPT, by_name, check_version, check_watchable
-from hostelry.store.protocol import Change, Key, Record
+from hostelry.store.protocol import Change, Key, Record, RecordWrite
 from hostelry.store.schema import migrate
 from hostelry.store.tables import COUNTER, RECORDS
 
@@ -36,9 +37,8 @@ class SqlStore:
 
     def get(self, key: Key) -> Record | None:
         """The record, or None."""
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(RECORDS).where(*is_key(key))).one_or_none()
-        return None if row is None or row.body is None else record_of(row)
+        rows = self._database.query(sa.select(RECORDS).where(*is_key(key)))
+        return record_of(rows[0]) if rows and rows[0].body is not None else None
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
         """Write if the present version is `expect`; raises Conflict when it is not."""
@@ -48,6 +48,22 @@ class SqlStore:
         """Remove if the present version is `expect`; raises Conflict when it is not."""
         self._replace(key, None, expect)
 
+    def write_all(self, writes: Sequence[RecordWrite]) -> None:
+        """Write all of them or none; raises Conflict where one has another version."""
+        if not writes:
+            return
+        with self._database.write(announce=TOPIC) as connection:
+            last = next_revision(connection, len(writes))
+            numbered = list(enumerate(writes, last - len(writes) + 1))
+            made = [it for it in numbered if it[1].expect is None]
+            for revision, write in made:
+                insert_row(connection, write.key, write.body, revision)
+            replaced = [it for it in numbered if it[1].expect is not None]
+            if replaced:
+                replace_rows(connection, replaced)
+            if any(it.body is None for it in writes):
+                forget_oldest(connection, self._tombstones_kept)
+
     def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
         """Every record of `kind` (in `scope`, or in all), ordered by name."""
         query = sa.select(RECORDS).where(RECORDS.c.kind == kind, RECORDS.c.body.is_not(None))
@@ -55,20 +71,22 @@ class SqlStore:
             query = query.where(
                 RECORDS.c.account == scope.account, RECORDS.c.region == scope.region
             )
-        with self._database.read() as connection:
-            return sorted(map(record_of, connection.execute(query)), key=by_name)
+        return sorted(map(record_of, self._database.query(query)), key=by_name)
 
     def changes(self, since: int) -> Sequence[Change]:
         """Every key changed after revision `since`, once, with its present record."""
-        query = sa.select(RECORDS).where(RECORDS.c.revision > since).order_by(RECORDS.c.revision)
-        with self._database.read() as connection:
-            check_watchable(since, connection.execute(sa.select(COUNTER.c.forgotten)).scalar_one())
-            return [change_of(row) for row in connection.execute(query)]
+        # One statement, and so one state of both tables; the counter's row is there in any case.
+        rows = self._database.query(
+            sa.select(COUNTER.c.forgotten, RECORDS)
+            .outerjoin_from(COUNTER, RECORDS, RECORDS.c.revision > since)
+            .order_by(RECORDS.c.revision)
+        )
+        check_watchable(since, rows[0].forgotten)
+        return [change_of(row) for row in rows if row.revision is not None]
 
     def revision(self) -> int:
         """Revision of the newest write; 0 when there was none."""
-        with self._database.read() as connection:
-            return int(connection.execute(sa.select(COUNTER.c.revision)).scalar_one())
+        return int(self._database.query(sa.select(COUNTER.c.revision))[0].revision)
 
     def wait(self, since: int, timeout_s: float) -> bool:
         """Block until the revision exceeds `since`; False when `timeout_s` passed first."""
@@ -79,32 +97,84 @@ class SqlStore:
         self._database.close()
 
     def _replace(self, key: Key, body: bytes | None, expect: int | None) -> int:
+        write = RecordWrite(key=key, body=body, expect=expect)
         with self._database.write(announce=TOPIC) as connection:
             revision = next_revision(connection)
-            present = connection.execute(sa.select(RECORDS).where(*is_key(key))).one_or_none()
-            version = None if present is None or present.body is None else present.revision
-            check_version(key, version, expect)
-            write_row(connection, key, body, revision, exists=present is not None)
+            if expect is None:
+                insert_row(connection, key, body, revision)
+            else:
+                replace_rows(connection, [(revision, write)])
             if body is None:
                 forget_oldest(connection, self._tombstones_kept)
         return revision
 
 
-def next_revision(connection: Connection) -> int:
-    """The next revision; blocks every other writer until the transaction ends."""
-    grown = sa.update(COUNTER).values(revision=COUNTER.c.revision + 1)
-    return int(connection.execute(grown.returning(COUNTER.c.revision)).scalar_one())
+# Each is compiled once. Every statement of a transaction lets other threads run, and takes its
+# turn among them afterwards: fewer statements matter more than what each of them does.
+NAMED_BY = ("kind", "account", "region", "name")
+GROWN = (
+    sa.update(COUNTER)
+    .values(revision=COUNTER.c.revision + sa.bindparam("by"))
+    .returning(COUNTER.c.revision)
+)
+REPLACED = (
+    sa.update(RECORDS)
+    .where(
+        *(RECORDS.c[name] == sa.bindparam(f"its_{name}") for name in NAMED_BY),
+        RECORDS.c.revision == sa.bindparam("expected"),
+        RECORDS.c.body.is_not(None),
+    )
+    .values(revision=sa.bindparam("new_revision"), body=sa.bindparam("new_body"))
+)
 
 
-def write_row(
-    connection: Connection, key: Key, body: bytes | None, revision: int, *, exists: bool
-) -> None:
-    """Insert or replace one record; a body of None makes it a tombstone."""
+def next_revision(connection: Connection, count: int = 1) -> int:
+    """The last of the next `count` revisions; blocks every other writer until the end."""
+    return int(connection.execute(GROWN, {"by": count}).scalar_one())
+
+
+def insert_row(connection: Connection, key: Key, body: bytes | None, revision: int) -> None:
+    """Make a record that must not exist; raises Conflict where it does."""
+    present = present_row(connection, key)
+    check_version(key, version_of(present), None)
     values = {"revision": revision, "body": body}
-    if exists:
-        connection.execute(sa.update(RECORDS).where(*is_key(key)).values(values))
-    else:
+    if present is None:
         connection.execute(sa.insert(RECORDS).values(values | columns_of(key)))
+    else:  # a tombstone
+        connection.execute(sa.update(RECORDS).where(*is_key(key)).values(values))
+
+
+def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite]]) -> None:
+    """Replace records by revision; a body of None makes a tombstone.
+
+    Raises Conflict where one has another version than expected.
+    """
+    values = [
+        {
+            **{f"its_{name}": it for name, it in columns_of(write.key).items()},
+            "expected": write.expect,
+            "new_revision": revision,
+            "new_body": write.body,
+        }
+        for revision, write in writes
+    ]
+    if connection.execute(REPLACED, values).rowcount == len(writes):
+        return
+    for revision, write in writes:
+        row = present_row(connection, write.key)
+        if row is None or row.revision != revision:  # not written above
+            check_version(write.key, version_of(row), write.expect)
+            raise StoreUnavailable(f"{write.key.kind} {write.key.name!r} was not written")
+
+
+def present_row(connection: Connection, key: Key) -> Row[Any] | None:
+    """The record's row, which may be a tombstone's."""
+    return connection.execute(sa.select(RECORDS).where(*is_key(key))).one_or_none()
+
+
+def version_of(row: Row[Any] | None) -> int | None:
+    """The version of a record by its row; None: there is no record."""
+    return None if row is None or row.body is None else int(row.revision)
 
 
 def forget_oldest(connection: Connection, kept: int) -> None:

@@ -3,13 +3,13 @@
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine, MetaData
+from sqlalchemy import Connection, Engine, Executable, MetaData, Row
 
 from hostelry.base.errors import HostelryError
 from hostelry.store.announcements import Announcements
@@ -66,6 +66,11 @@ class SqliteFile:
         """A transaction that sees one state of the file."""
         with self._translated(), self._engine.connect() as connection:
             yield connection
+
+    def query(self, statement: Executable) -> Sequence[Row[Any]]:
+        """The rows of one reading statement."""
+        with self.read() as connection:
+            return connection.execute(statement).all()
 
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:

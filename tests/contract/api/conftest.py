@@ -137,7 +137,7 @@ def call_as(
             issue_keys=SEAL.issue,
             checks_roles=True,
             messaging=messages.services,
-            calls=CallRows(messages.file),
+            calls=CallRows(messages.tables),
         )
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)
@@ -462,7 +462,7 @@ def answer(
             issue_keys=SEAL.issue,
             checks_roles=True,
             messaging=messages.services,
-            calls=CallRows(messages.file),
+            calls=CallRows(messages.tables),
         )
         call: ApiCall | None = None
         try:

@@ -1,10 +1,12 @@
 """The queue of asynchronous requests: what every implementation keeps to."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.postgres_rig import postgres_database
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.scope import Scope
@@ -19,6 +21,7 @@ from hostelry.jobs.queue.protocol import (
     RequestFailed,
     RequestQueue,
 )
+from hostelry.store.database import open_database
 
 NOW = 1_700_000_000.0
 LEASE_S = 30.0
@@ -27,14 +30,17 @@ ELSEWHERE = Scope("123456789012", "eu-west-1")
 DONE = RequestCompleted()
 
 
-@pytest.fixture(params=["memory", "durable"])
+@pytest.fixture(params=["memory", "a file", "PostgreSQL"])
 def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RequestQueue]:
     if request.param == "memory":
         yield MemoryQueue()
         return
-    durable = DurableQueue(tmp_path / "jobs.db")
-    yield durable
-    durable.close()
+    with contextlib.ExitStack() as stack:
+        is_shared = request.param == "PostgreSQL"
+        url = stack.enter_context(postgres_database()) if is_shared else tmp_path / "jobs.db"
+        durable = DurableQueue(open_database(url), is_shared=is_shared)
+        stack.callback(durable.close)
+        yield durable
 
 
 def asked(
@@ -142,8 +148,20 @@ def test_a_successor_gets_everything_that_was_claimed(queue: RequestQueue) -> No
     queue.submit([asked("a"), asked("b")])
     first = claims(queue)
     assert queue.complete(first[1], DONE, NOW, [])
-    assert queue.release_all() == 1
+    assert queue.release_of(None) == 1
     assert ids(claims(queue)) == ["a"]
+
+
+def test_a_successor_leaves_alone_what_other_hosts_have_claimed(queue: RequestQueue) -> None:
+    if isinstance(queue, MemoryQueue):
+        return  # it is one process's
+    queue.submit([asked("a"), asked("b")])
+    [a] = queue.claim(HERE, "e", "host-1/jobs-7", 1, NOW, LEASE_S)
+    [b] = queue.claim(HERE, "e", "host-11/jobs-7", 1, NOW, LEASE_S)
+    assert queue.release_of("host-1") == 1
+    assert ids(claims(queue)) == ["a"]
+    assert not queue.complete(a, DONE, NOW, [])
+    assert queue.complete(b, DONE, NOW, [])
 
 
 def test_requests_that_waited_too_long_are_claimed_to_be_ended(queue: RequestQueue) -> None:

@@ -1,15 +1,20 @@
-"""Any history of writes, snapshots and starts: the store on disk answers as the one in memory."""
+"""Any history of writes, snapshots and starts: what is kept answers as what is in memory."""
 
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.journal_rows import MemoryRows
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Metric, MetricStat, Sample, StatisticSet
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.durable import DurableMetrics
+from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series.store import MemoryMetrics
 
@@ -50,12 +55,19 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.parametrize("kind", ["a folder", "rows"])
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_what_is_on_disk_is_what_was_in_memory(steps: list[list[Sample] | str | int]) -> None:
+def test_what_is_kept_is_what_was_in_memory(
+    kind: str, steps: list[list[Sample] | str | int]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         clock = ManualClock(T)
-        memory, disk = MemoryMetrics(clock), DurableMetrics(Path(folder), clock)
+        opened: Callable[[], DurableMetrics | SharedMetrics]
+        opened = partial(SharedMetrics, MemoryRows(), clock, record_s=0.0)
+        if kind == "a folder":
+            opened = partial(DurableMetrics, Path(folder), clock)
+        memory, disk = MemoryMetrics(clock), opened()
         for step in steps:
             if isinstance(step, list):
                 memory.record(HERE, step)
@@ -66,9 +78,9 @@ def test_what_is_on_disk_is_what_was_in_memory(steps: list[list[Sample] | str | 
                 disk.compact()
             else:
                 disk.close()
-                disk = DurableMetrics(Path(folder), clock)
+                disk = opened()
         disk.close()
-        again = DurableMetrics(Path(folder), clock)
+        again = opened()
         assert again.find(HERE, MetricFilter()) == memory.find(HERE, MetricFilter())
         for metric in METRICS:
             assert again.units(HERE, metric) == memory.units(HERE, metric)

@@ -1,18 +1,24 @@
-"""Contract of every MetricStore: in memory, on disk, and on disk after it was reopened."""
+"""Contract of every MetricStore: in memory, on disk or in a database, and after it was reopened."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.postgres_rig import postgres_database
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample, StatisticSet
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.durable import DurableMetrics
+from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.metrics.protocol import MetricFilter, MetricStore
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.server.metric_rows import MetricRows
+from hostelry.store.database import open_database
 
 HERE = Scope("123456789012", "us-west-2")
 THERE = Scope("123456789012", "eu-west-1")
@@ -23,12 +29,11 @@ LOAD = Metric.of("Mine", "Load", {"Endpoint": "e", "Variant": "v"})
 
 
 class Reopened:
-    """A store on disk that is closed and opened again before every question."""
+    """A store that is closed and opened again before every question."""
 
-    def __init__(self, folder: Path, clock: ManualClock) -> None:
-        self._folder = folder
-        self._clock = clock
-        self._store = DurableMetrics(folder, clock)
+    def __init__(self, make: Callable[[], DurableMetrics | SharedMetrics]) -> None:
+        self._make = make
+        self._store = make()
         self._num_asked = 0
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
@@ -51,12 +56,12 @@ class Reopened:
     def close(self) -> None:
         self._store.close()
 
-    def _again(self) -> DurableMetrics:
+    def _again(self) -> DurableMetrics | SharedMetrics:
         self._num_asked += 1
         if self._num_asked % 2:
             self._store.compact()
         self._store.close()
-        self._store = DurableMetrics(self._folder, self._clock)
+        self._store = self._make()
         return self._store
 
 
@@ -65,16 +70,21 @@ def clock() -> ManualClock:
     return ManualClock(T + 30)
 
 
-@pytest.fixture(params=["memory", "disk", "reopened"])
+@pytest.fixture(params=["memory", "disk", "disk, reopened", "PostgreSQL, reopened"])
 def store(request: Any, tmp_path: Path, clock: ManualClock) -> Iterator[MetricStore]:
     if request.param == "memory":
         yield MemoryMetrics(clock)
         return
-    make: Callable[[Path, ManualClock], Any]
-    make = DurableMetrics if request.param == "disk" else Reopened
-    made = make(tmp_path / "metrics", clock)
-    yield made
-    made.close()
+    with contextlib.ExitStack() as stack:
+        if request.param.startswith("disk"):
+            make: Callable[[], Any] = partial(DurableMetrics, tmp_path / "metrics", clock)
+        else:
+            url = stack.enter_context(postgres_database())
+            database = stack.enter_context(contextlib.closing(open_database(url)))
+            make = partial(SharedMetrics, MetricRows(database), clock, record_s=0.0)
+        made = Reopened(make) if request.param.endswith("reopened") else make()
+        stack.callback(made.close)
+        yield made
 
 
 def sample(at: float, *values: float, metric: Metric = LOAD, **more: Any) -> Sample:

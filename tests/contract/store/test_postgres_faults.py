@@ -20,7 +20,7 @@ from hostelry.store.database import open_database
 from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.postgres import PostgresDatabase
 from hostelry.store.protocol import Key
-from hostelry.store.sql import SqlStore, next_revision, write_row
+from hostelry.store.sql import SqlStore, insert_row, next_revision
 from hostelry.store.tables import RECORDS
 
 SCOPE = Scope("123456789012", "us-west-2")
@@ -45,13 +45,13 @@ import sys
 from hostelry.domain.scope import Scope
 from hostelry.store.database import open_database
 from hostelry.store.protocol import Key
-from hostelry.store.sql import SqlStore, next_revision, write_row
+from hostelry.store.sql import SqlStore, insert_row, next_revision
 
 database = open_database(sys.argv[1], timeout_s=float(sys.argv[2]))
 store = SqlStore(database)
 key = Key(kind="endpoint", scope=Scope("123456789012", "us-west-2"), name="half")
 with database.write() as connection:
-    write_row(connection, key, b"", next_revision(connection), exists=False)
+    insert_row(connection, key, b"", next_revision(connection))
     print("written", flush=True)
     sys.stdin.read()
 """
@@ -208,7 +208,7 @@ def test_a_commit_whose_answer_is_lost_is_reported_as_perhaps_done(url: str) -> 
 
         def write() -> None:
             with database.write() as connection:
-                write_row(connection, key("a"), b"", next_revision(connection), exists=False)
+                insert_row(connection, key("a"), b"", next_revision(connection))
                 frozen.enter_context(postgres_server().frozen())
 
         with pytest.raises(StoreUnavailable, match="may have been done, read it again"):

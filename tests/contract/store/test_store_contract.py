@@ -13,7 +13,7 @@ from hostelry.domain.scope import Scope
 from hostelry.store.database import open_database
 from hostelry.store.errors import RevisionTooOld
 from hostelry.store.memory import MemoryStore
-from hostelry.store.protocol import Key
+from hostelry.store.protocol import Key, RecordWrite
 from hostelry.store.sql import SqlStore
 
 HERE = Scope("123456789012", "us-west-2")
@@ -247,3 +247,60 @@ def test_no_increment_is_lost_between_threads(store: AnyStore) -> None:
     record = store.get(key("count"))
     assert record is not None
     assert record.body == b"100"
+
+
+def write_of(name: str, body: bytes | None, expect: int | None = None) -> RecordWrite:
+    return RecordWrite(key=key(name), body=body, expect=expect)
+
+
+def test_writes_made_together_are_seen_in_their_order(store: AnyStore) -> None:
+    first = store.put(key("a"), b"1", expect=None)
+    gone = store.put(key("b"), b"1", expect=None)
+    store.delete(key("b"), expect=gone.version)
+    since = store.revision()
+    old = store.put(key("c"), b"1", expect=None)
+    store.write_all(
+        [
+            write_of("b", b"2"),
+            write_of("a", b"2", first.version),
+            write_of("c", None, old.version),
+            write_of("d", b"2"),
+        ]
+    )
+    assert store.revision() == old.version + 4
+    changes = store.changes(since)
+    seen = [(it.key.name, None if it.record is None else it.record.body) for it in changes]
+    assert sorted(seen) == [("a", b"2"), ("b", b"2"), ("c", None), ("d", b"2")]
+    revisions = [it.revision for it in changes]
+    assert revisions == sorted(set(revisions))
+    assert {it.version for it in store.list("endpoint")} <= set(revisions)
+    store.write_all([])
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(write_of("a", b"2", 999), id="another version"),
+        pytest.param(write_of("a", None, 999), id="another version is removed"),
+        pytest.param(write_of("a", b"2"), id="it exists"),
+        pytest.param(write_of("none", b"2", 1), id="it does not exist"),
+        pytest.param(write_of("gone", b"2", 1), id="it was deleted"),
+        pytest.param(write_of("gone", None, 1), id="it was deleted before"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_of_writes_made_together_all_or_none_are_made(
+    store: AnyStore, refused: RecordWrite, place: int
+) -> None:
+    store.put(key("a"), b"1", expect=None)
+    other = store.put(key("b"), b"1", expect=None)
+    leaving = store.put(key("gone"), b"1", expect=None)
+    store.delete(key("gone"), expect=leaving.version)
+    before, revision = store.list("endpoint"), store.revision()
+    writes = [write_of("b", b"2", other.version), write_of("new", b"2")]
+    writes.insert(place, refused)
+    with pytest.raises(Conflict, match=refused.key.name):
+        store.write_all(writes)
+    assert store.list("endpoint") == before
+    assert store.revision() == revision
+    assert store.get(key("new")) is None

@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tests.contract.jobs.test_request_queue import NOW, asked, claims, ids
+from tests.contract.messages.test_message_tables import HOOK, delivery
 from tests.postgres_rig import QUOTED_PASSWORD, postgres_database, postgres_server
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.scope import Scope
+from hostelry.jobs.queue.durable_queue import DurableQueue
+from hostelry.messaging.deliveries import Deliveries
+from hostelry.messaging.message_tables import MessageTables
 from hostelry.server.home import Home, new_credentials, save_credentials
 from hostelry.server.run_file import save_run_file
 from hostelry.server.store_transfer import copy_store
@@ -216,3 +221,22 @@ def test_the_command_shows_no_password_to_others(home: Home, url: str) -> None:
     assert process.returncode == 0, err
     assert "records" in out
     assert QUOTED_PASSWORD not in out + err
+
+
+def test_messages_and_requests_go_over_and_go_on_there(home: Home, url: str) -> None:
+    fill(home.state, 3)
+    here = DurableQueue(open_database(home.jobs))
+    here.submit([asked("first"), asked("second")])
+    here.close()
+    messages = open_database(home.messages)
+    Deliveries(MessageTables(messages)).accept([delivery("one")], [])
+    messages.close()
+    rows = copied(home.root, url)
+    assert (rows["async_request"], rows["delivery"]) == (2, 1)
+    there = DurableQueue(open_database(url), is_shared=True)
+    there.submit([asked("third")])
+    assert ids(claims(there)) == ["first", "second", "third"]
+    waiting = Deliveries(MessageTables(there.database))
+    waiting.accept([delivery("two")], [])
+    assert [it.body for it in waiting.due(HOOK, NOW, 9)] == ["one", "two"]
+    there.close()

@@ -1,4 +1,4 @@
-"""What a request says of itself, before anything is verified."""
+"""Claims of a request about itself, before anything is verified."""
 
 import hashlib
 import json
@@ -121,5 +121,5 @@ def token(account: str) -> str:
         ),
     ],
 )  # fmt: skip
-def test_a_request_says(request_: HttpRequest, found: RequestClaims) -> None:
+def test_claims_of_a_request(request_: HttpRequest, found: RequestClaims) -> None:
     assert claims_of(request_) == found

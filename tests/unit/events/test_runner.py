@@ -13,9 +13,10 @@ from hostelry.domain.scope import Scope
 from hostelry.events import call_rows
 from hostelry.events.call_rows import CallRows, TooManyCallsError
 from hostelry.events.runner import CallDeps, CallRunner
-from hostelry.messaging.message_file import MessageFile
+from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.schedules.targets import TargetCall
+from hostelry.store.sqlite import SqliteFile
 
 CREATE_JOB = "arn:aws:scheduler:::aws-sdk:sagemaker:createTransformJob"
 NOW = ManualClock().now()
@@ -76,7 +77,7 @@ class Control:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> CallRows:
-    return CallRows(MessageFile(tmp_path / "messages.db"))
+    return CallRows(MessageTables(SqliteFile(tmp_path / "messages.db")))
 
 
 def test_an_event_that_is_reported_twice_is_one_call(rows: CallRows) -> None:
@@ -97,7 +98,7 @@ def test_a_job_that_was_created_before_a_kill_counts_as_started(
     rows.accept("e", [call_of()], NOW)
     with pytest.raises(KilledError):
         control.runner(rows, clock).run_due()
-    again = CallRows(MessageFile(tmp_path / "messages.db"))
+    again = CallRows(MessageTables(SqliteFile(tmp_path / "messages.db")))
     control.runner(again, clock).run_due()
     assert (control.made, control.given_up, again.next_at()) == (["1", "1"], [], None)
 

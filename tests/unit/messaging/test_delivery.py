@@ -15,7 +15,7 @@ from tests.message_rig import HERE, MessageRig
 from hostelry.base.errors import RetryableError
 from hostelry.domain.queue import Queue
 from hostelry.messaging import deliveries as deliveries_module
-from hostelry.messaging.message_file import MessageFile
+from hostelry.messaging.message_tables import MessageTables
 
 HOOK = "http://hook.example/a"
 RETRIES = json.dumps({"healthyRetryPolicy": {"numRetries": 2, "minDelayTarget": 5}})
@@ -150,17 +150,15 @@ def test_a_backlog_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_full_file_refuses_messages_and_keeps_those_it_has(tmp_path: Path) -> None:
-    rig = MessageRig(path=tmp_path / "m.db")
+    rig = MessageRig(where=tmp_path / "m.db")
     topic = rig.topic()
     rig.subscription(topic, "http", HOOK)
     rig.services.topics.publish(topic.arn, None, "kept")
-    rig.file.close()
-    full = MessageFile(tmp_path / "m.db", max_bytes=1)
+    full = MessageTables(rig.database, max_bytes=1)
     with pytest.raises(RetryableError, match="limit"), full.changing(adds=True):
         pass
     with full.changing():
         pass
-    full.close()
 
 
 PUBLISHES_AND_DIES = """
@@ -170,7 +168,7 @@ from hostelry.store.records import open_state
 from hostelry.store.sql import SqlStore
 from hostelry.store.sqlite import SqliteFile
 store = SqlStore(SqliteFile(sys.argv[1] + "/state.db"))
-rig = MessageRig(open_state(store), path=sys.argv[1] + "/m.db")
+rig = MessageRig(open_state(store), where=sys.argv[1] + "/m.db")
 topic = rig.topic()
 rig.subscription(topic, "http", "http://hook.example/a")
 rig.services.topics.publish(topic.arn, "s", "survives")
@@ -195,7 +193,7 @@ def test_a_message_survives_a_kill_between_its_acceptance_and_its_delivery(
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"accepted"), done.stderr
     store = SqlStore(SqliteFile(tmp_path / "state.db"))
-    rig = MessageRig(open_state(store), path=tmp_path / "m.db")
+    rig = MessageRig(open_state(store), where=tmp_path / "m.db")
     deliver(rig, nothing_waits(rig))
     ((_, _, body),) = rig.subscriber.posted
     assert json.loads(body)["Message"] == "survives"

@@ -54,14 +54,14 @@ def test_a_message_reaches_the_topics_subscribers() -> None:
 def test_a_message_that_is_sent_again_is_published_once_also_by_another_control(
     tmp_path: Path,
 ) -> None:
-    rig = MessageRig(path=tmp_path / "messages.db")
+    rig = MessageRig(where=tmp_path / "messages.db")
     for topic in ("ends", "others"):
         rig.subscription(rig.topic(topic), "file", f"{topic}.jsonl")
     again = msgspec.json.encode(MESSAGE)
     new = msgspec.json.encode(replace(MESSAGE, message_id="r-2"))
     elsewhere = msgspec.json.encode(replace(MESSAGE, topic_arn=TOPIC.replace("ends", "others")))
     assert statuses(rig, "/internal/publish", again, again, new, elsewhere) == [204] * 4
-    rig.file.close()
+    rig.database.close()
     rig = MessageRig(rig.state, rig.clock, tmp_path / "messages.db")
     assert statuses(rig, "/internal/publish", again, new) == [204, 204]
     assert ids_by_topic(rig) == {"ends": ["r-1", "r-2"], "others": ["r-1"]}

@@ -11,6 +11,8 @@ from starlette.applications import Starlette
 from hostelry.base.clock import ManualClock
 from hostelry.server.audit_log import MAX_CHARS, AuditEntry, AuditLog
 from hostelry.server.audit_routes import AuditRoutes
+from hostelry.server.audit_rows import AuditRows
+from hostelry.store.sqlite import SqliteFile
 
 ASKED = {"who": "user ada", "act": "scale", "target": "component base", "outcome": "accepted"}
 
@@ -108,3 +110,23 @@ def test_a_disk_that_refuses_is_reported(tmp_path: Path) -> None:
     answer = send(AuditLog(tmp_path / "missing" / "audit.jsonl"), "POST", json=ASKED)
     assert answer.status_code == 507
     assert "cannot be written" in answer.json()["error"]
+
+
+def test_a_database_keeps_the_newest_entries_for_any_host(tmp_path: Path) -> None:
+    path = tmp_path / "audit.db"
+    log = AuditRows(SqliteFile(path), kept=12, trim_at=5)
+    for number in range(1, 31):
+        log.append(entry(number, endpoint="chat" if number % 10 else "odd \0"))
+    again = AuditRows(SqliteFile(path))
+    assert [it.at for it in again.newest(100)] == [float(at) for at in range(30, 18, -1)]
+    assert again.newest(1) == [entry(30, "odd \0")]
+    assert again.newest(5, "odd \0") == [entry(30, "odd \0"), entry(20, "odd \0")]
+
+
+def test_a_database_that_takes_no_entry_lets_no_act_be_carried_out(tmp_path: Path) -> None:
+    database = SqliteFile(tmp_path / "audit.db")
+    log = AuditRows(database)
+    with database.write() as connection:
+        connection.exec_driver_sql("DROP TABLE audit_entry")
+    with pytest.raises(OSError, match="unavailable"):
+        log.append(entry(1))

@@ -1,7 +1,8 @@
 """The forwarder to the leader: which requests it sends, sends again, refuses; which it cuts off."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 
 import httpx
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from hostelry.base.clock import ManualClock
 from hostelry.gateway.fake import FakeReplyConnection
 from hostelry.gateway.http.reply import BrokenError, ConnectError, Reply
+from hostelry.gateway.http.streamed_body import StreamedBody
 from hostelry.gateway.http.upstream import Timeouts
 from hostelry.server import leader_proxy
 from hostelry.server.leader_proxy import LeaderProxy
@@ -39,6 +41,7 @@ class Controls:
     def __init__(self, **answering: Answering) -> None:
         self.answering = {f"http://{name}": it for name, it in answering.items()}
         self.asked: list[str] = []
+        self.num_pieces = 0
 
     async def send(
         self,
@@ -49,6 +52,21 @@ class Controls:
     ) -> Reply:
         self.asked.append(address)
         return await self.answering[address](parts[0] + parts[1])
+
+    async def stream(
+        self, address: str, head: bytes, body: StreamedBody, timeouts: Timeouts
+    ) -> Reply:
+        self.asked.append(address)
+        if self.answering[address] is refuses:
+            raise ConnectError("refused")
+        self.num_pieces = 0
+        whole = b""
+        async with aclosing(body.chunks) as chunks:
+            async for piece in chunks:
+                self.num_pieces += bool(piece)
+                whole += piece
+        assert len(whole) == body.length_bytes
+        return await self.answering[address](head + whole)
 
 
 class Leaders:
@@ -203,6 +221,42 @@ def test_what_is_not_forwarded() -> None:
     assert (again.status_code, again.headers[leader_proxy.NOT_LEADER]) == (503, "1")
     assert ask(Leaders(OLD), controls, content=b"x" * 1001).status_code == 413
     assert controls.asked == []
+
+
+@pytest.mark.parametrize(
+    ("old", "status", "asked"),
+    [
+        pytest.param(answers, 200, [OLD], id="in pieces"),
+        pytest.param(refuses, 200, [OLD, NEW], id="no byte was sent: the next leader"),
+        pytest.param(does_not_lead, 503, [OLD], id="what was sent is not there to be sent again"),
+        pytest.param(breaks, 503, [OLD], id="what may be executed is not sent again"),
+    ],
+)
+def test_a_large_body_is_sent_as_it_comes(
+    old: Answering, status: int, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_proxy, "WHOLE_BYTES", 100)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(9):
+            yield b"x" * 100
+
+    controls = Controls(old=old, new=answers)
+    answer = ask(Leaders(OLD, NEW), controls, content=pieces(), headers={"Content-Length": "900"})
+    assert (answer.status_code, controls.asked) == (status, asked)
+    assert controls.num_pieces > 1
+
+
+def test_another_server_on_the_leaders_host() -> None:
+    async def main() -> list[str]:
+        controls = Controls(jobs=answers)
+        app = LeaderProxy(Leaders(OLD), controls, 1000, lambda leader: "http://jobs")
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://link") as client:
+            assert (await client.post("/")).status_code == 200
+        return controls.asked
+
+    assert asyncio.run(main()) == ["http://jobs"]
 
 
 VIEW = LeaderView(leader=OLD, epoch=4, controls=(OLD, NEW), cause="")

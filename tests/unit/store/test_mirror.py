@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hostelry.domain.scope import Scope
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
-from hostelry.store.mirror import Mirror
+from hostelry.store.mirror import GroupedKind, Mirror
 from hostelry.store.protocol import Change, Key, Record
 from hostelry.store.sql import SqlStore
 from hostelry.store.sqlite import SqliteFile
@@ -81,6 +81,9 @@ def of_parity(value: int) -> tuple[str, int]:
     return ("parity", value % 2)
 
 
+BY_PARITY = GroupedKind("model", lambda it: int(it.body), of_parity)
+
+
 @settings(max_examples=200, deadline=None)
 @given(steps=STEPS, tombstones=st.sampled_from([1, 1000]))
 def test_groups_and_names_are_those_of_the_records_there_are(
@@ -89,7 +92,7 @@ def test_groups_and_names_are_those_of_the_records_there_are(
     """A record may move to another group, and a group that did not change is the same object."""
     store = MemoryStore(tombstones_kept=tombstones)
     mirror = Mirror(store)
-    seen = dict(mirror.groups("model", lambda it: int(it.body), of_parity))
+    seen = dict(mirror.groups([BY_PARITY])[0])
     for number, (step, _, _, name) in enumerate(steps):
         present = store.get(key(name))
         if step == "put":
@@ -98,7 +101,7 @@ def test_groups_and_names_are_those_of_the_records_there_are(
         elif step == "delete" and present:
             store.delete(present.key, expect=present.version)
         else:
-            before, seen = seen, dict(mirror.groups("model", lambda it: int(it.body), of_parity))
+            before, seen = seen, dict(mirror.groups([BY_PARITY])[0])
             expected: dict[object, dict[str, tuple[int, int]]] = {}
             for record in store.list("model"):
                 value = int(record.body)
@@ -125,11 +128,11 @@ def test_a_record_that_cannot_be_read_is_reported_each_time_and_then_mended() ->
     mirror = Mirror(store)
     for _ in range(2):
         with pytest.raises(ValueError, match="invalid literal"):
-            mirror.groups("model", lambda it: int(it.body), of_parity)
+            mirror.groups([BY_PARITY])[0]
     found = store.get(key("b"))
     assert found is not None
     store.put(key("b"), b"3", expect=found.version)
-    group = mirror.group("model", lambda it: int(it.body), of_parity, of_parity(1))
+    group = mirror.group([BY_PARITY], of_parity(1))[0]
     assert group.values == {"a": 1, "b": 3}
 
 

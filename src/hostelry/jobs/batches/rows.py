@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from hostelry.domain.llm_batch import LlmBatch, StoredFile
 from hostelry.jobs.batches.tables import BATCHES, FILES, METADATA
-from hostelry.store.sqlite import SqliteFile
+from hostelry.store.database import Database
 
 _FILE = msgspec.msgpack.Decoder(StoredFile)
 _BATCH = msgspec.msgpack.Decoder(LlmBatch)
@@ -18,17 +18,16 @@ _BATCH = msgspec.msgpack.Decoder(LlmBatch)
 class BatchRows:
     """The rows of all accounts."""
 
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        with file.write() as connection:
-            METADATA.create_all(connection)
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        database.create(METADATA)
 
     def add_file(self, stored: StoredFile, max_bytes: int | None = None) -> bool:
         """Keep a file's row; durable once this returns.
 
         False, and nothing is kept, where the account's files would have more than `max_bytes`.
         """
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             if max_bytes is not None:
                 held = _bytes_of(connection, stored.scope.account)
                 if held + stored.num_bytes > max_bytes:
@@ -38,7 +37,7 @@ class BatchRows:
 
     def bytes_of(self, account: str) -> int:
         """The bytes of all files of an account."""
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             return _bytes_of(connection, account)
 
     def file(self, account: str, id: str) -> StoredFile | None:
@@ -56,19 +55,19 @@ class BatchRows:
 
     def delete_file(self, account: str, id: str) -> bool:
         """Whether there was such a file."""
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             gone = sa.delete(FILES).where(FILES.c.account == account, FILES.c.id == id)
             return connection.execute(gone).rowcount == 1
 
     def files_past(self, now: float, limit: int) -> list[StoredFile]:
         """Files of any account whose time is over."""
         past = sa.select(FILES.c.record).where(FILES.c.expires_at <= now).limit(limit)
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             return [_FILE.decode(row.record) for row in connection.execute(past)]
 
     def file_ids(self) -> set[str]:
         """Every file's id, and those that the files of unfinished batches have."""
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             found = {row.id for row in connection.execute(sa.select(FILES.c.id))}
         return found.union(*({it.output_file_id, it.error_file_id} for it in self.unfinished()))
 
@@ -80,12 +79,12 @@ class BatchRows:
             "input_file": batch.input_file_id,
             **_state_of(batch),
         }
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             connection.execute(sa.insert(BATCHES), row)
 
     def save(self, batch: LlmBatch, files: Sequence[StoredFile] = ()) -> None:
         """Keep a batch as it is now, with the files that it made, in one commit."""
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             changed = sa.update(BATCHES).where(BATCHES.c.id == batch.id)
             connection.execute(changed.values(_state_of(batch)))
             for stored in files:
@@ -104,13 +103,13 @@ class BatchRows:
     def newest(self, limit: int) -> list[LlmBatch]:
         """Batches of all accounts, the newest first."""
         query = sa.select(BATCHES.c.record).order_by(BATCHES.c.sequence.desc()).limit(limit)
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             return [_BATCH.decode(row.record) for row in connection.execute(query)]
 
     def unfinished(self) -> list[LlmBatch]:
         """Batches of all accounts that have not ended, the oldest first."""
         query = sa.select(BATCHES.c.record).where(BATCHES.c.ended_at.is_(None))
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             rows = connection.execute(query.order_by(BATCHES.c.sequence))
             return [_BATCH.decode(row.record) for row in rows]
 
@@ -119,13 +118,13 @@ class BatchRows:
         query = sa.select(BATCHES.c.id).where(
             BATCHES.c.input_file == file_id, BATCHES.c.ended_at.is_(None)
         )
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             row = connection.execute(query.limit(1)).first()
         return None if row is None else str(row.id)
 
     def forget_ended(self, before: float) -> int:
         """Forget batches that ended before that; their number."""
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             gone = connection.execute(sa.delete(BATCHES).where(BATCHES.c.ended_at < before))
         return int(gone.rowcount)
 
@@ -133,7 +132,7 @@ class BatchRows:
         query = sa.select(table.c.record).where(table.c.id == id)
         if account is not None:
             query = query.where(table.c.account == account)
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             row = connection.execute(query).first()
         return None if row is None else bytes(row.record)
 
@@ -153,7 +152,7 @@ class BatchRows:
             edge = begin.scalar_subquery()
             query = query.where(place < edge if newest_first else place > edge)
         query = query.order_by(place.desc() if newest_first else place).limit(limit)
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             return [bytes(row.record) for row in connection.execute(query)]
 
 

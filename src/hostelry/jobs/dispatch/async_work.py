@@ -32,6 +32,7 @@ from hostelry.jobs.dispatch.slots import CopySlots
 from hostelry.jobs.objects.answer_object import AnswerWriter
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.commits import QueueCommits
+from hostelry.jobs.queue.durable_queue import host_prefix
 
 log = logging.getLogger(__name__)
 WORKER = "jobs"
@@ -42,12 +43,16 @@ IDLE_S = 20.0  # of connections to the object store and to control
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlaces:
-    """Addresses and keys: the object store's, and control's."""
+    """Addresses and keys: the object store's, and control's.
+
+    `host` names this host where jobs processes of several share the queue.
+    """
 
     s3_url: str
     s3_key: OwnKey
     control_url: str
     internal_key: str
+    host: str | None = None
 
 
 class AsyncWork:
@@ -71,7 +76,8 @@ class AsyncWork:
         capture: RequestCapture,
         clock: Clock,
     ) -> None:
-        self._commits, self._clock = commits, clock
+        self._commits, self._clock, self._host = commits, clock, places.host
+        worker = f"{host_prefix(places.host)}{WORKER}" if places.host else WORKER
         self._has_taken_over = asyncio.Event()
         self._copies, self._platform = UpstreamPool(), UpstreamPool(IDLE_S)
         control = HttpControlLine(self._platform, places.control_url, places.internal_key)
@@ -103,7 +109,7 @@ class AsyncWork:
                 data_log=self.data_log,
                 capture=capture,
                 clock=clock,
-                owner=f"{WORKER}-{os.getpid()}",
+                owner=f"{worker}-{os.getpid()}",
             )
         )
         self._watch = QueueWatch(
@@ -112,7 +118,7 @@ class AsyncWork:
         self._reports = MetricReports(measurements, control, clock)
         self._load = LoadSender(
             meter,
-            LoadBacklog(WORKER, clock.now()),
+            LoadBacklog(worker, clock.now()),
             self._platform,
             places.control_url,
             places.internal_key,
@@ -151,7 +157,7 @@ class AsyncWork:
         self._platform.close()
 
     async def _hand_out(self) -> None:
-        """Take over what ran in an earlier process, and only then begin requests."""
+        """Take over what ran in an earlier process of this host, and only then begin requests."""
         await run_until_done("taking over requests", self._take_over, TAKE_OVER_S, self._clock)
         self._has_taken_over.set()
         await self._dispatcher.run()
@@ -161,7 +167,7 @@ class AsyncWork:
         await run_periodically("watching queues", self._watch.look, WATCH_S)
 
     async def _take_over(self) -> None:
-        released = await self._commits.write(lambda queue: queue.release_all())
+        released = await self._commits.write(lambda queue: queue.release_of(self._host))
         if released:
             log.info("%d requests that ran in an earlier process are queued again", released)
 

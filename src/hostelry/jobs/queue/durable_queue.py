@@ -1,9 +1,9 @@
-"""The queue in a file: SQLite now; the statements are portable.
+"""The queue in a database; several processes, of several hosts, may share one in PostgreSQL.
 
 state      becomes                  by
 ---------  -----------------------  ------------------------------------------------------------
 waiting    running                  `claim`, `overdue`: the next fence, under a lease
-running    waiting                  `defer`; `release_lost` once its lease has ended; `release_all`
+running    waiting                  `defer`; `release_lost` once its lease has ended; `release_of`
 running    completed, failed,       `complete` with the present fence
            expired
 failed     waiting                  an operator's retry (`request_rows`)
@@ -13,13 +13,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection, Row
 
+from hostelry.base.clock import monotonic_s
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.scope import Scope
 from hostelry.jobs.queue.protocol import (
@@ -42,12 +42,14 @@ from hostelry.jobs.queue.tables import (
     RUNNING,
     WAITING,
 )
+from hostelry.store.database import Database
 from hostelry.store.errors import StoreUnavailable
-from hostelry.store.sqlite import SqliteFile
 
 MAX_UNFINISHED = 1_000_000
 MAX_BYTES = 8 * 1024**3
 MAX_REASON_CHARS = 1024
+RECOUNT_S = 10.0  # until what other processes took and gave back is seen
+HELD_S = 10.0  # a notification, by the process that sends it
 DECODER = msgspec.msgpack.Decoder(AsyncRequest)
 NOTIFICATION_DECODER = msgspec.msgpack.Decoder(Notification)
 
@@ -91,27 +93,32 @@ class _Commit:
 
 
 class DurableQueue:
-    """A `RequestQueue` in one file, opened by one process at a time.
+    """A `RequestQueue` in `database`, used by one process at a time unless `is_shared`.
 
     `submit` raises StoreUnavailable where `max_unfinished` requests or `max_bytes` of them are in
-    the queue, and where the file cannot be written; then it kept none of them.
+    the queue, and where the database cannot be written; then it kept none of them. Processes that
+    share it see each other's requests, for these limits, within `RECOUNT_S`.
     """
 
     def __init__(
         self,
-        path: Path | str,
+        database: Database,
         *,
+        is_shared: bool = False,
         max_unfinished: int = MAX_UNFINISHED,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        self.file = SqliteFile(path)
+        self.database = database
+        self._is_shared = is_shared
         self._max_unfinished = max_unfinished
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._own = threading.local()  # the commit under way in each thread
-        with self.file.write() as connection:
-            METADATA.create_all(connection)
-            self._unfinished, self._bytes = _sizes(connection)
+        self._unfinished = self._bytes = 0
+        self._recount_at = 0.0
+        database.create(METADATA)
+        with database.read() as connection:
+            self._recount(connection)
 
     def together(self, writes: Sequence[Write]) -> list[Any]:
         """Make several writes in one commit; the result of each, or what refused it."""
@@ -187,9 +194,10 @@ class DurableQueue:
         """Put back the requests whose lease has ended; their number."""
         return self._release(REQUESTS.c.lease_until <= now)
 
-    def release_all(self) -> int:
-        """Put back every claimed request, as the owner before has ended; their number."""
-        return self._release(sa.true())
+    def release_of(self, host: str | None) -> int:
+        """Put back what processes of `host` (None: any) had claimed and left; their number."""
+        owner = REQUESTS.c.owner
+        return self._release(sa.true() if host is None else owner.startswith(host_prefix(host)))
 
     def backlog(self) -> list[Backlog]:
         """Every endpoint with unfinished requests."""
@@ -207,8 +215,10 @@ class DurableQueue:
             .where(columns.finished_at.is_(None))
             .group_by(columns.account, columns.region, columns.endpoint)
         )
-        with self.file.read() as connection:
+        with self.database.read() as connection:
             rows = connection.execute(query).all()
+            if self._is_shared and monotonic_s() >= self._recount_at:
+                self._recount(connection)
         return [
             Backlog(
                 scope=Scope(row.account, row.region),
@@ -223,8 +233,11 @@ class DurableQueue:
     def pending(self, now: float, limit: int) -> list[PendingNotification]:
         """Notifications to send now, the oldest first."""
         due = sa.select(OUTBOX).where(OUTBOX.c.next_at <= now)
-        with self.file.read() as connection:
-            rows = connection.execute(due.order_by(OUTBOX.c.made_at).limit(limit)).all()
+        due = due.order_by(OUTBOX.c.made_at).limit(limit)
+        with self.database.read() as connection:
+            rows = connection.execute(due).all()
+        if rows and self._is_shared:
+            rows = self._held(due, now + HELD_S)
         return [
             PendingNotification(
                 notification=NOTIFICATION_DECODER.decode(row.body), attempts=row.attempts
@@ -249,8 +262,8 @@ class DurableQueue:
             commit.connection.execute(update)
 
     def close(self) -> None:
-        """Close the file."""
-        self.file.close()
+        """Close the database."""
+        self.database.close()
 
     def unreserve(self, num_requests: int, num_bytes: int) -> None:
         """Give back the room of requests that are finished, or were never kept."""
@@ -283,7 +296,7 @@ class DurableQueue:
             return
         commit: _Commit | None = None
         try:
-            with self.file.write() as connection:
+            with self.database.write() as connection:
                 commit = self._own.commit = _Commit(connection)
                 yield commit
                 commit.flush()
@@ -309,20 +322,15 @@ class DurableQueue:
         limit: int,
         lease_until: float,
     ) -> list[Claim]:
-        chosen = (
-            sa.select(REQUESTS.c.sequence)
-            .where(REQUESTS.c.state == sa.literal_column(f"'{WAITING}'"), *due)
-            .order_by(order)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
+        waiting = REQUESTS.c.state == sa.literal_column(f"'{WAITING}'")
+        chosen = sa.select(REQUESTS.c.sequence).where(waiting, *due).order_by(order).limit(limit)
         claimed = {
             "state": RUNNING,
             "fence": REQUESTS.c.fence + 1,
             "owner": owner,
             "lease_until": lease_until,
         }
-        update = sa.update(REQUESTS).where(REQUESTS.c.sequence.in_(chosen.scalar_subquery()))
+        update = sa.update(REQUESTS).where(REQUESTS.c.sequence.in_(_unlocked(chosen)))
         with self._commit() as commit:
             commit.flush()  # requests of the same commit may be among them
             rows = commit.connection.execute(update.values(claimed).returning(REQUESTS)).all()
@@ -331,9 +339,41 @@ class DurableQueue:
     def _release(self, which: sa.ColumnElement[bool]) -> int:
         back = {"state": WAITING, "owner": None, "lease_until": None}
         running = REQUESTS.c.state == sa.literal_column(f"'{RUNNING}'")
+        chosen = _unlocked(sa.select(REQUESTS.c.sequence).where(running, which))
+        update = sa.update(REQUESTS).where(REQUESTS.c.sequence.in_(chosen)).values(back)
         with self._commit() as commit:
-            done = commit.connection.execute(sa.update(REQUESTS).where(running, which).values(back))
-        return int(done.rowcount)
+            return len(commit.connection.execute(update.returning(REQUESTS.c.sequence)).all())
+
+    def _held(self, due: sa.Select[Any], until: float) -> Sequence[Row[Any]]:
+        """The notifications of `due`, which other processes leave alone for a while."""
+        mine = _unlocked(due.with_only_columns(OUTBOX.c.id))
+        update = sa.update(OUTBOX).where(OUTBOX.c.id.in_(mine)).values(next_at=until)
+        with self._commit() as commit:
+            rows = commit.connection.execute(update.returning(OUTBOX)).all()
+        return sorted(rows, key=lambda row: row.made_at)
+
+    def _recount(self, connection: Connection) -> None:
+        """Count what the queue has, other processes' requests included."""
+        sizes = sa.select(sa.func.count(), sa.func.sum(sa.func.length(REQUESTS.c.request)))
+        number, size = connection.execute(sizes.where(REQUESTS.c.finished_at.is_(None))).one()
+        with self._lock:
+            self._unfinished, self._bytes = int(number), int(size or 0)
+        self._recount_at = monotonic_s() + RECOUNT_S
+
+
+def host_prefix(host: str) -> str:
+    """What the names of owners on `host` begin with."""
+    return f"{host}/"
+
+
+def _unlocked(chosen: sa.Select[Any]) -> sa.Select[Any]:
+    """The rows of `chosen` that no transaction has locked, locked for this one.
+
+    A table expression of its own: as a plain subquery PostgreSQL may carry it out more than once,
+    and then more rows are chosen than its limit.
+    """
+    locked = chosen.with_for_update(skip_locked=True).cte("chosen")
+    return sa.select(locked.c[0])
 
 
 def state_of(outcome: Outcome) -> str:
@@ -381,10 +421,3 @@ def _new_letter(notification: Notification, now: float) -> dict[str, Any]:
 
 def _claim_of(row: Row[Any]) -> Claim:
     return Claim(request=DECODER.decode(row.request), fence=row.fence, attempt=row.attempt)
-
-
-def _sizes(connection: Connection) -> tuple[int, int]:
-    """The number of unfinished requests, and their bytes."""
-    sizes = sa.select(sa.func.count(), sa.func.sum(sa.func.length(REQUESTS.c.request)))
-    found = connection.execute(sizes.where(REQUESTS.c.finished_at.is_(None))).one()
-    return int(found[0]), int(found[1] or 0)

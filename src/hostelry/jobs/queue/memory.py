@@ -114,8 +114,8 @@ class MemoryQueue:
         with self._lock:
             return self._release(now)
 
-    def release_all(self) -> int:
-        """Put back every claimed request."""
+    def release_of(self, host: str | None) -> int:
+        """Put back every claimed request: all are of this process."""
         with self._lock:
             return self._release(float("inf"))
 

@@ -120,8 +120,8 @@ class QueueWrites(Protocol):
         """Put back the requests whose lease has ended; their number."""
         ...
 
-    def release_all(self) -> int:
-        """Put back every claimed request, as the owner before has ended; their number."""
+    def release_of(self, host: str | None) -> int:
+        """Put back what processes of `host` (None: any) had claimed and left; their number."""
         ...
 
     def delivered(self, notification_id: str) -> None:

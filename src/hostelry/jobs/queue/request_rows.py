@@ -79,7 +79,7 @@ class RequestRows:
 
     def __init__(self, queue: DurableQueue) -> None:
         self._queue = queue
-        self._file = queue.file
+        self._database = queue.database
 
     def page(self, wanted: RowFilter) -> list[RequestRow]:
         """The rows, the newest first."""
@@ -90,14 +90,14 @@ class RequestRows:
             query = query.where(REQUESTS.c.state == wanted.state)
         if wanted.before is not None:
             query = query.where(REQUESTS.c.sequence < wanted.before)
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             return [_row_of(row) for row in connection.execute(query)]
 
     def finished_since(self, since: float) -> list[FinishedCount]:
         """The number of requests of each endpoint that have ended since then."""
         columns = (REQUESTS.c.account, REQUESTS.c.region, REQUESTS.c.endpoint)
         counted = sa.select(*columns, sa.func.count()).where(REQUESTS.c.finished_at > since)
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             rows = connection.execute(counted.group_by(*columns)).all()
         return [
             FinishedCount(scope=Scope(account, region), endpoint_name=endpoint, number=number)
@@ -108,7 +108,7 @@ class RequestRows:
         """The request with this id or inference id, the newest of several; None without one."""
         named = sa.or_(REQUESTS.c.id == name, REQUESTS.c.inference_id == name)
         query = sa.select(REQUESTS).where(named).order_by(REQUESTS.c.sequence.desc()).limit(1)
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else _row_of(row)
 
@@ -117,7 +117,7 @@ class RequestRows:
 
         Raises RequestStateError where it is in another state, or not there.
         """
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             row = connection.execute(_by_id(request_id)).one_or_none()
             if row is None or row.state not in DEAD:
                 state = "not there" if row is None else row.state
@@ -144,7 +144,7 @@ class RequestRows:
 
         Raises RequestStateError where it is running, or not there.
         """
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             row = connection.execute(_by_id(request_id)).one_or_none()
             if row is None or row.state == RUNNING:
                 state = "not there" if row is None else "running: wait for its end"
@@ -160,7 +160,7 @@ class RequestRows:
             sa.and_(REQUESTS.c.state == COMPLETED, finished <= now - KEEP_COMPLETED_S),
             finished <= now - KEEP_FAILED_S,
         )
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             forgotten = _delete(connection, sa.select(REQUESTS.c.sequence).where(old))
             newest = sa.select(REQUESTS.c.sequence).where(finished.is_not(None))
             beyond = newest.order_by(finished.desc(), REQUESTS.c.sequence.desc())
@@ -178,7 +178,7 @@ def _delete(connection: sa.Connection, chosen: sa.Select[Any]) -> int:
 
 
 def _by_id(request_id: str) -> sa.Select[Any]:
-    return sa.select(REQUESTS).where(REQUESTS.c.id == request_id)
+    return sa.select(REQUESTS).where(REQUESTS.c.id == request_id).with_for_update()
 
 
 def _row_of(row: Row[Any]) -> RequestRow:

@@ -2,6 +2,8 @@
 
 import sqlalchemy as sa
 
+from hostelry.store.columns import OPAQUE_TEXT
+
 METADATA = sa.MetaData()
 WAITING, RUNNING, COMPLETED, FAILED, EXPIRED = (
     "waiting",
@@ -73,4 +75,13 @@ OUTBOX = sa.Table(
     sa.Column("next_at", sa.Float, nullable=False, index=True),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("reason", sa.Text),
+)
+
+# What one of several jobs processes does at a time.
+WORK = sa.Table(
+    "work_claim",
+    METADATA,
+    sa.Column("name", OPAQUE_TEXT, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("lease_until", sa.Float, nullable=False),
 )

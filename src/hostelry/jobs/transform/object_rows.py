@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from hostelry.domain.transform_job import TransformJob
+from hostelry.jobs.queue.tables import METADATA
 from hostelry.jobs.records.object_keys import InputObject
-from hostelry.store.sqlite import SqliteFile
+from hostelry.store.database import Database
 
-METADATA = sa.MetaData()
 WAITING, DONE, FAILED = "waiting", "done", "failed"
 AT_ONCE = 500
 
@@ -67,21 +67,20 @@ class ObjectTotals:
 class ObjectRows:
     """The rows of all jobs; calls block."""
 
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        with file.write() as connection:
-            METADATA.create_all(connection)
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        database.create(METADATA)
 
     def is_listed(self, job: str) -> bool:
         """Whether all objects of the job are in the file."""
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             return (
                 connection.execute(sa.select(LISTED).where(LISTED.c.job == job)).first() is not None
             )
 
     def forget(self, job: str) -> None:
         """Drop the job's rows."""
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             connection.execute(sa.delete(OBJECTS).where(OBJECTS.c.job == job))
             connection.execute(sa.delete(LISTED).where(LISTED.c.job == job))
 
@@ -99,12 +98,12 @@ class ObjectRows:
             }
             for number, it in enumerate(objects, first_number)
         ]
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             connection.execute(sa.insert(OBJECTS), rows)
 
     def listed(self, job: str, created_at: float) -> None:
         """Note that the list is whole."""
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             connection.execute(sa.insert(LISTED), {"job": job, "created_at": created_at})
 
     def waiting(self, job: str, after: int) -> list[NumberedObject]:
@@ -122,13 +121,13 @@ class ObjectRows:
             .order_by(OBJECTS.c.number)
             .limit(AT_ONCE)
         )
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             return [NumberedObject(*row) for row in connection.execute(chosen)]
 
     def ended(self, job: str, number: int, records: int, reason: str | None) -> None:
         """Note that an object is done, or failed for `reason`."""
         state = DONE if reason is None else FAILED
-        with self._file.write() as connection:
+        with self._database.write() as connection:
             connection.execute(
                 sa.update(OBJECTS)
                 .where(OBJECTS.c.job == job, OBJECTS.c.number == number)
@@ -137,9 +136,9 @@ class ObjectRows:
 
     def totals(self, job: str) -> ObjectTotals:
         """The sums of a job."""
-        count, size = sa.func.count(), sa.func.sum(OBJECTS.c.size_bytes)
+        size, records = _sum(OBJECTS.c.size_bytes), _sum(OBJECTS.c.records)
         grouped = (
-            sa.select(OBJECTS.c.state, count, size, sa.func.sum(OBJECTS.c.records))
+            sa.select(OBJECTS.c.state, sa.func.count(), size, records)
             .where(OBJECTS.c.job == job)
             .group_by(OBJECTS.c.state)
         )
@@ -149,7 +148,7 @@ class ObjectRows:
             .order_by(OBJECTS.c.number)
             .limit(1)
         )
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             by_state = {row[0]: row for row in connection.execute(grouped)}
             failed = connection.execute(first).first()
         ended = [row for state, row in by_state.items() if state != WAITING]
@@ -165,9 +164,14 @@ class ObjectRows:
 
     def jobs(self) -> list[str]:
         """The jobs that have rows."""
-        with self._file.read() as connection:
+        with self._database.read() as connection:
             found = connection.execute(sa.select(OBJECTS.c.job).distinct())
             return [row[0] for row in found]
+
+
+def _sum(column: sa.Column[int]) -> sa.ColumnElement[int]:
+    """A sum as an integer: PostgreSQL's is a decimal number."""
+    return sa.cast(sa.func.sum(column), sa.BigInteger)
 
 
 def row_key(job: TransformJob) -> str:

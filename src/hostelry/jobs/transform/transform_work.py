@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from hostelry.base.recurring import run_guarded
@@ -13,6 +14,7 @@ from hostelry.domain.transform_job import (
     TransformJobStatus,
     TransformSnapshot,
 )
+from hostelry.jobs.queue.work_claims import SharedWork
 from hostelry.jobs.transform.control_line import NoAnswerError
 from hostelry.jobs.transform.job_run import AGAIN_S, JobRun, RunDeps, finish
 from hostelry.jobs.transform.object_rows import row_key
@@ -23,8 +25,9 @@ log = logging.getLogger(__name__)
 class TransformWork:
     """Runs the jobs of control's snapshots."""
 
-    def __init__(self, deps: RunDeps) -> None:
+    def __init__(self, deps: RunDeps, shared: SharedWork) -> None:
         self._deps = deps
+        self._shared = shared
         self._have: str | None = None
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._stops: dict[str, asyncio.Task[None]] = {}
@@ -63,7 +66,9 @@ class TransformWork:
                 if key not in self._stops:
                     self._stops[key] = asyncio.create_task(self._stop(key, job))
             elif key not in self._runs:
-                self._runs[key] = asyncio.create_task(self._guarded(job))
+                self._runs[key] = asyncio.create_task(
+                    self._shared.run(key, partial(self._guarded, job))
+                )
         gone = [key for key in (*self._runs, *self._stops) if key not in present]
         for key in gone:
             await self._end(self._runs.pop(key, None))

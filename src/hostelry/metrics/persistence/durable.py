@@ -26,7 +26,7 @@ from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.journal import SEGMENT, SNAPSHOT, Segment, numbered
 from hostelry.metrics.persistence.outage import Outage, is_due, outage_of
-from hostelry.metrics.persistence.recovery import Recovered, recover
+from hostelry.metrics.persistence.recovery import Recovered, recover_folder
 from hostelry.metrics.persistence.snapshot import dumped, write_snapshot
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
@@ -266,8 +266,7 @@ class DurableMetrics:
         return self._number
 
     def _limit_bytes(self) -> int:
-        most = max(self._least_journal_bytes, MOST_JOURNAL_BYTES)
-        return min(max(self._least_journal_bytes, self._snapshot_bytes // 4), most)
+        return compact_at_bytes(self._snapshot_bytes, self._least_journal_bytes)
 
     def _has_work(self, now: float) -> bool:
         """Whether a recovery or a snapshot is due; the caller holds the lock."""
@@ -302,17 +301,13 @@ class DurableMetrics:
     def _read(self, memory: MemoryMetrics) -> Recovered:
         """Recover from the folder into an empty store; raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return recover(self._folder, memory, self._clock.now())
+        return recover_folder(self._folder, memory, self._clock.now())
 
     def _read_late(self) -> None:
         """Recover while samples are emitted, then merge both; raises OSError."""
         read = MemoryMetrics(self._clock, max_bytes=self._max_bytes)
         found = self._read(read)
-        series = read.all_series()
-        for first in range(0, len(series), TAKEN_OVER_AT_ONCE):
-            with self._memory.lock:
-                for one in series[first : first + TAKEN_OVER_AT_ONCE]:
-                    self._memory.take_over(one)
+        take_over(self._memory, read)
         with self._memory.lock:
             self._begin_after(found)
 
@@ -337,3 +332,17 @@ class DurableMetrics:
                 if older < number:
                     with contextlib.suppress(OSError):
                         path.unlink()
+
+
+def take_over(memory: MemoryMetrics, read: MemoryMetrics) -> None:
+    """Merge what was read into a store that is in use."""
+    series = read.all_series()
+    for first in range(0, len(series), TAKEN_OVER_AT_ONCE):
+        with memory.lock:
+            for one in series[first : first + TAKEN_OVER_AT_ONCE]:
+                memory.take_over(one)
+
+
+def compact_at_bytes(snapshot_bytes: int, least_bytes: int) -> int:
+    """The size of a journal beside a snapshot at which the next one is due."""
+    return min(max(least_bytes, snapshot_bytes // 4), max(least_bytes, MOST_JOURNAL_BYTES))

@@ -5,6 +5,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _HEAD = struct.Struct("<II")  # length and CRC-32 of what follows
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -27,7 +28,7 @@ class FrameFile:
         Raises OSError with nothing written. Where a partial frame cannot be truncated, `is_broken`
         is set: write to another file from then on, as a reader stops at the partial frame.
         """
-        frame = _HEAD.pack(len(body), zlib.crc32(body)) + body
+        frame = framed(body)
         try:
             write_whole(self._descriptor, frame)
         except OSError:
@@ -56,14 +57,24 @@ def write_whole(descriptor: int, body: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
+def framed(body: bytes) -> bytes:
+    """One frame: `body` after its length and checksum."""
+    return _HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
 def read_frames(path: Path) -> Iterator[bytes]:
     """Every frame up to the first torn or damaged one; raises OSError."""
     with path.open("rb") as file:
-        while len(head := file.read(_HEAD.size)) == _HEAD.size:
-            length, checksum = _HEAD.unpack(head)
-            if length > MAX_FRAME_BYTES:
-                return
-            body = file.read(length)
-            if len(body) < length or zlib.crc32(body) != checksum:
-                return
-            yield body
+        yield from frames_in(file)
+
+
+def frames_in(file: BinaryIO) -> Iterator[bytes]:
+    """As `read_frames`, of an open file."""
+    while len(head := file.read(_HEAD.size)) == _HEAD.size:
+        length, checksum = _HEAD.unpack(head)
+        if length > MAX_FRAME_BYTES:
+            return
+        body = file.read(length)
+        if len(body) < length or zlib.crc32(body) != checksum:
+            return
+        yield body

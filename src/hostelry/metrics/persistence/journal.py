@@ -5,8 +5,9 @@ takes some twenty bytes. Sequence numbers of entries increase over all segments.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,36 +45,69 @@ class JournalEntry:
     samples: Sequence[tuple[SeriesId, Sample]]
 
 
-class Segment:
-    """The segment being written."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalPart:
+    """A segment or snapshot as recovery reads it; `frames` raises OSError or RetryableError."""
 
-    def __init__(self, folder: Path, number: int) -> None:
-        """Create the segment; raises OSError."""
+    number: int
+    name: str
+    size_bytes: int
+    frames: Callable[[], Iterator[bytes]]
+
+
+class SegmentEntries:
+    """The entries of segment `number`: each series is described in the first that has it."""
+
+    def __init__(self, number: int) -> None:
         self.number = number
-        self.file = FrameFile(folder / SEGMENT.format(number))
         self._num_series = 0
+        self._made: list[Series] = []
 
-    def append(self, sequence: int, at: float, placed: Placed) -> None:
-        """Write one entry; raises OSError with nothing written."""
-        first = self._num_series
+    def encode(self, sequence: int, at: float, placed: Placed) -> bytes:
+        """One entry, as a frame holds it; `keep` or `undo` follows, also of several at once."""
         made: list[Series] = []
         for series, _ in placed:
             if series.segment != self.number:
-                series.segment, series.number = self.number, first + len(made)
+                series.segment, series.number = self.number, self._num_series + len(made)
                 made.append(series)
+        self._num_series += len(made)
+        self._made += made
         body = [
             sequence,
             at,
             [[it.number, *described(it)] for it in made],
             [_plain(series.number, sample) for series, sample in placed],
         ]
+        return _ENCODER.encode(body)
+
+    def keep(self) -> None:
+        """What was encoded is written."""
+        self._made.clear()
+
+    def undo(self) -> None:
+        """What was encoded is not written: its series are described again."""
+        for series in self._made:
+            series.segment = -1
+        self._num_series -= len(self._made)
+        self._made.clear()
+
+
+class Segment:
+    """The segment being written."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        """Create the segment; raises OSError."""
+        self.file = FrameFile(folder / SEGMENT.format(number))
+        self._entries = SegmentEntries(number)
+
+    def append(self, sequence: int, at: float, placed: Placed) -> None:
+        """Write one entry; raises OSError with nothing written."""
         try:
-            self.file.append(_ENCODER.encode(body))
+            self.file.append(self._entries.encode(sequence, at, placed))
         except OSError:
-            for series in made:
-                series.segment = -1
+            self._entries.undo()
             raise
-        self._num_series += len(made)
+        self._entries.keep()
 
 
 def described(series: Series) -> list[Any]:
@@ -94,21 +128,34 @@ def series_id_of(plain: Sequence[Any]) -> SeriesId:
     )
 
 
-def entries_of(path: Path) -> Iterator[JournalEntry]:
-    """The entries of a segment, in order; raises OSError, or ValueError for a foreign file.
+def entries_of(part: JournalPart) -> Iterator[JournalEntry]:
+    """The entries of a segment, in order; raises ValueError for a foreign file.
 
     Reading ends at the first torn entry: nothing after it was acknowledged.
     """
     series: dict[int, SeriesId] = {}
-    for frame in read_frames(path):
+    for frame in part.frames():
         try:
             sequence, at, made, samples = _DECODER.decode(frame)
             for number, *plain in made:
                 series[number] = series_id_of(plain)
             found = [(series[it[0]], _sample(series[it[0]], it)) for it in samples]
         except (msgspec.DecodeError, TypeError, KeyError, IndexError) as error:
-            raise ValueError(f"{path} is not a journal of metrics: {error!r}.") from None
+            raise ValueError(f"{part.name} is not a journal of metrics: {error!r}.") from None
         yield JournalEntry(sequence=sequence, at=at, samples=found)
+
+
+def parts_in(folder: Path, form: str) -> dict[int, JournalPart]:
+    """Files with names of that form, by number in ascending order; raises OSError."""
+    return {
+        number: JournalPart(
+            number=number,
+            name=str(path),
+            size_bytes=path.stat().st_size,
+            frames=partial(read_frames, path),
+        )
+        for number, path in numbered(folder, form).items()
+    }
 
 
 def numbered(folder: Path, form: str) -> dict[int, Path]:

@@ -1,4 +1,4 @@
-"""Recovery of metrics from a folder into memory.
+"""Recovery of metrics from the parts of a journal into memory.
 
 found at a start                          result
 ---------------------------------------   ------------------------------------------------------
@@ -12,6 +12,7 @@ a file that cannot be read                OSError: it may be readable later
 import contextlib
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from hostelry.metrics.persistence.journal import (
     SNAPSHOT,
     UNFINISHED,
     JournalEntry,
+    JournalPart,
     entries_of,
-    numbered,
+    parts_in,
 )
 from hostelry.metrics.persistence.snapshot import read_snapshot
 from hostelry.metrics.series.store import MemoryMetrics
@@ -40,24 +42,33 @@ class Recovered:
     num_segments: int
 
 
-def recover(folder: Path, memory: MemoryMetrics, now: float) -> Recovered:
-    """Read the newest snapshot and the segments since into `memory`, which must not be shared yet.
-
-    Raises OSError where a file cannot be read; `memory` is incomplete then, and of no use.
-    """
+def recover_folder(folder: Path, memory: MemoryMetrics, now: float) -> Recovered:
+    """As `recover`, from the files of a folder; those that were not finished are removed."""
     for name in os.listdir(folder):
         if name.endswith(UNFINISHED):
             with contextlib.suppress(OSError):
                 (folder / name).unlink()
-    snapshots, segments = numbered(folder, SNAPSHOT), numbered(folder, SEGMENT)
+    return recover(parts_in(folder, SNAPSHOT), parts_in(folder, SEGMENT), memory, now)
+
+
+def recover(
+    snapshots: Mapping[int, JournalPart],
+    segments: Mapping[int, JournalPart],
+    memory: MemoryMetrics,
+    now: float,
+) -> Recovered:
+    """Read the newest snapshot and the segments since into `memory`, which must not be shared yet.
+
+    Raises what reading a part raises; `memory` is incomplete then, and of no use.
+    """
     first = max(snapshots, default=0)
     recovery = _Recovery(memory)
     with memory.lock:
         if first:
             recovery.read_snapshot(snapshots[first])
-        for number, path in segments.items():
+        for number, segment in segments.items():
             if number >= first:
-                recovery.read_segment(path)
+                recovery.read_segment(segment)
         memory.age(memory.stats().num_series, now)
     return Recovered(
         number=max(*segments, first, 0),
@@ -77,24 +88,26 @@ class _Recovery:
         self.snapshot_bytes = 0
         self._memory = memory
 
-    def read_snapshot(self, path: Path) -> None:
-        self.snapshot_bytes = path.stat().st_size
-        for known, written_at, sequence, dump in read_snapshot(path):
+    def read_snapshot(self, part: JournalPart) -> None:
+        self.snapshot_bytes = part.size_bytes
+        for known, written_at, sequence, dump in read_snapshot(part):
             series = self._memory.series_of(known.scope, known.metric, known.unit)
             before = series.size_bytes
             try:
                 series.load(dump)
             except (ValueError, TypeError, IndexError) as error:
-                LOG.warning("%s of the snapshot %s cannot be read: %r", known.metric, path, error)
+                LOG.warning(
+                    "%s of the snapshot %s cannot be read: %r", known.metric, part.name, error
+                )
                 continue
             series.written_at, series.sequence = written_at, sequence
             self.sequence = max(self.sequence, sequence)
             self._memory.restore(series, series.size_bytes - before)
 
-    def read_segment(self, path: Path) -> None:
-        self.journal_bytes += path.stat().st_size
+    def read_segment(self, part: JournalPart) -> None:
+        self.journal_bytes += part.size_bytes
         try:
-            for entry in entries_of(path):
+            for entry in entries_of(part):
                 self._apply(entry)
         except ValueError as error:
             LOG.warning("the rest of a metrics segment is left out: %s", error)

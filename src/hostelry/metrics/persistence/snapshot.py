@@ -13,8 +13,14 @@ from typing import Any
 import msgspec
 
 from hostelry.base.private_file import sync_folder
-from hostelry.metrics.persistence.frames import FrameFile, read_frames
-from hostelry.metrics.persistence.journal import UNFINISHED, SeriesId, described, series_id_of
+from hostelry.metrics.persistence.frames import FrameFile
+from hostelry.metrics.persistence.journal import (
+    UNFINISHED,
+    JournalPart,
+    SeriesId,
+    described,
+    series_id_of,
+)
 from hostelry.metrics.series.series import Series
 
 LOG = logging.getLogger(__name__)
@@ -29,20 +35,13 @@ Dumped = tuple[SeriesId, float, int, list[Any]]
 def write_snapshot(
     path: Path, series: Sequence[Series], dump: Callable[[Sequence[Series]], list[list[Any]]]
 ) -> int:
-    """Write `series` to `path` atomically and return its size in bytes; raises OSError.
-
-    `dump` returns the plain values of a few series, consistent with each other.
-    """
+    """Write `series` to `path` atomically and return its size in bytes; raises OSError."""
     unfinished = path.with_name(path.name + UNFINISHED)
     unfinished.unlink(missing_ok=True)
     file = FrameFile(unfinished)
     try:
-        num_written = 0
-        for first in range(0, len(series), SERIES_A_FRAME):
-            rows = dump(series[first : first + SERIES_A_FRAME])
-            num_written += len(rows)
-            file.append(_ENCODER.encode(rows))
-        file.append(_ENCODER.encode(num_written))
+        for frame in snapshot_frames(series, dump):
+            file.append(frame)
         file.sync()
         unfinished.rename(path)
         sync_folder(path.parent)
@@ -55,15 +54,30 @@ def write_snapshot(
     return file.size_bytes
 
 
+def snapshot_frames(
+    series: Sequence[Series], dump: Callable[[Sequence[Series]], list[list[Any]]]
+) -> Iterator[bytes]:
+    """The frames of a snapshot of `series`.
+
+    `dump` returns the plain values of a few series, consistent with each other.
+    """
+    num_written = 0
+    for first in range(0, len(series), SERIES_A_FRAME):
+        rows = dump(series[first : first + SERIES_A_FRAME])
+        num_written += len(rows)
+        yield _ENCODER.encode(rows)
+    yield _ENCODER.encode(num_written)
+
+
 def dumped(series: Series, sequence: int) -> list[Any]:
     """One series as plain values, including the journal's entry `sequence`."""
     return [described(series), series.written_at, sequence, series.dumped()]
 
 
-def read_snapshot(path: Path) -> Iterator[Dumped]:
+def read_snapshot(part: JournalPart) -> Iterator[Dumped]:
     """The series of a snapshot; logs a warning where damaged ones are missing."""
     num_read, num_promised = 0, None
-    for frame in read_frames(path):
+    for frame in part.frames():
         try:
             rows = _DECODER.decode(frame)
             if isinstance(rows, int):
@@ -71,12 +85,12 @@ def read_snapshot(path: Path) -> Iterator[Dumped]:
                 continue
             found = [(series_id_of(it[0]), float(it[1]), int(it[2]), it[3]) for it in rows]
         except (msgspec.DecodeError, TypeError, ValueError, IndexError) as error:
-            LOG.warning("a part of the metrics' snapshot %s cannot be read: %r", path, error)
+            LOG.warning("a part of the metrics' snapshot %s cannot be read: %r", part.name, error)
             continue
         num_read += len(found)
         yield from found
     if num_promised != num_read:
         LOG.warning(
             "the metrics' snapshot %s is damaged: %d series were read of %s",
-            path, num_read, num_promised,
+            part.name, num_read, num_promised,
         )  # fmt: skip

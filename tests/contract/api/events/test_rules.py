@@ -47,7 +47,7 @@ def events(client: Client) -> Any:
 
 @pytest.fixture
 def rows(messages: MessageRig) -> CallRows:
-    return CallRows(messages.file)
+    return CallRows(messages.tables)
 
 
 @pytest.fixture

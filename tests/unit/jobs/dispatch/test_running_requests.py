@@ -41,7 +41,7 @@ def test_a_request_that_another_owner_has_is_given_up_at_the_second_renewal() ->
     clock = ManualClock()
     queue = MemoryQueue()
     claims: Sequence[Claim] = claimed(queue, clock, 2)
-    queue.release_all()
+    queue.release_of(None)
     queue.claim(claims[0].request.scope, "e", "another", 1, clock.now(), 30)
 
     async def scenario() -> list[int]:

@@ -12,13 +12,14 @@ from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.protocol import Write
 from hostelry.store.errors import StoreUnavailable
+from hostelry.store.sqlite import SqliteFile
 
 
 class CountedQueue(DurableQueue):
     """Notes the size of each commit."""
 
-    def __init__(self, path: Path, **limits: int) -> None:
-        super().__init__(path, **limits)
+    def __init__(self, path: Path, max_unfinished: int = 100) -> None:
+        super().__init__(SqliteFile(path), max_unfinished=max_unfinished)
         self.sizes: list[int] = []
 
     def together(self, writes: Sequence[Write]) -> list[Any]:
@@ -30,7 +31,7 @@ def test_writes_at_once_share_a_commit_and_each_has_its_own_result(tmp_path: Pat
     queue = CountedQueue(tmp_path / "jobs.db")
     queue.submit([asked(it) for it in "abc"])
     a, b, c = claims(queue)
-    queue.release_all()
+    queue.release_of(None)
     [again] = claims(queue, 1)  # of a, under a new fence
 
     async def scenario() -> Sequence[Any]:

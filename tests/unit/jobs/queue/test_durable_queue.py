@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.contract.jobs.test_request_queue import DONE, HERE, LEASE_S, NOW, asked, claims, note
 
-from hostelry.jobs.queue.durable_queue import DurableQueue
+from hostelry.jobs.queue.durable_queue import MAX_BYTES, MAX_UNFINISHED, DurableQueue
 from hostelry.jobs.queue.protocol import RequestExpired, RequestFailed
 from hostelry.jobs.queue.request_rows import (
     KEEP_COMPLETED_S,
@@ -18,6 +18,7 @@ from hostelry.jobs.queue.request_rows import (
     RowFilter,
 )
 from hostelry.store.errors import StoreRefused, StoreUnavailable
+from hostelry.store.sqlite import SqliteFile
 
 
 @pytest.fixture
@@ -26,19 +27,19 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_another_process_finds_requests_and_notifications(path: Path) -> None:
-    queue = DurableQueue(path)
+    queue = DurableQueue(SqliteFile(path))
     queue.submit([asked("a"), asked("b")])
     [a] = claims(queue, 1)
     queue.complete(a, DONE, NOW, [note("n")])
     queue.close()
-    successor = DurableQueue(path)
+    successor = DurableQueue(SqliteFile(path))
     assert [it.request.id for it in claims(successor)] == ["b"]
     assert [it.notification.id for it in successor.pending(NOW, 9)] == ["n"]
     successor.close()
 
 
 def test_two_claimers_never_get_the_same(path: Path) -> None:
-    queue = DurableQueue(path)
+    queue = DurableQueue(SqliteFile(path))
     queue.submit([asked(str(it)) for it in range(60)])
     got: list[str] = []
 
@@ -57,8 +58,8 @@ def test_two_claimers_never_get_the_same(path: Path) -> None:
 
 @pytest.mark.parametrize("bound", ["number", "bytes"])
 def test_a_full_queue_refuses_and_has_room_again(path: Path, bound: str) -> None:
-    limits = {"max_unfinished": 2} if bound == "number" else {"max_bytes": 900}
-    queue = DurableQueue(path, **limits)
+    number, size = (2, MAX_BYTES) if bound == "number" else (MAX_UNFINISHED, 900)
+    queue = DurableQueue(SqliteFile(path), max_unfinished=number, max_bytes=size)
     queue.submit([asked("a"), asked("b")])
     with pytest.raises(StoreUnavailable, match="at most: try again"):
         queue.submit([asked("c")])
@@ -66,7 +67,7 @@ def test_a_full_queue_refuses_and_has_room_again(path: Path, bound: str) -> None
     assert queue.complete(a, DONE, NOW, [])
     queue.submit([asked("c")])
     queue.close()
-    successor = DurableQueue(path, **limits)
+    successor = DurableQueue(SqliteFile(path), max_unfinished=number, max_bytes=size)
     with pytest.raises(StoreUnavailable):
         successor.submit([asked("d")])
     RequestRows(successor).drop("c")
@@ -75,7 +76,7 @@ def test_a_full_queue_refuses_and_has_room_again(path: Path, bound: str) -> None
 
 
 def test_a_request_that_cannot_be_kept_takes_no_room(path: Path) -> None:
-    queue = DurableQueue(path, max_unfinished=2)
+    queue = DurableQueue(SqliteFile(path), max_unfinished=2)
     queue.submit([asked("a")])
     with pytest.raises(StoreUnavailable):
         queue.submit([asked("a")])  # the same id
@@ -86,11 +87,11 @@ def test_a_request_that_cannot_be_kept_takes_no_room(path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused_by_name(path: Path) -> None:
     path.write_bytes(b"no database" * 100)
     with pytest.raises(StoreRefused, match="it is not a database"):
-        DurableQueue(path)
+        DurableQueue(SqliteFile(path))
 
 
 def test_claims_and_the_backlog_read_an_index(path: Path) -> None:
-    queue = DurableQueue(path)
+    queue = DurableQueue(SqliteFile(path))
     queue.close()
     connection = sqlite3.connect(path)
     plans = {
@@ -111,7 +112,7 @@ def test_claims_and_the_backlog_read_an_index(path: Path) -> None:
 
 
 def test_rows_are_listed_the_newest_first_and_found_by_either_id(path: Path) -> None:
-    queue = DurableQueue(path)
+    queue = DurableQueue(SqliteFile(path))
     rows = RequestRows(queue)
     queue.submit([asked("a"), asked("b", endpoint="f"), asked("c")])
     a = claims(queue, 1)[0]
@@ -129,7 +130,7 @@ def test_rows_are_listed_the_newest_first_and_found_by_either_id(path: Path) -> 
 
 
 def test_a_failed_request_is_tried_again_with_its_whole_time(path: Path) -> None:
-    queue = DurableQueue(path)
+    queue = DurableQueue(SqliteFile(path))
     rows = RequestRows(queue)
     queue.submit([asked("a")])
     a = claims(queue)[0]
@@ -146,7 +147,7 @@ def test_a_failed_request_is_tried_again_with_its_whole_time(path: Path) -> None
 
 
 def test_a_running_request_is_not_dropped(path: Path) -> None:
-    queue = DurableQueue(path)
+    queue = DurableQueue(SqliteFile(path))
     queue.submit([asked("a")])
     claims(queue)
     with pytest.raises(RequestStateError, match="running"):
@@ -155,7 +156,7 @@ def test_a_running_request_is_not_dropped(path: Path) -> None:
 
 
 def test_finished_rows_are_forgotten_in_time(path: Path) -> None:
-    queue = DurableQueue(path)
+    queue = DurableQueue(SqliteFile(path))
     rows = RequestRows(queue)
     queue.submit([asked("good", ttl_s=1e9), asked("bad", ttl_s=1e9), asked("waits", ttl_s=1e9)])
     good, bad = queue.claim(HERE, "e", "me", 2, NOW, LEASE_S)

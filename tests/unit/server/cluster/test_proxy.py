@@ -214,7 +214,7 @@ def test_a_peer_that_may_not_reaches_no_server(tmp_path: Path, who: str, issues:
     async def scenario() -> None:
         host = identity(tmp_path / "host")
         if issues:
-            host.authority_key.write_bytes(b"")
+            host.authority.write_bytes(b"")
         context, name = peers(tmp_path)[who]
         async with proxied(host, note) as rig:
             assert await what_comes(rig, context, name) == b""

@@ -1,0 +1,226 @@
+"""Control's side of joining: tokens are printed, and used.
+
+request                              answer
+----------------------------------   ------------------------------------------------------------
+POST /internal/join-tokens           200 with a token; 403 without the proof of a host of control
+POST /internal/join                  200 with a joined home's files; 403 with what is wrong
+either, without an authority         409: the certificates are the operator's own
+
+The internal key is asked for by control itself; of a joining host the node proxy shows it.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hostelry.base.certificates import facts
+from hostelry.base.clock import Clock
+from hostelry.base.errors import Conflict, TerminalError
+from hostelry.base.json import decode
+from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.tls import TlsFolder
+from hostelry.domain.scope import Scope
+from hostelry.server.cluster.authority import Authority
+from hostelry.server.cluster.join_token import (
+    MAX_S,
+    MIN_S,
+    JoinToken,
+    TokenRecord,
+    digest_of,
+    refusal,
+)
+from hostelry.server.home import Home
+from hostelry.server.json_response import JsonResponse
+from hostelry.store.protocol import Store
+from hostelry.store.records import Records, Versioned
+
+KIND = "join_token"
+NO_AUTHORITY = (
+    "hosts do not join here by tokens: the certificates are the operator's own (--tls-cert)"
+)
+PROOF_HEADER = "X-Hostelry-Authority"
+KEPT_S = 86400.0  # beyond its time, so that a late host learns why it is refused
+HostName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+
+
+class TokenRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A token for one host of `role`, for `expires_s` seconds."""
+
+    role: str
+    expires_s: float
+
+
+class JoinRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A host that joins: what it was given, and its key's signing request, PEM."""
+
+    token: str
+    role: str
+    name: HostName
+    request: str
+
+
+class JoinedFiles(msgspec.Struct, kw_only=True):
+    """A joined home's files by their paths in it, base64; `certificate` and `trusted` are PEM."""
+
+    cluster: str
+    certificate: str
+    trusted: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRoutes:
+    """The routes; `address` is control's own for other hosts."""
+
+    home: Home
+    store: Store
+    owner: Scope
+    clock: Clock
+    address: str
+
+    def routes(self) -> tuple[Route, ...]:
+        """The routes."""
+        return (
+            Route("/internal/join-tokens", self.new_token, methods=["POST"]),
+            Route("/internal/join", self.join, methods=["POST"]),
+        )
+
+    async def new_token(self, request: Request) -> Response:
+        """A new token."""
+        body = await request.body()
+        return await asyncio.to_thread(self._new_token, body, request.headers.get(PROOF_HEADER))
+
+    async def join(self, request: Request) -> Response:
+        """A joined home's files."""
+        return await asyncio.to_thread(self._join, await request.body())
+
+    @property
+    def _tokens(self) -> Records[TokenRecord]:
+        return Records(self.store, KIND, TokenRecord)
+
+    def _new_token(self, body: bytes, proof: str | None) -> Response:
+        authority = self._authority()
+        if authority is None:
+            return _refused(409, NO_AUTHORITY)
+        if proof is None or not hmac.compare_digest(proof, proof_of(authority, body)):
+            return _refused(403, "tokens are printed on a host of control, by its own user")
+        try:
+            asked = decode(body, TokenRequest)
+            role = PeerRole(asked.role)
+        except (msgspec.DecodeError, ValueError) as error:
+            return _refused(400, str(error))
+        if not MIN_S <= asked.expires_s <= MAX_S:
+            return _refused(400, f"a token lasts {MIN_S:g} to {MAX_S:g} seconds")
+        now = self.clock.now()
+        self._forget_old(now)
+        token = JoinToken.new(fingerprint_of(authority))
+        record = TokenRecord(role=role.value, expires_at=now + asked.expires_s)
+        self._tokens.put(self.owner, digest_of(token.secret), record, expect=None)
+        return JsonResponse({"token": str(token), "expires_at": record.expires_at})
+
+    def _join(self, body: bytes) -> Response:
+        authority = self._authority()
+        if authority is None:
+            return _refused(409, NO_AUTHORITY)
+        now = self.clock.now()
+        try:
+            asked = decode(body, JoinRequest)
+            name = digest_of(JoinToken.parse(asked.token).secret)
+        except (msgspec.DecodeError, TerminalError) as error:
+            return _refused(400, str(error))
+        found = self._tokens.get(self.owner, name)
+        key_digest = hashlib.sha256(asked.request.encode()).hexdigest()
+        why = refusal(None if found is None else found.value, key_digest, now)
+        if why is not None or found is None:
+            return _refused(403, why or "the token is unknown")
+        if found.value.role != asked.role:
+            return _refused(403, f"the token is for a host of role {found.value.role}")
+        peer = PeerName(authority.cluster, PeerRole(asked.role), asked.name)
+        try:
+            certificate = authority.signed(asked.request.encode(), peer, now)
+            if found.value.used_by is None:
+                used = msgspec.structs.replace(found.value, used_by=key_digest)
+                self._tokens.put(self.owner, name, used, expect=found.version)
+        except ValueError as error:
+            return _refused(400, str(error))
+        except Conflict:
+            return _refused(403, "the token is being used by another host")
+        return JsonResponse(
+            JoinedFiles(
+                cluster=authority.cluster,
+                certificate=certificate.decode(),
+                trusted=authority.trusted.decode(),
+                files=joined_files(self.home, peer.role, self.address),
+            )
+        )
+
+    def _authority(self) -> Authority | None:
+        try:
+            data = TlsFolder(self.home.tls).authority.read_bytes()
+        except FileNotFoundError:
+            return None
+        return Authority.read(data).settled(self.clock.now())
+
+    def _forget_old(self, now: float) -> None:
+        old: list[tuple[str, Versioned[TokenRecord]]] = []
+        for record in self.store.list(KIND, self.owner):
+            kept = decode(record.body, TokenRecord)
+            if kept.expires_at + KEPT_S < now:
+                old.append((record.key.name, Versioned(kept, record.version)))
+        for name, it in old:
+            self._tokens.delete(self.owner, name, expect=it.version)
+
+
+def joined_files(home: Home, role: PeerRole, control: str) -> dict[str, str]:
+    """The files that a host of `role` needs; the keys of keys are for role control alone.
+
+    A gateway or an agent gets no store's address, whose password opens the state of all.
+    """
+    config: dict[str, Any] = decode(home.config.read_bytes(), dict[str, Any])
+    for own in (
+        "cluster_host",
+        "cluster_port",
+        "host_id",
+        "peer_port",
+        "peer_address",
+        "copy_user",
+    ):
+        config.pop(own, None)
+    for own in ("tls_ca", "tls_cert", "tls_key", "controls"):
+        config.pop(own, None)
+    if role is not PeerRole.CONTROL:
+        config.pop("store_url", None)
+        config["controls"] = [control]
+    found = {
+        "config.json": msgspec.json.encode(config),
+        "credentials.json": home.credentials.read_bytes(),
+    }
+    optional = [home.images, home.actions]
+    if role is PeerRole.CONTROL:
+        optional += [home.root_key, TlsFolder(home.tls).authority]
+    for path in optional:
+        if path.exists():
+            found[str(path.relative_to(home.root))] = path.read_bytes()
+    return {name: base64.b64encode(data).decode() for name, data in found.items()}
+
+
+def fingerprint_of(authority: Authority) -> str:
+    """The fingerprint by which a joining host knows the cluster."""
+    return facts(authority.current.certificate.encode()).fingerprint
+
+
+def proof_of(authority: Authority, body: bytes) -> str:
+    """The proof that a request comes from who can read the authority's key."""
+    return hmac.new(authority.current.key.encode(), body, hashlib.sha256).hexdigest()
+
+
+def _refused(status: int, reason: str) -> Response:
+    return JsonResponse({"reason": reason}, status_code=status)

@@ -1,0 +1,105 @@
+"""A host's part in a cluster, as it starts: its address and ports, and its certificates."""
+
+import ipaddress
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.peer_name import PeerRole
+from hostelry.base.tls import TlsFolder
+from hostelry.server.cluster.access import CONTROL, GATEWAY, GATEWAY_PEER, JOBS, S3
+from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.ports import reachable_host
+from hostelry.server.up_options import UpOptions
+
+DEFAULT_PORT = 7443
+ON_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def check_cluster(options: UpOptions) -> None:
+    """Raise TerminalError for a cluster's address or files that cannot be."""
+    host, port = options.cluster_host, options.cluster_port
+    if host is None:
+        for flag, value in (
+            ("--cluster-port", port),
+            ("--tls-ca", options.tls_ca),
+            ("--tls-cert", options.tls_cert),
+            ("--tls-key", options.tls_key),
+        ):
+            if value is not None:
+                raise TerminalError(f"{flag} needs --cluster-host: it is for other hosts alone")
+        return
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise TerminalError(
+            f"--cluster-host {host}: expected the IP address at which other hosts reach this one"
+        ) from None
+    if address.is_unspecified:
+        raise TerminalError(
+            f"--cluster-host {host} is no address that other hosts can connect to: name this "
+            "host's own"
+        )
+    if port is not None and not 1 <= port <= 65535:
+        raise TerminalError(f"--cluster-port {port}: a port is a number from 1 to 65535")
+
+
+def in_cluster(config: UpConfig, options: UpOptions, peer_port: int) -> UpConfig:
+    """The configuration with this host's part; `peer_port` is for other hosts' gateways."""
+    if options.cluster_host is None:
+        return config
+    with_address = replace(
+        config,
+        cluster_host=options.cluster_host,
+        cluster_port=options.cluster_port or config.cluster_port or DEFAULT_PORT,
+        tls_ca=options.tls_ca,
+        tls_cert=options.tls_cert,
+        tls_key=options.tls_key,
+        peer_port=peer_port,
+        host_id=config.host_id or secrets.token_hex(8),
+    )
+    peers = with_address.control_address.replace("://control@", "://gateway-peer@")
+    return replace(with_address, peer_address=peers)
+
+
+def service_ports(config: UpConfig) -> Mapping[str, int]:
+    """The services of a host by their names; one that is not on loopback has none here."""
+    names = {GATEWAY_PEER: config.peer_port}
+    if not config.is_gateway_host:
+        names |= {CONTROL: config.control_port, JOBS: config.jobs_port}
+    if reachable_host(config.host) in ON_LOOPBACK:
+        names |= {GATEWAY: config.gateway_port}
+        if config.has_own_s3 and not config.is_gateway_host:
+            names |= {S3: config.s3_port}
+    return names
+
+
+def prepare_certificates(
+    home: Home, config: UpConfig, credentials: Credentials, role: PeerRole, now: float
+) -> None:
+    """Have this host's certificates in its home; raises TerminalError with what is wrong.
+
+    A host of control makes the authority at first need, any other got its own by joining.
+    """
+    if config.cluster_host is None:
+        return
+    # Imported where a cluster is used: a platform of one machine needs none of it.
+    from hostelry.server.cluster.host_files import HostFiles, operator_files
+
+    files = HostFiles(TlsFolder(home.tls), credentials.cluster_id)
+    given = operator_files(config.tls_ca, config.tls_cert, config.tls_key)
+    if given is not None:
+        name = files.take(given, now)
+        if name.role is not role:
+            raise TerminalError(
+                f"{given.certificate} names {name.uri}; this host's is "
+                f"spiffe://{name.cluster}/{role.value}/NAME"
+            )
+    elif role is PeerRole.CONTROL:
+        files.make(role, config.cluster_host, now)
+    elif files.own(now) is None:
+        raise TerminalError(
+            f"{home.tls} has no certificate that is valid now: let this host join again, by "
+            "--join with a new token"
+        )

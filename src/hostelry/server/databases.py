@@ -1,0 +1,29 @@
+"""Database of the jobs process: the home's own file, or one that several hosts share."""
+
+import contextlib
+import os
+import secrets
+
+from hostelry.base.private_file import write_whole
+from hostelry.jobs.queue.durable_queue import DurableQueue
+from hostelry.server.home import Home, UpConfig
+from hostelry.store.database import open_database
+
+
+def open_queue(home: Home, config: UpConfig) -> DurableQueue:
+    """The queue of asynchronous requests; raises StoreRefused."""
+    where = config.store_url or home.jobs
+    return DurableQueue(open_database(where), is_shared=config.store_url is not None)
+
+
+def host_name(home: Home, config: UpConfig) -> str | None:
+    """This home among those that share a database, the same at each start; None where none do."""
+    if config.store_url is None:
+        return None
+    if not home.host.exists():
+        scratch = home.host.with_name(f"host.{os.getpid()}")
+        write_whole(scratch, secrets.token_hex(8).encode())
+        with contextlib.suppress(FileExistsError):  # another process was first
+            os.link(scratch, home.host)
+        scratch.unlink()
+    return home.host.read_text()
