@@ -1,7 +1,10 @@
 """Several control processes over one PostgreSQL: one leads, whatever happens to it."""
 
 import asyncio
+import json
+import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -16,11 +19,15 @@ from tests.integration.control_rig import (
     endpoint_status,
 )
 from tests.integration.leader_rig import Controls, controls
+from tests.integration.platform import CLI
 from tests.postgres_rig import postgres_database, postgres_server
 
+from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import Fenced
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.records import instance_folders
+from hostelry.server.home import save_credentials
+from hostelry.server.run_file import live_run_file
 from hostelry.server.standby import STEPPED_DOWN
 
 pytestmark = pytest.mark.integration
@@ -75,7 +82,7 @@ def test_a_killed_leader_is_followed_by_one_with_all_that_it_acknowledged(two: C
     record = folder.load_agent()
     assert record is not None
     for older in (1, 0):
-        late = HttpAgent(record.address, first.credentials.internal_key, epoch=older)
+        late = HttpAgent(record.address, first.credentials.internal_key, epoch=LeaderEpoch(older))
         with pytest.raises(Fenced, match="the leader with epoch 2 has called"):
             asyncio.run(late.apply(()))
 
@@ -84,6 +91,14 @@ def test_a_killed_leader_is_followed_by_one_with_all_that_it_acknowledged(two: C
     assert first.health()["role"] == "standby"
     assert endpoint_status(first.client(), "chat") == "InService", "it forwards to the leader"
     assert first.state()["endpoints"] == second.state()["endpoints"]
+
+    folder.save_epoch(50)  # as of a database that was restored from a backup
+    os.kill(record.pid, signal.SIGKILL)
+    assert second.process is not None
+    assert second.process.wait(60) == STEPPED_DOWN
+    first.until(lambda: first.health().get("ready"), "it leads")
+    assert epochs_of(two, first) == (52, "50")
+    assert endpoint_status(first.client(), "chat") == "InService"
 
 
 def test_a_frozen_leader_is_refused_when_it_thaws(three: Controls) -> None:
@@ -135,6 +150,13 @@ def test_a_restart_of_the_database_changes_no_leader(two: Controls) -> None:
     assert two.leader_of(leader)["epoch"] == 1
 
 
+def epochs_of(found: Controls, asked: ControlUnderTest) -> tuple[int, str]:
+    """The present epoch, and the one that the change before it names."""
+    answer = found.leader_of(asked)
+    words = answer["changes"][1]["reason"].split()
+    return answer["epoch"], words[words.index("epoch") + 1].rstrip(",")
+
+
 def is_created(control: ControlUnderTest, name: str) -> bool:
     """Whether the configuration is there after a try; 503 is for SDKs to try again."""
     try:
@@ -144,3 +166,36 @@ def is_created(control: ControlUnderTest, name: str) -> bool:
             return "already existing" in str(error)
         return False
     return True
+
+
+def test_a_further_control_host_is_supervised_and_leads(tmp_path: Path) -> None:
+    with postgres_database() as url, controls(tmp_path, url, 1) as found:
+        first = found.all[0]
+        further = ControlUnderTest(tmp_path / "further", store_url=url)
+        further.credentials = first.credentials
+        save_credentials(further.home, first.credentials)
+        words = ["control", "--home", str(further.home.root), "--json"]
+        refused = subprocess.run([*CLI, *words], capture_output=True, text=True, check=False)
+        assert (refused.returncode, "kms.key is missing" in refused.stderr) == (1, True)
+        further.home.root_key.write_text("00" * 32)
+        with subprocess.Popen([*CLI, *words], stdout=subprocess.PIPE, text=True) as host:
+            try:
+                assert host.stdout is not None
+                assert json.loads(host.stdout.readline())["ready"]
+                killed = live_run_file(further.home, "control")
+                assert killed is not None
+                os.kill(killed.pid, signal.SIGKILL)
+                further.until(lambda: further.health().get("role") == "standby", "it is back")
+                first.kill()
+                further.until(lambda: further.health().get("ready"), "it leads")
+                shown = subprocess.run(
+                    [*CLI, "status", "--home", str(further.home.root)],
+                    capture_output=True, text=True, check=False,
+                )  # fmt: skip
+                assert shown.returncode == 0, shown.stdout + shown.stderr
+                assert "epoch 2" in shown.stdout
+                assert "standby  none" in shown.stdout
+            finally:
+                host.send_signal(signal.SIGTERM)
+            assert host.wait(30) == 0
+        assert live_run_file(further.home, "control") is None

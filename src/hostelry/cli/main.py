@@ -20,6 +20,7 @@ COMMANDS = (
     CommandEntry(
         "up", "hostelry.cli.up:up", "Start the platform: gateway, control and object store."
     ),
+    CommandEntry("control", "hostelry.cli.control:control", "Run a further control of a platform."),
     CommandEntry("gateway", "hostelry.cli.gateway:gateway", "Serve requests on a further host."),
     CommandEntry(
         "join-token", "hostelry.cli.cluster:join_token", "Print a token for a host that joins."

@@ -13,6 +13,7 @@ from hostelry.cli.completion import names
 from hostelry.cli.experiment_text import experiment_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
 from hostelry.cli.job_text import trouble_lines
+from hostelry.cli.leader_text import leader_lines
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.state import (
     control_state,
@@ -79,6 +80,7 @@ def status(
         lines = [f"home {at.root}  {urls}", "", *process_lines(processes)]
         running, alone = processes_run(processes), endpoint is not None
         lines += supervisor_lines(processes)
+        lines += led_lines(state)
         lines += ["", *state_lines(state, running=running, alone=alone), *trouble_lines(trouble)]
         now = SystemClock().now()
         lines += [] if alone or not batches else ["", *(status_line(it, now) for it in batches)]
@@ -106,6 +108,12 @@ def supervisor_lines(processes: list[PlatformProcess]) -> list[str]:
     if not processes_run(processes) or processes[0].pid is not None:
         return []
     return ["", NO_SUPERVISOR]
+
+
+def led_lines(state: dict[str, Any] | None) -> list[str]:
+    """The leader and the standbys, where there are several controls."""
+    lines = leader_lines((state or {}).get("control"), SystemClock().now())
+    return ["", *lines] if lines else []
 
 
 def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> list[str]:

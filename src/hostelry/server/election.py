@@ -33,8 +33,11 @@ class LeaseTable(Protocol):
         """The lease, and whether its holder has a session."""
         ...
 
-    def acquire(self, seen: LeaderLease | None, reason: str) -> int | None:
-        """The next epoch, durably mine; None where the lease is not as it was `seen` any more."""
+    def acquire(self, seen: LeaderLease | None, reason: str, floor: int = 0) -> int | None:
+        """The next epoch, durably mine; None where the lease is not as it was `seen` any more.
+
+        It is above `floor`, too.
+        """
         ...
 
     def renew(self, epoch: int) -> bool:
@@ -82,6 +85,7 @@ class LeaderElection:
         self._seen: tuple[LeaderLease | None, float] | None = None
         self._registered_at: float | None = None
         self._has_trouble = False
+        self._floor = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="election", daemon=True)
 
@@ -94,6 +98,14 @@ class LeaderElection:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_S)
+
+    def refused(self, newest: int) -> None:
+        """An agent obeys the epoch `newest`; from any thread.
+
+        Where the lease is mine nevertheless, the database is an earlier or another one, as of a
+        backup: the epoch is raised above it, which ends this term and lets the next one act.
+        """
+        self._floor = max(self._floor, newest)
 
     def turn(self) -> float:
         """Look, act, and the seconds until the next turn."""
@@ -132,6 +144,9 @@ class LeaderElection:
                 epoch = self._table.acquire(look.lease, reason)
                 if epoch is not None:
                     self._lead(epoch, reason)
+            case Renew(epoch) if self._floor > epoch:
+                reason = f"an agent obeys epoch {self._floor}, which this database does not know"
+                self._table.acquire(look.lease, reason, self._floor)
             case Renew(epoch):
                 if self._table.renew(epoch) and self._epoch is None:
                     self._lead(epoch, "the answer to its acquisition was lost")

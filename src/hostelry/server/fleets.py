@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import HostelryError
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.local.fleet import LocalFleet
@@ -22,7 +23,7 @@ END_ALL_S = 60.0
 
 
 def fleet_of(
-    home: Home, config: UpConfig, credentials: Credentials, epoch: int | None
+    home: Home, config: UpConfig, credentials: Credentials, epoch: LeaderEpoch | None
 ) -> tuple[Fleet, Callable[[str], Agent]]:
     """The platform's fleet, and what connects to its agents. Starts nothing.
 
@@ -38,7 +39,7 @@ def fleet_of(
     return local, partial(HttpAgent, internal_key=key, epoch=epoch)
 
 
-def ray_fleet(home: Home, credentials: Credentials, epoch: int | None = None) -> RayFleet:
+def ray_fleet(home: Home, credentials: Credentials, epoch: LeaderEpoch | None = None) -> RayFleet:
     """The fleet of a platform on Ray; nothing is started before its first call."""
     command = [sys.executable, "-m", "hostelry.server.ray_driver", "--home", str(home.root)]
     return RayFleet(command, credentials.internal_key, epoch)

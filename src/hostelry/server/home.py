@@ -129,6 +129,11 @@ class UpConfig:
         return bool(self.controls)
 
     @property
+    def is_control_host(self) -> bool:
+        """Whether this host has control alone, of a platform on several hosts."""
+        return self.gateway_workers == 0
+
+    @property
     def copies_proxy(self) -> str | None:
         """An address on the host of copies that report loopback; None where that is this host."""
         return next((it for it in self.controls if it.startswith("https://")), None)

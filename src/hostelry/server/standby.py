@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 
 from hostelry import __version__
 from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import RetryableError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
@@ -78,12 +79,13 @@ async def elected(
             records = await until(front, prepared(opened))
             if records is not None:
                 rows = LeaseRows(config.store_url or "", me, own_address(config), __version__)
-                async with campaign(rows, me, fence) as won:
+                async with campaign(rows, me, fence) as (won, election):
                     epoch = await until(front, while_warm(records.state, won))
                     if epoch is not None:
                         following.cancel()
                         front.show(standby_app(credentials, document, REFUSED))
-                        yield replace(records, epoch=epoch, leader=document)
+                        own = LeaderEpoch(epoch, election.refused)
+                        yield replace(records, epoch=own, leader=document)
         if epoch is None:
             yield None
     finally:
@@ -156,8 +158,10 @@ def open_records(home: Home, config: UpConfig, credentials: Credentials, fence: 
 
 
 @contextlib.asynccontextmanager
-async def campaign(rows: LeaseRows, me: str, fence: Fence) -> AsyncIterator["asyncio.Future[int]"]:
-    """Take part in the election for the block; done with the epoch that this process leads with."""
+async def campaign(
+    rows: LeaseRows, me: str, fence: Fence
+) -> AsyncIterator[tuple["asyncio.Future[int]", LeaderElection]]:
+    """Take part in the election for the block: done with the epoch that this process leads with."""
     loop = asyncio.get_running_loop()
     won: asyncio.Future[int] = loop.create_future()
 
@@ -169,7 +173,7 @@ async def campaign(rows: LeaseRows, me: str, fence: Fence) -> AsyncIterator["asy
     election = LeaderElection(rows, me, monotonic_s, elected=lead, superseded=step_down)
     election.start()
     try:
-        yield won
+        yield won, election
     finally:
         await asyncio.to_thread(election.stop)
 

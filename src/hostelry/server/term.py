@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.store.database import Database
 from hostelry.store.records import State
 
@@ -20,5 +21,5 @@ class Term:
     state: State
     database: Database
     leader: Callable[[], dict[str, Any]]
-    epoch: int | None = None
+    epoch: LeaderEpoch | None = None
     check: Callable[[], None] = lambda: None

@@ -59,8 +59,8 @@ AND pid <> pg_backend_pid()
 LOCK_ALONE = f"SELECT pg_advisory_xact_lock({KEY})"
 LOCK_SHARED = f"SELECT pg_advisory_lock_shared({KEY})"
 NEXT = f"""
-UPDATE leases SET holder = %(me)s, epoch = epoch + 1, renewals = 0, {RENEWED}
-WHERE name = %(name)s
+UPDATE leases SET holder = %(me)s, epoch = greatest(epoch, %(floor)s) + 1, renewals = 0, {RENEWED}
+WHERE name = %(name)s RETURNING epoch
 """
 CHANGED = f"""
 INSERT INTO lease_changes VALUES (%(name)s, %(epoch)s, %(me)s, {NOW}, %(reason)s)
@@ -69,6 +69,7 @@ FORGET_CHANGES = "DELETE FROM lease_changes WHERE name = %(name)s AND epoch <= %
 RELEASE = """
 UPDATE leases SET expires_at = 0 WHERE name = %(name)s AND holder = %(me)s AND epoch = %(epoch)s
 """
+GONE = "DELETE FROM controls WHERE id = %(holder)s"
 REGISTER = f"""
 INSERT INTO controls VALUES (%(me)s, %(address)s, %(version)s, {NOW}, {NOW})
 ON CONFLICT (id) DO UPDATE SET address = excluded.address, seen_at = excluded.seen_at
@@ -107,10 +108,13 @@ class LeaseRows:
             )
         return LeaseLook(lease=lease, now=now, server_started_at=started_at, session_lives=lives)
 
-    def acquire(self, seen: LeaderLease | None, reason: str) -> int | None:
-        """The next epoch, durably mine; None where the lease is not as it was `seen` any more."""
+    def acquire(self, seen: LeaderLease | None, reason: str, floor: int = 0) -> int | None:
+        """The next epoch, durably mine; None where the lease is not as it was `seen` any more.
+
+        It is above `floor`, too.
+        """
         with self._translated():
-            return self._acquire(seen, reason)
+            return self._acquire(seen, reason, floor)
 
     def renew(self, epoch: int) -> bool:
         """Renew; False where it is not mine any more. A renewal need not survive a power cut."""
@@ -132,26 +136,31 @@ class LeaseRows:
         if connection is not None:
             connection.close()
 
-    def _acquire(self, seen: LeaderLease | None, reason: str) -> int | None:
-        connection, epoch = self._connected(), 1 if seen is None else seen.epoch + 1
+    def _acquire(self, seen: LeaderLease | None, reason: str, floor: int) -> int | None:
+        connection = self._connected()
         with connection.transaction():
             connection.execute(DURABLY, (self._durable,))
-            if not self._taken(connection, seen):
+            epoch = self._taken(connection, seen, floor)
+            if epoch is None:
                 return None
             self._hold(connection, epoch)
             connection.execute(CHANGED.encode(), self._of(epoch, reason=reason))
             connection.execute(FORGET_CHANGES, self._of(epoch, oldest=epoch - KEPT_CHANGES))
         return epoch
 
-    def _taken(self, connection: TimedConnection, seen: LeaderLease | None) -> bool:
+    def _taken(
+        self, connection: TimedConnection, seen: LeaderLease | None, floor: int
+    ) -> int | None:
         if seen is None:
-            return connection.execute(FIRST.encode(), self._values).rowcount == 1
+            return connection.execute(FIRST.encode(), self._values).rowcount or None
         before = self._of(seen.epoch, holder=seen.holder, renewals=seen.renewals)
         if connection.execute(AS_SEEN, before).fetchone() is None:
-            return False
+            return None
         connection.execute(END_SESSIONS.encode(), before)
         connection.execute(LOCK_ALONE.encode(), before)
-        return connection.execute(NEXT.encode(), self._values).rowcount == 1
+        connection.execute(GONE, before)
+        found = connection.execute(NEXT.encode(), {**self._values, "floor": floor}).fetchone()
+        return None if found is None else int(found[0])
 
     def _renew(self, epoch: int) -> bool:
         connection = self._connected()

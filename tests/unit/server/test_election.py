@@ -29,10 +29,10 @@ class FakeLeaseTable:
             server_started_at=0.0,
         )
 
-    def acquire(self, seen: LeaderLease | None, reason: str) -> int | None:
+    def acquire(self, seen: LeaderLease | None, reason: str, floor: int = 0) -> int | None:
         if seen != self.lease:
             return None
-        epoch = 1 if seen is None else seen.epoch + 1
+        epoch = 1 if seen is None else max(seen.epoch, floor) + 1
         self.lease = lease_of("me", epoch, self.now)
         self.done.append(f"acquire {epoch}: {reason}")
         if self.is_reply_lost:
@@ -161,3 +161,12 @@ def test_a_leader_that_stops_releases_the_lease(rig: Rig) -> None:
     rig.election.start()
     rig.election.stop()
     assert rig.table.done[-2:] == ["release 1", "close"]
+
+
+def test_a_database_that_forgot_epochs_is_put_above_those_that_agents_obey(rig: Rig) -> None:
+    rig.turn()
+    rig.election.refused(7)
+    rig.turn(RENEW_S)
+    rig.turn(RENEW_S)
+    assert rig.table.done[-1].startswith("acquire 8: an agent obeys epoch 7, ")
+    assert rig.reported[-1] == "epoch 1 is over: me has the lease with epoch 8"

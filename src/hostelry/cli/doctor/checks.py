@@ -378,7 +378,24 @@ def _platform(facts: MachineFacts) -> Check:
             costs="commands may ask for what it does not have",
             mend="hostelry down, then hostelry up --detach",
         )
+    if not platform.has_leader:
+        return Check(
+            name="platform",
+            verdict=CheckVerdict.LIMITED,
+            found="no control leads",
+            costs="endpoints keep serving; nothing can be created, scaled or shown",
+            mend="an election takes seconds; then look for the database: hostelry logs control",
+        )
+    if platform.standbys == 0:
+        return Check(
+            name="platform",
+            verdict=CheckVerdict.LIMITED,
+            found=f"version {other} runs, and no control is on standby",
+            costs="none takes over where this host is lost",
+            mend="hostelry control on a further host",
+        )
     found = f"version {other} runs, {platform.running} processes"
+    found += f", {platform.standbys} controls on standby" if platform.standbys else ""
     return Check(name="platform", verdict=CheckVerdict.OK, found=found)
 
 

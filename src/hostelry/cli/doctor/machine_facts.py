@@ -46,11 +46,16 @@ class HomeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformFacts:
-    """The platform of the home: which processes run, and the version that control reports."""
+    """The platform of the home: which processes run, and the version that control reports.
+
+    `standbys` counts the controls beside the leader; None where there is one control only.
+    """
 
     running: int
     version: str | None
     answers: bool
+    has_leader: bool = True
+    standbys: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -193,22 +194,31 @@ def _platform(home: Home, config: UpConfig | None) -> PlatformFacts:
     if not running or config is None:
         return PlatformFacts(running=running, version=None, answers=False)
     try:
-        key = load_credentials(home).internal_key
-        answer = httpx.get(
-            f"{config.control_url}/internal/health",
-            headers={"X-Hostelry-Key": key},
-            timeout=HTTP_WITHIN_S,
-            trust_env=False,
-            verify=False,  # plain HTTP on loopback
-        )
-        answer.raise_for_status()
-        health = decode(answer.content, dict[str, object])
+        health = _of_control(home, config, "health")
+        led = _of_control(home, config, "leader") if config.store_url else {}
     except (httpx.HTTPError, OSError, msgspec.MsgspecError):
         return PlatformFacts(running=running, version=None, answers=False)
-    version = health.get("version")
+    version, members = health.get("version"), led.get("members")
     return PlatformFacts(
-        running=running, version=None if version is None else str(version), answers=True
+        running=running,
+        version=None if version is None else str(version),
+        answers=True,
+        has_leader=led.get("leader", "") is not None,
+        standbys=None if members is None else sum(not it["leads"] for it in members),
     )
+
+
+def _of_control(home: Home, config: UpConfig, what: str) -> dict[str, Any]:
+    """Control's answer; raises httpx.HTTPError, OSError or MsgspecError where there is none."""
+    answer = httpx.get(
+        f"{config.control_url}/internal/{what}",
+        headers={"X-Hostelry-Key": load_credentials(home).internal_key},
+        timeout=HTTP_WITHIN_S,
+        trust_env=False,
+        verify=False,  # plain HTTP on loopback
+    )
+    answer.raise_for_status()
+    return decode(answer.content, dict[str, Any])
 
 
 def _memory() -> tuple[int, int]:

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from hostelry.base.epoch_header import EPOCH_HEADER
+from hostelry.base.epoch_header import EPOCH_HEADER, LeaderEpoch, epoch_of
 from hostelry.base.errors import Fenced, RetryableError, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
@@ -29,12 +29,13 @@ class HttpAgent:
         address: str,
         internal_key: str,
         call_timeout_s: float = CALL_TIMEOUT_S,
-        epoch: int | None = None,
+        epoch: LeaderEpoch | None = None,
     ) -> None:
         self._address = address
         self._headers = {INTERNAL_KEY_HEADER: internal_key}
+        self._epoch = epoch
         if epoch is not None:
-            self._headers[EPOCH_HEADER] = str(epoch)
+            self._headers[EPOCH_HEADER] = str(epoch.number)
         self._call_timeout_s = call_timeout_s
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
@@ -97,5 +98,8 @@ class HttpAgent:
         if answer.status_code in (400, 413):
             raise TerminalError(fault)
         if answer.status_code == 409:
+            newest = epoch_of(answer.headers.get(EPOCH_HEADER, ""))
+            if self._epoch is not None and newest is not None:
+                self._epoch.refused(newest)
             raise Fenced(fault)
         raise RetryableError(fault)

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import Fenced, RetryableError, TerminalError
 from hostelry.base.private_file import write_whole
 from hostelry.domain.copy import Instance
@@ -65,7 +66,7 @@ class LocalFleet:
         internal_key: str,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         devices: Sequence[str] = (),
-        epoch: int | None = None,
+        epoch: LeaderEpoch | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._root = root.resolve()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import CapacityError, Fenced, InstanceLostError, RetryableError
 from hostelry.domain.copy import CopySpec, Instance
 from hostelry.fleet.local.client import HttpAgent
@@ -16,7 +17,7 @@ VERDICT_S = 3.0  # Ray's view of a dead node comes after the broken connection
 class RayFleet:
     """Instances as detached actors, reached by `command`, the process that speaks to Ray."""
 
-    def __init__(self, command: Sequence[str], internal_key: str, epoch: int | None = None) -> None:
+    def __init__(self, command: Sequence[str], internal_key: str, epoch: LeaderEpoch | None = None) -> None:
         self._key = internal_key
         self._epoch = epoch
         self._line = DriverLine(command, self._is_lost)

@@ -209,3 +209,33 @@ def test_unknown_facts_are_no_fault() -> None:
     assert clock.verdict is CheckVerdict.OK
     stopped = PlatformFacts(running=0, version=None, answers=False)
     assert not [it for it in checks_of(replace(GOOD, platform=stopped)) if it.verdict != "ok"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "verdict", "found"),
+    [
+        pytest.param(
+            replace(RUNNING, standbys=2),
+            CheckVerdict.OK,
+            "version 0.1.0 runs, 9 processes, 2 controls on standby",
+            id="a leader and two standbys",
+        ),
+        pytest.param(
+            replace(RUNNING, standbys=0),
+            CheckVerdict.LIMITED,
+            "version 0.1.0 runs, and no control is on standby",
+            id="a leader alone on PostgreSQL",
+        ),
+        pytest.param(
+            replace(RUNNING, standbys=1, has_leader=False),
+            CheckVerdict.LIMITED,
+            "no control leads",
+            id="an election, or a database that is away",
+        ),
+    ],
+)
+def test_doctor_looks_at_the_controls(
+    platform: PlatformFacts, verdict: CheckVerdict, found: str
+) -> None:
+    (check,) = [it for it in checks_of(replace(GOOD, platform=platform)) if it.name == "platform"]
+    assert (check.verdict, check.found) == (verdict, found)
