@@ -182,8 +182,6 @@ def test_this_version_takes_the_arguments_in_the_chart() -> None:
     ]
     assert len(found) == 2
     for name, arguments in found:
-        if name == "hostelry" and "--fleet" not in known_options("up"):
-            pytest.skip("this version has no --fleet ray, which the chart is for")
         takes(name, arguments)
 
 
