@@ -17,7 +17,9 @@ VERDICT_S = 3.0  # Ray's view of a dead node comes after the broken connection
 class RayFleet:
     """Instances as detached actors, reached by `command`, the process that speaks to Ray."""
 
-    def __init__(self, command: Sequence[str], internal_key: str, epoch: LeaderEpoch | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], internal_key: str, epoch: LeaderEpoch | None = None
+    ) -> None:
         self._key = internal_key
         self._epoch = epoch
         self._line = DriverLine(command, self._is_lost)
