@@ -125,7 +125,8 @@ class GatewayHostProcess:
             with urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5) as answer:
                 return int(answer.status)
         except HTTPError as error:
-            return error.code
+            with error:
+                return error.code
 
     def client(self, service: str = "sagemaker-runtime") -> Any:
         made = boto3.client(
@@ -226,6 +227,7 @@ def test_a_session_that_one_host_opened_is_served_by_both(cluster: Cluster) -> N
         opened = one.invoke_endpoint(
             EndpointName="talks", SessionId="NEW_SESSION", Body=json.dumps(NEW)
         )
+        opened["Body"].read()
         session_id = opened["NewSessionId"].partition(";")[0]
         pids = set()
         for client in (two, one, two):
@@ -234,9 +236,10 @@ def test_a_session_that_one_host_opened_is_served_by_both(cluster: Cluster) -> N
             )
             pids.add(json.loads(answer["Body"].read())["pid"])
         assert len(pids) == 1
-    two.invoke_endpoint(
+    closed = two.invoke_endpoint(
         EndpointName="talks", SessionId=session_id, Body=json.dumps({"requestType": "CLOSE"})
     )
+    closed["Body"].read()
 
     def refusal() -> str:
         with pytest.raises(ClientError) as failure:
