@@ -53,6 +53,12 @@ def names(pid: int, text: bytes) -> bool:
     return False
 
 
+def processes_naming(text: str) -> list[int]:
+    """Every live process but this one that holds `text` in its command line or environment."""
+    others = (it.pid for it in processes() if it.pid != os.getpid())
+    return sorted(pid for pid in others if names(pid, text.encode()))
+
+
 def clean_environment() -> dict[str, str]:
     """This process's environment without anything that points at an AWS or a hostelry."""
     prefixes = ("AWS_", "HOSTELRY_", "OPENAI_", "SAGEMAKER_", "PYTHONPATH")
@@ -270,9 +276,7 @@ class Platform:
 
     def processes(self) -> list[int]:
         """Every live process that names this home in its command line or environment."""
-        root = str(self.home.root).encode()
-        others = (it.pid for it in processes() if it.pid != os.getpid())
-        return sorted(pid for pid in others if names(pid, root))
+        return processes_naming(str(self.home.root))
 
     def clean_up(self) -> list[str]:
         """Stop everything; what was still there afterwards, which is killed then."""

@@ -104,5 +104,5 @@ def chosen(name: str) -> Sequence[Drill]:
     if name == EVERYTHING:
         return DRILLS
     if name not in BY_NAME:
-        raise TerminalError(f"there is no drill {name}. There are: {', '.join(BY_NAME)}")
+        raise TerminalError(f"there is no drill {name}. There are: {', '.join(BY_NAME)}, cluster")
     return [BY_NAME[name]]

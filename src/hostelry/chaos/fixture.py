@@ -49,7 +49,7 @@ class DrillFixture:
     def deployed(self) -> Iterator["DrillFixture"]:
         """Deploy the endpoint for the block; raises TerminalError where that fails."""
         try:
-            self._make()
+            self.make()
             yield self
         except (ClientError, BotoCoreError) as error:
             raise TerminalError(f"the drill's own endpoint {self.endpoint}: {error}") from error
@@ -63,9 +63,12 @@ class DrillFixture:
         environment: Mapping[str, str] | None = None,
         memory_mb: tuple[int, int | None] = (128, None),
         startup_timeout_s: int = 60,
+        artifact_uri: str | None = None,
     ) -> str:
         """Create a component; its name. `memory_mb` are minimum and maximum."""
         component = specification(environment or {}, memory_mb, startup_timeout_s)
+        if artifact_uri is not None:
+            component["Container"]["ArtifactUrl"] = artifact_uri
         return self._create(
             VariantName=VARIANT, Specification=component, RuntimeConfig={"CopyCount": copies}
         )
@@ -140,7 +143,8 @@ class DrillFixture:
         )
         return name
 
-    def _make(self) -> None:
+    def make(self) -> None:
+        """Create the endpoint, and wait until it is InService; raises TerminalError."""
         role = self._platform.credentials.role_arn
         variant = {
             "VariantName": VARIANT,

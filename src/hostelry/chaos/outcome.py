@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from hostelry.chaos.call import OK, LoadCall
+from hostelry.chaos.cluster.cluster_ledger import ClusterLedger
 from hostelry.chaos.jobs.jobs_ledger import JobsLedger
 from hostelry.chaos.neighbours import NeighbourReport
 from hostelry.chaos.rollout.rollout_ledger import RolloutLedger
@@ -56,7 +57,8 @@ class DrillOutcome:
     started. `back_s`: all processes and copies were as before. `lost`: records and acknowledged
     writes that are missing afterwards. `kept`: what kept running or was replaced, in words.
     `beside`: the neighbours' calls, where a tenant misbehaved. `jobs`: the counts of requests and
-    records that were to outlive the faults. `rollout`: what became of updates. `missed`:
+    records that were to outlive the faults. `rollout`: what became of updates.
+    `cluster`: the scenarios between hosts, and what their database kept. `missed`:
     each target that was not met, `late`: those met too late; the drill passed where there is
     neither. `not_run`: the reason why the drill could not run here.
     """
@@ -67,6 +69,7 @@ class DrillOutcome:
     beside: NeighbourReport | None = None
     jobs: JobsLedger | None = None
     rollout: RolloutLedger | None = None
+    cluster: ClusterLedger | None = None
     detected_s: float | None = None
     back_s: float | None = None
     lost: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.own_arguments import hide_argument
 from hostelry.chaos.jobs.plan import FULL, SHORT, JobsSizes
 from hostelry.chaos.outcome import DrillOutcome
 from hostelry.cli.chaos_text import outcome_lines, table_lines
@@ -17,8 +18,26 @@ from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
 DEFAULT_THREADS = 4
 # More notifications would not fit into the files of their topics.
 MAX_REQUESTS, MAX_RECORDS, MAX_KILLS = 20_000, 1_000_000, 100
-JOBS = "jobs"
+JOBS, CLUSTER = "jobs", "cluster"
 MAX_SEED = 1_000_000
+
+LoadOption = Annotated[
+    int, typer.Option(min=1, max=64, help="Clients that invoke without pause meanwhile.")
+]
+EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Invoke this endpoint. Default: the first one with a ready copy.",
+        autocompletion=names.endpoints,
+    ),
+]
+ComponentOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Invoke this component. Default: the first one with a ready copy.",
+        autocompletion=names.components,
+    ),
+]
 
 chaos = typer.Typer(
     help="Break a running platform on purpose and measure how it recovers.",
@@ -35,14 +54,20 @@ def list_drills(as_json: JsonOption = False) -> None:
     """
     # Imported here, since drills import botocore, which other commands need not wait for.
     from hostelry.chaos.catalogue import DRILLS, EVERYTHING
+    from hostelry.chaos.cluster.drill import DOES, NEEDS
 
     if as_json:
-        print_json([{"name": it.name, "does": it.does} for it in DRILLS])
+        shown = [{"name": it.name, "does": it.does} for it in DRILLS]
+        print_json([*shown, {"name": CLUSTER, "does": DOES, "needs": NEEDS}])
         return
     width = max(len(drill.name) for drill in DRILLS)
     for drill in DRILLS:
         typer.echo(f"{drill.name:{width}}  {drill.does}")
     typer.echo(f"{EVERYTHING:{width}}  all of them, one after the other")
+    typer.echo(
+        f"{CLUSTER:{width}}  {DOES}; not part of {EVERYTHING}. It needs no platform:\n"
+        f"{'':{width}}  {NEEDS}"
+    )
 
 
 @chaos.command("run", short_help="Run a drill under load, and print what it measured.")
@@ -50,23 +75,9 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
     name: Annotated[str, typer.Argument(help="A drill of `hostelry chaos list`, or everything.")],
     home: HomeOption = None,
     as_json: JsonOption = False,
-    load: Annotated[
-        int, typer.Option(min=1, max=64, help="Clients that invoke without pause meanwhile.")
-    ] = DEFAULT_THREADS,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Invoke this endpoint. Default: the first one with a ready copy.",
-            autocompletion=names.endpoints,
-        ),
-    ] = None,
-    component: Annotated[
-        str | None,
-        typer.Option(
-            help="Invoke this component. Default: the first one with a ready copy.",
-            autocompletion=names.components,
-        ),
-    ] = None,
+    load: LoadOption = DEFAULT_THREADS,
+    endpoint: EndpointOption = None,
+    component: ComponentOption = None,
     requests: Annotated[
         int | None,
         typer.Option(min=10, max=MAX_REQUESTS, help="jobs: asynchronous requests. Default 10000."),
@@ -81,18 +92,28 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
     seed: Annotated[
         int | None, typer.Option(help="jobs: repeats the work and kills of a run that printed it.")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="cluster: an empty database. Default: a PostgreSQL of the drill's own."),
+    ] = None,
+    scenarios: Annotated[
+        str | None, typer.Option(help="cluster: some of its scenarios, with commas between.")
+    ] = None,
 ) -> None:
     """Run a drill on the running platform of a home, under load, and print what it measured.
 
     Real processes are killed or stopped, real requests may fail. Only processes that the home
     records are touched. Where nothing can be invoked, the drill makes an endpoint of its own and
-    removes it again. Exit code 1 when a target was missed or the drill could not run.
+    removes it again. Exit code 1 when a target was missed or the drill could not run. `cluster`
+    starts a platform on several hosts for itself, with load clients at each of two gateways.
 
     Example: hostelry chaos run copy-kill
 
     Example: hostelry chaos run everything --load 8 --json
 
     Example: hostelry chaos run jobs --requests 1000 --records 10000 --seed 7
+
+    Example: hostelry chaos run cluster --scenarios leader-kill,store-restart
     """
     from hostelry.chaos.catalogue import chosen
     from hostelry.chaos.context import drill_context
@@ -100,15 +121,25 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
 
     if name != JOBS and {requests, records, kills, seed} != {None}:
         raise TerminalError("--requests, --records, --kills and --seed are options of jobs")
+    if name == CLUSTER:
+        if {home, endpoint, component} != {None}:
+            raise TerminalError(
+                f"{CLUSTER} starts a cluster and its endpoint itself: leave out "
+                "--home, --endpoint and --component"
+            )
+        outcome = cluster_outcome(store, scenarios, load)
+        if not as_json:
+            typer.echo("\n".join(outcome_lines(outcome)))
+        finish([outcome], as_json=as_json)
+        return
+    if {store, scenarios} != {None}:
+        raise TerminalError(f"--store and --scenarios are options of {CLUSTER}")
     at = home_at(home)
     config, credentials = settled(at)
     drills = chosen(name)
     platform = PlatformObserver(home=at, config=config, credentials=credentials)
 
     sizes = jobs_sizes(name, requests, records, kills, seed)
-
-    def say(line: str) -> None:
-        typer.echo(line, err=True)
 
     outcomes: list[DrillOutcome] = []
     with drill_context(platform, endpoint, component, load, say, sizes) as context:
@@ -117,6 +148,26 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
             outcomes.append(drill.outcome(context))
             if not as_json:
                 typer.echo("\n".join(outcome_lines(outcomes[-1])))
+    finish(outcomes, as_json=as_json)
+
+
+def say(line: str) -> None:
+    """A line for the operator, beside the results."""
+    typer.echo(line, err=True)
+
+
+def cluster_outcome(store: str | None, scenarios: str | None, load: int) -> DrillOutcome:
+    """Run the drill on a cluster of its own."""
+    from hostelry.chaos.cluster.drill import run_cluster
+    from hostelry.chaos.cluster.scenarios import chosen_scenarios
+
+    if store is not None:
+        hide_argument(store)
+    return run_cluster(chosen_scenarios(scenarios), load, store, say)
+
+
+def finish(outcomes: Sequence[DrillOutcome], *, as_json: bool) -> None:
+    """Print what is not printed yet; exit code 1 where a target was missed."""
     show(outcomes, as_json=as_json)
     if not all(it.passed for it in outcomes):
         raise typer.Exit(1)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hostelry.chaos.neighbours import NeighbourReport
 from hostelry.chaos.outcome import DrillOutcome
+from hostelry.cli.chaos_cluster_text import cluster_lines
 from hostelry.cli.chaos_jobs_text import jobs_lines
 from hostelry.cli.chaos_rollout_text import rollout_lines
 from hostelry.cli.status_text import columns
@@ -20,6 +21,8 @@ def outcome_lines(outcome: DrillOutcome) -> list[str]:
         lines += [f"  {line}" for line in jobs_lines(outcome.jobs)]
     if outcome.rollout is not None:
         lines += [f"  {line}" for line in rollout_lines(outcome.rollout)]
+    if outcome.cluster is not None:
+        lines += [f"  {line}" for line in cluster_lines(outcome.cluster)]
     if (calls := outcome.served) is not None:
         lines += [
             f"  load      {calls.num_calls} calls from the fault on, {calls.in_flight} of them in "

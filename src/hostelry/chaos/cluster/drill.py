@@ -1,0 +1,167 @@
+"""The drill: a cluster is started, one fault follows another under traffic, all is counted."""
+
+import contextlib
+import importlib.util
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import FrameType
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.chaos.cluster.cluster_ledger import (
+    ClusterLedger,
+    LeaderSight,
+    ScenarioFacts,
+    ScenarioReport,
+    findings,
+    not_run,
+    report,
+)
+from hostelry.chaos.cluster.cluster_store import ClusterStore
+from hostelry.chaos.cluster.cluster_traffic import ClusterTraffic
+from hostelry.chaos.cluster.scenarios import ClusterScenario, ClusterScene
+from hostelry.chaos.cluster.small_cluster import FIRST, GATEWAYS, SmallCluster, small_cluster
+from hostelry.chaos.fixture import DrillFixture
+from hostelry.chaos.observer import wait_for
+from hostelry.chaos.outcome import DrillOutcome
+
+NAME = "cluster"
+DOES = "faults between hosts: leader, PostgreSQL, partitions, gateways, on a cluster of its own"
+NEEDS = (
+    "a cluster is started for it: PostgreSQL's programs (or --store URL of an empty database), "
+    "hostelry[postgresql]; root for the partitions of the gateway host (network namespaces)"
+)
+TARGET = "calls fail only at a host that is cut off; nothing acknowledged is lost; one leader"
+KIND = "endpoint_config"
+SETTLED_S = 60.0
+QUIET_S = 1.2  # more than a renewal of the lease
+COPIES = 2
+
+
+def run_cluster(
+    scenarios: Sequence[ClusterScenario],
+    num_threads: int,
+    store: str | None,
+    say: Callable[[str], None],
+) -> DrillOutcome:
+    """Start a cluster, play the scenarios on it, and judge; it is gone afterwards.
+
+    Raises TerminalError where a cluster cannot be started here.
+    """
+    if importlib.util.find_spec("psycopg") is None:
+        raise TerminalError(
+            "the drill needs PostgreSQL's driver: pip install 'hostelry[postgresql]'"
+        )
+    with ended_by_sigterm(), small_cluster(store, say) as cluster:
+        fixture = DrillFixture(cluster.observer(FIRST))
+        name = deployed(fixture)
+        database = ClusterStore(cluster.store)
+        platforms = {it: cluster.observer(it) for it in (FIRST, GATEWAYS)}
+        traffic = ClusterTraffic(platforms, fixture.load_target(name))
+        scene = ClusterScene(cluster=cluster, store=database, fixture=fixture)
+        with database.noted():
+            with database.watched(), traffic.flowing(num_threads):
+                rows = [play(scene, traffic, it, say) for it in scenarios]
+            ledger = ClusterLedger(
+                scenarios=tuple(rows),
+                store=findings(traffic.writes(), database.kept(KIND), database.accepted()),
+                threads_each=num_threads,
+                between=cluster.without_namespace or "network namespace and forwarders",
+            )
+    missed = tuple(ledger.broken_promises())
+    return DrillOutcome(drill=NAME, target=TARGET, missed=missed, cluster=ledger)
+
+
+def deployed(fixture: DrillFixture) -> str:
+    """The component that traffic invokes, made; raises TerminalError with its reason."""
+    try:
+        fixture.make()
+        name = fixture.add(copies=COPIES)
+        fixture.wait_ready(name, COPIES)
+    except (ClientError, BotoCoreError) as error:
+        raise TerminalError(f"the drill's own endpoint {fixture.endpoint}: {error}") from error
+    return name
+
+
+def play(
+    scene: ClusterScene,
+    traffic: ClusterTraffic,
+    scenario: ClusterScenario,
+    say: Callable[[str], None],
+) -> ScenarioReport:
+    """One scenario, from a cluster that is well until it is well again."""
+    why_not = scenario.needs(scene.cluster)
+    if why_not is not None:
+        say(f"{scenario.name}: not run: {why_not}")
+        return not_run(scenario.name, scenario.means, why_not)
+    if not settled(scene.cluster, traffic):
+        why_not = f"before it the cluster did not get well within {SETTLED_S:g} s"
+        return replace(not_run(scenario.name, scenario.means, why_not), missed=(why_not,))
+    say(f"{scenario.name}: {scenario.means}")
+    before, leader, trouble = scene.store.sight(), scene.leader(), None
+    old_pid = scene.cluster.control_pid(leader)
+    fault_at = monotonic_s()
+    try:
+        scenario.fault(scene)
+    except (HostelryError, ClientError, BotoCoreError) as error:
+        trouble = str(error)
+    healed_at = monotonic_s()
+    fenced_at = None
+    if scenario.limits.fenced_s is not None:
+        fenced_at = wait_for(
+            lambda: monotonic_s() if scene.cluster.control_pid(leader) != old_pid else None,
+            scenario.limits.fenced_s,
+        )
+    if not settled(scene.cluster, traffic):
+        trouble = trouble or f"the cluster did not get well within {SETTLED_S:g} s of the fault"
+    return report(
+        ScenarioFacts(
+            name=scenario.name,
+            means=scenario.means,
+            fault_at=fault_at,
+            healed_at=healed_at,
+            calls=traffic.calls(),
+            writes=traffic.writes(),
+            before=before,
+            sights=since(scene.store.sights, before),
+            fenced_at=fenced_at,
+            trouble=trouble,
+        ),
+        scenario.limits,
+    )
+
+
+def settled(cluster: SmallCluster, traffic: ClusterTraffic) -> bool:
+    """Wait until both hosts answer calls and writes, and both controls are known."""
+    threading.Event().wait(QUIET_S)
+    instant = monotonic_s()
+
+    def is_well() -> bool | None:
+        if not traffic.is_well_since(instant):
+            return None
+        return True if cluster.knows_both() else None
+
+    return wait_for(is_well, SETTLED_S) is not None
+
+
+def since(sights: Sequence[LeaderSight], before: LeaderSight) -> list[LeaderSight]:
+    """The changes of the lease after what was seen before."""
+    return [it for it in tuple(sights) if it.epoch > before.epoch]
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Within the block SIGTERM is as Ctrl-C: what was started is ended."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

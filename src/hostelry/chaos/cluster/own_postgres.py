@@ -1,0 +1,173 @@
+"""A PostgreSQL of the drill's own, from the machine's programs; it ends with the drill."""
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.ports import free_port
+
+USER = "hostelry"
+DATABASE = "postgres"
+DEBIAN = Path("/usr/lib/postgresql")  # its programs are outside of the PATH
+READY = "database system is ready to accept connections"
+READY_S = 60.0
+UNPRIVILEGED = 65_534  # the user without rights, on each Linux
+STARTS = 20  # of a server whose predecessor was killed: its processes end by themselves
+SETTINGS = ("shared_buffers=16MB", "max_connections=60", "jit=off", "listen_addresses=127.0.0.1")
+
+
+def programs() -> Path:
+    """The folder of `initdb` and `postgres`; raises TerminalError where there is none."""
+    found = [it.parent for it in sorted(DEBIAN.glob("*/bin/initdb"))]
+    in_path = shutil.which("initdb")
+    if in_path is not None:
+        found.insert(0, Path(in_path).resolve().parent)
+    if not found or shutil.which("setpriv") is None:
+        raise TerminalError(
+            "the drill starts a PostgreSQL of its own, and needs its programs initdb and postgres "
+            "(Debian: postgresql) and setpriv (util-linux); or give it an empty database by --store"
+        )
+    return found[-1]
+
+
+class OwnPostgres:
+    """One server on a free port of loopback, with its data in a temporary folder."""
+
+    def __init__(self) -> None:
+        self._programs = programs()
+        self._owner = unprivileged()
+        self.folder = Path(tempfile.mkdtemp(prefix="hostelry-drill-pg-"))
+        if self._owner is not None:
+            os.chown(self.folder, self._owner.pw_uid, self._owner.pw_gid)
+        self.port = free_port()
+        self._password = secrets.token_hex(16)
+        self._process: subprocess.Popen[str] | None = None
+        self._log: list[str] = []
+
+    @property
+    def url(self) -> str:
+        """The URL of its database."""
+        return f"postgresql://{USER}:{self._password}@127.0.0.1:{self.port}/{DATABASE}"
+
+    @contextmanager
+    def running(self) -> Iterator["OwnPostgres"]:
+        """Run it for the block; its folder is removed."""
+        try:
+            self._initialize()
+            self.start()
+            yield self
+        finally:
+            self.stop()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start and return once it accepts connections; raises TerminalError."""
+        for _ in range(STARTS):
+            if self._start():
+                return
+        raise TerminalError(f"PostgreSQL does not start: {''.join(self._log)[-1000:]}")
+
+    def stop(self) -> None:
+        """Shut down as an operator does, and return once it has ended."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """As a power cut: no process of it runs on."""
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._end(signal.SIGKILL)
+
+    def _pids(self) -> list[int]:
+        if self._process is None or self._process.poll() is not None:
+            return []
+        pid = self._process.pid
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+            return [pid, *map(int, children.split())]
+        return [pid]
+
+    def _initialize(self) -> None:
+        secret = self.folder / "password"
+        secret.write_text(self._password)
+        if self._owner is not None:
+            os.chown(secret, self._owner.pw_uid, self._owner.pw_gid)
+        secret.chmod(0o600)
+        done = subprocess.run(
+            [
+                *self._as_owner(), self._programs / "initdb", "--pgdata", self.folder / "data",
+                "--username", USER, "--pwfile", secret, "--auth", "scram-sha-256", "--no-sync",
+                "--encoding", "UTF8", "--locale", "C.UTF-8",
+            ],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise TerminalError(f"initdb failed: {done.stdout[-500:]}{done.stderr[-500:]}")
+
+    def _start(self) -> bool:
+        settings = [it for setting in SETTINGS for it in ("-c", setting)]
+        self._process = subprocess.Popen(
+            [
+                *self._as_owner(), self._programs / "postgres", "-D", self.folder / "data",
+                "-p", str(self.port), "-k", self.folder, *settings,
+            ],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+        answered, ready = threading.Event(), list[bool]()
+        threading.Thread(
+            target=self._read, args=(self._process, answered, ready), daemon=True
+        ).start()
+        answered.wait(READY_S)
+        if not ready:
+            self._end(signal.SIGKILL)
+        return bool(ready)
+
+    def _read(
+        self, process: subprocess.Popen[str], answered: threading.Event, ready: list[bool]
+    ) -> None:
+        assert process.stderr is not None
+        with process.stderr:
+            for line in process.stderr:
+                self._log.append(line)
+                if READY in line:
+                    ready.append(True)
+                    answered.set()
+        answered.set()
+
+    def _end(self, by: signal.Signals) -> None:
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(by)
+        try:
+            self._process.wait(READY_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _as_owner(self) -> list[str]:
+        """The command's prefix: its user, and the end with the drill."""
+        prefix = ["setpriv", "--pdeathsig", "INT"]
+        if self._owner is not None:
+            prefix += ["--reuid", str(self._owner.pw_uid), "--regid", str(self._owner.pw_gid)]
+            prefix += ["--clear-groups"]
+        return prefix
+
+
+def unprivileged() -> pwd.struct_passwd | None:
+    """Who runs the server; None: we ourselves. PostgreSQL refuses the superuser."""
+    if os.geteuid() != 0:
+        return None
+    names = {it.pw_name: it for it in pwd.getpwall()}
+    return names.get("postgres") or pwd.getpwuid(UNPRIVILEGED)

@@ -1,0 +1,68 @@
+"""The drill on a cluster of its own, by its shortest scenarios: a killed leader, a partition."""
+
+import json
+import signal
+import subprocess
+import uuid
+
+import pytest
+from tests.integration.platform import CLI, clean_environment, processes_naming, until
+
+from hostelry.chaos.cluster.namespace import cannot
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
+SCENARIOS = ("leader-kill", "control-partition")
+LATE = " only after "  # the drill's limits are for a quiet machine
+
+
+def started(*arguments: str) -> tuple["subprocess.Popen[str]", str]:
+    """The drill, and what only its processes have in their environment."""
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        [*CLI, "chaos", "run", "cluster", "--load", "2", *arguments],
+        env=clean_environment() | {"DRILL_MARK": mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process, mark
+
+
+def test_a_cluster_loses_nothing_and_has_one_leader() -> None:
+    process, mark = started("--json", "--scenarios", ",".join(SCENARIOS))
+    printed, errors = process.communicate(timeout=360)
+    assert processes_naming(mark) == []
+    assert process.returncode in (0, 1), errors
+    (outcome,) = json.loads(printed)
+    assert [it for it in outcome["missed"] if LATE not in it] == [], errors
+    killed, cut = outcome["cluster"]["scenarios"]
+    assert killed["failures"] == {"first": {}, "gateways": {}}
+    assert killed["leader_s"] > 0
+    assert all(count > 20 for count in killed["calls"].values())
+    store = outcome["cluster"]["store"]
+    assert store["acknowledged"] > 5
+    assert store["epochs"] >= 2
+    assert store["accepted"] >= store["acknowledged"]
+    if (why_not := cannot()) is not None:
+        assert cut["not_run"] == why_not
+        return
+    assert cut["failures"] == {"first": {}, "gateways": {}}
+    assert cut["write_s"]["gateways"] > cut["fault_s"] > cut["write_s"]["first"]
+
+
+def test_a_drill_that_is_interrupted_leaves_no_process() -> None:
+    process, mark = started()
+    # The second control is there, and what follows is being started.
+    until(lambda: any(names_control(it) for it in processes_naming(mark)), "control runs", 120.0)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert processes_naming(mark) == []
+
+
+def names_control(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"hostelry.server.control" in file.read().split(b"\0")
+    except OSError:
+        return False

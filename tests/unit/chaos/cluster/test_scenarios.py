@@ -1,0 +1,42 @@
+import pytest
+
+from hostelry.base.errors import TerminalError
+from hostelry.chaos.cluster.scenarios import SCENARIOS, chosen_scenarios
+from hostelry.chaos.cluster.small_cluster import target_of, through
+
+
+def test_scenarios_are_chosen_by_name_and_run_in_the_order_of_the_drill() -> None:
+    assert [it.name for it in chosen_scenarios("store-kill, leader-kill")] == [
+        "leader-kill",
+        "store-kill",
+    ]
+    assert chosen_scenarios(None) == list(SCENARIOS)
+    with pytest.raises(TerminalError, match="there is no 'leader-dies'; there are leader-kill, "):
+        chosen_scenarios("leader-kill,leader-dies")
+
+
+@pytest.mark.parametrize(
+    ("url", "target", "passed"),
+    [
+        pytest.param(
+            "postgresql://u:p%40w@db.example:6432/x?sslmode=require",
+            ("db.example", 6432),
+            "postgresql://u:p%40w@127.0.0.1:99/x?sslmode=require",
+            id="everything but the server is kept",
+        ),
+        pytest.param(
+            "postgresql://db.example/x",
+            ("db.example", 5432),
+            "postgresql://127.0.0.1:99/x",
+            id="without user and port",
+        ),
+    ],
+)
+def test_a_store_is_reached_through_a_link(url: str, target: tuple[str, int], passed: str) -> None:
+    assert (target_of(url), through(url, 99)) == (target, passed)
+
+
+@pytest.mark.parametrize("url", ["sqlite", "mysql://h/d", "postgresql:///d", "postgresql://h:x/d"])
+def test_a_store_that_is_no_server_is_refused(url: str) -> None:
+    with pytest.raises(TerminalError, match="--store: the drill needs postgresql://"):
+        target_of(url)

@@ -1,0 +1,63 @@
+from hostelry.chaos.cluster.cluster_ledger import (
+    ClusterLedger,
+    ScenarioReport,
+    StoreFindings,
+    not_run,
+)
+from hostelry.chaos.outcome import DrillOutcome
+from hostelry.cli.chaos_text import outcome_lines
+
+KILL = ScenarioReport(
+    name="gateway-kill",
+    means="kill -9 of a host",
+    fault_s=9.2,
+    calls={"first": 200, "gateways": 115},
+    failures={"first": {}, "gateways": {"ConnectionClosedError": 2}},
+    slowest_s=0.4,
+    leader_s=0.52,
+    write_s={"first": 1.25, "gateways": None},
+    fenced_s=None,
+    served_s=0.1,
+    acknowledged=51,
+    refused={"ServiceUnavailable": 3},
+)
+STORE = StoreFindings(
+    acknowledged=51,
+    lost=(),
+    doubled=("w",),
+    kept_unacknowledged=1,
+    accepted=60,
+    epochs=2,
+    two_leaders=(),
+)
+
+
+def test_a_scenario_is_a_row_and_the_database_two_lines() -> None:
+    scenarios = (KILL, not_run("control-partition", "a cut", "network namespaces need root"))
+    ledger = ClusterLedger(scenarios=scenarios, store=STORE, threads_each=4, between="forwarders")
+    missed = tuple(ledger.broken_promises())
+    lines = outcome_lines(DrillOutcome(drill="cluster", target="t", missed=missed, cluster=ledger))
+    assert lines[0] == "cluster: FAIL"
+    cells = [it.split() for it in lines]
+    assert [
+        *("gateway-kill", "9.2", "315", "gateways", "2", "ConnectionClosedError", "0.4"),
+        *(
+            "0.1",
+            "0.5",
+            "first",
+            "1.2,",
+            "gateways",
+            "-",
+            "-",
+            "51",
+            "3",
+            "ServiceUnavailable",
+            "PASS",
+        ),
+    ] in cells
+    assert ["control-partition", *["-"] * 10, "NOT", "RUN"] in cells
+    assert ["control-partition", "network", "namespaces", "need", "root"] in cells
+    text = "\n".join(lines)
+    assert "51 acknowledged: 0 lost, 1 made twice; 1 more were kept" in text
+    assert "60 accepted writes by 2 epochs, 0 not by the newest" in text
+    assert "MISSED    1 writes were made twice, such as w" in text
