@@ -295,6 +295,12 @@ class ClusterLedger:
     threads_each: int
     between: str
 
+    @property
+    def not_run(self) -> str | None:
+        """Why no scenario could be run; None where one was."""
+        reasons = {it.not_run: None for it in self.scenarios}
+        return None if None in reasons else "; ".join(it for it in reasons if it)
+
     def broken_promises(self) -> list[str]:
         """Each promise that was broken, in words."""
         found = [f"{it.name}: {why}" for it in self.scenarios for why in it.missed]

@@ -72,8 +72,13 @@ def run_cluster(
                 threads_each=num_threads,
                 between=cluster.without_namespace or "network namespace and forwarders",
             )
-    missed = tuple(ledger.broken_promises())
-    return DrillOutcome(drill=NAME, target=TARGET, missed=missed, cluster=ledger)
+    return DrillOutcome(
+        drill=NAME,
+        target=TARGET,
+        missed=tuple(ledger.broken_promises()),
+        cluster=ledger,
+        not_run=ledger.not_run,
+    )
 
 
 def deployed(fixture: DrillFixture) -> str:

@@ -193,3 +193,5 @@ def test_the_drill_names_the_scenario_that_missed_and_counts_what_was_kept() -> 
     ledger = ClusterLedger(scenarios=rows, store=store, threads_each=1, between="nothing")
     (broken,) = ledger.broken_promises()
     assert broken.startswith("s: a new leader: never")
+    assert ledger.not_run is None
+    assert replace(ledger, scenarios=rows[:1]).not_run == "no root"
