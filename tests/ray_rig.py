@@ -94,6 +94,15 @@ class RayCluster:
                     found.append(int(path.name))
         return found
 
+    def running(self, ip: str, module: str) -> list[int]:
+        """Processes of the node that run `module`."""
+        found = []
+        for pid in self.processes(ip):
+            with suppress(OSError):
+                if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    found.append(pid)
+        return found
+
     def kill(self, ip: str) -> None:
         """Kill the node, as a machine that loses power: everything that runs on it."""
         for pid in self.processes(ip):

@@ -1,5 +1,10 @@
-"""A platform on a Ray cluster of three nodes: deaths of control, of `up` and of a node."""
+"""A platform on a Ray cluster of three nodes: deaths of control, `up`, a proxy and a node.
 
+Instances are reached as on other machines: by their nodes' addresses, through node proxies.
+"""
+
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -14,8 +19,11 @@ from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 from tests.ray_rig import ray_cluster
 
+from hostelry.base.address import Address
 from hostelry.base.clock import monotonic_s
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.ports import free_port
+from hostelry.server.fleets import PROXY_MODULE
 from hostelry.server.home import Home
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -39,6 +47,13 @@ def copies(platform: Platform) -> dict[str, dict[str, Any]]:
 
 def pids(platform: Platform) -> set[int]:
     return {it["pid"] for it in copies(platform).values()}
+
+
+def all_answer(platform: Platform) -> bool:
+    """Whether calls are answered, enough of them that each copy has its part."""
+    runtime = platform.boto3("sagemaker-runtime", retries={"total_max_attempts": 1})
+    asked = {"EndpointName": "ep", "InferenceComponentName": "base", "Body": b"hello"}
+    return {outcome(lambda: runtime.invoke_endpoint(**asked)) for _ in range(8)} == {"ok"}
 
 
 def deploy(platform: Platform) -> None:
@@ -138,13 +153,25 @@ def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: 
         first = cluster.add({"ml.m5.large": 1}, "--labels", "hostelry.zone=us-east-1a")
         second = cluster.add({"ml.m5.large": 2}, "--labels", "hostelry.zone=us-east-1b")
         flags = ("--fleet", "ray", "--ray-address", cluster.address, "--gateway-workers", "1")
-        with Platform(home.root, *flags) as platform:
+        peers = ("--cluster-host", "127.0.0.1", "--cluster-port", str(free_port()))
+        with Platform(home.root, *flags, *peers) as platform:
             deploy(platform)
             before = pids(platform)
             on_first = before & set(cluster.processes(first))
             assert len(on_first) == 1, "each zone has an instance, each node a copy"
             assert before - on_first <= set(cluster.processes(second))
+            hosts = {Address.parse(it["address"]).host for it in copies(platform).values()}
+            assert hosts == {first, second}, "each is reached on its node's own address"
 
+            (proxy,) = cluster.running(first, PROXY_MODULE)
+            os.kill(proxy, signal.SIGKILL)
+            until(
+                lambda: cluster.running(first, PROXY_MODULE) not in ([], [proxy]),
+                "its proxy is started again",
+                WHOLE_S,
+            )
+            until(lambda: all_answer(platform), "both copies answer", WHOLE_S)
+            assert pids(platform) == before
             platform.back("control", platform.kill("control"))
             until(lambda: pids(platform) == before, "control adopts the copies", WHOLE_S)
             platform.back("up", platform.kill("up"))

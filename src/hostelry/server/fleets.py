@@ -19,6 +19,7 @@ from hostelry.server.fleet_option import RAY
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 
 AGENT_MODULE = "hostelry.server.agent"
+PROXY_MODULE = "hostelry.server.node_proxy"
 END_ALL_S = 60.0
 
 

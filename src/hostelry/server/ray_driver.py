@@ -6,24 +6,31 @@ control; actors and their instances keep running. See docs/cluster.md.
 
 import argparse
 import asyncio
+import ipaddress
 import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from hostelry.base.errors import HostelryError, RetryableError
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import HostelryError, RetryableError, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
+from hostelry.base.peer_name import PeerRole
+from hostelry.base.tls import TlsFolder
 from hostelry.domain.copy import Instance
 from hostelry.fleet.ray.cluster import connected
 from hostelry.fleet.ray.driver import RayDriver
 from hostelry.fleet.ray.messages import Call, DriverAnswer, Failure, NodeOrder
+from hostelry.server.cluster.host_files import HostFiles
 from hostelry.server.fleet_option import runtime_env_of
-from hostelry.server.fleets import AGENT_MODULE, cluster_id
+from hostelry.server.fleets import AGENT_MODULE, PROXY_MODULE, cluster_id
 from hostelry.server.home import (
     Credentials,
     Home,
@@ -47,9 +54,11 @@ def order_of(
         for name in (home.credentials.name, home.images.name)
         if home.root.joinpath(name).exists()
     }
-    written = decode(home.config.read_bytes(), dict) | {"store_url": None}
+    controls = msgspec.json.encode([config.control_address])
+    stored = stored | {home.known_controls.name: controls} if config.cluster_host else stored
+    written = node_config(decode(home.config.read_bytes(), dict), config)
     plain = written | {"copy_user": None}
-    url = urlsplit(config.s3_url)
+    url = urlsplit(replace(config, host=node_host(config)).s3_url)
     return NodeOrder(
         instance=instance,
         cluster_id=cluster_id(credentials),
@@ -59,7 +68,42 @@ def order_of(
         root_files={home.config.name: msgspec.json.encode(written)} if config.copy_user else {},
         node_dir=config.node_dir,
         reachable=(url.hostname or "", url.port or PORTS[url.scheme]),
+        proxy_module=PROXY_MODULE,
+        tls_files=tls_files(home, config, credentials, instance.id, SystemClock().now()),
     )
+
+
+def node_config(stored: dict[str, Any], config: UpConfig) -> dict[str, Any]:
+    """What a node's config.json has, of control's, which is `config` and stored as `stored`.
+
+    A node is no host of control's: its proxy renews an instance's certificate at one of those.
+    """
+    return stored | {"store_url": None, "cluster_host": None, "host": node_host(config)}
+
+
+def node_host(config: UpConfig) -> str:
+    """The address of gateway and embedded object store, as the cluster's other hosts reach it."""
+    if config.cluster_host is not None and ipaddress.ip_address(config.host).is_unspecified:
+        return config.cluster_host
+    return config.host
+
+
+def tls_files(
+    home: Home, config: UpConfig, credentials: Credentials, instance_id: str, now: float
+) -> dict[str, bytes]:
+    """The files of a new certificate for the instance; none where this is the only host.
+
+    Raises TerminalError where this host has no authority.
+    """
+    if config.cluster_host is None:
+        return {}
+    authority = HostFiles(TlsFolder(home.tls), credentials.cluster_id).authority()
+    if authority is None:
+        raise TerminalError(
+            f"{home.tls} has no authority, which an instance's certificate is to be from: on a "
+            "host of control it is made by `up --cluster-host`, or comes by joining"
+        )
+    return authority.settled(now).files(PeerRole.AGENT, instance_id, now)
 
 
 async def serve(

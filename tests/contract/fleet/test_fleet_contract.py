@@ -21,14 +21,19 @@ from tests.integration.agent_rig import (
 from tests.integration.agent_rig import until_gone as until_process_gone
 from tests.ray_rig import RayCluster, ray_cluster
 
+from hostelry.base import tls
+from hostelry.base.clock import SystemClock
 from hostelry.base.errors import CapacityError, HostelryError, InstanceLostError, RetryableError
 from hostelry.base.json import decode
+from hostelry.base.peer_name import PeerRole
+from hostelry.base.tls import TlsFolder
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import Agent, Fleet
 from hostelry.fleet.ray.node_home import NodeHome
 from hostelry.fleet.records import InstanceFolder, ProcessIdentity
+from hostelry.server.cluster.host_files import HostFiles
 from hostelry.server.fleets import ray_fleet
 from hostelry.server.home import load_config, load_credentials, save_config
 
@@ -68,14 +73,22 @@ def cluster() -> Iterator[RayCluster]:
 
 
 @contextmanager
-def ray_place(tmp_path: Path, cluster: RayCluster) -> Iterator[Place]:
+def ray_place(
+    tmp_path: Path, cluster: RayCluster, cluster_host: str | None = None
+) -> Iterator[Place]:
+    """With `cluster_host` the instances are reached by their nodes' addresses."""
     with socket.create_server(("127.0.0.1", 0)) as store, rig(tmp_path) as found:
         url = f"http://127.0.0.1:{store.getsockname()[1]}"
         config = load_config(found.home)
         nodes = tmp_path / "nodes"
         on_ray = replace(config, fleet="ray", ray_address=cluster.address, node_dir=str(nodes))
-        save_config(found.home, replace(on_ray, s3_endpoint=url))
-        fleet = ray_fleet(found.home, load_credentials(found.home))
+        with_store = replace(on_ray, s3_endpoint=url)
+        save_config(found.home, replace(with_store, cluster_host=cluster_host, cluster_port=1))
+        credentials = load_credentials(found.home)
+        files = HostFiles(TlsFolder(found.home.tls), credentials.cluster_id)
+        files.make(PeerRole.CONTROL, "control", SystemClock().now())
+        tls.use(found.home.tls)
+        fleet = ray_fleet(found.home, credentials)
 
         def kill_agent(instance_id: str) -> None:
             (path,) = nodes.glob(f"*/*/{instance_id}-*")
@@ -243,13 +256,29 @@ def test_the_memory_of_a_copy_is_reported(place: Place) -> None:
 
 @pytest.mark.integration
 def test_an_instance_ends_with_its_actor_on_ray(tmp_path: Path, cluster: RayCluster) -> None:
-    """Also: there is no room for a third instance; its request is withdrawn when it ends."""
+    """Also: there is no room for a third instance; its request is withdrawn when it ends.
+
+    Its agent is reached through a node proxy, on the node's address, also when that one died.
+    """
 
     def actors() -> list[Path]:
         return list(tmp_path.glob("nodes/*/*/i-1-*/actor.json"))
 
+    def proxy() -> int:
+        (path,) = tmp_path.glob("nodes/*/*/i-1-*/proxy.json")
+        return decode(path.read_bytes(), ProcessIdentity).pid
+
     async def case(place: Place) -> None:
+        running = await place.fleet.launch(instance(ID))
+        node = cluster.address.rpartition(":")[0]
+        assert running.address.startswith(f"https://i-1@{node}:")
+        first = proxy()
+        kill(first)
+        await until_process_gone(first)
+        await until_true(lambda: proxy() != first, "the proxy is started again")
         agent = await place.launched()
+        again = await place.fleet.list()
+        assert [it.address for it in again] == [running.address], "on the same port"
         await agent.apply([echo("c-1")])
         copy = await until_ready(agent, "c-1")
         (actor,) = actors()
@@ -258,14 +287,16 @@ def test_an_instance_ends_with_its_actor_on_ray(tmp_path: Path, cluster: RayClus
         assert isinstance(full, CapacityError)
         assert "no room for ml.m5.large (1 of ml.m5.large)" in str(full)
         await place.fleet.terminate("i-3")
+        last_proxy = proxy()
         kill(decode(actor.read_bytes(), ProcessIdentity).pid)
         assert isinstance(await raised(observed_for_ever(agent)), InstanceLostError)
         await until_process_gone(copy.pid or 0)
+        await until_process_gone(last_proxy)
         await until_true(lambda: not actors(), "its home is removed")
         other = await place.launched()
         assert (await other.observe()).copies == ()
 
-    with ray_place(tmp_path, cluster) as place:
+    with ray_place(tmp_path, cluster, "127.0.0.1") as place:
         asyncio.run(case(place))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.integration.agent_rig import instance
 
 from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError, TerminalError
@@ -43,9 +44,11 @@ def test_agents_get_nothing_of_rays() -> None:
 def test_a_home_is_private_and_of_one_actor(tmp_path: Path) -> None:
     first, second = new_home(order(tmp_path), "n" * 56), new_home(order(tmp_path), "n" * 56)
     assert first.root != second.root, "a killed actor's copies may still be ending in the first"
-    write_files(first, order(tmp_path))
+    write_files(first, replace(order(tmp_path), tls_files={"identity.pem": b"key"}))
     assert stat.S_IMODE(first.root.stat().st_mode) == 0o700
     assert stat.S_IMODE((first.root / "config.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(first.tls.stat().st_mode) == 0o700
+    assert stat.S_IMODE((first.tls / "identity.pem").stat().st_mode) == 0o600
     assert list(left_over(order(tmp_path))) == [], "their actor, this process, lives"
 
 

@@ -128,8 +128,8 @@ class RayDriver:
     async def _launched(self, instance: Instance) -> RunningInstance:
         start = self._starts.get(instance.id)
         if start is None:
-            actor = await asyncio.to_thread(self._found_or_made, instance)
             order = msgspec.json.encode(self._order_of(instance))
+            actor = await asyncio.to_thread(self._found_or_made, instance)
             start = Start(actor, self._future(actor.start.remote(__version__, order)))
             self._starts[instance.id] = start
         await self._answered(instance, start)
@@ -232,10 +232,11 @@ class RayDriver:
 
 def _reached(instance_id: str, started: Started) -> str:
     """The agent's address for this process; raises TerminalError where there is none."""
-    if started.host != host_identity():
+    if started.address.startswith("http://") and started.host != host_identity():
         raise TerminalError(
             f"instance {instance_id} is on node {started.node_address}, another machine than "
-            "control's, whose agents it cannot reach: they listen on loopback"
+            "control's, whose agents it cannot reach: they listen on loopback. Start hostelry "
+            "with --cluster-host and the address at which the nodes reach this machine"
         )
     return started.address
 

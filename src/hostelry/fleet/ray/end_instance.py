@@ -5,14 +5,16 @@ import sys
 from pathlib import Path
 
 from hostelry.fleet.local.sweep import stop_everything
+from hostelry.fleet.ray.instance_proxy import end_proxy
 from hostelry.fleet.ray.node_home import NodeHome
 
 GRACE_S = 3.0
 
 
 def end_instance(home: NodeHome) -> None:
-    """End the agent and its copies, which get `GRACE_S`, and remove the home; idempotent."""
+    """End agent, copies, which get `GRACE_S`, and proxy, and remove the home; idempotent."""
     stop_everything(home.instances, GRACE_S)
+    end_proxy(home)
     shutil.rmtree(home.root, ignore_errors=True)
 
 

@@ -1,15 +1,14 @@
 """The Ray actor that has one instance in its care, on the instance's node.
 
-It starts the agent, starts it again when it dies or hangs, and a watchdog ends all of it when the
-actor's process ends, however it ends. Ray imports this module on the node: the node must have the
-same version of Hostelry installed.
+It starts the agent, and a node proxy where other hosts are to reach it, and starts each again when
+it dies or hangs. A watchdog ends all of it when the actor's process ends, however it ends. Ray
+imports this module on the node: the node must have the same version of Hostelry installed.
 """
 
 import asyncio
 import contextlib
 import importlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.ray import watchdog
 from hostelry.fleet.ray.end_instance import end_instance
+from hostelry.fleet.ray.instance_proxy import InstanceProxy
 from hostelry.fleet.ray.messages import Failure, NodeOrder, Started
 from hostelry.fleet.ray.node_home import NodeHome, left_over, new_home, write_files
 from hostelry.fleet.records import InstanceFolder
@@ -47,6 +47,7 @@ class InstanceActor:
         self._order: NodeOrder | None = None
         self._home: NodeHome | None = None
         self._fleet: LocalFleet | None = None
+        self._proxy: InstanceProxy | None = None
         self._caring: asyncio.Task[None] | None = None
         self._watching: int | None = None  # the pipe whose end ends the instance
         self._ended = asyncio.Event()
@@ -62,15 +63,15 @@ class InstanceActor:
             return _answer("", Failure("terminal", text))
         try:
             async with self._lock:
-                running = await self._run(decode(order, NodeOrder))
+                address = await self._run(decode(order, NodeOrder))
         except HostelryError as error:
             return _answer("", Failure.of(error))
-        return _answer(running.address)
+        return _answer(address)
 
     async def running(self) -> bytes:
         """`Started`, with the agent's address if it answers now."""
         found = [] if self._fleet is None else await self._fleet.list()
-        return _answer(found[0].address if found else "")
+        return _answer(self._address(found[0]) if found else "")
 
     async def until_ended(self) -> None:
         """Returns after `stop`; an actor that dies fails the call."""
@@ -83,11 +84,12 @@ class InstanceActor:
                 self._caring.cancel()
             if self._fleet is not None and self._order is not None and self._home is not None:
                 await self._fleet.terminate(self._order.instance.id)
-                await asyncio.to_thread(shutil.rmtree, self._home.root, ignore_errors=True)
-            self._home = self._fleet = self._order = None
+                await asyncio.to_thread(end_instance, self._home)
+            self._home = self._fleet = self._order = self._proxy = None
             self._ended.set()
 
-    async def _run(self, order: NodeOrder) -> RunningInstance:
+    async def _run(self, order: NodeOrder) -> str:
+        """Start what does not run; the agent's address."""
         if self._home is None or self._fleet is None:
             await _check_reachable(order)
             await asyncio.to_thread(_prepare, order)
@@ -96,25 +98,39 @@ class InstanceActor:
             self._fleet = _local_fleet(self._home, order)
         self._order = order
         write_files(self._home, order)
+        if self._proxy is None and order.tls_files:
+            self._proxy = _instance_proxy(self._home, order)
         running = await self._fleet.launch(order.instance)
+        if self._proxy is not None:
+            await self._proxy.launch()
         if self._caring is None:
             self._caring = asyncio.create_task(self._care())
-        return running
+        return self._address(running)
+
+    def _address(self, running: RunningInstance) -> str:
+        return running.address if self._proxy is None else self._proxy.address(running.id)
 
     async def _care(self) -> None:
-        """Start the agent again when its process ended, or does not answer."""
+        """Start agent and proxy again when their process ended, or does not answer."""
         asked_at = monotonic_s()
         while True:
             await asyncio.sleep(LOOK_S)
-            if _agent_lives(self._home, self._order) and monotonic_s() < asked_at + ASK_S:
-                continue
-            await run_guarded("starting the agent again", self._launch_again)
-            asked_at = monotonic_s()
+            is_due = monotonic_s() >= asked_at + ASK_S
+            if is_due or (self._proxy is not None and not self._proxy.is_running):
+                await run_guarded("starting the node proxy again", self._launch_proxy_again)
+            if is_due or not _agent_lives(self._home, self._order):
+                await run_guarded("starting the agent again", self._launch_again)
+                asked_at = monotonic_s()
 
     async def _launch_again(self) -> None:
         async with self._lock:
             if self._fleet is not None and self._order is not None:
                 await self._fleet.launch(self._order.instance)
+
+    async def _launch_proxy_again(self) -> None:
+        async with self._lock:
+            if self._proxy is not None:
+                await self._proxy.launch()
 
     def _watch(self, home: NodeHome) -> None:
         """Start the watchdog, and another one when that one dies."""
@@ -185,6 +201,17 @@ def _local_fleet(home: NodeHome, order: NodeOrder) -> LocalFleet:
         # Ray has set CUDA_VISIBLE_DEVICES to those that it counts as this actor's.
         devices=real_devices(environment, os.listdir("/dev")),
         environment=environment,
+    )
+
+
+def _instance_proxy(home: NodeHome, order: NodeOrder) -> InstanceProxy:
+    """The proxy through which other hosts reach the instance, on the node's own address."""
+    command = [sys.executable, "-m", order.proxy_module, "--home", str(home.root)]
+    return InstanceProxy(
+        home,
+        [*command, "--instance-id", order.instance.id],
+        _node_address(),
+        operator_environment(os.environ),
     )
 
 

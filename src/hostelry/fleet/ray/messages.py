@@ -68,6 +68,7 @@ class NodeOrder(msgspec.Struct, frozen=True):
 
     `files` are put into the node home, by name; where the node's processes are root's, those of
     `root_files` in their place. `node_dir` None means a folder below the node's temporary one.
+    `tls_files` are the instance's own, for its node proxy; without them there is none.
     """
 
     instance: Instance
@@ -78,12 +79,15 @@ class NodeOrder(msgspec.Struct, frozen=True):
     root_files: dict[str, bytes]
     node_dir: str | None
     reachable: tuple[str, int]  # the object store's host and port
+    proxy_module: str = ""
+    tls_files: dict[str, bytes] = {}
 
 
 class Started(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An actor's answer: the agent's address on its node, or why there is none.
+    """An actor's answer: the agent's address, or why there is none.
 
-    `host` names the kernel and its network: where it is the caller's, loopback reaches the agent.
+    `host` names the kernel and its network: where it is the caller's, loopback reaches an agent
+    that has no node proxy.
     """
 
     host: str

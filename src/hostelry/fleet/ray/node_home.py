@@ -38,6 +38,16 @@ class NodeHome:
         return self.root / "actor.json"
 
     @property
+    def tls(self) -> Path:
+        """Certificates of the instance, where it has a node proxy (`base.tls.TlsFolder`)."""
+        return self.root / "tls"
+
+    @property
+    def proxy(self) -> Path:
+        """The `ProcessIdentity` of the node proxy."""
+        return self.root / "proxy.json"
+
+    @property
     def is_left_over(self) -> bool:
         """Whether its actor has run since this machine started, and is dead."""
         try:
@@ -71,8 +81,11 @@ def write_files(home: NodeHome, order: NodeOrder) -> None:
         files = files | order.root_files
         for folder in (home.root, home.instances):
             folder.chmod(PASSAGE)
-    for name, content in files.items():
-        path = home.root / plain_name(name)
+    paths = {home.root / plain_name(name): content for name, content in files.items()}
+    paths |= {home.tls / plain_name(name): content for name, content in order.tls_files.items()}
+    if order.tls_files:
+        home.tls.mkdir(mode=0o700, exist_ok=True)
+    for path, content in paths.items():
         if not path.exists() or path.read_bytes() != content:
             write_whole(path, content, durable=False)
 

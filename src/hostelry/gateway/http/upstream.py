@@ -21,6 +21,7 @@ from hostelry.gateway.http.reply import (
     Reply,
     ReplyPhase,
 )
+from hostelry.gateway.http.silent_hosts import SilentHosts, tcp_info
 from hostelry.gateway.http.streamed_body import BodyBrokenError, BodyFeed, StreamedBody
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -81,13 +82,10 @@ def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_byte
 
 def acked_bytes(connected: socket.socket | None) -> int | None:
     """Bytes sent that the peer's kernel has acknowledged; None where that is not known."""
-    if connected is None:
+    info = b"" if connected is None else tcp_info(connected)
+    if len(info) < _ACKED_BYTES_AT + 8:
         return None
-    try:
-        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
-    except (OSError, struct.error):
-        return None
+    acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
     return acked - 1
 
 
@@ -281,6 +279,10 @@ class UpstreamConnection(asyncio.Protocol):
             self._feed.stop()
         self._transport.abort()
 
+    def host_gone(self) -> None:
+        """The copy's host answers no more."""
+        self._break("The copy's host does not answer.")
+
     def _idle_bytes(self, data: bytes) -> None:
         """The proxy's word that the copy is connected; anything else ends the connection."""
         if self._connected is None or self._connected.done() or data != tls.CONNECTED:
@@ -330,6 +332,7 @@ class UpstreamPool:
         self._max_idle_s = max_idle_s
         self._idle: dict[str, deque[UpstreamConnection]] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self._hosts = SilentHosts()
 
     async def send(
         self,
@@ -397,6 +400,7 @@ class UpstreamPool:
 
     def forget(self, connection: UpstreamConnection) -> None:
         """`connection` is closed."""
+        self._hosts.forget(connection)
         idle = self._idle.get(connection.address)
         if idle is None:
             return
@@ -421,6 +425,7 @@ class UpstreamPool:
 
     def close(self) -> None:
         """Cut every idle connection."""
+        self._hosts.close()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -459,13 +464,15 @@ class UpstreamPool:
         """A connection through a node proxy, which has connected the copy already."""
         loop = asyncio.get_running_loop()
         connected: asyncio.Future[None] = loop.create_future()
-        _, connection = await loop.create_connection(
+        transport, connection = await loop.create_connection(
             lambda: UpstreamConnection(self, address, connected),
             target.host,
             target.port,
             ssl=tls.in_use().client(),
             server_hostname=name,
         )
+        found = transport.get_extra_info("socket")
+        self._hosts.watch(connection, found, connection.host_gone)
         try:
             await connected
         except BaseException:

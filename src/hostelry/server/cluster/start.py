@@ -4,13 +4,15 @@ import ipaddress
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.server.cluster.access import CONTROL, GATEWAY, GATEWAY_PEER, JOBS, S3
+from hostelry.server.fleet_option import RAY
 from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.ports import reachable_host
+from hostelry.server.ports import is_loopback, reachable_host
 from hostelry.server.up_options import UpOptions
 
 DEFAULT_PORT = 7443
@@ -43,6 +45,32 @@ def check_cluster(options: UpOptions) -> None:
         )
     if port is not None and not 1 <= port <= 65535:
         raise TerminalError(f"--cluster-port {port}: a port is a number from 1 to 65535")
+    if options.fleet == RAY:
+        _check_for_nodes(options, is_one_machine=address.is_loopback)
+
+
+def _check_for_nodes(options: UpOptions, *, is_one_machine: bool) -> None:
+    """Raise TerminalError for what instances on Ray's nodes could not reach, or not be issued."""
+    if (options.tls_ca, options.tls_cert, options.tls_key) != (None, None, None):
+        raise TerminalError(
+            "--fleet ray with --tls-ca, --tls-cert and --tls-key: each instance has a certificate "
+            "of its own there, which hostelry's own authority alone can issue; leave them out"
+        )
+    if is_one_machine:
+        return
+    if is_loopback(options.host):
+        raise TerminalError(
+            f"--fleet ray with --cluster-host {options.cluster_host} and --host {options.host}: "
+            "instances on other machines reach the gateway and the embedded object store at "
+            "--host; give this machine's address, or 0.0.0.0"
+        )
+    store = urlsplit(options.s3_endpoint or "").hostname
+    if store is not None and is_loopback(store):
+        raise TerminalError(
+            f"--s3-endpoint {options.s3_endpoint} is on this machine's loopback, where instances "
+            f"on other machines, which --cluster-host {options.cluster_host} is for, cannot reach "
+            "it: name the address at which they do"
+        )
 
 
 def in_cluster(config: UpConfig, options: UpOptions, peer_port: int) -> UpConfig:

@@ -1,0 +1,93 @@
+"""The node proxy of an instance on a Ray node: started again where it was."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.agent_rig import rig
+
+from hostelry.base.address import Address
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import RetryableError
+from hostelry.base.json import decode
+from hostelry.base.peer_name import PeerRole
+from hostelry.base.tls import TlsFolder
+from hostelry.fleet.host.processes import is_alive
+from hostelry.fleet.ray import instance_proxy
+from hostelry.fleet.ray.instance_proxy import InstanceProxy, end_proxy
+from hostelry.fleet.ray.node_home import NodeHome
+from hostelry.fleet.records import ProcessIdentity
+from hostelry.server.cluster.host_files import HostFiles
+from hostelry.server.fleets import PROXY_MODULE
+from hostelry.server.home import load_credentials
+
+pytestmark = pytest.mark.integration
+HOST = "127.0.0.3"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[NodeHome]:
+    with rig(tmp_path) as found:
+        files = HostFiles(TlsFolder(found.home.tls), load_credentials(found.home).cluster_id)
+        files.make(PeerRole.AGENT, "i-1", SystemClock().now())
+        home = NodeHome(found.home.root)
+        yield home
+        end_proxy(home)
+
+
+def proxy_of(home: NodeHome) -> InstanceProxy:
+    command = [sys.executable, "-m", PROXY_MODULE, "--home", str(home.root)]
+    return InstanceProxy(home, [*command, "--instance-id", "i-1"], HOST, os.environ)
+
+
+def process(home: NodeHome) -> ProcessIdentity:
+    return decode(home.proxy.read_bytes(), ProcessIdentity)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="a dead one"),
+        pytest.param(signal.SIGSTOP, id="a hung one"),
+    ],
+)
+def test_a_proxy_comes_back_on_its_port(
+    number: signal.Signals, home: NodeHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instance_proxy, "ANSWER_S", 1.0)
+    monkeypatch.setattr(instance_proxy, "END_S", 0.5)
+
+    async def case() -> None:
+        proxy = proxy_of(home)
+        await proxy.launch()
+        first, address = process(home), proxy.address("i-1")
+        assert address.startswith(f"https://i-1@{HOST}:")
+        await proxy.launch()
+        assert process(home) == first, "one that answers is left alone"
+        os.kill(first.pid, number)
+        await proxy.launch()
+        assert process(home) != first
+        assert not is_alive(first)
+        assert proxy.address("i-1") == address
+
+    asyncio.run(case())
+
+
+def test_a_proxy_whose_port_was_taken_gets_another(home: NodeHome) -> None:
+    async def case() -> None:
+        proxy = proxy_of(home)
+        await proxy.launch()
+        before = Address.parse(proxy.address("i-1"))
+        end_proxy(home)
+        with socket.create_server((HOST, before.port)):
+            with pytest.raises(RetryableError, match="cannot be listened on"):
+                await proxy.launch()
+            await proxy.launch()
+        assert Address.parse(proxy.address("i-1")).port != before.port
+
+    asyncio.run(case())
