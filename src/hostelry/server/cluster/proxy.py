@@ -28,7 +28,8 @@ BACKLOG = 4096
 ACCEPT_PAUSE_S = 0.1
 # A peer whose host is gone is found out by the kernel; a stream may be silent for minutes.
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_TIMES = 15, 5, 3
-UNACKED_MS = 30_000
+# It also ends a connection whose peer reads nothing: above the gateway's own limit for such clients.
+UNACKED_MS = 90_000
 REQUEST_STARTS = (b"POST /", b"GET /", b"PUT /", b"DELETE /", b"HEAD /", b"PATCH /", b"OPTIONS ")
 
 
@@ -257,7 +258,7 @@ class NodeProxy:
 
 
 def keep_alive(connected: socket.socket) -> None:
-    """Have the kernel end the connection when its peer's host is gone for half a minute."""
+    """Have the kernel end the connection when its peer's host is gone for 90 s."""
     connected.setblocking(False)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
