@@ -28,7 +28,7 @@ BACKLOG = 4096
 ACCEPT_PAUSE_S = 0.1
 # A peer whose host is gone is found out by the kernel; a stream may be silent for minutes.
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_TIMES = 15, 5, 3
-# It also ends a connection whose peer reads nothing: above the gateway's own limit for such clients.
+# It also ends a connection whose peer reads nothing: above the gateway's own limit for that.
 UNACKED_MS = 90_000
 REQUEST_STARTS = (b"POST /", b"GET /", b"PUT /", b"DELETE /", b"HEAD /", b"PATCH /", b"OPTIONS ")
 
