@@ -120,3 +120,9 @@ class Served:
         )
         text: bytes = answer["Body"].read()
         return text
+
+    def models(self, endpoint: str) -> dict[str, Any]:
+        """The models of the endpoint's one copy, by their names."""
+        shown = json.loads(self.platform.cli("explain", "--endpoint", endpoint, "--json").stdout)
+        (models,) = shown["models"].values()
+        return {it["target"]: it for it in models["models"]}

@@ -6,7 +6,6 @@ Instances are reached as on other machines: by their nodes' addresses, through n
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -94,6 +93,7 @@ class Calls:
         self.streams: list[str] = []
         self.answers: list[str] = []
         self.done = threading.Event()
+        self.begun = 0  # streams whose first part has come
         self._platform = platform
         self._threads = [threading.Thread(target=self._stream) for _ in range(STREAMS)]
         self._threads += [threading.Thread(target=self._ask) for _ in range(CALLERS)]
@@ -119,7 +119,10 @@ class Calls:
                 EndpointName="ep", InferenceComponentName="base", Body=b"drip %d" % STREAM_S
             )
             with closing(answer["Body"]) as events:  # a cut one is not at its end
-                parts = [it["PayloadPart"]["Bytes"] for it in events]
+                parts: list[bytes] = []
+                for event in events:
+                    self.begun += not parts
+                    parts.append(event["PayloadPart"]["Bytes"])
             assert b"".join(parts).endswith(b"end\n"), "no part is lost"
 
         self.streams.append(outcome(read))
@@ -178,7 +181,7 @@ def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: 
             until(lambda: pids(platform) == before, "`up` adopts what runs", WHOLE_S)
 
             with Calls(platform) as calls:
-                time.sleep(2.0)
+                until(lambda: calls.begun == STREAMS and calls.answers, "all ask", WHOLE_S)
                 killed_at, asked = monotonic_s(), len(calls.answers)
                 cluster.kill(first)
                 until(lambda: on_first.isdisjoint(pids(platform)), "routes are without it", 30.0)

@@ -49,6 +49,8 @@ def proportional(capacity: int, metric: float, target: float) -> int:
     desired = capacity * metric / target
     if not desired < MAX_CAPACITY:
         return MAX_CAPACITY
+    if desired < 0:  # -inf has no nearest integer
+        return 0
     nearest = round(desired)
     is_whole = abs(desired - nearest) <= ROUNDING * max(1.0, abs(desired))
     return max(0, nearest if is_whole else math.ceil(desired))

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.reconcile.act_events import drain, drain_first, restart, undrain
 from tests.unit.reconcile.samples import (
     IMAGE,
+    SCOPE,
     Town,
     adapter,
     component,
@@ -35,6 +36,9 @@ from hostelry.domain.copy import CopyPhase, InstanceState
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.transform_job import HIDDEN_PREFIX
 from hostelry.reconcile.acts.act import Way
+from hostelry.reconcile.acts.drain import planned_drain
+from hostelry.reconcile.plan.endpoint_state import GroupKey
+from hostelry.reconcile.record import load
 
 
 def first(town: Town) -> str:
@@ -344,9 +348,14 @@ def test_a_drain_is_refused_with_the_reason(
 def test_a_transform_jobs_instance_is_not_drained(town: Town) -> None:
     one_model(town)
     leaving = first(town)
-    found = town.endpoint
+    found, held = town.endpoint, town.state.instances.get(SCOPE, leaving)
     assert found is not None
-    town.change_endpoint(name=f"{HIDDEN_PREFIX}job-1")
+    assert held is not None
+    hidden = f"{HIDDEN_PREFIX}job-1"
+    town.state.endpoints.put(SCOPE, hidden, replace(found, name=hidden), expect=None)
+    of_job = replace(held.value, endpoint_name=hidden)
+    town.state.instances.put(SCOPE, leaving, of_job, expect=held.version)
+    loaded = load(town.state, GroupKey(SCOPE, hidden), town.facts())
     with pytest.raises(ServiceError, match="belongs to the transform job job-1"):
-        drain(town, leaving)
+        planned_drain(loaded.state, leaving, town.context())
     assert town.instances() == [(leaving, InstanceState.RUNNING)]

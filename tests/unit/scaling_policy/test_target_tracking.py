@@ -163,6 +163,7 @@ def test_the_formula_can_be_exchanged() -> None:
         pytest.param(3, 0.101, 0.3, 2, id="a hundredth does"),
         pytest.param(7, 5.0, 5.0, 7, id="at the target nothing changes"),
         pytest.param(1, 1e300, 1e-300, MAX_CAPACITY, id="more than a number can hold"),
+        pytest.param(2, -1e308, 1.0, 0, id="less than a number can hold"),
     ],
 )
 def test_proportional(serving: int, metric: float, target: float, wanted: int) -> None:
