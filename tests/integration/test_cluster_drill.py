@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import uuid
+from contextlib import suppress
 
 import pytest
 from tests.integration.platform import CLI, clean_environment, processes_naming, until
@@ -54,10 +55,19 @@ def test_a_drill_that_is_interrupted_leaves_no_process() -> None:
     process, mark = started()
     # The second control is there, and what follows is being started.
     until(lambda: any(names_control(it) for it in processes_naming(mark)), "control runs", 120.0)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    assert process.returncode != 0
+    assert ended_by_ctrl_c(process) != 0
     assert processes_naming(mark) == []
+
+
+def ended_by_ctrl_c(process: "subprocess.Popen[str]") -> int:
+    """The exit code; Ctrl-C is pressed again where it was lost in a callback of Python's."""
+    for _ in range(4):
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=60)
+            break
+    assert process.returncode is not None, "it does not end"
+    return process.returncode
 
 
 def names_control(pid: int) -> bool:
