@@ -164,8 +164,7 @@ async def _lead(
                     *_act_routes(data, reconciler, clock),
                     *copy_caches.routes(),
                     *LeaderRoutes(term.leader).routes(),
-                    *GatewayHostRoutes(monotonic_s).routes(),
-                    *_join_routes(home, state.store, owner, config),
+                    *_host_routes(home, state.store, owner, config, term),
                 ),
                 last_used=scaling.environments.idle_since,
                 captured=captured.of_endpoint,
@@ -176,15 +175,25 @@ async def _lead(
         await _run(front, app, reconciler)
 
 
-def _join_routes(home: Home, store: Store, owner: Scope, config: UpConfig) -> tuple[Route, ...]:
+def _host_routes(
+    home: Home, store: Store, owner: Scope, config: UpConfig, term: Term
+) -> tuple[Route, ...]:
+    hosts = GatewayHostRoutes(monotonic_s)
     if config.cluster_host is None:
-        return ()
+        return hosts.routes()
     # Imported where a cluster is used: a platform of one machine needs none of it.
     from hostelry.server.cluster.join_routes import JoinRoutes
+    from hostelry.server.cluster.joined_hosts import live_hosts
 
-    address = config.control_address
-    made = JoinRoutes(home=home, store=store, owner=owner, clock=SystemClock(), address=address)
-    return made.routes()
+    joins = JoinRoutes(
+        home=home,
+        store=store,
+        owner=owner,
+        clock=SystemClock(),
+        address=config.control_address,
+        live=lambda: live_hosts(hosts.live(), term.leader()),
+    )
+    return (*hosts.routes(), *joins.routes())
 
 
 def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -> tuple[Route, ...]:

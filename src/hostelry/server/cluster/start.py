@@ -16,6 +16,7 @@ from hostelry.server.ports import is_loopback, reachable_host
 from hostelry.server.up_options import UpOptions
 
 DEFAULT_PORT = 7443
+JOIN_AGAIN = "let this host join again, by --join URL with a new token of `hostelry join-token`"
 ON_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -96,7 +97,7 @@ def service_ports(config: UpConfig) -> Mapping[str, int]:
     names = {GATEWAY_PEER: config.peer_port}
     if not config.is_gateway_host:
         names |= {CONTROL: config.control_port, JOBS: config.jobs_port}
-    if reachable_host(config.host) in ON_LOOPBACK:
+    if not config.is_control_host and reachable_host(config.host) in ON_LOOPBACK:
         names |= {GATEWAY: config.gateway_port}
         if config.has_own_s3 and not config.is_gateway_host:
             names |= {S3: config.s3_port}
@@ -125,9 +126,8 @@ def prepare_certificates(
                 f"spiffe://{name.cluster}/{role.value}/NAME"
             )
     elif role is PeerRole.CONTROL:
-        files.make(role, config.cluster_host, now)
+        if config.is_control_host and files.authority() is None:
+            raise TerminalError(f"{home.tls} has not the platform's authority: {JOIN_AGAIN}")
+        files.make(role, config.host_name or config.cluster_host, now)
     elif files.own(now) is None:
-        raise TerminalError(
-            f"{home.tls} has no certificate that is valid now: let this host join again, by "
-            "--join with a new token"
-        )
+        raise TerminalError(f"{home.tls} has no certificate that is valid now: {JOIN_AGAIN}")
