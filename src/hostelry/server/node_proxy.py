@@ -15,13 +15,11 @@ import os
 import sys
 from pathlib import Path
 
-import msgspec
 import uvloop
 
 from hostelry.base import tls
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
 from hostelry.base.stop_event import stop_event
@@ -30,6 +28,7 @@ from hostelry.server.cluster.host_files import HostFiles, operator_files
 from hostelry.server.cluster.http_front import http_front
 from hostelry.server.cluster.join_desk import JoinDesk
 from hostelry.server.cluster.keeper import CertificateDesk, CertificateKeeper
+from hostelry.server.cluster.known_controls import known_controls
 from hostelry.server.cluster.proxy import Front, NodeProxy, proxy_listener
 from hostelry.server.cluster.start import service_ports
 from hostelry.server.cluster.targets import ProxyTargets
@@ -92,16 +91,6 @@ def fronts_of(config: UpConfig, credentials: Credentials, files: HostFiles) -> d
     if not files.folder.authority.exists():
         return {}
     return {CERTIFICATES: http_front(desk.answer), JOIN: http_front(joins.answer)}
-
-
-def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
-    """The addresses of other hosts' controls: those known last, then those of the joined home."""
-    try:
-        last = decode(home.known_controls.read_bytes(), list[str])
-    except (OSError, msgspec.DecodeError):
-        last = []
-    both = dict.fromkeys([*last, *config.controls])
-    return tuple(it for it in both if it.startswith("https://") and it != config.control_address)
 
 
 def main() -> None:

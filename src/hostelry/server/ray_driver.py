@@ -29,6 +29,7 @@ from hostelry.fleet.ray.cluster import connected
 from hostelry.fleet.ray.driver import RayDriver
 from hostelry.fleet.ray.messages import Call, DriverAnswer, Failure, NodeOrder
 from hostelry.server.cluster.host_files import HostFiles
+from hostelry.server.cluster.known_controls import known_controls
 from hostelry.server.fleet_option import runtime_env_of
 from hostelry.server.fleets import AGENT_MODULE, PROXY_MODULE, cluster_id
 from hostelry.server.home import (
@@ -54,7 +55,7 @@ def order_of(
         for name in (home.credentials.name, home.images.name)
         if home.root.joinpath(name).exists()
     }
-    controls = msgspec.json.encode([config.control_address])
+    controls = msgspec.json.encode([config.control_address, *known_controls(home, config)])
     stored = stored | {home.known_controls.name: controls} if config.cluster_host else stored
     written = node_config(decode(home.config.read_bytes(), dict), config)
     plain = written | {"copy_user": None}

@@ -216,7 +216,8 @@ def test_bad_bodies(hosts: Hosts, path: str, body: bytes, status: int) -> None:
 def test_controls_list_has_each_host_until_it_was_silent_for_some_seconds() -> None:
     async def main() -> None:
         clock = ManualClock()
-        app = Starlette(routes=list(GatewayHostRoutes(clock.now).routes()))
+        control = GatewayHostRoutes(clock.now)
+        app = Starlette(routes=list(control.routes()))
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app=app), base_url="http://c"
         ) as client:
@@ -228,8 +229,10 @@ def test_controls_list_has_each_host_until_it_was_silent_for_some_seconds() -> N
 
             assert await report("h-1") == ["h-1"]
             assert await report("h-2") == ["h-1", "h-2"]
+            assert control.live() is None, "a third one may not have reported itself yet"
             clock.advance(KNOWN_S + 1.0)
             assert await report("h-2") == ["h-2"]
+            assert set(control.live() or ()) == {"h-2"}
             bad = await client.post("/internal/gateway-hosts", content=b"{}")
             assert bad.status_code == 400
 

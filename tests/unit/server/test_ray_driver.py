@@ -14,6 +14,7 @@ from hostelry.base.peer_name import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.fleet.ray.messages import NodeOrder
 from hostelry.server.cluster.host_files import HostFiles
+from hostelry.server.cluster.known_controls import known_controls
 from hostelry.server.home import (
     Home,
     UpConfig,
@@ -22,7 +23,6 @@ from hostelry.server.home import (
     save_config,
     save_credentials,
 )
-from hostelry.server.node_proxy import known_controls
 from hostelry.server.ray_driver import order_of
 
 CREDENTIALS = new_credentials("111122223333", "us-east-1")
@@ -38,6 +38,7 @@ def order(folder: Path, config: UpConfig) -> NodeOrder:
     if config.cluster_host is not None:
         files = HostFiles(TlsFolder(home.tls), CREDENTIALS.cluster_id)
         files.make(PeerRole.CONTROL, config.cluster_host, SystemClock().now())
+        home.known_controls.write_text('["https://control@10.0.0.3:7443"]')
     return order_of(home, config, CREDENTIALS, instance("i-1"))
 
 
@@ -56,7 +57,8 @@ def test_a_node_reads_what_it_reaches_and_not_the_database(tmp_path: Path) -> No
     assert (read.s3_url, read.gateway_url) == ("http://10.0.0.2:8788", "http://10.0.0.2:8787")
     assert sent.reachable == ("10.0.0.2", 8788)
     assert read.store_url is None
-    assert known_controls(home, read) == ("https://control@10.0.0.2:7443",), "for its certificate"
+    both = ("https://control@10.0.0.2:7443", "https://control@10.0.0.3:7443")
+    assert known_controls(home, read) == both, "for its certificate"
 
 
 def test_a_certificate_is_of_the_one_instance(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Addresses of all controls, kept on a host of control for its node proxy, which asks the others.
+"""Addresses of the platform's controls, which each host of control keeps: it asks the others.
 
 So a rotation of the authority reaches each control, whichever host it was begun on.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.server.home import Home, UpConfig
@@ -40,3 +41,13 @@ async def keeping_controls(
         yield
     finally:
         task.cancel()
+
+
+def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
+    """The addresses of other hosts' controls: those known last, then those of the joined home."""
+    try:
+        last = decode(home.known_controls.read_bytes(), list[str])
+    except (OSError, msgspec.DecodeError):
+        last = []
+    both = dict.fromkeys([*last, *config.controls])
+    return tuple(it for it in both if it.startswith("https://") and it != config.control_address)

@@ -1,0 +1,48 @@
+"""Use that --join makes of a home, before any server is asked."""
+
+from pathlib import Path
+
+import pytest
+from tests.cluster_rig import identity
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.peer_name import PeerRole
+from hostelry.cli.joining import joined
+from hostelry.server.home import Home, UpConfig, save_config
+from hostelry.server.up import only_one
+
+URL = "https://127.0.0.1:1"  # where nothing answers
+TOKEN = f"h1.{'0' * 64}.{'A' * 43}"
+JOINED = UpConfig(control_port=1, controls=("https://control@10.0.0.2:7443",))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home that has joined, by a token that is not known any more."""
+    made = Home(tmp_path / "home")
+    made.make()
+    save_config(made, JOINED)
+    identity(made.tls, PeerRole.GATEWAY)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("url", "token"),
+    [
+        pytest.param(None, None, id="nothing is named"),
+        pytest.param(URL, None, id="a unit names the platform at each start"),
+        pytest.param(URL, TOKEN, id="and has the token of the first start still"),
+    ],
+)
+def test_a_home_that_has_joined_asks_no_server(home: Home, url: str | None, token: str | None) -> None:
+    joined(home, url, token, PeerRole.GATEWAY, "name")
+
+
+def test_a_home_joins_by_a_token_and_while_it_does_not_run(home: Home, tmp_path: Path) -> None:
+    empty = Home(tmp_path / "empty")
+    with pytest.raises(TerminalError, match="join-token --role control"):
+        joined(empty, URL, None, PeerRole.CONTROL, None)
+    with pytest.raises(TerminalError, match="--host-name x: a host has its name by --join URL"):
+        joined(empty, None, None, PeerRole.GATEWAY, "x")
+    with only_one(home), pytest.raises(TerminalError, match="a hostelry already runs on"):
+        joined(home, URL, TOKEN, PeerRole.GATEWAY, None)
