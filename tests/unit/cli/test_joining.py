@@ -34,7 +34,9 @@ def home(tmp_path: Path) -> Home:
         pytest.param(URL, TOKEN, id="and has the token of the first start still"),
     ],
 )
-def test_a_home_that_has_joined_asks_no_server(home: Home, url: str | None, token: str | None) -> None:
+def test_a_home_that_has_joined_asks_no_server(
+    home: Home, url: str | None, token: str | None
+) -> None:
     joined(home, url, token, PeerRole.GATEWAY, "name")
 
 
