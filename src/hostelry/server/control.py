@@ -134,6 +134,7 @@ async def _lead(
         copy_caches = CopyCacheRoutes(
             state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
         )
+        hosts = GatewayHostRoutes(monotonic_s)
         data_logs = DataLogRoutes(state, logs.store, clock)
         app = control_app(
             ControlDeps(
@@ -164,13 +165,14 @@ async def _lead(
                     *_act_routes(data, reconciler, clock),
                     *copy_caches.routes(),
                     *LeaderRoutes(term.leader).routes(),
-                    *GatewayHostRoutes(monotonic_s).routes(),
+                    *hosts.routes(),
                     *_join_routes(home, state.store, owner, config),
                 ),
                 last_used=scaling.environments.idle_since,
                 captured=captured.of_endpoint,
                 verdict_of=scaling.verdicts.text_of,
                 leader=None if term.epoch is None else term.leader,
+                gateway_hosts=hosts.document,
             )
         )
         await _run(front, app, reconciler)

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hostelry import __version__
 from hostelry.base.certificates import facts, new_key, signing_request, split
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.base.json import decode
@@ -62,6 +63,7 @@ def join(url: str, token: str, home: Home, role: PeerRole, name: str | None = No
         role=role.value,
         name=safe_name(name or socket.gethostname()),
         request=pem[end_of_key:].decode(),
+        version=__version__,
     )
     body = _call(host, port, authority, "POST", JOIN_PATH, msgspec.json.encode(asked))
     try:

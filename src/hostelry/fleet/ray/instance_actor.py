@@ -2,7 +2,7 @@
 
 It starts the agent, and a node proxy where other hosts are to reach it, and starts each again when
 it dies or hangs. A watchdog ends all of it when the actor's process ends, however it ends. Ray
-imports this module on the node: the node must have the same version of Hostelry installed.
+imports this module on the node, whose version of Hostelry may be a neighbour of control's.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError, RetryableError
 from hostelry.base.json import decode
 from hostelry.base.recurring import run_guarded
+from hostelry.base.version_skew import are_neighbours
 from hostelry.fleet.host.processes import is_alive, own_identity
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.protocol import RunningInstance
@@ -55,7 +56,7 @@ class InstanceActor:
 
     async def start(self, version: str, order: bytes) -> bytes:
         """`Started`: the instance runs, or why not; the same call twice starts nothing again."""
-        if version != __version__:
+        if not are_neighbours(version, __version__):
             text = (
                 f"node {_node_address()} has Hostelry {__version__} and control {version}: install "
                 f"hostelry=={version} on the node, or give it with --ray-runtime-env"

@@ -21,12 +21,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hostelry import __version__
 from hostelry.base.certificates import facts
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.peer_name import PeerName, PeerRole
 from hostelry.base.tls import TlsFolder
+from hostelry.base.version_skew import skew_refusal
 from hostelry.domain.scope import Scope
 from hostelry.server.cluster.authority import Authority
 from hostelry.server.cluster.join_token import (
@@ -58,13 +60,14 @@ class TokenRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     expires_s: float
 
 
-class JoinRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A host that joins: what it was given, and its key's signing request, PEM."""
+class JoinRequest(msgspec.Struct, kw_only=True):
+    """A host that joins: what it was given, its key's signing request, PEM, and its version."""
 
     token: str
     role: str
     name: HostName
     request: str
+    version: str = ""
 
 
 class JoinedFiles(msgspec.Struct, kw_only=True):
@@ -136,6 +139,8 @@ class JoinRoutes:
             name = digest_of(JoinToken.parse(asked.token).secret)
         except (msgspec.DecodeError, TerminalError) as error:
             return _refused(400, str(error))
+        if (skew := skew_refusal(asked.name, asked.version, "control", __version__)) is not None:
+            return _refused(409, skew)
         found = self._tokens.get(self.owner, name)
         key_digest = hashlib.sha256(asked.request.encode()).hexdigest()
         why = refusal(None if found is None else found.value, key_digest, now)
