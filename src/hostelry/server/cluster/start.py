@@ -17,6 +17,7 @@ from hostelry.server.up_options import UpOptions
 
 DEFAULT_PORT = 7443
 LOOPBACK = "127.0.0.1"
+JOIN_AGAIN = "let this host join again, by --join URL with a new token of `hostelry join-token`"
 
 
 def check_cluster(options: UpOptions) -> None:
@@ -125,9 +126,8 @@ def prepare_certificates(
                 f"spiffe://{name.cluster}/{role.value}/NAME"
             )
     elif role is PeerRole.CONTROL:
-        files.make(role, config.cluster_host, now)
+        if config.is_control_host and files.authority() is None:
+            raise TerminalError(f"{home.tls} has not the platform's authority: {JOIN_AGAIN}")
+        files.make(role, config.host_name or config.cluster_host, now)
     elif files.own(now) is None:
-        raise TerminalError(
-            f"{home.tls} has no certificate that is valid now: let this host join again, by "
-            "--join with a new token"
-        )
+        raise TerminalError(f"{home.tls} has no certificate that is valid now: {JOIN_AGAIN}")
