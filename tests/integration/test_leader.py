@@ -35,7 +35,7 @@ from hostelry.server.home import Home, load_config, load_credentials
 from hostelry.server.run_file import live_run_file, live_run_files
 from hostelry.server.standby import STEPPED_DOWN
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

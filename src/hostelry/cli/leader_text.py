@@ -1,8 +1,9 @@
-"""Several controls as text: the leader, since when and why, and the standbys. Pure."""
+"""Several hosts as text: the leader, since when and why, the standbys, versions. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hostelry.base.version_skew import skew_refusal
 from hostelry.cli.status_text import duration
 
 
@@ -28,3 +29,26 @@ def since(changes: Sequence[Mapping[str, Any]], now: float) -> str:
         return ""
     newest = changes[0]
     return f", for {duration(now - newest['at'])}: {newest['reason']}"
+
+
+def version_lines(state: Mapping[str, Any]) -> list[str]:
+    """One line a version of controls and gateways' hosts, where there are several, and a warning.
+
+    The state of an older control has no versions: then there are no lines.
+    """
+    members = (state.get("control") or {}).get("members", ())
+    hosts = state.get("gateway_hosts", ())
+    named = [("control", one, one["id"]) for one in members]
+    named += [("gateways", one, one["host_id"]) for one in hosts]
+    found: dict[str, list[str]] = {}
+    for what, one, name in named:
+        found.setdefault(one.get("version") or "unknown", []).append(f"{what} {name}")
+    own = state.get("version")
+    if own is None or found.keys() <= {own}:
+        return []
+    found.setdefault(own, ["control that leads"])
+    lines = [f"version {it}  {', '.join(found[it])}" for it in sorted(found)]
+    for version in sorted(found):
+        why = skew_refusal(", ".join(found[version]), version, "control that leads", own)
+        lines += [] if why is None else [f"warning: {why}"]
+    return lines

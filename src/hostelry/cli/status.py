@@ -13,7 +13,7 @@ from hostelry.cli.completion import names
 from hostelry.cli.experiment_text import experiment_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
 from hostelry.cli.job_text import trouble_lines
-from hostelry.cli.leader_text import leader_lines
+from hostelry.cli.leader_text import leader_lines, version_lines
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.state import (
     control_state,
@@ -75,7 +75,7 @@ def status(
         }
         print_json(shown)
     else:
-        urls = f"gateway {config.gateway_url}  object store {config.s3_url}"
+        urls = f"gateway {config.client_url}  object store {config.client_s3_url}"
         urls += f"  console {config.console_url}" if config.has_console else ""
         lines = [f"home {at.root}  {urls}", "", *process_lines(processes)]
         running, alone = processes_run(processes), endpoint is not None
@@ -111,8 +111,9 @@ def supervisor_lines(processes: list[PlatformProcess]) -> list[str]:
 
 
 def led_lines(state: dict[str, Any] | None) -> list[str]:
-    """The leader and the standbys, where there are several controls."""
-    lines = leader_lines((state or {}).get("control"), SystemClock().now())
+    """The leader and the standbys, where there are several controls; versions that differ."""
+    known = state or {}
+    lines = leader_lines(known.get("control"), SystemClock().now()) + version_lines(known)
     return ["", *lines] if lines else []
 
 

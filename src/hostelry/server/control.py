@@ -134,6 +134,7 @@ async def _lead(
         copy_caches = CopyCacheRoutes(
             state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
         )
+        hosts = GatewayHostRoutes(monotonic_s)
         data_logs = DataLogRoutes(state, logs.store, clock)
         app = control_app(
             ControlDeps(
@@ -164,36 +165,36 @@ async def _lead(
                     *_act_routes(data, reconciler, clock),
                     *copy_caches.routes(),
                     *LeaderRoutes(term.leader).routes(),
-                    *_host_routes(home, state.store, owner, config, term),
+                    *hosts.routes(),
+                    *_join_routes(home, state.store, owner, config, hosts, term),
                 ),
                 last_used=scaling.environments.idle_since,
                 captured=captured.of_endpoint,
                 verdict_of=scaling.verdicts.text_of,
                 leader=None if term.epoch is None else term.leader,
+                gateway_hosts=hosts.document,
             )
         )
         await _run(front, app, reconciler)
 
 
-def _host_routes(
-    home: Home, store: Store, owner: Scope, config: UpConfig, term: Term
+def _join_routes(
+    home: Home, store: Store, owner: Scope, config: UpConfig, hosts: GatewayHostRoutes, term: Term
 ) -> tuple[Route, ...]:
-    hosts = GatewayHostRoutes(monotonic_s)
     if config.cluster_host is None:
-        return hosts.routes()
+        return ()
     # Imported where a cluster is used: a platform of one machine needs none of it.
     from hostelry.server.cluster.join_routes import JoinRoutes
     from hostelry.server.cluster.joined_hosts import live_hosts
 
-    joins = JoinRoutes(
+    return JoinRoutes(
         home=home,
         store=store,
         owner=owner,
         clock=SystemClock(),
         address=config.control_address,
         live=lambda: live_hosts(hosts.live(), term.leader()),
-    )
-    return (*hosts.routes(), *joins.routes())
+    ).routes()
 
 
 def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -> tuple[Route, ...]:

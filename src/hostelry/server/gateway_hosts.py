@@ -4,27 +4,33 @@ The list is in memory. Each host reports itself every second, so a new leader kn
 after that; a host keeps those that it knew for `KNOWN_S`, so that no gap shows.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hostelry import __version__
 from hostelry.base.json import decode
+from hostelry.base.version_skew import skew_refusal
 from hostelry.server.json_response import JsonResponse
 
+LOG = logging.getLogger(__name__)
 REPORT_S = 1.0
 KNOWN_S = 5.0
 MAX_HOSTS = 1024
 
 
 class GatewayHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A host with gateways: its id, and the address where its peers send counts to."""
+    """A host with gateways: its id, its version, the address where its peers send counts to."""
 
     host_id: str
     address: str
+    version: str = ""
 
 
 class GatewayHostList(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +55,18 @@ class KnownHosts:
 
     def hosts(self) -> Mapping[str, str]:
         """Their addresses by id."""
+        return {it.host_id: it.address for it in self.all()}
+
+    def all(self) -> tuple[GatewayHost, ...]:
+        """All of them, by id."""
         since = self.now_s() - KNOWN_S
         self._hosts = {it: known for it, known in self._hosts.items() if known[1] >= since}
-        return {host_id: host.address for host_id, (host, _) in self._hosts.items()}
+        return tuple(self._hosts[it][0] for it in sorted(self._hosts))
+
+    def version_of(self, host_id: str) -> str | None:
+        """The version that a host had when it was last named; None: it never was."""
+        known = self._hosts.get(host_id)
+        return None if known is None else known[0].version
 
 
 class GatewayHostRoutes:
@@ -76,6 +91,14 @@ class GatewayHostRoutes:
             host = decode(await request.body(), GatewayHost)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return Response(f"no host: {error}", 400)
+        before = self._known.version_of(host.host_id)
         self._known.add((host,))
-        found = [GatewayHost(host_id=k, address=v) for k, v in self._known.hosts().items()]
-        return JsonResponse(GatewayHostList(hosts=tuple(found)))
+        if host.version != before:
+            name = f"the host {host.host_id} with gateways"
+            if warning := skew_refusal(name, host.version, "control", __version__):
+                LOG.warning("%s; it serves on", warning)
+        return JsonResponse(GatewayHostList(hosts=self._known.all()))
+
+    def document(self) -> list[dict[str, Any]]:
+        """The hosts for people: id, address and version of each."""
+        return [msgspec.structs.asdict(it) for it in self._known.all()]

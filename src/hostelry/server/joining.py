@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hostelry import __version__
 from hostelry.base.certificates import cluster_of, facts, new_key, signing_request, split
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import RetryableError, TerminalError
@@ -102,6 +103,7 @@ def _asked(
         role=role.value,
         name=name,
         request=pem[end_of_key:].decode(),
+        version=__version__,
         host_id=before.host_id,
         machine=machine() if role is PeerRole.CONTROL else "",
     )

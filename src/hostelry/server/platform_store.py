@@ -3,12 +3,16 @@
 import socket
 from pathlib import Path
 
+from hostelry import __version__
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.root_key import RootKey
+from hostelry.base.version_skew import skew_refusal
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.store.claim import StoreClaim, claim
 from hostelry.store.database import Database, open_database
+from hostelry.store.errors import StoreUnavailable
+from hostelry.store.leaders import running_controls
 from hostelry.store.protocol import Store
 from hostelry.store.sql import SqlStore
 
@@ -26,17 +30,26 @@ def claimed_store(
 ) -> SqlStore:
     """The platform's store, up to date and claimed by this cluster.
 
-    Raises StoreRefused where it cannot be used, StoreUnavailable where it cannot be now; closes it
-    then.
+    Raises StoreRefused where it cannot be used, StoreUnavailable where it cannot be now, also
+    while a control runs on it that is too far from this version; closes it then.
     """
-    store = SqlStore(database)
-    if config.store_url is not None:
-        try:
-            claim(database, own_claim(home, credentials))
-        except HostelryError:
-            store.close()
-            raise
+    if config.store_url is None:
+        return SqlStore(database)
+    try:
+        refuse_skew(database)
+        store = SqlStore(database)
+        claim(database, own_claim(home, credentials))
+    except HostelryError:
+        database.close()
+        raise
     return store
+
+
+def refuse_skew(database: Database) -> None:
+    """Raise StoreUnavailable while a control runs whose version is no neighbour of this one."""
+    for other in running_controls(database):
+        if why := skew_refusal("this control", __version__, f"control {other.id}", other.version):
+            raise StoreUnavailable(why)
 
 
 def check_store(

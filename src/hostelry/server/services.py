@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from hostelry.base.ports import free_port
 from hostelry.server import objectstore, watcher
-from hostelry.server.cluster.start import service_ports
+from hostelry.server.cluster.start import service_addresses
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Home
 from hostelry.server.start import HostPlan, StartPlan
 from hostelry.server.started_by import digest, program_of, service_digest
@@ -55,7 +55,8 @@ def s3_proxy_service(start: StartPlan, env: Mapping[str, str], inner_port: int) 
     config, credentials = start.config, start.credentials
     argv = [sys.executable, "-m", "hostelry.server.s3.proxy", "--home", str(start.home.root)]
     argv += ["--target", str(inner_port)]
-    read = (config.host, config.s3_port, config.control_url, asdict(credentials))
+    files = (config.https_cert, config.https_key)
+    read = (config.host, config.s3_port, config.control_url, files, asdict(credentials))
     return ServiceSpec(
         name="s3door",
         command=lambda: Command(argv=argv, env=env),
@@ -92,7 +93,7 @@ def proxy_service(start: HostPlan, env: Mapping[str, str]) -> ServiceSpec:
     """The node proxy, through which other hosts reach this one's servers."""
     config = start.config
     argv = [sys.executable, "-m", "hostelry.server.node_proxy", "--home", str(start.home.root)]
-    read = (service_ports(config), config.cluster_host, config.cluster_port, config.controls)
+    read = (service_addresses(config), config.cluster_host, config.cluster_port, config.controls)
     files = (config.tls_ca, config.tls_cert, config.tls_key)
     return ServiceSpec(
         name="proxy",

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from hostelry import __version__
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.epoch_header import LeaderEpoch
-from hostelry.base.errors import RetryableError
+from hostelry.base.errors import HostelryError, RetryableError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.gateway.http.upstream import UpstreamPool
@@ -156,8 +156,12 @@ async def prepared(opened: Callable[[], T]) -> T:
 def open_records(home: Home, config: UpConfig, credentials: Credentials, fence: Fence) -> Term:
     """The records behind `fence`, which is closed, and their tables up to date; blocks."""
     database = FencedDatabase(platform_database(home, config), fence)
-    state = open_state(claimed_store(database, home, config, credentials))
-    database.create(METADATA)
+    try:
+        state = open_state(claimed_store(database, home, config, credentials))
+        database.create(METADATA)
+    except HostelryError:  # tried again, with connections of its own
+        database.close()
+        raise
     fence.stand_by()
     return Term(state=state, database=database, leader=dict, check=database.check)
 

@@ -45,20 +45,22 @@ class Leadership:
     changes: tuple[LeaderChange, ...] = ()
 
 
+def running_controls(database: Database) -> tuple[ControlProcess, ...]:
+    """All controls that run; raises StoreUnavailable where the database does not answer."""
+    with database.read() as connection:
+        if not sa.inspect(connection).has_table(CONTROLS.name):
+            return ()
+        return _controls(connection)
+
+
 def read_leadership(database: Database) -> Leadership:
     """Who leads now; raises StoreUnavailable where the database does not answer."""
-    seen = sa.select(CONTROLS).where(CONTROLS.c.seen_at > NOW - TTL_S).order_by(CONTROLS.c.id)
     newest = sa.select(LEASE_CHANGES).where(LEASE_CHANGES.c.name == NAME)
     newest = newest.order_by(LEASE_CHANGES.c.epoch.desc()).limit(SHOWN_CHANGES)
     with database.read() as connection:
         query = sa.select(LEASES, (LEASES.c.expires_at > NOW).label("is_held"))
         lease = connection.execute(query.where(LEASES.c.name == NAME)).one_or_none()
-        controls = tuple(
-            ControlProcess(
-                id=row.id, address=row.address, version=row.version, started_at=row.started_at
-            )
-            for row in connection.execute(seen)
-        )
+        controls = _controls(connection)
         changes = tuple(
             LeaderChange(epoch=row.epoch, holder=row.holder, at=row.at, reason=row.reason)
             for row in connection.execute(newest)
@@ -71,4 +73,14 @@ def read_leadership(database: Database) -> Leadership:
         leader=holder if lease.is_held else None,
         controls=controls,
         changes=changes,
+    )
+
+
+def _controls(connection: sa.Connection) -> tuple[ControlProcess, ...]:
+    seen = sa.select(CONTROLS).where(CONTROLS.c.seen_at > NOW - TTL_S).order_by(CONTROLS.c.id)
+    return tuple(
+        ControlProcess(
+            id=row.id, address=row.address, version=row.version, started_at=row.started_at
+        )
+        for row in connection.execute(seen)
     )

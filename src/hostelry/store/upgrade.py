@@ -7,25 +7,21 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
-from hostelry.store.errors import StoreRefused
-
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def upgrade(connection: Connection, current: str | None, wanted: str) -> None:
-    """Run the revisions from `current` (None: from none) to `wanted`, in the caller's transaction.
-
-    Raises StoreRefused when `current` is a revision that this version does not know.
-    """
+def upgrade(connection: Connection, wanted: str) -> str:
+    """Run the revisions up to `wanted`, in the caller's transaction; the floor of that revision."""
     config = migration_config()
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if current is not None and current not in known:
-        raise StoreRefused(
-            f"the store has schema revision {current}, made by a newer hostelry; this version"
-            f" knows up to {wanted}: upgrade hostelry, or use another home folder"
-        )
     config.attributes["connection"] = connection
     command.upgrade(config, wanted)
+    return floors()[wanted]
+
+
+def floors() -> dict[str, str]:
+    """The floor of each revision: the oldest one whose programs can use its schema."""
+    scripts = ScriptDirectory.from_config(migration_config()).walk_revisions()
+    return {it.revision: it.module.USABLE_FROM for it in scripts}
 
 
 def migration_config() -> Config:

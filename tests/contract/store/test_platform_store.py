@@ -3,10 +3,12 @@
 import importlib.util
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 from tests.postgres_rig import postgres_database
 
 from hostelry.base.errors import TerminalError
@@ -18,7 +20,10 @@ from hostelry.server.services import service_environment
 from hostelry.server.store_option import VARIABLE, secret_in, store_url_of
 from hostelry.server.up_options import UpOptions
 from hostelry.store.database import open_database
-from hostelry.store.errors import StoreRefused
+from hostelry.store.errors import StoreRefused, StoreUnavailable
+from hostelry.store.lease_rows import LeaseRows
+from hostelry.store.lease_tables import CONTROLS
+from hostelry.store.lease_tables import METADATA as LEASE_TABLES
 from hostelry.store.protocol import Key
 from hostelry.store.sql import SqlStore
 
@@ -129,3 +134,28 @@ def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatc
     assert importlib.util.find_spec("hostelry.store.postgres") is not None
     with pytest.raises(StoreRefused, match=r"pip install 'hostelry\[postgresql\]'"):
         open_database(URL)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_refused"),
+    [
+        pytest.param("0.2.0", False, id="a neighbour"),
+        pytest.param("99.0.0", True, id="a version too far away"),
+    ],
+)
+def test_no_control_starts_beside_a_version_too_far_away(
+    home: Home, url: str, version: str, is_refused: bool
+) -> None:
+    config = replace(ON_SERVER, store_url=url)
+    check_store(home, config, None, CREDENTIALS)
+    with closing(open_database(url)) as database:
+        database.create(LEASE_TABLES)
+    rows = LeaseRows(url, "other", "http://10.0.0.2:1", version)
+    rows.register()
+    if is_refused:
+        with pytest.raises(StoreUnavailable, match=f"control other is {version}"):
+            check_store(home, config, None, CREDENTIALS)
+        with closing(open_database(url)) as database, database.write() as connection:
+            connection.execute(update(CONTROLS).values(seen_at=0.0))  # it has ended
+    check_store(home, config, None, CREDENTIALS)
+    rows.close()

@@ -277,6 +277,7 @@ def newer(url: str) -> str:
     with store_at(url):
         database = url.rpartition("/")[2]
         postgres_server().execute("UPDATE alembic_version SET version_num = '9999'", database)
+        postgres_server().execute("UPDATE schema_floor SET revision = '9998'", database)
     return url
 
 

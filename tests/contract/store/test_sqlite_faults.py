@@ -123,6 +123,7 @@ def make_newer(path: Path) -> None:
     opened(path)
     with sqlite3.connect(path) as raw:
         raw.execute("UPDATE alembic_version SET version_num = '9999'")
+        raw.execute("UPDATE schema_floor SET revision = '9998'")
     raw.close()
 
 

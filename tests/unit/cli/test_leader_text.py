@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.leader_text import leader_lines
+from hostelry.cli.leader_text import leader_lines, version_lines
 
 NOW = 10_000.0
 
@@ -55,3 +55,40 @@ def control(*members: dict[str, Any], trouble: str | None = None) -> dict[str, A
 )
 def test_status_shows_each_control(found: dict[str, Any] | None, lines: list[str]) -> None:
     assert leader_lines(found, NOW) == lines
+
+
+def state(version: str, control: str, gateways: str) -> dict[str, Any]:
+    members = [member("a", leads=True) | {"version": version}, member("b") | {"version": control}]
+    hosts = [{"host_id": "h", "address": "http://h:1", "version": gateways}]
+    return {"version": version, "control": {"members": members}, "gateway_hosts": hosts}
+
+
+@pytest.mark.parametrize(
+    ("found", "lines"),
+    [
+        pytest.param(state("0.1.0", "0.1.0", "0.1.0"), [], id="one version shows nothing"),
+        pytest.param({"control": None}, [], id="an older control, which tells none"),
+        pytest.param(
+            state("0.1.0", "0.2.0", "0.1.0"),
+            ["version 0.1.0  control a, gateways h", "version 0.2.0  control b"],
+            id="an upgrade under way",
+        ),
+        pytest.param(
+            state("0.1.0", "0.1.0", "") | {"control": None},
+            ["version 0.1.0  control that leads", "version unknown  gateways h"],
+            id="gateways that tell none, beside the only control",
+        ),
+        pytest.param(
+            state("0.3.0", "0.3.0", "0.1.0"),
+            [
+                "version 0.1.0  gateways h",
+                "version 0.3.0  control a, control b",
+                "warning: gateways h is Hostelry 0.1.0 and control that leads is 0.3.0: on one"
+                " platform versions may be one minor number apart, so upgrade by one at a time",
+            ],
+            id="hosts that are too far apart",
+        ),
+    ],
+)
+def test_status_shows_versions_where_they_differ(found: dict[str, Any], lines: list[str]) -> None:
+    assert version_lines(found) == lines

@@ -13,7 +13,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.server.cluster.host_files import HostFiles
-from hostelry.server.cluster.start import service_ports
+from hostelry.server.cluster.start import service_addresses
 from hostelry.server.control_host import control_plan
 from hostelry.server.fleets import stop_fleet
 from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
@@ -59,7 +59,7 @@ def test_control_jobs_and_the_node_proxy_run_there(home: Home) -> None:
     assert (config.host_id, config.host_name) == ("a1b2", "second")
     names = [it.name for it in [*control_services(plan, {}), proxy_service(plan, {})]]
     assert platform_names_of(home, config) == ["up", *names] == ["up", "control", "jobs", "proxy"]
-    ports = {name: port for name, port in service_ports(config).items() if port}
+    ports = {name: port for name, (_, port) in service_addresses(config).items() if port}
     assert ports == {"control": config.control_port, "jobs": config.jobs_port}
     again = control_plan(home, options(home, cluster_host=None))
     assert again.config == config, "a later start needs none of the options"

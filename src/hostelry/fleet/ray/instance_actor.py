@@ -2,7 +2,7 @@
 
 It starts the agent, and a node proxy where other hosts are to reach it, and starts each again when
 it dies or hangs. A watchdog ends all of it when the actor's process ends, however it ends. Ray
-imports this module on the node: the node must have the same version of Hostelry installed.
+imports this module on the node, whose version of Hostelry may be a neighbour of control's.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError, RetryableError
 from hostelry.base.json import decode
 from hostelry.base.recurring import run_guarded
+from hostelry.base.version_skew import are_neighbours
 from hostelry.fleet.host.processes import is_alive, own_identity
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.protocol import RunningInstance
@@ -55,7 +56,7 @@ class InstanceActor:
 
     async def start(self, version: str, order: bytes) -> bytes:
         """`Started`: the instance runs, or why not; the same call twice starts nothing again."""
-        if version != __version__:
+        if not are_neighbours(version, __version__):
             text = (
                 f"node {_node_address()} has Hostelry {__version__} and control {version}: install "
                 f"hostelry=={version} on the node, or give it with --ray-runtime-env"
@@ -85,6 +86,8 @@ class InstanceActor:
             if self._fleet is not None and self._order is not None and self._home is not None:
                 await self._fleet.terminate(self._order.instance.id)
                 await asyncio.to_thread(end_instance, self._home)
+            if self._proxy is not None:
+                self._proxy.close()
             self._home = self._fleet = self._order = self._proxy = None
             self._ended.set()
 
@@ -97,9 +100,9 @@ class InstanceActor:
             self._watch(self._home)
             self._fleet = _local_fleet(self._home, order)
         self._order = order
-        write_files(self._home, order)
         if self._proxy is None and order.tls_files:
             self._proxy = _instance_proxy(self._home, order)
+        write_files(self._home, order, {} if self._proxy is None else self._proxy.link_ports)
         running = await self._fleet.launch(order.instance)
         if self._proxy is not None:
             await self._proxy.launch()
@@ -212,6 +215,7 @@ def _instance_proxy(home: NodeHome, order: NodeOrder) -> InstanceProxy:
         [*command, "--instance-id", order.instance.id],
         _node_address(),
         operator_environment(os.environ),
+        order.links,
     )
 
 
@@ -223,16 +227,16 @@ def _agent_lives(home: NodeHome | None, order: NodeOrder | None) -> bool:
 
 
 async def _check_reachable(order: NodeOrder) -> None:
-    """Raise RetryableError where this node cannot connect to the object store."""
+    """Raise RetryableError where this node cannot connect to what the object store is behind."""
     host, port = order.reachable
     try:
         async with asyncio.timeout(REACH_S):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as error:
         raise RetryableError(
-            f"node {_node_address()} does not reach the object store at {host}:{port} "
-            f"({error or 'no answer'}): start hostelry with --host and an address that the nodes "
-            "reach, or with --s3-endpoint"
+            f"node {_node_address()} does not reach {host}:{port}, by which it is to get models "
+            f"({error or 'no answer'}): start hostelry with an address that the nodes reach, as "
+            "--cluster-host, or in --s3-endpoint where the object store is your own"
         ) from None
     writer.close()
 

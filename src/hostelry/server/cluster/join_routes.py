@@ -23,12 +23,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hostelry import __version__
 from hostelry.base.certificates import facts
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, RetryableError, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.peer_name import PeerName, PeerRole
 from hostelry.base.tls import TlsFolder
+from hostelry.base.version_skew import skew_refusal
 from hostelry.domain.scope import Scope
 from hostelry.server.cluster.authority import Authority
 from hostelry.server.cluster.further_control import machine, why_not
@@ -66,18 +68,18 @@ class TokenRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     expires_s: float
 
 
-class JoinRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A host that joins: what it was given, and its key's signing request, PEM.
+class JoinRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A host that joins: what it was given, its key's signing request, PEM, and its version.
 
     `host_id` is that of a host that joins again. `machine`, of a host of role control, is its
-    `further_control.machine`. A control of an earlier version knows neither: they are left out
-    where they are empty.
+    `further_control.machine`.
     """
 
     token: str
     role: str
     name: HostName
     request: str
+    version: str = ""
     host_id: HostId = ""
     machine: str = ""
 
@@ -158,6 +160,8 @@ class JoinRoutes:
             token = JoinToken.parse(asked.token)
         except (msgspec.DecodeError, TerminalError) as error:
             return _refused(400, str(error))
+        if (skew := skew_refusal(asked.name, asked.version, "control", __version__)) is not None:
+            return _refused(409, skew)
         try:
             return JsonResponse(self._joined(authority, asked, digest_of(token.secret)))
         except ValueError as error:

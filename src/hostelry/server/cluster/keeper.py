@@ -32,7 +32,7 @@ FILES_PAUSE_S = 2.0  # of the operator's files, and of the authority on this hos
 CALL_S = 10.0
 
 
-class Renewal(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class Renewal(msgspec.Struct, kw_only=True):
     """What a peer asks for: a certificate for its key's signing request, PEM; empty for none."""
 
     request: str = ""

@@ -130,7 +130,7 @@ def test_the_authority_is_given_to_controls_alone(hosts: Hosts) -> None:
         status, body = asyncio.run(hosts.desk.answer(asked))
         assert status == 200
         assert (b"PRIVATE KEY" in body) is (role is PeerRole.CONTROL)
-    for wrong in (b"", b'{"request": "x"}', b'{"name": "y"}'):
+    for wrong in (b"", b'{"request": "x"}', b'{"request": 1}'):
         asked = FrontRequest("POST", "/", wrong, GATEWAY, "h")
         assert asyncio.run(hosts.desk.answer(asked))[0] == 400
 

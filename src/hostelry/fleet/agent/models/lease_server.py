@@ -27,14 +27,14 @@ MAX_BODY_BYTES = 16 * 1024
 Find = Callable[[str], tuple[CopyModels, str | None] | None]
 
 
-class AskedModel(msgspec.Struct, forbid_unknown_fields=True):
+class AskedModel(msgspec.Struct):
     """The body of `acquire`; `more_room`: the server answered a request for the model with 507."""
 
     target: str
     more_room: bool = False
 
 
-class EndedLease(msgspec.Struct, forbid_unknown_fields=True):
+class EndedLease(msgspec.Struct):
     """The body of `release`; `uses` counts the requests that used the lease."""
 
     lease: str

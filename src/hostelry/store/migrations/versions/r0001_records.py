@@ -7,6 +7,7 @@ from hostelry.store.columns import OPAQUE_TEXT
 
 revision = "0001"
 down_revision = None
+USABLE_FROM = "0001"
 
 
 def upgrade() -> None:
