@@ -76,6 +76,7 @@ class UpOptions:
     tls_cert: str | None = None
     tls_key: str | None = None
     gateway_only: bool = False  # a host with gateways, of a platform that it has joined
+    control_only: bool = False  # a host with control, of a platform that it has joined
     fleet: str = LOCAL
     ray_address: str | None = None
     ray_runtime_env: Path | None = None
