@@ -33,16 +33,19 @@ demo: $(DEMO_STAMP)
 	$(BIN)/hostelry demo
 
 # Two halves at once, each side by side. Integration tests wait for processes most of their time, and go
-# first where they do not, since they have time limits. They kill and hang processes beside each other
+# first where they do not, since they have time limits. Tests kill and hang processes beside each other
 # on a busy machine: what failed in company is run once more alone, and must pass then; its first
 # failure stays in the output.
 HALF := .pytest-units.log
+UNITS := $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -o cache_dir=.pytest_cache_units
 INTEGRATION := $(BIN)/python -m pytest tests/integration tests/hostile -o cache_dir=.pytest_cache_integration
+ALONE := --last-failed --last-failed-no-failures none
 test: check engine browser database tools
-	nice $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -n 2 --dist loadfile --durations=40 \
-	  >$(HALF) 2>&1 & units=$$!; \
-	$(INTEGRATION) -n 3 --dist loadfile --no-loadscope-reorder --durations=25 || $(INTEGRATION) --last-failed; integration=$$?; \
+	nice $(UNITS) -n 2 --dist loadfile --durations=40 >$(HALF) 2>&1 & units=$$!; \
+	$(INTEGRATION) -n 3 --dist loadfile --no-loadscope-reorder --durations=25; integration=$$?; \
 	wait $$units; units=$$?; cat $(HALF); rm -f $(HALF); \
+	test $$integration -eq 0 || { $(INTEGRATION) $(ALONE); integration=$$?; }; \
+	test $$units -eq 0 || { $(UNITS) $(ALONE); units=$$?; }; \
 	test $$integration -eq 0 -a $$units -eq 0
 
 # make fuzz MINUTES=10   new random cases for that long; the summary counts them (tests/fuzz/conftest.py)

@@ -73,8 +73,9 @@ async def proxied(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = free.getsockname()[1]
-        ports = {"c-1": port, "control": port, "i-1": port, "c-gone": gone}
-        proxy = NodeProxy(ClusterTls(folder), ports.get, fronts or {}, limits)
+        ports = {"c-1": port, "control": port, "i-1": port, "s3": port, "c-gone": gone}
+        servers = {name: ("127.0.0.1", it) for name, it in ports.items()}
+        proxy = NodeProxy(ClusterTls(folder), servers.get, fronts or {}, limits)
         listener = proxy_listener("127.0.0.1", 0)
         serving = asyncio.create_task(proxy.serve(listener))
         try:

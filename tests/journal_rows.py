@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hostelry.base.errors import HostelryError, RetryableError
+from hostelry.base.errors import RetryableError
 from hostelry.metrics.persistence.journal_rows import PartKind, PartsOf
 
 Parts = dict[tuple[PartKind, int, int], bytes]
@@ -18,9 +18,10 @@ class MemoryRows:
 
     parts: Parts = field(default_factory=dict)
     kept_marks: dict[str, bytes] = field(default_factory=dict)
-    failing: HostelryError | None = None
+    failing: Exception | None = None
     lost_answers: int = 0
     writes_left: int | None = None
+    no_more: Exception = field(default_factory=lambda: RetryableError("no more writes"))
     num_writes: int = 0
     place: str = "memory"
 
@@ -39,7 +40,7 @@ class MemoryRows:
     ) -> None:
         self._check()
         if self.writes_left == 0:
-            raise RetryableError("no more writes")
+            raise self.no_more
         self.writes_left = None if self.writes_left is None else self.writes_left - 1
         self.num_writes += 1
         self.parts[kind, number, part] = body

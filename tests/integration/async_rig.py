@@ -26,6 +26,7 @@ from hostelry.jobs.dispatch.async_work import AsyncWork, WorkPlaces
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import RequestQueue
+from hostelry.jobs.queue.work_claims import SharedWork
 from hostelry.server.readiness import client
 
 SCOPE = Scope("111122223333", "us-west-2")
@@ -227,7 +228,10 @@ class AsyncRig:
         clock = SystemClock()
         nothing_captured = RequestCapture(None, lambda: 0.5, clock)
         meter = Meter(clock.now)
-        return AsyncWork(QueueCommits(queue), routes, places, meter, nothing_captured, clock)
+        return AsyncWork(
+            QueueCommits(queue), routes, places, meter, nothing_captured, clock,
+            SharedWork(None, clock),
+        )  # fmt: skip
 
     def run(
         self,

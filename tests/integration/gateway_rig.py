@@ -37,7 +37,7 @@ from hostelry.domain.routes import (
 from hostelry.domain.scope import Scope
 from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 SCOPE = Scope("111122223333", "us-west-2")
 
 

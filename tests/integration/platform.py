@@ -31,11 +31,11 @@ from hostelry.server.readiness import NO_CONFIGURATION
 from hostelry.server.run_file import RunFile, gateway_names, live_run_file
 
 CLI = (sys.executable, "-m", "hostelry.cli.main")
-COMMAND_TIMEOUT_S = 120
+COMMAND_TIMEOUT_S = 240
 TRACEBACK = "Traceback (most recent call last)"
 
 
-def until(check: Callable[[], Any], what: str, within_s: float = 30.0) -> Any:
+def until(check: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
     """The first true value of `check`; fails the test, naming `what`, if none comes in time."""
     deadline = monotonic_s() + within_s
     while not (value := check()):
@@ -241,7 +241,7 @@ class Platform:
         os.kill(pid, number)
         return pid
 
-    def back(self, name: str, old_pid: int, within_s: float = 30.0) -> int:
+    def back(self, name: str, old_pid: int, within_s: float = 60.0) -> int:
         """Wait until `name` runs again under another pid, and listens; that pid."""
 
         def restarted() -> int | None:

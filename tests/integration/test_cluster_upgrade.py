@@ -23,7 +23,7 @@ from tests.integration.drill import (
     wait_ready,
     write_image_rule,
 )
-from tests.integration.platform import Platform, until
+from tests.integration.platform import Platform, processes_naming, until
 from tests.integration.test_supervisor_death import agents, next_version, services
 from tests.postgres_rig import postgres_database, postgres_server
 
@@ -80,14 +80,18 @@ class FurtherHost(Platform):
         self.cli(*self.command, "--detach")
 
 
-def further_control(first: Platform, name: str, *, sees_agents: bool) -> FurtherHost:
-    """It `sees_agents` of the first as on a fleet that both reach, and ends them in the end."""
-    host = FurtherHost(first, name, "control")
-    host.home.root_key.write_text("00" * 32)
-    if sees_agents:
-        host.home.instances.rmdir()
-        host.home.instances.symlink_to(first.home.instances)
-    return host
+class FurtherControl(FurtherHost):
+    """A control; on one machine it has the first one's instances, too."""
+
+    def __init__(self, first: Platform, name: str) -> None:
+        super().__init__(first, name, "control")
+        self.home.root_key.write_text("00" * 32)
+        self.home.instances.rmdir()
+        self.home.instances.symlink_to(first.home.instances)
+
+    def __exit__(self, *error: object) -> None:
+        """End it; `down` of the first ends the agents that it started."""
+        self.cli("down")
 
 
 def further_gateway(first: Platform, name: str) -> FurtherHost:
@@ -170,7 +174,7 @@ class Cluster:
         write_image_rule(root / "first")
         flags = ("--gateway-workers", "1", "--no-mirror-process", "--no-console")
         self.first = stack.enter_context(Platform(root / "first", *flags, "--store", url))
-        self.second = further_control(self.first, "second", sees_agents=True)
+        self.second = FurtherControl(self.first, "second")
         self.gateways = [further_gateway(self.first, name) for name in ("h-1", "h-2")]
         with ThreadPoolExecutor() as starting:
             for host in starting.map(lambda it: it.__enter__(), [self.second, *self.gateways]):
@@ -214,6 +218,7 @@ class Cluster:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         yield Cluster(tmp_path, stack.enter_context(postgres_database()), stack)
+    until(lambda: processes_naming(str(tmp_path)) == [], "no process is left behind")
 
 
 def test_each_host_is_upgraded_in_its_turn_under_traffic(cluster: Cluster) -> None:
@@ -265,7 +270,7 @@ def the_leader_hands_over(cluster: Cluster) -> None:
 
 
 def one_of_the_version_before_stands_by(cluster: Cluster) -> None:
-    with further_control(cluster.first, "third", sees_agents=False) as third:
+    with FurtherControl(cluster.first, "third") as third:
         until(
             lambda: led(third)["standbys"] == [hostelry.__version__, NEXT],
             "it stands by on a schema that is newer than its own",

@@ -164,11 +164,11 @@ def test_a_create_waits_for_a_hung_object_store_and_a_delete_does_not(platform: 
         until(lambda: copies_in(platform, "downloading", "leaves"), "leaves downloads")
         until(lambda: copies_in(platform, "downloading", "waits"), "waits downloads")
         sagemaker.delete_inference_component(InferenceComponentName="leaves")
-        until(lambda: described(platform, "leaves") is None, "leaves is gone", 10)
+        until(lambda: described(platform, "leaves") is None, "leaves is gone")
         shown = described(platform, "waits")
         assert shown is not None
         assert shown["InferenceComponentStatus"] == "Creating"
     wait_ready(platform, "waits", 1)
     assert len(copies_of(platform, "waits")) == 1
     sagemaker.delete_inference_component(InferenceComponentName="waits")
-    until(lambda: described(platform, "waits") is None, "waits is gone", 10)
+    until(lambda: described(platform, "waits") is None, "waits is gone")

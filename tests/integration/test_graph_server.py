@@ -134,7 +134,7 @@ def test_a_trace_has_the_call_that_was_under_way_at_the_deadline(graphs: GraphSt
         made: dict[str, Any] | None = step.get("call")
         return made
 
-    made = until(traced, "its call has ended, too", 10)
+    made = until(traced, "its call has ended, too")
     assert (made["endpoint"], made["status"], made["parent_id"]) == ("echo", 499, request_id)
 
 
@@ -152,20 +152,20 @@ def test_a_graph_that_is_killed_in_a_scatter_leaves_no_call_behind(graphs: Graph
     cancelled = count(graphs, "cancelled")
     with ThreadPoolExecutor() as pool:
         call = pool.submit(invoke, graphs, "wide", b"{}", "sleep_ms=50000")
-        until(lambda: count(graphs, "asleep") == 8, "all branches have arrived", 10)
+        until(lambda: count(graphs, "asleep") == 8, "all branches have arrived")
         os.kill(graphs.pids["wide"], signal.SIGKILL)
         with pytest.raises(ClientError, match="ModelError"):
-            call.result(20)
-    until(lambda: count(graphs, "asleep") == 0, "no branch is left", 10)
+            call.result(40)
+    until(lambda: count(graphs, "asleep") == 0, "no branch is left")
     assert count(graphs, "cancelled") == cancelled + 8
 
 
 def test_a_target_that_is_killed_in_a_scatter_is_a_dropped_branch() -> None:
     with running_graphs({"both": DOCUMENTS["both"]}) as own, ThreadPoolExecutor() as pool:
         call = pool.submit(invoke, own, "both", b'{"n": 7}', "sleep_ms=50000")
-        until(lambda: count(own, "asleep") == 1, "the branch has arrived", 10)
+        until(lambda: count(own, "asleep") == 1, "the branch has arrived")
         os.kill(own.echo.pid, signal.SIGKILL)
-        assert json.loads(call.result(20)) == [7]
+        assert json.loads(call.result(40)) == [7]
 
 
 def test_a_client_that_leaves_ends_the_calls_of_its_graph(graphs: GraphStack) -> None:
@@ -177,7 +177,7 @@ def test_a_client_that_leaves_ends_the_calls_of_its_graph(graphs: GraphStack) ->
             Body=b"{}",
             CustomAttributes="sleep_ms=20000",
         )
-    until(lambda: count(graphs, "cancelled") > before, "the echo's caller is gone", 10)
+    until(lambda: count(graphs, "cancelled") > before, "the echo's caller is gone")
 
 
 def streamed(graphs: GraphStack, name: str, attributes: str) -> list[bytes]:

@@ -86,7 +86,7 @@ def test_a_broken_canary_is_taken_back_by_the_alarm_on_its_own_errors(platform: 
         endpoint.update("v2", canary(10, 300), alarm)
         endpoint.at_step(1, 2)
         began = SystemClock().now()
-        until(lambda: traffic.failed(), "a request fails", 10)
+        until(lambda: traffic.failed(), "a request fails")
         described = until(
             lambda: (found := endpoint.described())["EndpointStatus"] == "InService" and found,
             "rolled back",
@@ -219,7 +219,7 @@ def test_a_rolling_update_replaces_a_fleet_and_comes_back_though_control_is_kill
         endpoint.cloudwatch.set_alarm_state(
             AlarmName=alarm, StateValue="ALARM", StateReason="a person saw it"
         )
-        until(lambda: endpoint.variant_status().get("Status") == "Updating", "it goes back", 10)
+        until(lambda: endpoint.variant_status().get("Status") == "Updating", "it goes back")
         endpoint.kill_control()
         described = endpoint.in_service()
         print(f"an old instance back {SystemClock().now() - began:.1f} s after the alarm")

@@ -1,15 +1,19 @@
 """Several control processes over one PostgreSQL: one leads, whatever happens to it."""
 
 import asyncio
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from tests.integration.control_rig import (
@@ -19,15 +23,16 @@ from tests.integration.control_rig import (
     endpoint_status,
 )
 from tests.integration.leader_rig import Controls, controls
-from tests.integration.platform import CLI
+from tests.integration.platform import CLI, Platform, clean_environment, until
 from tests.postgres_rig import postgres_database, postgres_server
 
 from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import Fenced
+from hostelry.base.ports import free_ports
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.records import instance_folders
-from hostelry.server.home import save_credentials
-from hostelry.server.run_file import live_run_file
+from hostelry.server.home import Home, load_config, load_credentials
+from hostelry.server.run_file import live_run_file, live_run_files
 from hostelry.server.standby import STEPPED_DOWN
 
 pytestmark = pytest.mark.integration
@@ -168,34 +173,62 @@ def is_created(control: ControlUnderTest, name: str) -> bool:
     return True
 
 
-def test_a_further_control_host_is_supervised_and_leads(tmp_path: Path) -> None:
-    with postgres_database() as url, controls(tmp_path, url, 1) as found:
-        first = found.all[0]
-        further = ControlUnderTest(tmp_path / "further", store_url=url)
-        further.credentials = first.credentials
-        save_credentials(further.home, first.credentials)
-        words = ["control", "--home", str(further.home.root), "--json"]
-        refused = subprocess.run([*CLI, *words], capture_output=True, text=True, check=False)
-        assert (refused.returncode, "kms.key is missing" in refused.stderr) == (1, True)
-        further.home.root_key.write_text("00" * 32)
-        with subprocess.Popen([*CLI, *words], stdout=subprocess.PIPE, text=True) as host:
+def health_of(home: Home) -> dict[str, Any]:
+    """The health of a further host's control; empty where it does not answer."""
+    key = {"X-Hostelry-Key": load_credentials(home).internal_key}
+    try:
+        answer = httpx.get(f"{load_config(home).control_url}/internal/health", headers=key)
+    except httpx.TransportError:
+        return {}
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_control_that_joins_is_supervised_and_leads(tmp_path: Path) -> None:
+    ports = [("--cluster-host", "127.0.0.1", "--cluster-port", str(it)) for it in free_ports(2)]
+    less = ("--no-console", "--no-mirror-process", "--gateway-workers", "1")
+    with (
+        postgres_database() as url,
+        Platform(tmp_path / "first", "--store", url, *ports[0], *less) as first,
+    ):
+        kms = first.boto3("kms", retries={"total_max_attempts": 8})
+        key_id = kms.create_key()["KeyMetadata"]["KeyId"]
+        sealed = kms.encrypt(KeyId=key_id, Plaintext=b"kept")["CiphertextBlob"]
+        printed = json.loads(first.cli("join-token", "--role", "control", "--json").stdout)
+        further, stopped = Home(tmp_path / "further"), first.pid("up")
+        words = ["control", "--home", str(further.root), "--json", "--host-name", "second"]
+        words += ["--join", printed["url"], "--token", printed["token"], *ports[1]]
+        environment = clean_environment()
+        with subprocess.Popen(
+            [*CLI, *words], stdout=subprocess.PIPE, text=True, env=environment
+        ) as host:
             try:
                 assert host.stdout is not None
                 assert json.loads(host.stdout.readline())["ready"]
-                killed = live_run_file(further.home, "control")
+                killed = live_run_file(further, "control")
                 assert killed is not None
                 os.kill(killed.pid, signal.SIGKILL)
-                further.until(lambda: further.health().get("role") == "standby", "it is back")
-                first.kill()
-                further.until(lambda: further.health().get("ready"), "it leads")
+                until(lambda: health_of(further).get("role") == "standby", "it is back")
+                os.kill(stopped, signal.SIGSTOP)  # which would start the first control again
+                before = first.kill("control")
+                until(lambda: health_of(further).get("ready"), "the second leads", 60)
+                os.kill(stopped, signal.SIGCONT)
+                first.back("control", before, 60)
+                assert kms.decrypt(CiphertextBlob=sealed)["Plaintext"] == b"kept"
                 shown = subprocess.run(
-                    [*CLI, "status", "--home", str(further.home.root)],
-                    capture_output=True, text=True, check=False,
-                )  # fmt: skip
-                assert shown.returncode == 0, shown.stdout + shown.stderr
-                assert "epoch 2" in shown.stdout
-                assert "standby  none" in shown.stdout
+                    [*CLI, "status", "--home", str(further.root)],
+                    capture_output=True, text=True, check=True, env=environment,
+                ).stdout  # fmt: skip
+                assert re.search(r"^leader   second-\d+-\w+  https://control@127", shown, re.M), (
+                    shown
+                )
+                names = [it.name for it in live_run_files(further)]
+                assert sorted(names) == ["control", "jobs", "proxy", "up"]
             finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(stopped, signal.SIGCONT)
                 host.send_signal(signal.SIGTERM)
-            assert host.wait(30) == 0
-        assert live_run_file(further.home, "control") is None
+            assert host.wait(60) == 0
+        assert live_run_files(further) == []
+        until(lambda: health_of(first.home).get("ready"), "the first leads again", 60)
+        assert kms.decrypt(CiphertextBlob=sealed)["Plaintext"] == b"kept"

@@ -155,8 +155,8 @@ def test_requests_and_a_stream_are_seen_in_cloudwatch_and_by_prometheus(platform
     at_once(platform)
     total = NUM_AT_ONCE + 1
 
-    until(lambda: sum(values(platform, "Invocations", 60, "Sum")) == total, "each is counted", 10)
-    until(lambda: sum(values(platform, "ModelLatency", 60, "SampleCount")) == total, "ended", 10)
+    until(lambda: sum(values(platform, "Invocations", 60, "Sum")) == total, "each is counted")
+    until(lambda: sum(values(platform, "ModelLatency", 60, "SampleCount")) == total, "ended")
     assert sum(values(platform, "InvocationsPerCopy", 60, "Sum")) == total
     assert sum(values(platform, "FirstChunkLatency", 60, "SampleCount")) == 1
     assert sum(values(platform, "Invocation5XXErrors", 60, "Sum")) == 0
@@ -166,7 +166,7 @@ def test_requests_and_a_stream_are_seen_in_cloudwatch_and_by_prometheus(platform
     def ended() -> float:
         return sum(of_containers(platform, "AWS/SageMaker", "ModelLatency", "SampleCount"))
 
-    until(lambda: ended() == total, "each ended on its copy", 10)
+    until(lambda: ended() == total, "each ended on its copy")
     assert sum(of_containers(platform, "AWS/SageMaker", "Invocations", "Sum")) == total
     used = "/aws/sagemaker/InferenceComponents"
     until(

@@ -1,10 +1,13 @@
 """A platform on a Ray cluster of three nodes: deaths of control, `up`, a proxy and a node.
 
-Instances are reached as on other machines: by their nodes' addresses, through node proxies.
+Instances are reached, and reach the object store and the gateway, as on other machines: through
+node proxies.
 """
 
+import io
 import os
 import signal
+import tarfile
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -16,14 +19,15 @@ import pytest
 from botocore.exceptions import ClientError, EventStreamError
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
-from tests.ray_rig import ray_cluster
+from tests.ray_rig import RayCluster, ray_cluster
 
 from hostelry.base.address import Address
 from hostelry.base.clock import monotonic_s
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.ports import free_port
+from hostelry.server.aws_client import aws_client
 from hostelry.server.fleets import PROXY_MODULE
-from hostelry.server.home import Home
+from hostelry.server.home import Home, load_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -31,6 +35,7 @@ ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 STREAMS, CALLERS = 6, 2
 STREAM_S = 12
 WHOLE_S = 60.0
+KEY = "model.tar.gz"
 
 
 def copies(platform: Platform) -> dict[str, dict[str, Any]]:
@@ -56,7 +61,13 @@ def all_answer(platform: Platform) -> bool:
 
 
 def deploy(platform: Platform) -> None:
-    """An endpoint of two instances with a copy on each."""
+    """An endpoint of two instances with a copy on each, whose model is in the object store."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as packed:
+        packed.addfile(tarfile.TarInfo("model"))
+    s3 = platform.boto3("s3")
+    s3.create_bucket(Bucket="models")
+    s3.put_object(Bucket="models", Key=KEY, Body=archive.getvalue())
     sagemaker = platform.boto3("sagemaker")
     sagemaker.create_endpoint_config(
         EndpointConfigName="c",
@@ -75,7 +86,7 @@ def deploy(platform: Platform) -> None:
         EndpointName="ep",
         VariantName="AllTraffic",
         Specification={
-            "Container": {"Image": "echo:1"},
+            "Container": {"Image": "echo:1", "ArtifactUrl": f"s3://models/{KEY}"},
             "ComputeResourceRequirements": {
                 "MinMemoryRequiredInMb": 1024,
                 "NumberOfCpuCoresRequired": 2,
@@ -84,6 +95,22 @@ def deploy(platform: Platform) -> None:
         RuntimeConfig={"CopyCount": 2},
     )
     until(lambda: len(copies(platform)) == 2, "two copies are ready", WHOLE_S)
+
+
+def reached_by_links(platform: Platform, cluster: RayCluster, node: str) -> None:
+    """What an instance of the node reaches by its own ports, signed for those."""
+    (path,) = (cluster.folder / node).glob("*/*/*/*/config.json")
+    config = load_config(Home(path.parent))
+    own = {platform.config.gateway_port, platform.config.s3_port}
+    assert config.host == "127.0.0.1"
+    assert {config.gateway_port, config.s3_port}.isdisjoint(own)
+    for service in ("s3", "sagemaker"):
+        client = aws_client(service, config, platform.credentials)
+        with closing(client):
+            if service == "s3":
+                client.head_object(Bucket="models", Key=KEY)
+            else:
+                client.describe_endpoint(EndpointName="ep")
 
 
 class Calls:
@@ -165,6 +192,7 @@ def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: 
             assert before - on_first <= set(cluster.processes(second))
             hosts = {Address.parse(it["address"]).host for it in copies(platform).values()}
             assert hosts == {first, second}, "each is reached on its node's own address"
+            reached_by_links(platform, cluster, first)
 
             (proxy,) = cluster.running(first, PROXY_MODULE)
             os.kill(proxy, signal.SIGKILL)
@@ -175,6 +203,7 @@ def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: 
             )
             until(lambda: all_answer(platform), "both copies answer", WHOLE_S)
             assert pids(platform) == before
+            reached_by_links(platform, cluster, first)
             platform.back("control", platform.kill("control"))
             until(lambda: pids(platform) == before, "control adopts the copies", WHOLE_S)
             platform.back("up", platform.kill("up"))

@@ -7,6 +7,7 @@ Source: RFC 5280; the URI's form is SPIFFE's.
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ AUTHORITY_S = 3650 * 86400.0
 CLOCK_SKEW_S = 3600.0
 RENEWED_AT = 2 / 3  # of its time
 PEM = serialization.Encoding.PEM
+CLUSTER = re.compile(r"CN=hostelry (\S+) authority [0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,12 @@ def facts(certificate: bytes) -> CertificateFacts:
         not_after=found.not_valid_after_utc.timestamp(),
         fingerprint=hashlib.sha256(found.public_bytes(serialization.Encoding.DER)).hexdigest(),
     )
+
+
+def cluster_of(authority: bytes) -> str:
+    """The cluster that an authority (PEM) of `new_authority` is of; empty for another's."""
+    found = CLUSTER.fullmatch(facts(authority).subject)
+    return found[1] if found else ""
 
 
 def check_pair(pair: Pair, trusted: bytes, now: float) -> PeerName:

@@ -5,9 +5,9 @@ trusts, names the same cluster, and is allowed to be what the server name asks f
 
 server name            role of the server's certificate
 --------------------   -------------------------------------------------
-control, jobs          control
+control, jobs, s3      control
 join, certificates     control
-gateway-peer           control or gateway
+gateway, gateway-peer  control or gateway
 i-..., an instance     agent of that very instance, or control
 any other, a copy      agent or control
 
@@ -38,6 +38,8 @@ SERVER_ROLES = {
     "jobs": (PeerRole.CONTROL,),
     JOIN: (PeerRole.CONTROL,),
     CERTIFICATES: (PeerRole.CONTROL,),
+    "s3": (PeerRole.CONTROL,),
+    "gateway": (PeerRole.CONTROL, PeerRole.GATEWAY),
     "gateway-peer": (PeerRole.CONTROL, PeerRole.GATEWAY),
 }
 _log = logging.getLogger(__name__)

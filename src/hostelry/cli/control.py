@@ -6,20 +6,41 @@ import os
 import msgspec
 import typer
 
+from hostelry.base.errors import TerminalError
 from hostelry.base.logging import TEXT
 from hostelry.base.own_arguments import hide_argument
+from hostelry.base.peer_name import PeerRole
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at
+from hostelry.cli.joining import HostNameOption, JoinOption, TokenOption, joined
 from hostelry.cli.up import log_to, waiting
-from hostelry.cli.up_flags import DetachOption, LogFormatOption, StoreOption
+from hostelry.cli.up_flags import (
+    ClusterHostOption,
+    ClusterPortOption,
+    DetachOption,
+    LogFormatOption,
+    StoreOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+)
+from hostelry.server.cluster.start import check_cluster
 from hostelry.server.control_host import run_control
 from hostelry.server.detached import start_detached
 from hostelry.server.home import Credentials, Home, UpConfig, load_config
 from hostelry.server.up import Report, log_line, make_home
-from hostelry.server.up_options import UpOptions
+from hostelry.server.up_options import UpOptions, check_logs
 
 
-def control(
+def control(  # noqa: PLR0913 - one parameter an option of the command
     home: HomeOption = None,
+    join_url: JoinOption = None,
+    token: TokenOption = None,
+    host_name: HostNameOption = None,
+    cluster_host: ClusterHostOption = None,
+    cluster_port: ClusterPortOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     store: StoreOption = None,
     log_format: LogFormatOption = TEXT,
     detach: DetachOption = False,
@@ -27,15 +48,35 @@ def control(
 ) -> None:
     """Run a further control, which leads when the present leader ends; Ctrl-C stops it.
 
-    The home is one that has joined a platform whose records are in PostgreSQL. `hostelry status`,
-    `logs`, `upgrade` and `down` work on it.
+    The home is one that has joined the platform, whose records are in PostgreSQL, or joins it now.
+    `hostelry status`, `logs`, `upgrade` and `down` work on it.
+
+    Example: hostelry control --home ./c --join https://10.0.0.2:7443 --cluster-host 10.0.0.3
 
     Example: hostelry control --home /srv/hostelry --detach
     """
     if store is not None:
         hide_argument(store)
-    at = make_home(home_at(home).root)
-    options = UpOptions(home=at.root, control_only=True, store=store, log_format=log_format)
+    at = home_at(home)
+    options = UpOptions(
+        home=at.root,
+        control_only=True,
+        store=store,
+        cluster_host=cluster_host,
+        cluster_port=cluster_port,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        log_format=log_format,
+    )
+    check_logs(options)
+    check_cluster(options)
+    if join_url is not None and cluster_host is None and not at.config.exists():
+        raise TerminalError(
+            "--join needs the address at which the other hosts reach this one: --cluster-host"
+        )
+    joined(at, join_url, token, PeerRole.CONTROL, host_name)
+    at = make_home(at.root)
     with waiting() as display:
         if detach:
             start_detached(options, display.progress)

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from hostelry.base.errors import TerminalError
 from hostelry.base.logging import TEXT
 from hostelry.base.peer_name import PeerRole
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at
+from hostelry.cli.joining import HostNameOption, JoinOption, TokenOption, joined
 from hostelry.cli.up import up_detached, up_here
 from hostelry.cli.up_flags import (
     ClusterHostOption,
@@ -25,40 +25,14 @@ from hostelry.cli.up_flags import (
     TlsKeyOption,
     WorkersOption,
 )
-from hostelry.server.home import Home
 from hostelry.server.up_options import UpOptions
-
-JoinOption = Annotated[
-    str | None,
-    typer.Option("--join", help="Join the platform at https://HOST:PORT.", show_default=False),
-]
-TokenOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="HOSTELRY_JOIN_TOKEN",
-        help="A token of `hostelry join-token` there.",
-        show_default=False,
-    ),
-]
-
-
-def joined(home: Home, url: str, token: str | None, role: PeerRole) -> None:
-    """Have `home` join the platform at `url`; raises TerminalError, and RetryableError."""
-    # Imported where a host joins: certificates take longer to import than the rest.
-    from hostelry.server.joining import join
-
-    if not token:
-        raise TerminalError(
-            "--join needs a token: print one on the platform's host by `hostelry join-token`"
-        )
-    name = join(url, token, home, role)
-    typer.echo(f"Joined as {name.uri}.", err=True)
 
 
 def gateway(  # noqa: PLR0913 - one parameter an option of the command
     home: HomeOption = None,
     join_url: JoinOption = None,
     token: TokenOption = None,
+    host_name: HostNameOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: PortOption = None,
     gateway_workers: WorkersOption = None,
@@ -85,8 +59,7 @@ def gateway(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: hostelry gateway --home ./g --host 10.0.0.7 --drain-s 20 --detach
     """
-    if join_url is not None and not home_at(home).config.exists():
-        joined(home_at(home), join_url, token, PeerRole.GATEWAY)
+    joined(home_at(home), join_url, token, PeerRole.GATEWAY, host_name)
     options = UpOptions(
         home=home_at(home).root,
         gateway_only=True,

@@ -1,4 +1,4 @@
-"""Report of the jobs process to control: samples of asynchronous endpoints' metrics."""
+"""Report of a jobs process to control: samples of asynchronous endpoints' metrics."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,12 @@ class ScopedMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncMetricsReport:
-    """Samples, reported once or more: a process is known by its start, a report by its number."""
+    """Samples, reported once or more: a process is known by its start, a report by its number.
+
+    `host` names the host of the process where there are several.
+    """
 
     started_at: float
     sequence: int
     samples: tuple[ScopedMetric, ...]
+    host: str = ""

@@ -23,6 +23,7 @@ from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
 MAX_MESSAGE_CHARACTERS = 256 * 1024
+MAX_HOSTS = 1_000  # of which the newest report is known
 
 
 class AsyncRoutes:
@@ -38,7 +39,7 @@ class AsyncRoutes:
         self._state = state
         self._topics = topics
         self._metrics = metrics
-        self._reported: tuple[float, int] = (0.0, 0)  # the newest report's process and number
+        self._reported: dict[str, tuple[float, int]] = {}  # by host: the newest report's number
         self._reporting = threading.Lock()
 
     def routes(self) -> tuple[Route, ...]:
@@ -86,8 +87,13 @@ class AsyncRoutes:
             by_scope.setdefault(scoped.scope, []).append(scoped.sample)
         with self._reporting:
             number = (report.started_at, report.sequence)
-            if number > self._reported:
-                self._reported = number
+            if number > self._reported.get(report.host, (0.0, 0)):
+                self._reported.pop(report.host, None)
+                self._reported[report.host] = number
+                if len(self._reported) > MAX_HOSTS:
+                    self._reported.pop(
+                        next(iter(self._reported))
+                    )  # whose last report is the oldest
                 for scope, samples in by_scope.items():
                     self._metrics.emit(scope, samples)
         return 204

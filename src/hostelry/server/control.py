@@ -166,7 +166,7 @@ async def _lead(
                     *copy_caches.routes(),
                     *LeaderRoutes(term.leader).routes(),
                     *hosts.routes(),
-                    *_join_routes(home, state.store, owner, config),
+                    *_join_routes(home, state.store, owner, config, hosts, term),
                 ),
                 last_used=scaling.environments.idle_since,
                 captured=captured.of_endpoint,
@@ -178,15 +178,23 @@ async def _lead(
         await _run(front, app, reconciler)
 
 
-def _join_routes(home: Home, store: Store, owner: Scope, config: UpConfig) -> tuple[Route, ...]:
+def _join_routes(
+    home: Home, store: Store, owner: Scope, config: UpConfig, hosts: GatewayHostRoutes, term: Term
+) -> tuple[Route, ...]:
     if config.cluster_host is None:
         return ()
     # Imported where a cluster is used: a platform of one machine needs none of it.
     from hostelry.server.cluster.join_routes import JoinRoutes
+    from hostelry.server.cluster.joined_hosts import live_hosts
 
-    address = config.control_address
-    made = JoinRoutes(home=home, store=store, owner=owner, clock=SystemClock(), address=address)
-    return made.routes()
+    return JoinRoutes(
+        home=home,
+        store=store,
+        owner=owner,
+        clock=SystemClock(),
+        address=config.control_address,
+        live=lambda: live_hosts(hosts.live(), term.leader()),
+    ).routes()
 
 
 def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -> tuple[Route, ...]:

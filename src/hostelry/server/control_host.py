@@ -1,27 +1,38 @@
-"""A host with control alone, of a platform with PostgreSQL: one more that may lead."""
+"""A host of control alone, of a platform with PostgreSQL: one more that may lead.
+
+Control and the process for jobs run there, and the node proxy. A home joins (`server.joining`), or
+has the files of the first host's.
+"""
 
 import asyncio
 import os
-import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 
-from hostelry.base.clock import monotonic_s
+from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.peer_name import PeerRole
+from hostelry.base.tls import TlsFolder
 from hostelry.server.adoption import adoption_sentence, decide_adoption
+from hostelry.server.cluster.further_control import NO_STORE, ON_FIRST_HOST
+from hostelry.server.cluster.start import check_cluster, in_cluster, prepare_certificates
+from hostelry.server.copy_user_option import open_home
+from hostelry.server.fleet_option import LOCAL, check_fleet
 from hostelry.server.home import Credentials, Home, UpConfig, save_config
 from hostelry.server.leftovers import find_services
 from hostelry.server.run_file import remove_run_file, save_run_file
-from hostelry.server.services import service_environment, watcher_service
-from hostelry.server.start import decide_port, earlier_config, stored_credentials
-from hostelry.server.started_by import service_digest
+from hostelry.server.services import (
+    control_services,
+    proxy_service,
+    service_environment,
+    watcher_service,
+)
+from hostelry.server.start import HostPlan, decide_port, earlier_config, stored_credentials
 from hostelry.server.store_option import store_url_of
-from hostelry.server.supervision import PATIENT_LIVENESS
-from hostelry.server.supervisor import Command, ServiceSpec, Supervisor
+from hostelry.server.supervisor import ServiceSpec, Supervisor
 from hostelry.server.up import (
     READY_WITHIN_S,
     Relaunch,
@@ -37,9 +48,7 @@ from hostelry.server.up import (
 from hostelry.server.up_options import UpOptions
 
 CHECK_S = 3.0
-Check = Callable[[], str | None]  # why control does not answer
-Ready = Callable[[], None]
-COPIED = "config.json, credentials.json, kms.key and images.toml"
+STOPPED_IN_ORDER = ("jobs", "control", "proxy")
 
 
 async def run_control(
@@ -48,102 +57,126 @@ async def run_control(
     report: Report,
     relaunch: Relaunch | None = None,
 ) -> None:
-    """Keep control running until SIGINT or SIGTERM, and nothing else.
+    """Keep control running until SIGINT or SIGTERM, and what it needs beside it.
 
-    It leads or stands by. A control that a killed supervisor has left is adopted. With `relaunch`,
-    a watcher starts a killed supervisor again. Raises TerminalError where it cannot start.
+    It leads or stands by. What a killed supervisor has left is adopted. With `relaunch`, a watcher
+    starts a killed supervisor again. Raises TerminalError where it cannot start.
     """
+    check_cluster(options)
     home = make_home(options.home)
-    with (
-        only_one(home, relaunch.lock if relaunch else None),
-        control_plan(home, options.store) as (config, credentials),
-    ):
+    with only_one(home, relaunch.lock if relaunch else None):
         if relaunch is None:  # in the foreground no watcher starts it again
             home.kept.unlink(missing_ok=True)
-        save_run_file(home, "up", os.getpid(), config.control_port)
+        watchers = [watcher_service(home, environment, relaunch.argv)] if relaunch else []
+        plan = control_plan(home, options)
+        save_run_file(home, "up", os.getpid(), plan.config.control_port)
         try:
-            services = [control_service(home, config, credentials, environment)]
-            if relaunch is not None:
-                services.append(watcher_service(home, environment, relaunch.argv))
-            check = control_check(config, credentials)
-            ready = partial(report.ready, config, credentials)
-            await keep_control(home, services, check, report, ready)
+            await keep_control(plan, environment, watchers, report)
         finally:
             remove_run_file(home, "up")
 
 
-@contextmanager
-def control_plan(home: Home, store: str | None) -> Iterator[tuple[UpConfig, Credentials]]:
-    """Decide the configuration of a joined home, and store it for control.
+def control_plan(home: Home, options: UpOptions) -> HostPlan:
+    """Decide the configuration of a joined home, and store it for its processes.
 
     Raises TerminalError where the home is of no cluster, or lacks what a leader needs.
     """
     before, credentials = earlier_config(home), stored_credentials(home)
-    if before is None or credentials is None:
-        raise TerminalError(f"{home.root} has joined no platform: it needs the platform's {COPIED}")
-    url = store_url_of(store, before)
-    if url is None:
+    if before is None or credentials is None or before.is_gateway_host:
         raise TerminalError(
-            "a further control needs the platform's records in PostgreSQL: --store postgresql://..."
-            " here and at `hostelry up`"
+            f"{home.root} has joined no platform as a host of control: name one with --join URL and"
+            " a token of `hostelry join-token --role control` there"
         )
+    url = store_url_of(options.store, before)
+    if url is None:
+        raise TerminalError(NO_STORE)
+    check_leads(home, before)
+    found = find_services(home)
+    config = in_cluster(
+        replace(
+            before,
+            store_url=url,
+            gateway_workers=0,
+            mirror_process=False,
+            console_port=0,
+            controls=(),
+            cluster_host=own_address(home, options, before),
+            peer_port=0,
+            control_port=decide_port(before.control_port, found.get("control")),
+            jobs_port=decide_port(before.jobs_port, found.get("jobs")),
+            log_format=options.log_format,
+        ),
+        options,
+        0,
+    )
+    config = replace(config, peer_address="")  # counts are gateways'
+    prepare_certificates(home, config, credentials, PeerRole.CONTROL, SystemClock().now())
+    if config != before:
+        save_config(home, config)
+    if config.copy_user is not None and config.fleet == LOCAL:
+        open_home(home)
+    return HostPlan(home=home, config=config, credentials=credentials, found=found)
+
+
+def own_address(home: Home, options: UpOptions, before: UpConfig) -> str | None:
+    """The address at which other hosts reach this one; None for one that they do not.
+
+    Raises TerminalError where a host that has joined has none.
+    """
+    has_certificate = TlsFolder(home.tls).identity.exists()
+    address = options.cluster_host or (before.cluster_host if has_certificate else None)
+    if address is None and has_certificate:
+        raise TerminalError(
+            "a control that has joined needs the address at which the other hosts reach it: "
+            "--cluster-host ADDRESS"
+        )
+    return address
+
+
+def check_leads(home: Home, config: UpConfig) -> None:
+    """Raise TerminalError where a control of the home could not lead, with what is missing."""
     if not home.root_key.exists():
         raise TerminalError(
             f"{home.root_key} is missing: KMS keys could not be used while this control leads; copy"
-            " it from the platform's first home"
+            " it from the platform's first home, or join again after that has started once more"
         )
-    config = replace(
-        before,
-        store_url=url,
-        gateway_workers=0,
-        mirror_process=False,
-        console_port=0,
-        controls=(),
-        control_port=decide_port(before.control_port, find_services(home).get("control")),
-    )
-    if config != before:
-        save_config(home, config)
-    yield config, credentials
-
-
-def control_service(
-    home: Home, config: UpConfig, credentials: Credentials, environment: Mapping[str, str]
-) -> ServiceSpec:
-    """Control as it is started here."""
-    argv = [sys.executable, "-m", "hostelry.server.control", "--home", str(home.root)]
-    env = service_environment(environment, home)
-    return ServiceSpec(
-        name="control",
-        command=lambda: Command(argv=argv, env=env),
-        port=config.control_port,
-        digest=service_digest("control", config, credentials),
-        liveness=PATIENT_LIVENESS,
-    )
+    if config.fleet == LOCAL and not home.instances.is_symlink():
+        raise TerminalError(ON_FIRST_HOST)
+    paths = (config.ray_runtime_env, config.node_dir)
+    runtime_env, node_dir = (None if it is None else Path(it) for it in paths)
+    check_fleet(config.fleet, config.ray_address, runtime_env, node_dir)
 
 
 async def keep_control(
-    home: Home, services: Sequence[ServiceSpec], check: Check, report: Report, ready: Ready
+    plan: HostPlan, environment: Mapping[str, str], watchers: Sequence[ServiceSpec], report: Report
 ) -> None:
-    """Run control, and the watcher behind it, until a signal asks to stop or it cannot start."""
+    """Run the host's services until a signal asks to stop, or one of them cannot start."""
+    home, config, credentials = plan.home, plan.config, plan.credentials
     supervisor, asked = Supervisor(home, report.say), asyncio.Event()
-    found = find_services(home)
+    env = service_environment(environment, home)
+    services = control_services(plan, env)
+    if config.cluster_host is not None:
+        services.append(proxy_service(plan, env))
     decided = decide_adoption(
-        {name: it.digest for name, it in found.items()}, {it.name: it.digest for it in services}
+        {name: it.digest for name, it in plan.found.items()},
+        {it.name: it.digest for it in [*services, *watchers]},
     )
     if sentence := adoption_sentence(decided):
         report.say(sentence)
     listen_for_signals(asked, supervisor)
-    begin(supervisor, found, decided, services[:1])
+    begin(supervisor, plan.found, decided, services)
     asking = asyncio.create_task(asked.wait())
     deadline = monotonic_s() + READY_WITHIN_S
     report.phase("waiting for control")
-    started = asyncio.create_task(until_answered(check, "control", deadline))
+    started = asyncio.create_task(
+        until_answered(control_check(config, credentials), "control", deadline)
+    )
     try:
         await first_of(started, asking, supervisor.failed)
         if started.done() and not asking.done():
             supervisor.now_ready()
-            arm_watcher(supervisor, home, found, decided, services[1:], report)
-            ready()
+            arm_watcher(supervisor, home, plan.found, decided, watchers, report)
+            report.ready(config, credentials)
             await first_of(asking, supervisor.failed)
     finally:
         asking.cancel()
@@ -152,10 +185,12 @@ async def keep_control(
             home.kept.unlink(missing_ok=True)
             await supervisor.stop("watcher")
         report.phase("stopping control")
-        await asyncio.gather(supervisor.stop("control"), supervisor.retired())
+        for name in STOPPED_IN_ORDER:
+            await supervisor.stop(name)
+        await supervisor.retired()
 
 
-def control_check(config: UpConfig, credentials: Credentials) -> Check:
+def control_check(config: UpConfig, credentials: Credentials) -> Callable[[], str | None]:
     """A check that control answers, as the leader or on standby."""
     request = urllib.request.Request(f"{config.control_url}/internal/health")
     request.add_header(INTERNAL_KEY_HEADER, credentials.internal_key)

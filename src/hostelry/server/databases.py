@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 
+from hostelry.base.errors import HostelryError
 from hostelry.base.private_file import write_whole
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.server.home import Home, UpConfig
@@ -12,8 +13,12 @@ from hostelry.store.database import open_database
 
 def open_queue(home: Home, config: UpConfig) -> DurableQueue:
     """The queue of asynchronous requests; raises StoreRefused."""
-    where = config.store_url or home.jobs
-    return DurableQueue(open_database(where), is_shared=config.store_url is not None)
+    database = open_database(config.store_url or home.jobs)
+    try:
+        return DurableQueue(database, is_shared=config.store_url is not None)
+    except HostelryError:
+        database.close()
+        raise
 
 
 def host_name(home: Home, config: UpConfig) -> str | None:

@@ -108,7 +108,7 @@ def kill(record: RunFile) -> None:
 def sweep(home: Home, *, at_once: bool = False) -> bool:
     """End services, agents and copies that have no supervisor; whether there were any."""
     ended = end_services(home, BEFORE_COPIES, at_once=at_once)
-    agents = any(home.instances.glob("*/agent.json"))
+    agents = not home.instances.is_symlink() and any(home.instances.glob("*/agent.json"))
     problem = stop_fleet(home)
     ended += end_services(home, AFTER_COPIES)
     remove_run_file(home, "up")

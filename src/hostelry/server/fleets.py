@@ -1,7 +1,9 @@
 """The fleet that a platform was started with, for control and for those that end it."""
 
 import asyncio
+import contextlib
 import hashlib
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from functools import partial
 
 from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import HostelryError
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.local.sweep import stop_everything
@@ -18,6 +21,9 @@ from hostelry.fleet.rules.devices import real_devices
 from hostelry.server.fleet_option import RAY
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
 
+LOG = logging.getLogger("hostelry.up")
+HEALTH = "/internal/health"
+ASK_S = 3.0
 AGENT_MODULE = "hostelry.server.agent"
 PROXY_MODULE = "hostelry.server.node_proxy"
 END_ALL_S = 60.0
@@ -52,16 +58,55 @@ def cluster_id(credentials: Credentials) -> str:
 
 
 def stop_fleet(home: Home) -> str | None:
-    """End every agent and copy of the platform; blocks. Why some may run on, or None."""
-    stop_everything(home.instances)
+    """End every agent and copy of the platform; blocks. Why some may run on, or None.
+
+    None is ended where this host is not the platform's first, or another control runs on.
+    """
     try:
         config, credentials = load_config(home), load_credentials(home)
+    except FileNotFoundError:
+        stop_everything(home.instances)
+        return None
+    if config.is_gateway_host or config.is_control_host:
+        return None
+    if (other := another_control(home, config, credentials)) is not None:
+        LOG.info("instances are left to the control at %s", other)
+        return None
+    stop_everything(home.instances)
+    try:
         if config.fleet == RAY:
             asyncio.run(_end_all(ray_fleet(home, credentials)))
-    except FileNotFoundError:
-        return None
     except (HostelryError, TimeoutError) as error:
         return f"instances on the Ray cluster may run on: {error or 'it does not answer'}"
+    return None
+
+
+def another_control(home: Home, config: UpConfig, credentials: Credentials) -> str | None:
+    """The address of a control of another home that answers, which has the fleet; blocks."""
+    if config.store_url is None:
+        return None
+    # Imported late: the driver of the database is an extra.
+    import httpx
+
+    from hostelry.base import tls
+    from hostelry.base.peer_http import peer_get
+    from hostelry.server.platform_store import platform_database
+    from hostelry.store.leaders import read_leadership
+
+    tls.use(home.tls)
+    key = {INTERNAL_KEY_HEADER: credentials.internal_key}
+    try:
+        database = platform_database(home, config)
+        try:
+            known = {it.address for it in read_leadership(database).controls}
+        finally:
+            database.close()
+        for address in sorted(known - {config.control_address}):
+            with contextlib.suppress(httpx.HTTPError):
+                if peer_get(address, HEALTH, headers=key, timeout=ASK_S).status_code == 200:
+                    return address
+    except (HostelryError, ValueError) as error:
+        LOG.warning("whether another control runs is not known: %s", error)
     return None
 
 

@@ -5,7 +5,7 @@ after that; a host keeps those that it knew for `KNOWN_S`, so that no gap shows.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,10 +74,16 @@ class GatewayHostRoutes:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._known = KnownHosts(now_s)
+        self._since = now_s()
 
     def routes(self) -> tuple[Route, ...]:
         """The route, for control's application."""
         return (Route("/internal/gateway-hosts", self.report, methods=["POST"]),)
+
+    def live(self) -> Collection[str] | None:
+        """The ids of the hosts that run; None until each has had the time to report itself."""
+        is_new = self._known.now_s() - self._since < KNOWN_S
+        return None if is_new else self._known.hosts().keys()
 
     async def report(self, request: Request) -> Response:
         """The list, the reporting host included; 400 for a body that names none."""

@@ -96,6 +96,7 @@ class UpConfig:
     store_url: str | None = field(default=None, repr=False)  # of PostgreSQL; None: the home's file
     peer_port: int = 0  # where other hosts' gateways send counts to; 0: there is no other
     host_id: str = ""  # of this host among those of its cluster; empty: it is the only one
+    host_name: str = ""  # the name that this host has joined under; empty: it is a first host
     peer_address: str = ""  # of `peer_port`, as other hosts reach it; empty: on loopback
     drain_s: float = 0.0  # for how long /health answers 503 before the gateway stops
     controls: tuple[str, ...] = ()  # known addresses of controls, on a host that has none

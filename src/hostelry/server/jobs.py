@@ -95,8 +95,9 @@ async def serve(home: Home) -> None:
     )
     store = object_store(places, parts)
     capture = build_capture(home, config, places.internal_key, store, parts)
-    asynchronous = AsyncWork(commits, routes, places, meter, capture.requests, clock)
-    transforms = build_transforms(config, places, parts, asynchronous.data_log)
+    shared = SharedWork(WorkClaims(queue.database, places.host) if places.host else None, clock)
+    asynchronous = AsyncWork(commits, routes, places, meter, capture.requests, clock, shared)
+    transforms = build_transforms(config, places, parts, asynchronous.data_log, shared)
     batches = build_batches(home, config, credentials, parts)
     submissions = Submissions(commits, asynchronous.submitted)
     api = JobsApi(
@@ -148,11 +149,14 @@ async def serve(home: Home) -> None:
 
 
 def build_transforms(
-    config: UpConfig, places: WorkPlaces, parts: ProcessParts, data_log: DataLog
+    config: UpConfig,
+    places: WorkPlaces,
+    parts: ProcessParts,
+    data_log: DataLog,
+    shared: SharedWork,
 ) -> TransformWork:
     """The transform jobs of this process."""
     platform, clock = parts.platform, parts.clock
-    claims = WorkClaims(parts.database, places.host) if places.host else None
     return TransformWork(
         RunDeps(
             store=object_store(places, parts),
@@ -164,7 +168,7 @@ def build_transforms(
             data_log=data_log,
             clock=clock,
         ),
-        SharedWork(claims, clock),
+        shared,
     )
 
 

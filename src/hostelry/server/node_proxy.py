@@ -5,14 +5,17 @@ One TLS listener a host, through which the cluster's other hosts reach its serve
 connections break, and the next process accepts others.
 
 With --instance-id it serves an instance on a fleet's node, whose home has certificates of role
-agent, and which may have any port; --port-file names where the port is written.
+agent, and which may have any port; --port-file names where the port is written. Each --link is a
+socket that listens there for a server of control's host (`server/cluster/host_link.py`).
 """
 
 import argparse
 import asyncio
 import logging
 import os
+import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -27,11 +30,12 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.stop_event import stop_event
 from hostelry.base.tls import CERTIFICATES, JOIN, TlsFolder
 from hostelry.server.cluster.host_files import HostFiles, operator_files
+from hostelry.server.cluster.host_link import HostLink
 from hostelry.server.cluster.http_front import http_front
 from hostelry.server.cluster.join_desk import JoinDesk
 from hostelry.server.cluster.keeper import CertificateDesk, CertificateKeeper
 from hostelry.server.cluster.proxy import Front, NodeProxy, proxy_listener
-from hostelry.server.cluster.start import service_ports
+from hostelry.server.cluster.start import service_addresses
 from hostelry.server.cluster.targets import ProxyTargets
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import (
@@ -49,8 +53,18 @@ NAME = "proxy"
 DRAIN_S = 10.0  # for requests in flight, once it is to end
 
 
-async def serve(home: Home, host: str, port: int, port_file: Path | None, *, is_node: bool) -> None:
-    """Serve until SIGTERM or SIGINT; raises TerminalError where it cannot."""
+async def serve(
+    home: Home,
+    host: str,
+    port: int,
+    port_file: Path | None,
+    links: Mapping[str, socket.socket] | None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; raises TerminalError where it cannot.
+
+    `links` are listening sockets by the names of the servers that they lead to; None: this is no
+    node, but a host of the platform.
+    """
     config, credentials = load_config(home), load_credentials(home)
     clock, files = SystemClock(), HostFiles(TlsFolder(home.tls), credentials.cluster_id)
     tls.use(home.tls)
@@ -61,9 +75,9 @@ async def serve(home: Home, host: str, port: int, port_file: Path | None, *, is_
         operator_files(config.tls_ca, config.tls_cert, config.tls_key),
         lambda: known_controls(home, config),
     )
-    names = {} if is_node else service_ports(config)
-    fronts = {} if is_node else fronts_of(config, credentials, files)
-    proxy = NodeProxy(tls.in_use(), ProxyTargets(names, home.instances).port_of, fronts)
+    names = service_addresses(config) if links is None else {}
+    fronts = fronts_of(config, credentials, files) if links is None else {}
+    proxy = NodeProxy(tls.in_use(), ProxyTargets(names, home.instances).address_of, fronts)
     listener = proxy_listener(host, port)
     if port_file is not None:
         write_whole(port_file, str(listener.getsockname()[1]).encode(), durable=False)
@@ -72,6 +86,9 @@ async def serve(home: Home, host: str, port: int, port_file: Path | None, *, is_
         "accepting peers": loop.create_task(proxy.serve(listener)),
         "keeping certificates": loop.create_task(keeper.run()),
     }
+    for name, linked in (links or {}).items():
+        link = HostLink(name, tls.in_use(), lambda: known_controls(home, config))
+        tasks[f"forwarding to {name}"] = loop.create_task(link.serve(linked))
     heartbeats = loop.create_task(answer_heartbeats())
     cause = await first_to_end(tasks, stopping)
     for task in tasks.values():
@@ -104,6 +121,12 @@ def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
     return tuple(it for it in both if it.startswith("https://") and it != config.control_address)
 
 
+def inherited(given: list[str]) -> dict[str, socket.socket]:
+    """The sockets whose descriptors are given as ``NAME=DESCRIPTOR``."""
+    pairs = (it.partition("=") for it in given)
+    return {name: socket.socket(fileno=int(number)) for name, _, number in pairs}
+
+
 def main() -> None:
     """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.server.node_proxy")
@@ -112,6 +135,7 @@ def main() -> None:
     parser.add_argument("--host", help="address to listen on, instead of the home's")
     parser.add_argument("--port", type=int, help="port; 0: any")
     parser.add_argument("--port-file", type=Path, help="where the port is written")
+    parser.add_argument("--link", action="append", default=[], help="NAME=DESCRIPTOR, of a node")
     given = parser.parse_args()
     home = Home(given.home)
     name = NAME if given.instance_id is None else f"{NAME}-{given.instance_id}"
@@ -123,8 +147,8 @@ def main() -> None:
         if host is None:
             sys.exit("the node proxy needs --host, or a home with a cluster host")
         port = config.cluster_port if given.port is None else given.port
-        is_node = given.instance_id is not None
-        uvloop.run(serve(home, host, port, given.port_file, is_node=is_node))
+        links = None if given.instance_id is None else inherited(given.link)
+        uvloop.run(serve(home, host, port, given.port_file, links))
     except (TerminalError, OSError) as error:
         sys.exit(f"the node proxy cannot run: {error}")
 

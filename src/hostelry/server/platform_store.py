@@ -6,12 +6,14 @@ from pathlib import Path
 from hostelry import __version__
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.base.root_key import RootKey
 from hostelry.base.version_skew import skew_refusal
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.store.claim import StoreClaim, claim
 from hostelry.store.database import Database, open_database
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.leaders import running_controls
+from hostelry.store.protocol import Store
 from hostelry.store.sql import SqlStore
 
 
@@ -56,11 +58,14 @@ def check_store(
     """Raise where the store of a start cannot be used, before anything is started.
 
     Raises StoreRefused, StoreUnavailable, or TerminalError where the store is another one than that
-    of the last start and lacks its records: the platform would forget its endpoints.
+    of the last start and lacks its records: the platform would forget its endpoints. The home has
+    the root key afterwards, where several controls may need the same.
     """
     store = claimed_store(platform_database(home, config), home, config, credentials)
     try:
         revision = store.revision()
+        if config.store_url is not None:
+            make_root_key(home, store)
     finally:
         store.close()
     if revision == 0 and (left := _left_behind(home, config, before)):
@@ -68,6 +73,12 @@ def check_store(
             f"the store {_shown(home, config)} is empty, and {left} has this home's records: copy"
             " them first with `hostelry store copy`, or start with another --home"
         )
+
+
+def make_root_key(home: Home, store: Store) -> None:
+    """Have the home's root key before another control joins; a lost one is not replaced."""
+    if not home.root_key.exists() and not store.list("kms_key"):
+        RootKey(home.root_key).read(may_make=True)
 
 
 def own_claim(home: Home, credentials: Credentials) -> StoreClaim:

@@ -6,12 +6,10 @@ control; actors and their instances keep running. See docs/cluster.md.
 
 import argparse
 import asyncio
-import ipaddress
 import logging
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,10 +26,13 @@ from hostelry.domain.copy import Instance
 from hostelry.fleet.ray.cluster import connected
 from hostelry.fleet.ray.driver import RayDriver
 from hostelry.fleet.ray.messages import Call, DriverAnswer, Failure, NodeOrder
+from hostelry.server.cluster.access import GATEWAY, S3
 from hostelry.server.cluster.host_files import HostFiles
+from hostelry.server.cluster.start import LOOPBACK
 from hostelry.server.fleet_option import runtime_env_of
 from hostelry.server.fleets import AGENT_MODULE, PROXY_MODULE, cluster_id
 from hostelry.server.home import (
+    STORED_NAMES,
     Credentials,
     Home,
     UpConfig,
@@ -58,7 +59,6 @@ def order_of(
     stored = stored | {home.known_controls.name: controls} if config.cluster_host else stored
     written = node_config(decode(home.config.read_bytes(), dict), config)
     plain = written | {"copy_user": None}
-    url = urlsplit(replace(config, host=node_host(config)).s3_url)
     return NodeOrder(
         instance=instance,
         cluster_id=cluster_id(credentials),
@@ -67,25 +67,37 @@ def order_of(
         files=stored | {home.config.name: msgspec.json.encode(plain)},
         root_files={home.config.name: msgspec.json.encode(written)} if config.copy_user else {},
         node_dir=config.node_dir,
-        reachable=(url.hostname or "", url.port or PORTS[url.scheme]),
+        reachable=objects_behind(config),
         proxy_module=PROXY_MODULE,
         tls_files=tls_files(home, config, credentials, instance.id, SystemClock().now()),
+        links=node_links(config),
     )
 
 
 def node_config(stored: dict[str, Any], config: UpConfig) -> dict[str, Any]:
     """What a node's config.json has, of control's, which is `config` and stored as `stored`.
 
-    A node is no host of control's: its proxy renews an instance's certificate at one of those.
+    A node is no host of control's: its proxy renews an instance's certificate at one of those, and
+    leads from the node's loopback to gateway and object store, whose ports the actor writes.
     """
-    return stored | {"store_url": None, "cluster_host": None, "host": node_host(config)}
+    host = config.host if config.cluster_host is None else LOOPBACK
+    return stored | {"store_url": None, "cluster_host": None, "host": host}
 
 
-def node_host(config: UpConfig) -> str:
-    """The address of gateway and embedded object store, as the cluster's other hosts reach it."""
-    if config.cluster_host is not None and ipaddress.ip_address(config.host).is_unspecified:
-        return config.cluster_host
-    return config.host
+def node_links(config: UpConfig) -> dict[str, str]:
+    """The servers of this host that nodes reach by links, with the stored names of their ports."""
+    if config.cluster_host is None:
+        return {}
+    fields = {GATEWAY: "gateway_port"} | ({S3: "s3_port"} if config.has_own_s3 else {})
+    return {name: STORED_NAMES.get(field, field) for name, field in fields.items()}
+
+
+def objects_behind(config: UpConfig) -> tuple[str, int]:
+    """The host and port that a node connects to for the object store."""
+    if config.has_own_s3 and config.cluster_host is not None:
+        return config.cluster_host, config.cluster_port
+    url = urlsplit(config.s3_url)
+    return url.hostname or "", url.port or PORTS[url.scheme]
 
 
 def tls_files(

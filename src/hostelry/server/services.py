@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 from hostelry.base.ports import free_port
 from hostelry.server import objectstore, watcher
-from hostelry.server.cluster.start import service_ports
+from hostelry.server.cluster.start import service_addresses
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Home
-from hostelry.server.start import StartPlan
+from hostelry.server.start import HostPlan, StartPlan
 from hostelry.server.started_by import digest, program_of, service_digest
 from hostelry.server.store_disk import StoreDisk
 from hostelry.server.store_option import VARIABLE as STORE_VARIABLE
@@ -65,7 +65,7 @@ def s3_proxy_service(start: StartPlan, env: Mapping[str, str], inner_port: int) 
     )
 
 
-def control_services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
+def control_services(start: HostPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     """Control, and the process for jobs."""
     config = start.config
     return [
@@ -75,7 +75,7 @@ def control_services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSp
 
 
 def own_service(
-    name: str, module: str, port: int, start: StartPlan, env: Mapping[str, str]
+    name: str, module: str, port: int, start: HostPlan, env: Mapping[str, str]
 ) -> ServiceSpec:
     """One of our own processes, run with this interpreter; it answers heartbeats."""
     argv = [sys.executable, "-m", module, "--home", str(start.home.root)]
@@ -88,11 +88,11 @@ def own_service(
     )
 
 
-def proxy_service(start: StartPlan, env: Mapping[str, str]) -> ServiceSpec:
+def proxy_service(start: HostPlan, env: Mapping[str, str]) -> ServiceSpec:
     """The node proxy, through which other hosts reach this one's servers."""
     config = start.config
     argv = [sys.executable, "-m", "hostelry.server.node_proxy", "--home", str(start.home.root)]
-    read = (service_ports(config), config.cluster_host, config.cluster_port, config.controls)
+    read = (service_addresses(config), config.cluster_host, config.cluster_port, config.controls)
     files = (config.tls_ca, config.tls_cert, config.tls_key)
     return ServiceSpec(
         name="proxy",

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -25,10 +24,12 @@ from starlette.types import ASGIApp
 from hostelry import __version__
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.epoch_header import LeaderEpoch
-from hostelry.base.errors import RetryableError
+from hostelry.base.errors import HostelryError, RetryableError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.server.cluster.joined_hosts import control_id
+from hostelry.server.cluster.known_controls import keeping_controls
 from hostelry.server.control_front import ControlFront
 from hostelry.server.election import LeaderElection
 from hostelry.server.home import Credentials, Home, UpConfig
@@ -67,13 +68,17 @@ async def elected(
     The lease is released after the block. A term that is over ends the process at once
     (`step_down`). Raises StoreRefused where the database cannot be used at all.
     """
-    me = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    host_id = config.host_id if config.host_name else ""
+    me = control_id(config.host_name or socket.gethostname(), host_id, os.getpid())
     fence = Fence(step_down)
     asked = platform_database(home, config)  # answers who leads, whatever the records' does
     document = partial(read_document, asked, me)
     epoch, records = None, None
     try:
-        async with forwarding(config, credentials) as (forward, following):
+        async with (
+            keeping_controls(home, config, document),
+            forwarding(config, credentials) as (forward, following),
+        ):
             front.show(standby_app(credentials, document, forward))
             opened = partial(open_records, home, config, credentials, fence)
             records = await until(front, prepared(opened))
@@ -151,8 +156,12 @@ async def prepared(opened: Callable[[], T]) -> T:
 def open_records(home: Home, config: UpConfig, credentials: Credentials, fence: Fence) -> Term:
     """The records behind `fence`, which is closed, and their tables up to date; blocks."""
     database = FencedDatabase(platform_database(home, config), fence)
-    state = open_state(claimed_store(database, home, config, credentials))
-    database.create(METADATA)
+    try:
+        state = open_state(claimed_store(database, home, config, credentials))
+        database.create(METADATA)
+    except HostelryError:  # tried again, with connections of its own
+        database.close()
+        raise
     fence.stand_by()
     return Term(state=state, database=database, leader=dict, check=database.check)
 

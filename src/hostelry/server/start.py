@@ -40,14 +40,20 @@ LISTENER_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartPlan:
+class HostPlan:
     """Decisions of a start, and the live processes of an earlier one by name."""
 
     home: Home
     config: UpConfig
     credentials: Credentials
-    ports: ChosenPorts
     found: Mapping[str, RunFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPlan(HostPlan):
+    """Decisions of a start of `up`, with a gateway."""
+
+    ports: ChosenPorts
 
 
 @contextmanager

@@ -272,6 +272,7 @@ async def stop_platform(
         report.phase("stopping agents and copies")
         if (problem := await asyncio.to_thread(stop_fleet, home)) is not None:
             report.say(problem)
+    await supervisor.stop("proxy")
     if config.is_gateway_host:
         return
     report.phase("stopping the object store")

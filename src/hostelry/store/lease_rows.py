@@ -182,10 +182,10 @@ class LeaseRows:
 
     def _connected(self) -> TimedConnection:
         if self._connection is None:
-            made = connect(self._parameters, TIMEOUT_S, autocommit=True)
+            # Known from here on: `close` ends it where the server fails in between.
+            made = self._connection = connect(self._parameters, TIMEOUT_S, autocommit=True)
             self._durable = str(made.execute(SHOW_DURABILITY).fetchall()[0][0])
             made.execute("SET synchronous_commit TO off")
-            self._connection = made
         return self._connection
 
     @contextmanager

@@ -1,23 +1,29 @@
 """A database of PostgreSQL: a pool of connections that recovers by itself, errors translated."""
 
-import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from hostelry.base.errors import HostelryError
 from hostelry.store.announcements import Announcements
 from hostelry.store.errors import StoreRefused, StoreUnavailable
-from hostelry.store.postgres_connection import connect, connection_parameters, place_of
+from hostelry.store.postgres_connection import (
+    connect,
+    connection_parameters,
+    is_readable,
+    place_of,
+)
 from hostelry.store.postgres_listener import CHANNEL, PostgresListener
 from hostelry.store.schema import lock_schema
 
 TIMEOUT_S = 10.0  # of a statement, of a wait for a lock or for one of our connections
 CONNECTIONS = 4  # kept open
 MORE_CONNECTIONS = 6  # opened while all of those are in use
+FRESH = "hostelry_is_fresh"  # in a pool entry's notes
 # What a retry cannot cure: SQLSTATEs, and what the server says where a connection has none.
 REFUSALS = {
     "28P01": "the password is wrong; set it in the URL, in PGPASSWORD or in PGPASSFILE",
@@ -61,6 +67,7 @@ class PostgresDatabase:
         self._parameters = connection_parameters(url)
         self.place = place_of(self._parameters)
         self._timeout_s = timeout_s
+        self._is_closed = False
         self._engine = sa.create_engine(
             "postgresql+psycopg://",
             creator=lambda: connect(self._parameters, timeout_s, autocommit=False),
@@ -70,7 +77,9 @@ class PostgresDatabase:
             pool_use_lifo=True,  # the others are closed by what is between, unnoticed
             use_native_hstore=False,
         )
+        sa.event.listen(self._engine, "connect", note_fresh)
         sa.event.listen(self._engine, "checkout", check_open)
+        sa.event.listen(self._engine, "checkin", self._close_late)
         # Only REPEATABLE READ shows several statements one state; such reads lock nothing.
         self._reading = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -126,9 +135,15 @@ class PostgresDatabase:
         )
 
     def close(self) -> None:
-        """Close every connection; the database is not used again."""
+        """Close every connection, one in use with its transaction; it is not used again."""
+        self._is_closed = True
         self._listener.close()
         self._engine.dispose()
+
+    def _close_late(self, raw: Any, record: ConnectionPoolEntry) -> None:
+        """Close a connection that was in use at `close`; the pool it returns to is forgotten."""
+        if self._is_closed and raw is not None:
+            record.close()
 
     @contextmanager
     def _translated(self) -> Iterator["_Commit"]:
@@ -156,13 +171,20 @@ class _Commit:
     begun = False
 
 
-def check_open(raw: Any, record: Any, proxy: Any) -> None:
+def note_fresh(raw: Any, record: ConnectionPoolEntry) -> None:
+    """Have `check_open` leave a connection that was just made to its first statement."""
+    record.info[FRESH] = True
+
+
+def check_open(raw: Any, record: ConnectionPoolEntry, proxy: Any) -> None:
     """Replace a pooled connection that the server has closed; costs no round trip.
 
-    A server says nothing on an idle connection but why it ends it.
+    A server says nothing on an idle connection but why it ends it. One that a dying server has just
+    made is not replaced: after two the pool gives up, with an error that is not the database's.
     """
-    readable, _, _ = select.select([raw.fileno()], [], [], 0)
-    if readable:
+    if record.info.pop(FRESH, False):
+        return
+    if raw.closed or is_readable(raw.fileno(), 0.0):
         raise sa.exc.DisconnectionError
 
 

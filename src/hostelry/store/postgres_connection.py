@@ -1,6 +1,7 @@
 """Connections to PostgreSQL that end in time, whatever the server and the network do."""
 
 import re
+import select
 from collections.abc import Generator
 from typing import Any
 from urllib.parse import quote
@@ -97,6 +98,13 @@ def connect(parameters: dict[str, Any], timeout_s: float, *, autocommit: bool) -
         made.close()
         raise
     return made
+
+
+def is_readable(fd: int, timeout_s: float) -> bool:
+    """Whether something arrives on a socket within `timeout_s` seconds, or its end."""
+    poll = select.poll()  # unlike select(), for any number of open files
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def _check_encoding(connection: TimedConnection, parameters: dict[str, Any]) -> None:

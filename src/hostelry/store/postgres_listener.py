@@ -1,6 +1,5 @@
 """Receives announcements of other processes; its connection is opened again when it is lost."""
 
-import select
 import threading
 from collections.abc import Callable
 
@@ -9,7 +8,7 @@ import psycopg
 from hostelry.base.errors import HostelryError
 from hostelry.store.announcements import Announcements
 from hostelry.store.in_use import HOLD_STATEMENT
-from hostelry.store.postgres_connection import TimedConnection
+from hostelry.store.postgres_connection import TimedConnection, is_readable
 
 CHANNEL = "hostelry"
 POLL_S = 0.25  # of a wait, while other processes cannot be received
@@ -63,5 +62,5 @@ class PostgresListener:
         self.poll_s = LISTENING_POLL_S
         self._announcements.announce_all()
         while not self._closed.is_set():
-            select.select([connection.fileno()], [], [], HEARTBEAT_S)
+            is_readable(connection.fileno(), HEARTBEAT_S)
             connection.execute("SELECT 1")

@@ -158,9 +158,41 @@ def test_a_ray_pod_offers_instances_of_its_type_and_its_gpus() -> None:
 
 
 @pytest.mark.parametrize(
+    ("size", "controls"), [(None, 1), ("small", 1), ("medium", 2), ("large", 2)]
+)
+def test_each_control_of_the_chart_joins_and_is_known_to_gateways(
+    size: str | None, controls: int
+) -> None:
+    documents = {(it["kind"], it["metadata"]["name"]): it for it in chart(size)["documents"]}
+    assert (("StatefulSet", "hostelry-standby") in documents) is (controls > 1)
+    gateway = documents["StatefulSet", "hostelry-gateway"]["spec"]["template"]["spec"]
+    (known,) = gateway["initContainers"][0]["env"]
+    assert (
+        json.loads(known["value"])
+        == [
+            "https://control@hostelry-control-0.hostelry-control:7443",
+            "https://control@hostelry-standby-0.hostelry-standby:7443",
+        ][:controls]
+    )
+    if controls == 1:
+        return
+    standby = documents["StatefulSet", "hostelry-standby"]["spec"]
+    assert standby["replicas"] == controls - 1
+    pod = standby["template"]["spec"]
+    assert [it["name"] for it in pod["containers"]] == ["standby", "ray-node"]
+    secrets = {it["secret"]["secretName"] for it in pod["volumes"] if "secret" in it}
+    assert "hostelry-join-control" in secrets
+    mounted = [it for it in gateway["volumes"] if "secret" in it]
+    assert "hostelry-join-control" not in str(mounted), "gateways see no token of role control"
+    policy = documents["NetworkPolicy", "hostelry-control"]["spec"]["podSelector"]
+    assert policy["matchExpressions"][0]["values"] == ["control", "standby"]
+
+
+@pytest.mark.parametrize(
     ("values", "fault"),
     [
         pytest.param({"gateway": {"replicas": 0}}, "replicas", id="no gateway"),
+        pytest.param({"control": {"replicas": 0}}, "replicas", id="no control"),
         pytest.param({"accountId": "12"}, "accountId", id="an account of two digits"),
         pytest.param({"postgresql": {"password": "x"}}, "password", id="a secret as a value"),
         pytest.param({"control": {"extraArgs": ["rm"]}}, "extraArgs", id="no option"),
@@ -176,11 +208,11 @@ def test_the_chart_refuses_values(values: dict[str, Any], fault: str, tmp_path: 
 def test_this_version_takes_the_arguments_in_the_chart() -> None:
     found = [
         (container["name"], container["args"])
-        for document in chart("small")["documents"]
+        for document in chart("large")["documents"]
         for pod, container in containers(document)
-        if container["name"] in ("hostelry", "gateway")
+        if container["name"] in ("hostelry", "standby", "gateway")
     ]
-    assert len(found) == 2
+    assert len(found) == 3
     for name, arguments in found:
         takes(name, arguments)
 

@@ -42,11 +42,20 @@ def home(tmp_path: Path) -> Iterator[NodeHome]:
 
 def proxy_of(home: NodeHome) -> InstanceProxy:
     command = [sys.executable, "-m", PROXY_MODULE, "--home", str(home.root)]
-    return InstanceProxy(home, [*command, "--instance-id", "i-1"], HOST, os.environ)
+    return InstanceProxy(home, [*command, "--instance-id", "i-1"], HOST, os.environ, ["s3"])
 
 
 def process(home: NodeHome) -> ProcessIdentity:
     return decode(home.proxy.read_bytes(), ProcessIdentity)
+
+
+async def asked(port: int) -> bytes:
+    """What a link answers; its node knows no host of control."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    answer = await reader.readuntil(b"</Error>")
+    writer.close()
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -69,11 +78,16 @@ def test_a_proxy_comes_back_on_its_port(
         assert address.startswith(f"https://i-1@{HOST}:")
         await proxy.launch()
         assert process(home) == first, "one that answers is left alone"
+        link = proxy.link_ports["s3"]
+        assert b"no host of control is known" in await asked(link)
         os.kill(first.pid, number)
+        meanwhile = asyncio.create_task(asked(link))
         await proxy.launch()
+        assert b"no host of control is known" in await meanwhile, "a client of a link waits"
         assert process(home) != first
         assert not is_alive(first)
         assert proxy.address("i-1") == address
+        proxy.close()
 
     asyncio.run(case())
 
@@ -89,5 +103,6 @@ def test_a_proxy_whose_port_was_taken_gets_another(home: NodeHome) -> None:
                 await proxy.launch()
             await proxy.launch()
         assert Address.parse(proxy.address("i-1")).port != before.port
+        proxy.close()
 
     asyncio.run(case())

@@ -8,7 +8,7 @@ import pytest
 from tests.journal_rows import MemoryRows
 
 from hostelry.base.clock import ManualClock
-from hostelry.base.errors import HostelryError, RetryableError, TerminalError
+from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence import shared
@@ -74,17 +74,18 @@ def test_what_is_put_is_in_the_rows_when_it_is_acknowledged(rows: MemoryRows, op
     [
         pytest.param(AWAY, id="a database that is away"),
         pytest.param(TerminalError("epoch 1 is over: another leads"), id="another leader"),
+        pytest.param(TypeError("a bug"), id="a defect"),
     ],
 )
 def test_rows_that_cannot_be_written_refuse_what_is_put_and_cost_nothing_of_ours(
-    rows: MemoryRows, opened: Open, error: HostelryError
+    rows: MemoryRows, opened: Open, error: Exception
 ) -> None:
     store = opened()
     put(store)
     rows.failing = error
     emit(store)
     for _ in range(3):
-        with pytest.raises(RetryableError, match=f"1 samples cannot be kept: {error}"):
+        with pytest.raises(RetryableError, match=rf"1 samples cannot be kept: .*{error}"):
             put(store)
         store.settle()
     assert counts(store) == (1.0, 1.0)
@@ -96,6 +97,7 @@ def test_rows_that_cannot_be_written_refuse_what_is_put_and_cost_nothing_of_ours
     put(store)
     assert counts(store) == (2.0, 1.0)
     assert counts(opened()) == (2.0, 1.0)
+    assert not store.journal().is_behind
 
 
 def test_what_was_refused_is_not_kept_though_its_write_was_made(
@@ -153,9 +155,14 @@ def test_rows_that_cannot_be_read_at_the_start_are_read_later(
     assert counts(opened()) == (2.0, 2.0)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [pytest.param(AWAY, id="by the database"), pytest.param(TypeError("a bug"), id="by a defect")],
+)
 def test_a_snapshot_that_breaks_off_anywhere_loses_nothing(
-    rows: MemoryRows, opened: Open, monkeypatch: pytest.MonkeyPatch
+    rows: MemoryRows, opened: Open, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    rows.no_more = error
     monkeypatch.setattr(shared, "PART_BYTES", 200)
     monkeypatch.setattr(shared, "SNAPSHOT_RETRY_S", 3600.0)
     store = opened()

@@ -38,6 +38,7 @@ from hostelry.server.audit_log import AuditEntry
 from hostelry.server.audit_rows import METADATA as AUDIT
 from hostelry.server.cluster.join_routes import JoinedFiles, JoinRequest
 from hostelry.server.cluster.join_token import TokenRecord
+from hostelry.server.cluster.joined_hosts import JoinedHost
 from hostelry.server.cluster.keeper import Renewal, Renewed
 from hostelry.server.gateway_hosts import GatewayHost, GatewayHostList
 from hostelry.server.home import Credentials, UpConfig
@@ -56,7 +57,7 @@ MESSAGES_BY_HTTP: Sequence[Any] = (
     JoinRequest, JoinedFiles, Renewal, Renewed, CopySpec, Observation, CopyPage, AskedModel,
     EndedLease, ModelLease, NodeOrder, Started,
 )  # fmt: skip
-KEPT: Sequence[Any] = (UpConfig, Credentials, TokenRecord, LoadReceipt, AuditEntry)
+KEPT: Sequence[Any] = (UpConfig, Credentials, TokenRecord, JoinedHost, LoadReceipt, AuditEntry)
 GROWING = STORE  # by Alembic; other tables are made where they are missing, and never change
 FIXED: Sequence[MetaData] = (
     BATCHES, QUEUE, MESSAGES, AUDIT, METRICS, CLAIMS, LEASES, FLOORS.metadata,

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from tests.postgres_rig import postgres_database
 
 from hostelry.base.errors import Conflict, Fenced
 from hostelry.domain.scope import Scope
+from hostelry.store import lease_rows
 from hostelry.store.database import Database, open_database
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.fence import Fence, FencedDatabase
@@ -15,6 +17,7 @@ from hostelry.store.leaders import read_leadership
 from hostelry.store.lease import TTL_S, Acquire, StandBy, decide
 from hostelry.store.lease_rows import KEPT_CHANGES, LeaseRows
 from hostelry.store.lease_tables import METADATA
+from hostelry.store.postgres_connection import TimedConnection, connect
 from hostelry.store.protocol import Key
 from hostelry.store.sql import SqlStore
 
@@ -91,6 +94,22 @@ def test_a_session_that_comes_back_holds_its_epoch_again(rig: Rig) -> None:
         a.look()
     assert a.renew(1)
     assert b.look().session_lives
+
+
+def test_a_session_that_cannot_be_prepared_is_closed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[TimedConnection] = []
+
+    def noted(*arguments: Any, **options: Any) -> TimedConnection:
+        made.append(connect(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(lease_rows, "connect", noted)
+    monkeypatch.setattr(lease_rows, "SHOW_DURABILITY", "SHOW nothing.known")
+    with pytest.raises(StoreUnavailable, match="nothing"):
+        rig.control("a").look()
+    assert [it.closed for it in made] == [True]
 
 
 def test_writes_of_an_epoch_end_before_the_next_one_begins(rig: Rig) -> None:

@@ -46,9 +46,9 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
-def put_record(place: Path | str) -> None:
+def put_record(place: Path | str, kind: str = "endpoint") -> None:
     store = SqlStore(open_database(place))
-    key = Key(kind="endpoint", scope=Scope("123456789012", "us-west-2"), name="e")
+    key = Key(kind=kind, scope=Scope("123456789012", "us-west-2"), name="e")
     store.put(key, b"", expect=None)
     store.close()
 
@@ -98,9 +98,29 @@ def test_an_empty_store_is_refused_where_the_last_one_has_records(home: Home, ur
         check_store(home, ON_SQLITE, config, CREDENTIALS)
 
 
+def test_a_start_makes_the_root_key_for_all_controls_and_never_a_second_one(
+    home: Home, url: str, tmp_path: Path
+) -> None:
+    config = replace(ON_SQLITE, store_url=url)
+    check_store(home, config, None, CREDENTIALS)
+    made = home.root_key.read_bytes()
+    check_store(home, config, config, CREDENTIALS)
+    assert home.root_key.read_bytes() == made
+    home.root_key.unlink()
+    put_record(url, "kms_key")
+    check_store(home, config, config, CREDENTIALS)
+    assert not home.root_key.exists(), "it would open none of the keys that are there"
+    on_file = Home(tmp_path / "file")
+    on_file.make()
+    check_store(on_file, ON_SQLITE, None, CREDENTIALS)
+    assert not on_file.root_key.exists(), "one control makes it with its first key"
+
+
 def test_another_cluster_is_refused_with_both_homes(home: Home, url: str, tmp_path: Path) -> None:
     config = replace(ON_SQLITE, store_url=url)
     check_store(home, config, None, CREDENTIALS)
+    for name in ("joined", "other"):
+        Home(tmp_path / name).make()
     check_store(Home(tmp_path / "joined"), config, None, CREDENTIALS)  # the same internal key
     other = new_credentials("123456789012", "us-west-2")
     with pytest.raises(StoreRefused, match=f"{home.root}, and .*{tmp_path / 'other'} is another"):

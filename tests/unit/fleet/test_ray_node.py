@@ -44,12 +44,24 @@ def test_agents_get_nothing_of_rays() -> None:
 def test_a_home_is_private_and_of_one_actor(tmp_path: Path) -> None:
     first, second = new_home(order(tmp_path), "n" * 56), new_home(order(tmp_path), "n" * 56)
     assert first.root != second.root, "a killed actor's copies may still be ending in the first"
-    write_files(first, replace(order(tmp_path), tls_files={"identity.pem": b"key"}))
+    write_files(first, replace(order(tmp_path), tls_files={"identity.pem": b"key"}), {})
     assert stat.S_IMODE(first.root.stat().st_mode) == 0o700
     assert stat.S_IMODE((first.root / "config.json").stat().st_mode) == 0o600
     assert stat.S_IMODE(first.tls.stat().st_mode) == 0o700
     assert stat.S_IMODE((first.tls / "identity.pem").stat().st_mode) == 0o600
     assert list(left_over(order(tmp_path))) == [], "their actor, this process, lives"
+
+
+def test_a_home_names_the_ports_of_its_own_links(tmp_path: Path) -> None:
+    home = new_home(order(tmp_path), "n" * 56)
+    sent = replace(
+        order(tmp_path),
+        files={"config.json": b'{"door_port": 1, "s3_port": 2, "host": "127.0.0.1"}'},
+        links={"gateway": "door_port", "s3": "s3_port"},
+    )
+    write_files(home, sent, {"gateway": 11, "s3": 12})
+    written = msgspec.json.decode((home.root / "config.json").read_bytes())
+    assert written == {"door_port": 11, "s3_port": 12, "host": "127.0.0.1"}
 
 
 def test_the_home_of_a_dead_actor_is_left_over(tmp_path: Path) -> None:

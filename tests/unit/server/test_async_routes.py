@@ -36,11 +36,13 @@ def statuses(rig: MessageRig, target: str, *bodies: bytes) -> list[int]:
     return [it.status_code for it in answered(rig, "POST", target, *bodies)]
 
 
-def report(rig: MessageRig, sequence: int, value: int) -> bytes:
+def report(
+    rig: MessageRig, sequence: int, value: int, host: str = "", started_at: float = 5.0
+) -> bytes:
     found = backlog_samples("queued", value, 0, None, 1, rig.clock.now())
     samples = tuple(ScopedMetric(scope=HERE, sample=it) for it in found)
     return msgspec.json.encode(
-        AsyncMetricsReport(started_at=5.0, sequence=sequence, samples=samples)
+        AsyncMetricsReport(started_at=started_at, sequence=sequence, samples=samples, host=host)
     )
 
 
@@ -107,10 +109,18 @@ def test_messages_that_are_refused(body: bytes, status: int) -> None:
     assert statuses(MessageRig(), "/internal/publish", body) == [status]
 
 
-def test_a_report_is_published_once() -> None:
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        pytest.param([("", 5.0)] * 2, id="by one process"),
+        pytest.param([("a", 9.0), ("b", 5.0)], id="by the process of each host"),
+    ],
+)
+def test_a_report_is_published_once(hosts: list[tuple[str, float]]) -> None:
     rig = MessageRig()
-    first = report(rig, 1, 7)
-    assert statuses(rig, "/internal/async-metrics", first, first, report(rig, 2, 9)) == [204] * 3
+    first, second = (report(rig, it, 5 + 2 * it, *hosts[it - 1]) for it in (1, 2))
+    sent = (first, first, second, first, second)
+    assert statuses(rig, "/internal/async-metrics", *sent) == [204] * 5
     sample = next(iter(backlog_samples("queued", 0, 0, None, 1, 0.0)))
     stat = MetricStat(metric=sample.metric, period_s=60, statistic="Sum")
     now = rig.clock.now()

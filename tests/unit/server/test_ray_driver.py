@@ -53,8 +53,9 @@ def test_a_node_reads_what_it_reaches_and_not_the_database(tmp_path: Path) -> No
     sent = order(tmp_path, CLUSTER)
     home = node_home(tmp_path, sent)
     read = load_config(home)
-    assert (read.s3_url, read.gateway_url) == ("http://10.0.0.2:8788", "http://10.0.0.2:8787")
-    assert sent.reachable == ("10.0.0.2", 8788)
+    assert read.host == "127.0.0.1"
+    assert sent.links == {"gateway": "door_port", "s3": "s3_port"}, "by ports that its actor has"
+    assert sent.reachable == ("10.0.0.2", 7443)
     assert read.store_url is None
     assert known_controls(home, read) == ("https://control@10.0.0.2:7443",), "for its certificate"
 
@@ -78,7 +79,8 @@ def test_without_other_hosts_nodes_are_on_this_machine(
     config: UpConfig, host: str, tmp_path: Path
 ) -> None:
     sent = order(tmp_path, config)
-    assert sent.tls_files == {}, "there is no node proxy"
+    assert (sent.tls_files, sent.links) == ({}, {}), "there is no node proxy"
+    assert sent.reachable == (host, 8788)
     assert load_config(node_home(tmp_path, sent)).s3_url == f"http://{host}:8788"
 
 
@@ -92,4 +94,5 @@ def test_a_host_without_authority_is_refused(tmp_path: Path) -> None:
 def test_the_store_of_the_operators_is_named_as_it_is(tmp_path: Path) -> None:
     sent = order(tmp_path, replace(CLUSTER, s3_endpoint="https://s3.example"))
     assert sent.reachable == ("s3.example", 443)
+    assert sent.links == {"gateway": "door_port"}
     assert msgspec.json.decode(sent.files["config.json"])["s3_endpoint"] == "https://s3.example"

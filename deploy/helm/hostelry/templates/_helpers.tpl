@@ -52,3 +52,71 @@ periodSeconds: 10
 timeoutSeconds: 5
 failureThreshold: 6
 {{- end }}
+
+{{- /* What starts Ray actors must be a node of the cluster; this one offers nothing. */}}
+{{- define "hostelry.rayNode" -}}
+- name: ray-node
+  image: {{ include "hostelry.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [tini, --, ray, start]
+  args:
+    - --address={{ .Release.Name }}-ray-head-svc:6379
+    - --num-cpus=0
+    - --num-gpus=0
+    - --object-store-memory=100000000
+    - --block
+  env:
+    - {name: HOME, value: /tmp}
+    - {name: RAY_USAGE_STATS_ENABLED, value: "0"}
+  livenessProbe: {{- include "hostelry.rayProbe" . | nindent 4 }}
+    initialDelaySeconds: 60
+  resources:
+    requests: {cpu: 100m, memory: 512Mi}
+    limits: {memory: 1Gi}
+  securityContext: {{- include "hostelry.containerSecurity" . | nindent 4 }}
+  volumeMounts:
+    - {name: tmp, mountPath: /tmp}
+    - {name: shm, mountPath: /dev/shm}
+{{- end }}
+
+{{- /* Of each control: the first, and those that join it. */}}
+{{- define "hostelry.controlMounts" -}}
+- {name: home, mountPath: /var/lib/hostelry}
+- {name: tmp, mountPath: /tmp}
+- {name: shm, mountPath: /dev/shm}
+{{- if .Values.postgresql.hasCa }}
+- {name: postgresql, mountPath: /run/secrets/postgresql, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "hostelry.controlVolumes" -}}
+volumes:
+  - {name: tmp, emptyDir: {}}
+  - {name: shm, emptyDir: {medium: Memory, sizeLimit: 512Mi}}
+  {{- if .Values.postgresql.hasCa }}
+  - name: postgresql
+    secret:
+      secretName: {{ .Values.postgresql.existingSecret }}
+      items: [{key: ca.crt, path: ca.crt}]
+  {{- end }}
+{{- end }}
+
+{{- define "hostelry.controlClaims" -}}
+volumeClaimTemplates:
+  - metadata: {name: home}
+    spec:
+      accessModes: [ReadWriteOnce]
+      {{- with .Values.control.storage.className }}
+      storageClassName: {{ . }}
+      {{- end }}
+      resources: {requests: {storage: {{ .Values.control.storage.size }}}}
+{{- end }}
+
+{{- /* Addresses of all controls, as controls.json has them: by name, since pods' addresses change. */}}
+{{- define "hostelry.controls" -}}
+{{- $found := list (printf "https://control@%s-control-0.%s-control:7443" .Release.Name .Release.Name) }}
+{{- range $number := until (sub (int .Values.control.replicas) 1 | int) }}
+{{- $found = append $found (printf "https://control@%s-standby-%d.%s-standby:7443" $.Release.Name $number $.Release.Name) }}
+{{- end }}
+{{- $found | toJson }}
+{{- end }}

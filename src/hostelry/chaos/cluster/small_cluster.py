@@ -34,7 +34,6 @@ from hostelry.chaos.observer import PlatformObserver, identity_of, wait_for
 from hostelry.fleet.host.processes import identify, send
 from hostelry.fleet.records import ProcessIdentity
 from hostelry.server import objectstore
-from hostelry.server.aws_client import aws_client
 from hostelry.server.home import (
     Credentials,
     Home,
@@ -186,8 +185,6 @@ class SmallCluster:
 
     def _begin_second(self, parts: ExitStack) -> None:
         first, second = self.homes[FIRST], self.homes[SECOND]
-        # The first key makes kms.key, which a further control asks for.
-        aws_client("kms", load_config(first), self._credentials, tries=5).create_key()
         for name in COPIED:
             if (first.root / name).exists():
                 shutil.copy2(first.root / name, second.root / name)

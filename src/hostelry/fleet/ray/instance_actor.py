@@ -86,6 +86,8 @@ class InstanceActor:
             if self._fleet is not None and self._order is not None and self._home is not None:
                 await self._fleet.terminate(self._order.instance.id)
                 await asyncio.to_thread(end_instance, self._home)
+            if self._proxy is not None:
+                self._proxy.close()
             self._home = self._fleet = self._order = self._proxy = None
             self._ended.set()
 
@@ -98,9 +100,9 @@ class InstanceActor:
             self._watch(self._home)
             self._fleet = _local_fleet(self._home, order)
         self._order = order
-        write_files(self._home, order)
         if self._proxy is None and order.tls_files:
             self._proxy = _instance_proxy(self._home, order)
+        write_files(self._home, order, {} if self._proxy is None else self._proxy.link_ports)
         running = await self._fleet.launch(order.instance)
         if self._proxy is not None:
             await self._proxy.launch()
@@ -213,6 +215,7 @@ def _instance_proxy(home: NodeHome, order: NodeOrder) -> InstanceProxy:
         [*command, "--instance-id", order.instance.id],
         _node_address(),
         operator_environment(os.environ),
+        order.links,
     )
 
 
@@ -224,16 +227,16 @@ def _agent_lives(home: NodeHome | None, order: NodeOrder | None) -> bool:
 
 
 async def _check_reachable(order: NodeOrder) -> None:
-    """Raise RetryableError where this node cannot connect to the object store."""
+    """Raise RetryableError where this node cannot connect to what the object store is behind."""
     host, port = order.reachable
     try:
         async with asyncio.timeout(REACH_S):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as error:
         raise RetryableError(
-            f"node {_node_address()} does not reach the object store at {host}:{port} "
-            f"({error or 'no answer'}): start hostelry with --host and an address that the nodes "
-            "reach, or with --s3-endpoint"
+            f"node {_node_address()} does not reach {host}:{port}, by which it is to get models "
+            f"({error or 'no answer'}): start hostelry with an address that the nodes reach, as "
+            "--cluster-host, or in --s3-endpoint where the object store is your own"
         ) from None
     writer.close()
 

@@ -1,12 +1,17 @@
-"""The node proxy of one instance on a Ray node, in the care of the instance's actor."""
+"""The node proxy of one instance on a Ray node, in the care of the instance's actor.
+
+The actor holds the sockets of its links, so that their ports stay, and clients wait, while the
+process is started again.
+"""
 
 import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +31,7 @@ ANSWER_S = 5.0
 END_S = 2.0  # for what it still forwards of copies that have ended
 POLL_S = 0.05
 LOG_LINES = 10
+LINK_HOST = "127.0.0.1"
 SERVICE_VARIABLE = "HOSTELRY_SERVICE"  # of `server/heartbeat.py`: it echoes lines on NAME.sock
 
 
@@ -37,16 +43,23 @@ class InstanceProxy:
         command: its command line; what differs between starts is appended.
         host: the address of the node, which it listens on.
         environment: of the process.
+        links: names of servers of control's host that it leads to.
     """
 
     def __init__(
-        self, home: NodeHome, command: Sequence[str], host: str, environment: Mapping[str, str]
+        self,
+        home: NodeHome,
+        command: Sequence[str],
+        host: str,
+        environment: Mapping[str, str],
+        links: Iterable[str] = (),
     ) -> None:
         self._home = home
         self._command = tuple(command)
         self._host = host
         service = {SERVICE_VARIABLE: str(home.root / "proxy")}
         self._environment = dict(environment) | service
+        self._links = {it: socket.create_server((LINK_HOST, 0)) for it in links}
         self._port = 0
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -54,6 +67,16 @@ class InstanceProxy:
     def is_running(self) -> bool:
         """Whether its process lives."""
         return self._child is not None and self._child.returncode is None
+
+    @property
+    def link_ports(self) -> dict[str, int]:
+        """The ports on loopback that lead to servers of control's host, by their names."""
+        return {name: it.getsockname()[1] for name, it in self._links.items()}
+
+    def close(self) -> None:
+        """Give the links' ports back."""
+        for link in self._links.values():
+            link.close()
 
     def address(self, instance_id: str) -> str:
         """The agent's address behind the proxy, for all hosts of the cluster."""
@@ -72,6 +95,7 @@ class InstanceProxy:
         CopyLog(log).bound()
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         asked = ["--host", self._host, "--port", str(self._port)]
+        asked += [f"--link={name}={it.fileno()}" for name, it in self._links.items()]
         try:
             child = self._child = subprocess.Popen(
                 [*self._command, *asked, "--port-file", str(self._port_file)],
@@ -79,6 +103,7 @@ class InstanceProxy:
                 stdout=descriptor,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
+                pass_fds=[it.fileno() for it in self._links.values()],
                 start_new_session=True,
             )
         except OSError as error:

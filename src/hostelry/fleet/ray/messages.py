@@ -68,7 +68,8 @@ class NodeOrder(msgspec.Struct, frozen=True):
 
     `files` are put into the node home, by name; where the node's processes are root's, those of
     `root_files` in their place. `node_dir` None means a folder below the node's temporary one.
-    `tls_files` are the instance's own, for its node proxy; without them there is none.
+    `tls_files` are the instance's own, for its node proxy; without them there is none. `links` are
+    servers of control's host that it leads to, by the fields of config.json that have the ports.
     """
 
     instance: Instance
@@ -78,9 +79,10 @@ class NodeOrder(msgspec.Struct, frozen=True):
     files: dict[str, bytes]
     root_files: dict[str, bytes]
     node_dir: str | None
-    reachable: tuple[str, int]  # the object store's host and port
+    reachable: tuple[str, int]  # the host and port by which the object store is reached
     proxy_module: str = ""
     tls_files: dict[str, bytes] = {}
+    links: dict[str, str] = {}
 
 
 class Started(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,9 +4,10 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from hostelry.fleet.host.processes import is_alive, own_identity
 from hostelry.fleet.ray.messages import NodeOrder
 from hostelry.fleet.records import ProcessIdentity, plain_name
 
+CONFIG = "config.json"
 ID_LETTERS = 8  # of ids in paths: sockets have short ones
 PASSAGE = 0o711  # copies that are other users pass through, and see nothing
 
@@ -74,13 +76,20 @@ def new_home(order: NodeOrder, node_id: str) -> NodeHome:
     return home
 
 
-def write_files(home: NodeHome, order: NodeOrder) -> None:
-    """Write the files that the agent reads; those of a process that is root let copies pass."""
+def write_files(home: NodeHome, order: NodeOrder, link_ports: Mapping[str, int]) -> None:
+    """Write the files that the agent reads; those of a process that is root let copies pass.
+
+    `link_ports` are on loopback, by the names of the servers that they lead to.
+    """
     files = order.files
     if os.geteuid() == 0 and order.root_files:
         files = files | order.root_files
         for folder in (home.root, home.instances):
             folder.chmod(PASSAGE)
+    if link_ports:
+        ports = {order.links[name]: port for name, port in link_ports.items()}
+        written = decode(files[CONFIG], dict[str, Any]) | ports
+        files = files | {CONFIG: msgspec.json.encode(written)}
     paths = {home.root / plain_name(name): content for name, content in files.items()}
     paths |= {home.tls / plain_name(name): content for name, content in order.tls_files.items()}
     if order.tls_files:

@@ -33,6 +33,7 @@ from hostelry.jobs.objects.answer_object import AnswerWriter
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import host_prefix
+from hostelry.jobs.queue.work_claims import SharedWork
 
 log = logging.getLogger(__name__)
 WORKER = "jobs"
@@ -65,6 +66,7 @@ class AsyncWork:
         meter: measures requests on copies.
         capture: keeps records of requests that have ended.
         clock: the time.
+        shared: work that one of several hosts does.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class AsyncWork:
         meter: Meter,
         capture: RequestCapture,
         clock: Clock,
+        shared: SharedWork,
     ) -> None:
         self._commits, self._clock, self._host = commits, clock, places.host
         worker = f"{host_prefix(places.host)}{WORKER}" if places.host else WORKER
@@ -115,7 +118,7 @@ class AsyncWork:
         self._watch = QueueWatch(
             commits, routes, control, ends, measurements, clock, self._dispatcher.submitted
         )
-        self._reports = MetricReports(measurements, control, clock)
+        self._reports = MetricReports(measurements, control, clock, shared, places.host or "")
         self._load = LoadSender(
             meter,
             LoadBacklog(worker, clock.now()),
@@ -150,7 +153,7 @@ class AsyncWork:
         """Finish what runs within `grace_s`, and queue the rest again; the tasks are over."""
         await self._running.drain(grace_s)
         await run_guarded("the last notifications", self._outbox.send_due)
-        await run_guarded("the last metrics", self._reports.send)
+        await run_guarded("the last metrics", self._reports.finish)
         await run_guarded("the last lines of data logs", self.data_log.flush)
         await self._load.finish()
         self._copies.close()

@@ -48,15 +48,20 @@ class AsyncMeasurements:
         """Note the queues as they are now, in place of what was seen before."""
         self._queues = tuple(queues)
 
-    def take(self, now: float) -> tuple[ScopedMetric, ...]:
-        """The samples since the last call, dated `now`."""
+    @property
+    def has_queues(self) -> bool:
+        """Whether queues were seen since the last `take`."""
+        return bool(self._queues)
+
+    def take(self, now: float, *, with_queues: bool) -> tuple[ScopedMetric, ...]:
+        """The samples since the last call, dated `now`; those of queues as they are asked for."""
         found: dict[tuple[Place, str, str], dict[float, int]] = {}
         for (place, name, unit, value), count in self._values.items():
             found.setdefault((place, name, unit), {})[value] = count
         self._values.clear()
         counted = [_sample(*key, values, now) for key, values in found.items()]
         queues, self._queues = self._queues, ()
-        return (*counted, *queues)
+        return (*counted, *queues) if with_queues else tuple(counted)
 
     def _add(self, place: Place, name: str, unit: str, value: float) -> None:
         key = (place, name, unit, value)

@@ -6,9 +6,11 @@ from hostelry.base.clock import Clock
 from hostelry.domain.async_metrics import AsyncMetricsReport
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
 from hostelry.jobs.dispatch.measurements import AsyncMeasurements
+from hostelry.jobs.queue.work_claims import SharedWork
 
 REPORT_S = 5.0
 MAX_KEPT = 200
+QUEUES = "metrics of queues"
 
 
 class MetricReports:
@@ -18,24 +20,40 @@ class MetricReports:
         measurements: are reported.
         control: takes reports.
         clock: dates them.
+        shared: whose turn it is to report the queues, which several processes see.
+        host: this host, where there are several.
     """
 
-    def __init__(self, measurements: AsyncMeasurements, control: ControlLine, clock: Clock) -> None:
+    def __init__(
+        self,
+        measurements: AsyncMeasurements,
+        control: ControlLine,
+        clock: Clock,
+        shared: SharedWork,
+        host: str = "",
+    ) -> None:
         self._measurements = measurements
         self._control = control
         self._clock = clock
+        self._shared = shared
+        self._host = host
         self._started_at = clock.now()
         self._sequence = 0
         self._kept: deque[AsyncMetricsReport] = deque(maxlen=MAX_KEPT)
 
     async def send(self) -> None:
         """Report what was measured since the last call, and what control has not taken yet."""
-        samples = self._measurements.take(self._clock.now())
+        # Once for all hosts: sums and counts are those of one process.
+        is_ours = self._measurements.has_queues and await self._shared.has_turn(QUEUES)
+        samples = self._measurements.take(self._clock.now(), with_queues=is_ours)
         if samples:
             self._sequence += 1
             self._kept.append(
                 AsyncMetricsReport(
-                    started_at=self._started_at, sequence=self._sequence, samples=samples
+                    started_at=self._started_at,
+                    sequence=self._sequence,
+                    samples=samples,
+                    host=self._host,
                 )
             )
         while self._kept:
@@ -47,3 +65,8 @@ class MetricReports:
                 self._kept.popleft()
                 raise
             self._kept.popleft()
+
+    async def finish(self) -> None:
+        """Send what is left, and let another host report the queues."""
+        await self.send()
+        await self._shared.end_turn(QUEUES)

@@ -80,6 +80,22 @@ class SharedWork:
         while not await self._run_claimed(self._claims, name, step):
             await self._clock.sleep(LOOK_S)
 
+    async def has_turn(self, name: str) -> bool:
+        """Whether short work is this host's to do now; it stays so while it asks again in time."""
+        if self._claims is None:
+            return True
+        try:
+            return await asyncio.to_thread(self._claims.take, name, self._clock.now())
+        except StoreUnavailable as error:
+            log.warning("%s wait: %s", name, error)
+            return False
+
+    async def end_turn(self, name: str) -> None:
+        """Let another host have it at once."""
+        if self._claims is not None:
+            with contextlib.suppress(StoreUnavailable):
+                await asyncio.to_thread(self._claims.give_back, name)
+
     async def _run_claimed(self, claims: WorkClaims, name: str, step: Step) -> bool:
         """Whether it came to its end."""
         now = self._clock.now()

@@ -15,23 +15,22 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
-from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
+from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.journal import SEGMENT, SNAPSHOT, Segment, numbered
 from hostelry.metrics.persistence.outage import Outage, is_due, outage_of
 from hostelry.metrics.persistence.recovery import Recovered, recover_folder
 from hostelry.metrics.persistence.snapshot import dumped, write_snapshot
-from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
 from hostelry.metrics.series.series import Series
-from hostelry.metrics.series.store import DROPPED, MemoryMetrics, MetricStoreStats, Share, checked
+from hostelry.metrics.series.store import DROPPED, MemoryMetrics, checked
 
 LOG = logging.getLogger(__name__)
 # The journal is compacted when it is larger than a quarter of the last snapshot, within these.
@@ -100,6 +99,10 @@ class DurableMetrics:
                 # An incomplete recovery is dropped: the next attempt reads the whole folder.
                 self._memory = MemoryMetrics(clock, max_bytes=max_bytes)
             self._refused(error)
+        memory = self._memory
+        # Queries are answered from memory.
+        self.datapoints, self.find, self.units = memory.datapoints, memory.find, memory.units
+        self.stats, self.shares = memory.stats, memory.shares
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
         """Keep `samples`, all or none; once this returns they survive the process.
@@ -114,28 +117,6 @@ class DurableMetrics:
         Raises ValueError for values that are not finite.
         """
         self._write(scope, samples, must_last=False)
-
-    def datapoints(
-        self, scope: Scope, stat: MetricStat, start: float, end: float
-    ) -> Sequence[Datapoint]:
-        """As `MemoryMetrics.datapoints`."""
-        return self._memory.datapoints(scope, stat, start, end)
-
-    def find(self, scope: Scope, metric_filter: MetricFilter) -> Sequence[Metric]:
-        """As `MemoryMetrics.find`."""
-        return self._memory.find(scope, metric_filter)
-
-    def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
-        """As `MemoryMetrics.units`."""
-        return self._memory.units(scope, metric)
-
-    def stats(self) -> MetricStoreStats:
-        """As `MemoryMetrics.stats`."""
-        return self._memory.stats()
-
-    def shares(self) -> Mapping[str, Share]:
-        """As `MemoryMetrics.shares`."""
-        return self._memory.shares()
 
     def journal(self) -> JournalStats:
         """State of the journal; an outage shows with the first write that fails."""

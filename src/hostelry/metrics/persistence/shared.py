@@ -7,6 +7,7 @@ takes writes          waits for the next commit,    memory at once, and the next
 fails                 refused (RetryableError)      memory; waits for a commit that succeeds, or,
                                                     beyond MAX_WAITING samples, for a snapshot
                                                     (`is_behind`)
+(a defect of ours)    refused (RetryableError)      memory, then a snapshot (`is_behind`)
 
 One thread commits: what comes within a second shares a commit, which comes sooner where `record`
 waits. The same thread writes snapshots, a part between two commits.
@@ -23,7 +24,7 @@ from typing import Any
 
 from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.errors import HostelryError, RetryableError
-from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
+from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.durable import (
     LEAST_JOURNAL_BYTES,
@@ -37,11 +38,10 @@ from hostelry.metrics.persistence.journal import JournalPart, SegmentEntries
 from hostelry.metrics.persistence.journal_rows import JournalRows, PartKind, PartsOf
 from hostelry.metrics.persistence.recovery import Recovered, recover
 from hostelry.metrics.persistence.snapshot import dumped, snapshot_frames
-from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.series.bucket import Bucket
 from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
 from hostelry.metrics.series.series import Series
-from hostelry.metrics.series.store import DROPPED, MemoryMetrics, MetricStoreStats, Share, checked
+from hostelry.metrics.series.store import DROPPED, MemoryMetrics, checked
 
 LOG = logging.getLogger(__name__)
 COMMIT_S = 1.0  # between commits
@@ -102,6 +102,7 @@ class SharedMetrics:
         self._records: list[_Record] = []
         self._committing: list[_Record] = []
         self._marks: dict[str, bytes] = {}
+        self._committing_marks: dict[str, bytes] = {}
         self._sequence = 0
         self._entries = SegmentEntries(0)
         self._part = 0  # the next of the segment
@@ -122,6 +123,9 @@ class SharedMetrics:
             memory = MemoryMetrics(clock, max_bytes=max_bytes)
             self._refused_by(error)
         self._memory = memory
+        # Queries are answered from memory.
+        self.datapoints, self.find, self.units = memory.datapoints, memory.find, memory.units
+        self.stats, self.shares = memory.stats, memory.shares
         self._turn = threading.Condition(memory.lock)
         self._thread = threading.Thread(target=self._run, name="metrics-journal", daemon=True)
         self._thread.start()
@@ -178,28 +182,6 @@ class SharedMetrics:
         """The last value of each mark that was committed; raises RetryableError."""
         return self._rows.marks()
 
-    def datapoints(
-        self, scope: Scope, stat: MetricStat, start: float, end: float
-    ) -> Sequence[Datapoint]:
-        """As `MemoryMetrics.datapoints`."""
-        return self._memory.datapoints(scope, stat, start, end)
-
-    def find(self, scope: Scope, metric_filter: MetricFilter) -> Sequence[Metric]:
-        """As `MemoryMetrics.find`."""
-        return self._memory.find(scope, metric_filter)
-
-    def units(self, scope: Scope, metric: Metric) -> Sequence[str]:
-        """As `MemoryMetrics.units`."""
-        return self._memory.units(scope, metric)
-
-    def stats(self) -> MetricStoreStats:
-        """As `MemoryMetrics.stats`."""
-        return self._memory.stats()
-
-    def shares(self) -> Mapping[str, Share]:
-        """As `MemoryMetrics.shares`."""
-        return self._memory.shares()
-
     def journal(self) -> JournalStats:
         """State of the journal; an outage shows with the first commit that fails."""
         with self._turn:
@@ -244,9 +226,7 @@ class SharedMetrics:
         finally:
             with self._turn:
                 self._is_closed = self._is_ended = True
-                for record in (*self._committing, *self._records):
-                    if not record.ended.is_set():  # at a defect
-                        self._refuse(record)
+                self._refuse_all(*self._committing, *self._records)
                 self._turn.notify_all()
 
     def _run_until_closed(self) -> None:
@@ -258,15 +238,37 @@ class SharedMetrics:
                 is_last = self._is_closed
                 is_commit_due = is_last or monotonic_s() >= self._commit_at()
                 self._is_busy, self._is_hurried = True, self._is_hurried and not is_commit_due
-            if not self._is_read:
-                self._read_late()
-            elif is_commit_due:
-                self._commit()
-            if self._is_read and self._outage is None and not is_last:
-                self._continue_snapshot()
+            try:
+                self._work(is_commit_due=is_commit_due, is_last=is_last)
+            except Exception as error:  # noqa: BLE001 - the outermost edge, see CONTRIBUTING.md
+                self._survive(error)
             with self._turn:
                 self._is_busy = False
                 self._turn.notify_all()
+
+    def _work(self, *, is_commit_due: bool, is_last: bool) -> None:
+        if not self._is_read:
+            self._read_late()
+        elif is_commit_due:
+            self._commit()
+        if self._is_read and self._outage is None and not is_last:
+            self._continue_snapshot()
+
+    def _survive(self, defect: Exception) -> None:
+        """Continue after a defect: refuse what waits for an answer, leave the rest to a snapshot.
+
+        A snapshot of what is in memory replaces whatever was written of this.
+        """
+        LOG.error("a defect in the journal of metrics; it continues", exc_info=defect)
+        with self._turn:
+            self._refused_by(RetryableError(f"a defect, see control's log: {defect!r}"))
+            self._refuse_all(*self._committing)
+            self._marks = {**self._committing_marks, **self._marks}
+            self._give_up_waiting()
+            if self._is_read:
+                self._begin_segment(self._entries.number + 1)
+            if self._snapshot is not None:
+                self._snapshot, self._snapshot_failed_at = None, monotonic_s()
 
     def _due_at(self) -> float:
         """When the thread has something to do, by the monotonic clock; needs the lock."""
@@ -290,7 +292,8 @@ class SharedMetrics:
             self._num_waiting = 0
             records = self._committing = self._records
             self._records = []
-            marks, self._marks = self._marks, {}
+            marks = self._committing_marks = self._marks
+            self._marks = {}
             # No snapshot is dumped before these are in memory, as both are this thread's.
             asked = [self._entry_of(it) for it in records]
         encoded = [self._entries.encode(it.sequence, it.at, it.placed) for it in (*entries, *asked)]
@@ -305,8 +308,7 @@ class SharedMetrics:
             with self._turn:
                 self._refused_by(error)
                 self._take_back(entries, marks)
-                for record in records:
-                    self._refuse(record)
+                self._refuse_all(*records)
             return
         self._entries.keep()
         self._part += bool(body or marks)
@@ -343,6 +345,12 @@ class SharedMetrics:
             LOG.warning("metrics are in memory only, and PutMetricData is refused: %s", error)
         self._outage = str(error)
         self._tried_at = monotonic_s()
+
+    def _refuse_all(self, *records: _Record) -> None:
+        """End those that did not end yet; needs the lock."""
+        for record in records:
+            if not record.ended.is_set():
+                self._refuse(record)
 
     def _refuse(self, record: _Record) -> None:
         """End a record that is not kept; needs the lock."""

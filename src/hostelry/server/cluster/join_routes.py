@@ -3,7 +3,8 @@
 request                              answer
 ----------------------------------   ------------------------------------------------------------
 POST /internal/join-tokens           200 with a token; 403 without the proof of a host of control
-POST /internal/join                  200 with a joined home's files; 403 with what is wrong
+POST /internal/join                  200 with a joined home's files; 403 with what is wrong,
+                                     503 where that is not known now
 either, without an authority         409: the certificates are the operator's own
 
 The internal key is asked for by control itself; of a joining host the node proxy shows it.
@@ -13,6 +14,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -24,13 +26,14 @@ from starlette.routing import Route
 from hostelry import __version__
 from hostelry.base.certificates import facts
 from hostelry.base.clock import Clock
-from hostelry.base.errors import Conflict, TerminalError
+from hostelry.base.errors import Conflict, RetryableError, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.peer_name import PeerName, PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.base.version_skew import skew_refusal
 from hostelry.domain.scope import Scope
 from hostelry.server.cluster.authority import Authority
+from hostelry.server.cluster.further_control import machine, why_not
 from hostelry.server.cluster.join_token import (
     MAX_S,
     MIN_S,
@@ -39,7 +42,9 @@ from hostelry.server.cluster.join_token import (
     digest_of,
     refusal,
 )
-from hostelry.server.home import Home
+from hostelry.server.cluster.joined_hosts import KIND as HOST_KIND
+from hostelry.server.cluster.joined_hosts import JoinedHost, check_name
+from hostelry.server.home import Home, load_config
 from hostelry.server.json_response import JsonResponse
 from hostelry.store.protocol import Store
 from hostelry.store.records import Records, Versioned
@@ -50,7 +55,10 @@ NO_AUTHORITY = (
 )
 PROOF_HEADER = "X-Hostelry-Authority"
 KEPT_S = 86400.0  # beyond its time, so that a late host learns why it is refused
-HostName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
+HostName = Annotated[str, msgspec.Meta(pattern=HOST_NAME)]
+HostId = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9_.]{1,64})?$")]
+ID_DIGITS = 16
 
 
 class TokenRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -60,34 +68,48 @@ class TokenRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     expires_s: float
 
 
-class JoinRequest(msgspec.Struct, kw_only=True):
-    """A host that joins: what it was given, its key's signing request, PEM, and its version."""
+class JoinRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A host that joins: what it was given, its key's signing request, PEM, and its version.
+
+    `host_id` is that of a host that joins again. `machine`, of a host of role control, is its
+    `further_control.machine`.
+    """
 
     token: str
     role: str
     name: HostName
     request: str
     version: str = ""
+    host_id: HostId = ""
+    machine: str = ""
 
 
 class JoinedFiles(msgspec.Struct, kw_only=True):
-    """A joined home's files by their paths in it, base64; `certificate` and `trusted` are PEM."""
+    """A joined home's files by their paths in it, base64; `certificate` and `trusted` are PEM.
+
+    `instances`: the folder of the local fleet, where the host is on the same machine.
+    """
 
     cluster: str
     certificate: str
     trusted: str
     files: dict[str, str]
+    instances: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRoutes:
-    """The routes; `address` is control's own for other hosts."""
+    """The routes; `address` is control's own for other hosts.
+
+    `live` has the ids of the hosts that run, None while they are not known.
+    """
 
     home: Home
     store: Store
     owner: Scope
     clock: Clock
     address: str
+    live: Callable[[], Collection[str] | None]
 
     def routes(self) -> tuple[Route, ...]:
         """The routes."""
@@ -133,39 +155,66 @@ class JoinRoutes:
         authority = self._authority()
         if authority is None:
             return _refused(409, NO_AUTHORITY)
-        now = self.clock.now()
         try:
             asked = decode(body, JoinRequest)
-            name = digest_of(JoinToken.parse(asked.token).secret)
+            token = JoinToken.parse(asked.token)
         except (msgspec.DecodeError, TerminalError) as error:
             return _refused(400, str(error))
         if (skew := skew_refusal(asked.name, asked.version, "control", __version__)) is not None:
             return _refused(409, skew)
-        found = self._tokens.get(self.owner, name)
-        key_digest = hashlib.sha256(asked.request.encode()).hexdigest()
-        why = refusal(None if found is None else found.value, key_digest, now)
-        if why is not None or found is None:
-            return _refused(403, why or "the token is unknown")
-        if found.value.role != asked.role:
-            return _refused(403, f"the token is for a host of role {found.value.role}")
-        peer = PeerName(authority.cluster, PeerRole(asked.role), asked.name)
         try:
-            certificate = authority.signed(asked.request.encode(), peer, now)
-            if found.value.used_by is None:
-                used = msgspec.structs.replace(found.value, used_by=key_digest)
-                self._tokens.put(self.owner, name, used, expect=found.version)
+            return JsonResponse(self._joined(authority, asked, digest_of(token.secret)))
         except ValueError as error:
             return _refused(400, str(error))
         except Conflict:
-            return _refused(403, "the token is being used by another host")
-        return JsonResponse(
-            JoinedFiles(
-                cluster=authority.cluster,
-                certificate=certificate.decode(),
-                trusted=authority.trusted.decode(),
-                files=joined_files(self.home, peer.role, self.address),
-            )
+            return _refused(403, "the token, or the name, is being used by another host")
+        except TerminalError as error:
+            return _refused(403, str(error))
+        except RetryableError as error:
+            return _refused(503, str(error))
+
+    def _joined(self, authority: Authority, asked: JoinRequest, token: str) -> JoinedFiles:
+        """The answer to a host that may join; raises TerminalError where it may not, and why."""
+        now, found = self.clock.now(), self._tokens.get(self.owner, token)
+        key_digest = hashlib.sha256(asked.request.encode()).hexdigest()
+        why = refusal(None if found is None else found.value, key_digest, now)
+        if why is not None or found is None:
+            raise TerminalError(why or "the token is unknown")
+        if found.value.role != asked.role:
+            raise TerminalError(f"the token is for a host of role {found.value.role}")
+        peer = PeerName(authority.cluster, PeerRole(asked.role), asked.name)
+        is_control, is_here = peer.role is PeerRole.CONTROL, asked.machine == machine()
+        if is_control:
+            self._check_control(is_same_machine=is_here)
+        certificate = authority.signed(asked.request.encode(), peer, now)
+        host_id = asked.host_id or key_digest[:ID_DIGITS]
+        self._take_name(asked.name, JoinedHost(role=asked.role, host_id=host_id, joined_at=now))
+        if found.value.used_by is None:
+            used = msgspec.structs.replace(found.value, used_by=key_digest)
+            self._tokens.put(self.owner, token, used, expect=found.version)
+        return JoinedFiles(
+            cluster=authority.cluster,
+            certificate=certificate.decode(),
+            trusted=authority.trusted.decode(),
+            files=joined_files(self.home, peer.role, self.address, asked.name, host_id),
+            instances=str(self.home.instances.resolve()) if is_control and is_here else "",
         )
+
+    def _check_control(self, *, is_same_machine: bool) -> None:
+        """Raise TerminalError where a control that joins could not lead."""
+        why = why_not(load_config(self.home), is_same_machine=is_same_machine)
+        if why is None and not self.home.root_key.exists():
+            why = f"{self.home.root_key} is missing on the leader's host: start that again, which "
+            why += "makes it, or restore it where keys have been made with it"
+        if why is not None:
+            raise TerminalError(why)
+
+    def _take_name(self, name: str, host: JoinedHost) -> None:
+        """Have the name be that of `host`; raises as `check_name`, and Conflict."""
+        hosts = Records(self.store, HOST_KIND, JoinedHost)
+        found = hosts.get(self.owner, name)
+        check_name(name, None if found is None else found.value, host, self.live())
+        hosts.put(self.owner, name, host, expect=None if found is None else found.version)
 
     def _authority(self) -> Authority | None:
         try:
@@ -184,25 +233,24 @@ class JoinRoutes:
             self._tokens.delete(self.owner, name, expect=it.version)
 
 
-def joined_files(home: Home, role: PeerRole, control: str) -> dict[str, str]:
+def joined_files(
+    home: Home, role: PeerRole, control: str, host_name: str, host_id: str
+) -> dict[str, str]:
     """The files that a host of `role` needs; the keys of keys are for role control alone.
 
     A gateway or an agent gets no store's address, whose password opens the state of all.
     """
     config: dict[str, Any] = decode(home.config.read_bytes(), dict[str, Any])
-    for own in (
-        "cluster_host",
-        "cluster_port",
-        "host_id",
-        "peer_port",
-        "peer_address",
-        "copy_user",
-    ):
+    for own in ("cluster_host", "cluster_port", "peer_port", "peer_address"):
         config.pop(own, None)
     for own in ("tls_ca", "tls_cert", "tls_key", "controls"):
         config.pop(own, None)
-    if role is not PeerRole.CONTROL:
-        config.pop("store_url", None)
+    config |= {"host_name": host_name, "host_id": host_id}
+    if role is PeerRole.CONTROL:
+        config |= {"gateway_workers": 0, "mirror_process": False, "console_port": 0}
+    else:
+        for own in ("store_url", "copy_user"):
+            config.pop(own, None)
         config["controls"] = [control]
     found = {
         "config.json": msgspec.json.encode(config),
@@ -211,6 +259,7 @@ def joined_files(home: Home, role: PeerRole, control: str) -> dict[str, str]:
     optional = [home.images, home.actions]
     if role is PeerRole.CONTROL:
         optional += [home.root_key, TlsFolder(home.tls).authority]
+        found[home.known_controls.name] = msgspec.json.encode([control])
     for path in optional:
         if path.exists():
             found[str(path.relative_to(home.root))] = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The node proxy: TLS connections of peers, spliced to servers on this host's loopback."""
+"""The node proxy: TLS connections of peers, spliced to servers of this host."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,6 @@ from hostelry.gateway.http.upstream import acked_bytes, never_read
 from hostelry.server.cluster.access import may_reach
 
 log = logging.getLogger(__name__)
-LOOPBACK = "127.0.0.1"
 BACKLOG = 4096
 ACCEPT_PAUSE_S = 0.1
 # A peer whose host is gone is found out by the kernel; a stream may be silent for minutes.
@@ -78,7 +77,7 @@ class PeerEnd(SpliceEnd):
 
 
 class ServerEnd(SpliceEnd):
-    """The end of a server on loopback. A peer of `PEER_PROTOCOL` gets a word of its end.
+    """The end of a server on this host. A peer of `PEER_PROTOCOL` gets a word of its end.
 
     at the server's end                               the peer gets
     -----------------------------------------------   -------------------------
@@ -135,17 +134,17 @@ class ServerEnd(SpliceEnd):
 
 
 class NodeProxy:
-    """Accepts peers on a listening socket; `port_of` finds a name's port, `fronts` serve others."""
+    """Accepts peers on a listening socket; `address_of` finds a server, `fronts` serve the rest."""
 
     def __init__(
         self,
         tls: ClusterTls,
-        port_of: Callable[[str], int | None],
+        address_of: Callable[[str], tuple[str, int] | None],
         fronts: dict[str, Front],
         limits: ProxyLimits | None = None,
     ) -> None:
         self._tls = tls
-        self._port_of = port_of
+        self._address_of = address_of
         self._fronts = fronts
         self._limits = limits or ProxyLimits()
         self._unverified: dict[asyncio.Task[None], None] = {}  # the oldest first
@@ -231,8 +230,8 @@ class NodeProxy:
         if name in self._fronts:
             await _by_front(self._fronts[name], transport, peer)
             return False
-        port = self._port_of(name)
-        if port is None:
+        address = self._address_of(name)
+        if address is None:
             log.info("%.64r is not on this host", name)
             return False
         loop = asyncio.get_running_loop()
@@ -240,10 +239,10 @@ class NodeProxy:
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 _, server = await loop.create_connection(
-                    lambda: ServerEnd(end, reports_unread=reports), LOOPBACK, port
+                    lambda: ServerEnd(end, reports_unread=reports), *address
                 )
         except (OSError, TimeoutError) as error:
-            log.info("%s on port %d: %s", name, port, error)
+            log.info("%s at %s port %d: %s", name, *address, error)
             return False
         if transport.is_closing():
             server.connection_lost(None)

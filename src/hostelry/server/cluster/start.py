@@ -16,7 +16,8 @@ from hostelry.server.ports import is_loopback, reachable_host
 from hostelry.server.up_options import UpOptions
 
 DEFAULT_PORT = 7443
-ON_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = "127.0.0.1"
+JOIN_AGAIN = "let this host join again, by --join URL with a new token of `hostelry join-token`"
 
 
 def check_cluster(options: UpOptions) -> None:
@@ -58,11 +59,10 @@ def _check_for_nodes(options: UpOptions, *, is_one_machine: bool) -> None:
         )
     if is_one_machine:
         return
-    if is_loopback(options.host):
+    if options.insecure_no_auth:
         raise TerminalError(
-            f"--fleet ray with --cluster-host {options.cluster_host} and --host {options.host}: "
-            "instances on other machines reach the gateway and the embedded object store at "
-            "--host; give this machine's address, or 0.0.0.0"
+            f"--insecure-no-auth with --fleet ray and --cluster-host {options.cluster_host} would "
+            "let in every user of every node; it is allowed on one machine only"
         )
     store = urlsplit(options.s3_endpoint or "").hostname
     if store is not None and is_loopback(store):
@@ -91,15 +91,16 @@ def in_cluster(config: UpConfig, options: UpOptions, peer_port: int) -> UpConfig
     return replace(with_address, peer_address=peers)
 
 
-def service_ports(config: UpConfig) -> Mapping[str, int]:
-    """The services of a host by their names; one that is not on loopback has none here."""
-    names = {GATEWAY_PEER: config.peer_port}
+def service_addresses(config: UpConfig) -> Mapping[str, tuple[str, int]]:
+    """Host and port of this host's services by their names; port 0 where it has none."""
+    names = {GATEWAY_PEER: (LOOPBACK, config.peer_port)}
     if not config.is_gateway_host:
-        names |= {CONTROL: config.control_port, JOBS: config.jobs_port}
-    if reachable_host(config.host) in ON_LOOPBACK:
-        names |= {GATEWAY: config.gateway_port}
+        names |= {CONTROL: (LOOPBACK, config.control_port), JOBS: (LOOPBACK, config.jobs_port)}
+    clients = reachable_host(config.host)
+    if not config.is_control_host:
+        names |= {GATEWAY: (clients, config.gateway_port)}
         if config.has_own_s3 and not config.is_gateway_host:
-            names |= {S3: config.s3_port}
+            names |= {S3: (clients, config.s3_port)}
     return names
 
 
@@ -125,9 +126,8 @@ def prepare_certificates(
                 f"spiffe://{name.cluster}/{role.value}/NAME"
             )
     elif role is PeerRole.CONTROL:
-        files.make(role, config.cluster_host, now)
+        if config.is_control_host and files.authority() is None:
+            raise TerminalError(f"{home.tls} has not the platform's authority: {JOIN_AGAIN}")
+        files.make(role, config.host_name or config.cluster_host, now)
     elif files.own(now) is None:
-        raise TerminalError(
-            f"{home.tls} has no certificate that is valid now: let this host join again, by "
-            "--join with a new token"
-        )
+        raise TerminalError(f"{home.tls} has no certificate that is valid now: {JOIN_AGAIN}")

@@ -1,13 +1,13 @@
-"""Ports on this host's loopback that a node proxy's names stand for.
+"""Servers of this host that a node proxy's names stand for.
 
-name               its port
+name               its address
 ----------------   -----------------------------------------------------------------
 of a service       as given when the proxy started
 ``i-...``          of the instance's agent, from its record
 ``c-...``          of the copy, from its record: also while its agent is restarted
 ``agent-c-...``    of the agent whose copy that is
 
-Records are read again when their file has changed.
+Agents and copies are on loopback. Records are read again when their file has changed.
 """
 
 from collections.abc import Mapping
@@ -25,6 +25,7 @@ from hostelry.fleet.records import (
 )
 from hostelry.server.cluster.access import AGENT_OF_COPY, COPY, INSTANCE
 
+LOOPBACK = "127.0.0.1"
 MAX_CACHED = 64 * 1024
 AGENT_PREFIX = AGENT_OF_COPY.removesuffix(COPY)
 
@@ -39,15 +40,17 @@ class _Found:
 class ProxyTargets:
     """The servers of this host by name; `instances` is the folder of its instances' folders."""
 
-    def __init__(self, services: Mapping[str, int], instances: Path) -> None:
+    def __init__(self, services: Mapping[str, tuple[str, int]], instances: Path) -> None:
         self._services = services
         self._instances = instances
         self._copies: dict[str, _Found] = {}
 
-    def port_of(self, name: str) -> int | None:
-        """The port, on loopback; None where no server that runs is called so."""
-        if name in self._services:
-            return self._services[name] or None
+    def address_of(self, name: str) -> tuple[str, int] | None:
+        """Host and port; None where no server that runs is called so."""
+        host, port = self._services.get(name) or (LOOPBACK, self._recorded_port(name))
+        return (host, port) if port else None
+
+    def _recorded_port(self, name: str) -> int | None:
         try:
             if name.startswith(INSTANCE):
                 return _agent_port(InstanceFolder(self._instances / plain_name(name)).load_agent())

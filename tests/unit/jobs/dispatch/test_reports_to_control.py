@@ -1,13 +1,15 @@
 """Notifications and metrics while control is away, and what it refuses."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.async_inference import AsyncInference
-from hostelry.domain.async_metrics import AsyncMetricsReport
+from hostelry.domain.async_metrics import AsyncMetricsReport, ScopedMetric
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.publication_request import PublicationRequest
@@ -25,6 +27,9 @@ from hostelry.jobs.dispatch.outbox import Outbox
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import Notification, RequestCompleted
+from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
+from hostelry.jobs.rules.async_metrics import backlog_samples
+from hostelry.store.database import open_database
 from hostelry.store.errors import StoreUnavailable
 
 SCOPE = Scope("111122223333", "us-west-2")
@@ -104,7 +109,7 @@ class OutboxRig:
         assert self.queue.complete(claim, RequestCompleted(), now, [letter])
 
     def failures(self) -> int:
-        samples = [it.sample for it in self.measurements.take(self.clock.now())]
+        samples = [it.sample for it in self.measurements.take(self.clock.now(), with_queues=True)]
         found = [it for it in samples if it.metric.name == NOTIFICATION_FAILURES]
         return int(sum(sum(it.counts) for it in found))
 
@@ -171,7 +176,7 @@ def test_a_notification_is_not_sent_again_before_its_pause_is_over() -> None:
 
 def test_reports_wait_for_control_and_are_sent_in_order() -> None:
     clock, control, measurements = ManualClock(), ScriptedControl((DOWN, DOWN)), AsyncMeasurements()
-    reports = MetricReports(measurements, control, clock)
+    reports = MetricReports(measurements, control, clock, SharedWork(None, clock))
 
     async def scenario() -> None:
         for _ in range(3):
@@ -183,9 +188,36 @@ def test_reports_wait_for_control_and_are_sent_in_order() -> None:
     assert control.reported == [1, 2, 3]
 
 
+def test_queues_are_reported_by_one_host_at_a_time_and_events_by_each(tmp_path: Path) -> None:
+    clock, seen = ManualClock(), list[tuple[str, list[str]]]()
+
+    class Control(ScriptedControl):
+        async def report(self, report: AsyncMetricsReport) -> None:
+            seen.append((report.host, [it.sample.metric.name for it in report.samples]))
+
+    async def scenario() -> None:
+        for name in ("a", "b", "a", "b", "b"):
+            if len(seen) == 4:
+                await reports["a"][1].finish()  # this host leaves, and has seen nothing since
+            measurements, own = reports[name]
+            measurements.count(PLACE, PROCESSED)
+            queues = backlog_samples("queued", 7, 0, None, 1, clock.now())
+            measurements.saw(ScopedMetric(scope=SCOPE, sample=it) for it in list(queues)[:1])
+            await own.send()
+
+    with contextlib.closing(open_database(tmp_path / "jobs.db")) as database:
+        reports = {}
+        for name in ("a", "b"):
+            shared, measured = SharedWork(WorkClaims(database, name), clock), AsyncMeasurements()
+            reports[name] = (measured, MetricReports(measured, Control(), clock, shared, name))
+        asyncio.run(scenario())
+    both, counted = [PROCESSED, "ApproximateBacklogSize"], [PROCESSED]
+    assert seen == [("a", both), ("b", counted), ("a", both), ("b", counted), ("b", both)]
+
+
 def test_a_report_that_control_refuses_is_dropped() -> None:
     clock, control, measurements = ManualClock(), ScriptedControl((REFUSED,)), AsyncMeasurements()
-    reports = MetricReports(measurements, control, clock)
+    reports = MetricReports(measurements, control, clock, SharedWork(None, clock))
 
     async def scenario() -> None:
         measurements.count(PLACE, PROCESSED)
@@ -202,8 +234,8 @@ def test_times_are_counted_by_value_with_three_digits() -> None:
     measurements = AsyncMeasurements()
     for taken_s in (0.0123449, 0.0123351, 0.2):
         measurements.took_ms(PLACE, "TotalProcessingTime", taken_s)
-    (scoped,) = measurements.take(5.0)
+    (scoped,) = measurements.take(5.0, with_queues=True)
     sample = scoped.sample
     found = dict(zip(sample.values, sample.counts, strict=True))
     assert (found, sample.unit, sample.at) == ({12.3: 2.0, 200.0: 1.0}, "Milliseconds", 5.0)
-    assert measurements.take(6.0) == ()
+    assert measurements.take(6.0, with_queues=True) == ()

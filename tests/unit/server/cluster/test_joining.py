@@ -3,7 +3,7 @@ import contextlib
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import uvloop
 from starlette.applications import Starlette
-from tests.cluster_rig import NOW
+from tests.cluster_rig import NOW, identity
 
 from hostelry.base.certificates import Pair, check_pair
 from hostelry.base.clock import ManualClock
@@ -52,6 +52,7 @@ class Platform:
     clock: ManualClock
     app: Starlette
     url: str
+    live: set[str]
 
     def token(self, role: str = "gateway", expires_s: float = 60.0) -> str:
         """A token, as `hostelry join-token` gets one."""
@@ -84,13 +85,14 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platfo
     home.config.write_bytes(msgspec.json.encode(stored | {"store_url": "postgresql://u:pw@h/d"}))
     files = HostFiles(TlsFolder(home.tls), "one")
     files.make(PeerRole.CONTROL, "first", NOW)
-    store = SqlStore(SqliteFile(home.state))
+    store, live = SqlStore(SqliteFile(home.state)), set[str]()
     routes = JoinRoutes(
         home=home,
         store=store,
         owner=Scope("111122223333", "us-east-1"),
         clock=clock,
         address="https://control@127.0.0.1:7443",
+        live=lambda: live,
     )
     app = Starlette(routes=list(routes.routes()))
 
@@ -99,7 +101,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platfo
 
     monkeypatch.setattr(join_desk, "peer_client", in_process)
     with serving(files.folder) as port:
-        yield Platform(home, files, clock, app, f"https://127.0.0.1:{port}")
+        yield Platform(home, files, clock, app, f"https://127.0.0.1:{port}", live)
     store.close()
 
 
@@ -137,8 +139,14 @@ def altered(token: str) -> str:
     return token[:-1] + ("A" if token[-1] != "A" else "B")
 
 
-def join(platform: Platform, home: Home, token: str, role: PeerRole = PeerRole.GATEWAY) -> PeerName:
-    return joining.join(platform.url, token, home, role, "second host")
+def join(
+    platform: Platform,
+    home: Home,
+    token: str,
+    role: PeerRole = PeerRole.GATEWAY,
+    name: str | None = "second-host",
+) -> PeerName:
+    return joining.join(platform.url, token, home, role, name)
 
 
 @pytest.mark.parametrize("role", list(PeerRole), ids=lambda it: it.value)
@@ -156,6 +164,12 @@ def test_a_host_that_joins_gets_what_its_role_needs(
     # The keys of keys, and what opens the state of all, are control's alone.
     assert (b"postgresql" in home.config.read_bytes()) is is_control
     assert home.root_key.exists() is is_control
+    assert home.known_controls.exists() is is_control
+    # A control of the same machine has the local fleet's instances, too.
+    assert home.instances.is_symlink() is is_control
+    assert load_config(home).is_control_host is is_control
+    assert load_config(home).host_name == "second-host"
+    assert len(load_config(home).host_id) == 16
     assert folder.authority.exists() is is_control
     pem = folder.identity.read_bytes()
     assert check_pair(Pair(pem, pem), folder.trusted.read_bytes(), NOW).role is role
@@ -169,8 +183,107 @@ def test_a_token_is_good_for_one_host_once(platform: Platform, tmp_path: Path) -
     join(platform, home, token)
     with pytest.raises(TerminalError, match="used by another host"):
         join(platform, Home(tmp_path / "third"), token)
+    assert not joining.must_join(token, home, PeerRole.GATEWAY), "a unit names --join each time"
     with pytest.raises(TerminalError, match="has a platform already"):
-        join(platform, home, token)
+        joining.must_join(token, platform.home, PeerRole.GATEWAY)
+
+
+def test_a_host_joins_again_by_a_new_token_and_is_the_same_host(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, home = platform.token(), Home(tmp_path / "second")
+    join(platform, home, first)
+    own = replace(load_config(home), control_port=4711, cluster_host="10.0.0.9", cluster_port=7000)
+    save_config(home, own)
+    platform.home.images.write_text("# newer")
+    platform.live.add(own.host_id)
+    with monkeypatch.context() as later:
+        later.setattr(joining, "SystemClock", lambda: ManualClock(NOW + 31 * 86400.0))
+        assert joining.must_join(first, home, PeerRole.GATEWAY), "its certificate has ended"
+    second = platform.token()
+    assert joining.must_join(second, home, PeerRole.GATEWAY)
+    before = TlsFolder(home.tls).identity.read_bytes()
+    for wrong in (altered(second), first):  # what is refused leaves the host as it was
+        with pytest.raises(TerminalError, match=r"unknown|used by another host"):
+            join(platform, home, wrong)
+        assert TlsFolder(home.tls).identity.read_bytes() == before
+        assert not joining.must_join(first, home, PeerRole.GATEWAY)
+    assert join(platform, home, second, name=None).name == "second-host"
+    assert load_config(home) == own
+    assert home.images.read_text() == "# newer"
+    assert TlsFolder(home.tls).identity.read_bytes() != before
+    assert not joining.must_join(second, home, PeerRole.GATEWAY)
+
+
+def test_a_home_of_another_role_or_cluster_does_not_join(
+    platform: Platform, tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "second")
+    join(platform, home, platform.token())
+    with pytest.raises(TerminalError, match="has joined as a host of role gateway; join as one"):
+        joining.must_join(platform.token("control"), home, PeerRole.CONTROL)
+    identity(home.tls, PeerRole.GATEWAY, cluster="two")
+    with pytest.raises(TerminalError, match="is of the cluster two, and the token of one;"):
+        join(platform, home, platform.token())
+
+
+@pytest.mark.parametrize("fails_at", ["credentials.json", "tls/identity.pem", "config.json"])
+def test_a_host_that_dies_as_it_joins_again_is_whole_and_tries_again(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
+) -> None:
+    home, replaced = Home(tmp_path / "second"), Path.replace
+    join(platform, home, platform.token())
+    config, token = load_config(home), platform.token()
+
+    def die(path: Path, target: Path) -> Path:
+        if Path(target) == home.root / fails_at:
+            raise KeyboardInterrupt
+        return replaced(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", die)
+        with pytest.raises(KeyboardInterrupt):
+            join(platform, home, token)
+    assert load_config(home) == config
+    assert HostFiles(TlsFolder(home.tls), "one").own(NOW), "it serves on"
+    assert joining.must_join(token, home, PeerRole.GATEWAY)
+    join(platform, home, token)
+    assert load_config(home).host_id == config.host_id
+    assert not joining.must_join(token, home, PeerRole.GATEWAY)
+
+
+def test_the_name_of_a_host_that_runs_is_no_other_hosts(platform: Platform, tmp_path: Path) -> None:
+    first, second = Home(tmp_path / "first-one"), Home(tmp_path / "second")
+    join(platform, first, platform.token())
+    with pytest.raises(TerminalError, match=r"second-host has just joined: .* --host-name NAME"):
+        join(platform, second, platform.token())
+    platform.live.add(load_config(first).host_id)
+    platform.clock.advance(600)
+    with pytest.raises(TerminalError, match="second-host runs: give this one another name"):
+        join(platform, second, platform.token())
+    with pytest.raises(TerminalError, match="--host-name a b: expected 1 to 63"):
+        join(platform, second, platform.token(), name="a b")
+    assert join(platform, second, platform.token(), name="third").name == "third"
+    platform.live.clear()
+    again = Home(tmp_path / "again")
+    assert join(platform, again, platform.token()).name == "second-host", "its host is gone"
+
+
+def test_a_control_that_could_not_lead_uses_no_token(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, home = platform.token("control"), Home(tmp_path / "second")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(joining, "machine", lambda: "another machine")
+        with pytest.raises(TerminalError, match="processes of the first host"):
+            join(platform, home, token, PeerRole.CONTROL)
+    platform.home.root_key.unlink()
+    with pytest.raises(TerminalError, match=r"kms.key is missing on the leader's host"):
+        join(platform, home, token, PeerRole.CONTROL)
+    platform.home.root_key.write_bytes(b"root")
+    assert not home.config.exists()
+    join(platform, home, token, PeerRole.CONTROL)
+    assert home.instances.resolve() == platform.home.instances.resolve()
 
 
 @pytest.mark.parametrize(
@@ -180,12 +293,12 @@ def test_a_host_that_dies_as_it_joins_joins_again_by_the_same_token(
     platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
 ) -> None:
     token, home = platform.token(), Home(tmp_path / "second")
-    replace = Path.replace
+    replaced = Path.replace
 
     def die(path: Path, target: Path) -> Path:
         if Path(target) == home.root / fails_at:
             raise KeyboardInterrupt  # as a kill: nothing that follows is carried out
-        return replace(path, target)
+        return replaced(path, target)
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", die)

@@ -141,6 +141,8 @@ def test_what_is_not_there_is_no_connection_rather_than_a_broken_one(tmp_path: P
         pytest.param(PeerRole.AGENT, "i-1", "i-1", True, id="an agent is asked for itself"),
         pytest.param(PeerRole.AGENT, "i-2", "i-1", False, id="another agent is not"),
         pytest.param(PeerRole.AGENT, "i-1", "control", False, id="an agent is not control"),
+        pytest.param(PeerRole.CONTROL, "first", "s3", True, id="control has the object store"),
+        pytest.param(PeerRole.AGENT, "i-1", "s3", False, id="an agent has no object store"),
         pytest.param(PeerRole.GATEWAY, "g", "c-1", False, id="a gateway has no copies"),
     ],
 )

@@ -37,30 +37,38 @@ PROCESS = ProcessIdentity(pid=1, start_ticks=1, boot_id="b")
 
 
 def test_ports_are_those_of_the_records_as_they_change(tmp_path: Path) -> None:
-    targets = ProxyTargets({"control": 70, "jobs": 0}, tmp_path / "instances")
-    assert [targets.port_of(it) for it in ("control", "jobs", "c-1", "i-1")] == [
-        70,
+    services = {"control": ("127.0.0.1", 70), "s3": ("10.0.0.2", 71), "jobs": ("127.0.0.1", 0)}
+    targets = ProxyTargets(services, tmp_path / "instances")
+    asked = ("control", "s3", "jobs", "c-1", "i-1")
+    assert [targets.address_of(it) for it in asked] == [
+        ("127.0.0.1", 70),
+        ("10.0.0.2", 71),
         None,
         None,
         None,
     ]
+
+    def ports(*names: str) -> list[int | None]:
+        found = (targets.address_of(it) for it in names)
+        return [None if it is None else it[1] for it in found]
+
     folder = InstanceFolder(tmp_path / "instances" / "i-1")
     copy = folder.copy("c-1")
     copy.root.mkdir(parents=True)
     copy.save(CopyRecord(spec_digest="", port=81))
-    assert [targets.port_of(it) for it in ("c-1", "i-1", "agent-c-1")] == [81, None, None]
+    assert ports("c-1", "i-1", "agent-c-1") == [81, None, None]
     folder.agent.write_bytes(msgspec.json.encode(AgentRecord.of(PROCESS, 90)))
     copy.save(CopyRecord(spec_digest="", port=82))  # it was started again
-    assert [targets.port_of(it) for it in ("c-1", "i-1", "agent-c-1")] == [82, 90, 90]
+    assert ports("c-1", "i-1", "agent-c-1") == [82, 90, 90]
     copy.remove()
-    assert [targets.port_of(it) for it in ("c-1", "agent-c-1")] == [None, None]
+    assert ports("c-1", "agent-c-1") == [None, None]
     other = InstanceFolder(tmp_path / "instances" / "i-2").copy("c-1")
     other.root.mkdir(parents=True)
     other.save(CopyRecord(spec_digest="", port=83))
-    assert targets.port_of("c-1") == 83
+    assert targets.address_of("c-1") == ("127.0.0.1", 83)
 
 
 @pytest.mark.parametrize("name", ["", "c-", "c-..", "i-../../etc", "c-a/b", "agent-c-..", "c-\x00"])
 def test_names_that_are_no_ids_have_no_port(tmp_path: Path, name: str) -> None:
     (tmp_path / "i-1" / "copies").mkdir(parents=True)
-    assert ProxyTargets({}, tmp_path).port_of(name) is None
+    assert ProxyTargets({}, tmp_path).address_of(name) is None
