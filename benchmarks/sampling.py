@@ -1,21 +1,24 @@
-"""A sampling profiler of every thread: which functions ran, and which were on the stack."""
+"""A sampling profiler of every thread: which functions used the processor, and for which."""
 
 import sys
 import threading
+import time
 from collections import Counter
 from types import FrameType
 
 EVERY_S = 0.004
-# Where a thread waits; a sample there is no use of the processor.
-WAITS = {"wait", "select", "_worker", "acquire", "_alone", "_bootstrap", "sleep", "_sample"}
 
 
 class Sampler:
-    """Counts of functions while it runs; `with` starts and stops it."""
+    """Processor time by function while it runs; `with` starts and stops it.
+
+    A sample weighs as much as its thread has run since the one before: a wait weighs nothing.
+    """
 
     def __init__(self) -> None:
         self.running: Counter[str] = Counter()
         self.on_stack: Counter[str] = Counter()
+        self._used_ns: dict[int, int] = {}  # by thread
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -30,26 +33,31 @@ class Sampler:
     def show(self, num: int = 30) -> None:
         """Print the functions that ran most, and those that were on the stack most."""
         total = max(1, self.running.total())
-        for title, counts in (("running", self.running), ("on the stack", self.on_stack)):
-            print(f"-- {title}, of {total} samples")
-            for name, count in counts.most_common(num):
-                print(f"{count / total:7.1%}  {name}")
+        for title, used in (("running", self.running), ("on the stack", self.on_stack)):
+            print(f"-- {title}, of {total / 1e9:.2f} s")
+            for name, used_ns in used.most_common(num):
+                print(f"{used_ns / total:7.1%}  {name}")
 
     def _sample(self) -> None:
         while not self._stop.wait(EVERY_S):
-            for frame in sys._current_frames().values():
-                self._count(frame)
+            for thread, frame in sys._current_frames().items():
+                if thread != threading.get_ident():
+                    self._count(thread, frame)
 
-    def _count(self, top: FrameType) -> None:
-        if top.f_code.co_name in WAITS:
+    def _count(self, thread: int, top: FrameType) -> None:
+        now_ns = time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
+        used_ns = now_ns - self._used_ns.get(thread, now_ns)
+        self._used_ns[thread] = now_ns
+        if not used_ns:
             return
         seen = set()
         frame: FrameType | None = top
-        self.running[_name(top)] += 1
+        self.running[_name(top)] += used_ns
         while frame is not None:
             seen.add(_name(frame))
             frame = frame.f_back
-        self.on_stack.update(seen)
+        for name in seen:
+            self.on_stack[name] += used_ns
 
 
 def _name(frame: FrameType) -> str:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from hostelry.store.records import State, open_state
 HERE = Scope("123456789012", "us-west-2")
 ROLE = f"arn:aws:iam::{HERE.account}:role/HostelryExecutionRole"
 STATUS = re.compile(rb'"status":"(\w+)"')
+MAX_THREADS = 32  # as control has
 CENSUS_S = 1.0  # as the publisher of metrics takes it
 Written = Callable[[Key, str | None], None]
 
@@ -137,6 +139,8 @@ class SimulatedControl:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Reconcile, publish and take the census, as control does."""
+        threads = ThreadPoolExecutor(MAX_THREADS, "control")
+        asyncio.get_running_loop().set_default_executor(threads)
         tasks = [
             asyncio.create_task(self.reconciler.run()),
             asyncio.create_task(self._take_census()),
@@ -148,6 +152,7 @@ class SimulatedControl:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            threads.shutdown()
 
     async def call(self, operation: str, **params: Any) -> Result:
         """An operation of SageMaker's API, in a thread, as control's application runs it."""

@@ -16,6 +16,7 @@ from tests.integration.platform import Platform, until
 from tests.pooled_models import tiny_encoder, write_modules, write_word_tokenizer
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi20.0.0-cu128"
+INSTANCE_TYPES = {"cpu": "ml.m5.4xlarge", "cuda": "ml.g5.4xlarge"}
 BASE, OUTSIDE, VECTORS = "base", "outside", "vectors"
 MODELS = (BASE, f"{BASE}:es", f"{BASE}:fr", OUTSIDE)
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
@@ -45,10 +46,11 @@ def written(lines: Sequence[Json]) -> bytes:
 
 
 class Batches:
-    """A platform, and OpenAI's client of it."""
+    """A platform whose base computes on `device`, and OpenAI's client of it."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, device: str = "cpu") -> None:
         self.platform = platform
+        self.device = device
         env = platform.env()
         self.client = openai.OpenAI(
             api_key=env["OPENAI_API_KEY"], base_url=env["OPENAI_BASE_URL"], max_retries=0
@@ -101,8 +103,11 @@ class Batches:
 
 
 @contextmanager
-def serving_llms(folder: Path) -> Iterator[Batches]:
-    """A base with two adapters in its archive and one beside it, and a model of vectors."""
+def serving_llms(folder: Path, device: str = "cpu") -> Iterator[Batches]:
+    """A base with two adapters in its archive and one beside it, and a model of vectors.
+
+    `device` cuda: the base has the accelerator of its instance.
+    """
     model = byte_model(folder)
     vectors = tiny_encoder(folder / "vectors", "Bert")
     write_modules(vectors, "mean_tokens", max_seq_length=32)
@@ -112,14 +117,14 @@ def serving_llms(folder: Path) -> Iterator[Batches]:
         s3.create_bucket(Bucket="models")
         for name, path in ((BASE, model), (OUTSIDE, folder / "outside"), (VECTORS, vectors)):
             s3.put_object(Bucket="models", Key=f"{name}.tar.gz", Body=packed(path))
-        create_endpoint(platform)
+        create_endpoint(platform, INSTANCE_TYPES[device])
         options = {"OPTION_ENABLE_LORA": "true", "OPTION_DTYPE": "fp32"}
-        create_llm(platform, BASE, options)
+        create_llm(platform, BASE, options, accelerators=int(device == "cuda"))
         create_llm(platform, VECTORS, {"OPTION_DTYPE": "fp32"})
         wait_ready(platform, BASE, 1, 90)
         create_adapter(platform, OUTSIDE)
         wait_ready(platform, VECTORS, 1, 90)
-        batches = Batches(platform)
+        batches = Batches(platform, device)
         try:
             yield batches
         finally:
@@ -134,7 +139,9 @@ def packed(folder: Path) -> bytes:
     return content.getvalue()
 
 
-def create_llm(platform: Platform, name: str, options: dict[str, str]) -> None:
+def create_llm(
+    platform: Platform, name: str, options: dict[str, str], accelerators: int = 0
+) -> None:
     """Ask for one copy of an LLM whose archive has the component's name."""
     platform.boto3("sagemaker", retries=NO_RETRIES).create_inference_component(
         InferenceComponentName=name,
@@ -149,6 +156,7 @@ def create_llm(platform: Platform, name: str, options: dict[str, str]) -> None:
             "ComputeResourceRequirements": {
                 "MinMemoryRequiredInMb": 1024,
                 "NumberOfCpuCoresRequired": 1,
+                **({"NumberOfAcceleratorDevicesRequired": accelerators} if accelerators else {}),
             },
         },
         RuntimeConfig={"CopyCount": 1},

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, WaiterError
 from tests.integration.platform import Platform, until
 
 from hostelry.fleet.rules.images import DRILL_COMMAND
@@ -37,7 +37,7 @@ body = {json.dumps(PROBE)}
     )
 
 
-def create_endpoint(platform: Platform) -> None:
+def create_endpoint(platform: Platform, instance_type: str = "ml.m5.4xlarge") -> None:
     """A component endpoint with one instance, in service."""
     sagemaker = platform.boto3("sagemaker")
     sagemaker.create_endpoint_config(
@@ -46,16 +46,18 @@ def create_endpoint(platform: Platform) -> None:
         ProductionVariants=[
             {
                 "VariantName": "AllTraffic",
-                "InstanceType": "ml.m5.4xlarge",
+                "InstanceType": instance_type,
                 "InitialInstanceCount": 1,
                 "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
             }
         ],
     )
     sagemaker.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName=ENDPOINT)
-    sagemaker.get_waiter("endpoint_in_service").wait(
-        EndpointName=ENDPOINT, WaiterConfig={"Delay": 1, "MaxAttempts": 60}
-    )
+    waiter = sagemaker.get_waiter("endpoint_in_service")
+    try:
+        waiter.wait(EndpointName=ENDPOINT, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+    except WaiterError as error:
+        raise AssertionError(error.last_response.get("FailureReason", error)) from error
 
 
 def create_component(

@@ -209,6 +209,7 @@ class Platform:
             endpoint_url=variables[key],
             aws_access_key_id=self.credentials.access_key_id,
             aws_secret_access_key=self.credentials.secret_access_key,
+            verify=variables.get("AWS_CA_BUNDLE"),
             config=Config(**{"proxies": {}, "read_timeout": 60, **options}),
         )
         self._clients.append(client)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from tests.devices import DEVICES
 from tests.integration.batch_rig import (
     BASE,
     CHAT,
@@ -27,15 +28,28 @@ from tests.integration.drill import copies_of
 from tests.integration.platform import until
 from tests.integration.test_drills import agent_pid
 
+from hostelry.base.proc import open_files, processes
+
 pytestmark = pytest.mark.integration
 OTHER_ACCOUNT = "999999999999"
 LONG = 192  # tokens, so that a batch is still under way when it is looked at
 
 
-@pytest.fixture(scope="module")
-def batches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batches]:
-    with serving_llms(tmp_path_factory.mktemp("llms")) as found:
+@pytest.fixture(scope="module", params=DEVICES)
+def batches(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Batches]:
+    with serving_llms(tmp_path_factory.mktemp("llms"), request.param) as found:
         yield found
+
+
+def test_the_base_has_opened_an_accelerator_where_its_instance_has_one(batches: Batches) -> None:
+    (group,) = copies_of(batches.platform, BASE).values()
+    ours = [each.pid for each in processes() if each.group == group]
+    opened = [os.path.realpath(file) for pid in ours for file in open_files(pid)]
+    assert opened
+    is_open = any(path.startswith("/dev/nvidia") for path in opened)
+    assert is_open == (batches.device == "cuda"), opened
 
 
 def online(batches: Batches, url: str, body: Json) -> tuple[int, Json]:

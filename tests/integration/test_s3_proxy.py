@@ -58,7 +58,7 @@ def talk(
         store = RecordingStore()
         async with (
             await asyncio.start_server(store.connected, "127.0.0.1", target),
-            await start_proxy("127.0.0.1", front, target, passes),
+            await start_proxy(("127.0.0.1", front), target, passes),
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", front)
             writer.write(sent)
@@ -134,7 +134,7 @@ def test_what_two_readers_may_read_in_two_ways_is_refused(sent: bytes) -> None:
 def test_a_store_that_is_not_there_ends_the_connection() -> None:
     async def talking() -> bytes:
         target, front = free_ports(2)
-        async with await start_proxy("127.0.0.1", front, target, unchanged):
+        async with await start_proxy(("127.0.0.1", front), target, unchanged):
             reader, writer = await asyncio.open_connection("127.0.0.1", front)
             answer = await reader.read(-1)
             writer.close()
@@ -154,7 +154,7 @@ def test_a_store_that_ends_leaves_no_client_waiting() -> None:
         target, front = free_ports(2)
         async with (
             await asyncio.start_server(hang_up, "127.0.0.1", target),
-            await start_proxy("127.0.0.1", front, target, unchanged),
+            await start_proxy(("127.0.0.1", front), target, unchanged),
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", front)
             writer.write(GET)

@@ -25,11 +25,11 @@ from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.store.database import open_database
 from hostelry.store.errors import StoreUnavailable
 
-owner = sys.argv[2] + "/jobs"
-queue = DurableQueue(open_database(sys.argv[1]), is_shared=True)
-queue.release_of(sys.argv[2])
+owner, queue = sys.argv[2] + "/jobs", None
 while True:
     try:
+        if queue is None:  # the server may be away from the start on
+            queue = DurableQueue(open_database(sys.argv[1]), is_shared=True)
         queue.release_of(sys.argv[2])
         found = queue.claim(HERE, "e", owner, 7, time.time(), 30.0)
         if not found and not queue.backlog():
@@ -67,14 +67,21 @@ def lines_of(process: subprocess.Popen[str]) -> list[str]:
     return [line.strip() for line in process.stdout if line.endswith("\n")]
 
 
-def filled(url: str) -> DurableQueue:
-    queue = DurableQueue(open_database(url), is_shared=True)
+@pytest.fixture
+def queue(url: str) -> Iterator[DurableQueue]:
+    with contextlib.closing(DurableQueue(open_database(url), is_shared=True)) as made:
+        yield made
+
+
+def fill(queue: DurableQueue) -> None:
     queue.submit([asked(str(it), ttl_s=1e9) for it in range(NUM_REQUESTS)])
-    return queue
 
 
-def test_two_processes_end_each_request_once_though_one_of_them_is_killed(url: str) -> None:
-    queue, ended = filled(url), Counter[str]()
+def test_two_processes_end_each_request_once_though_one_of_them_is_killed(
+    url: str, queue: DurableQueue
+) -> None:
+    fill(queue)
+    ended = Counter[str]()
     with worker(url, "host-1") as first, worker(url, "host-2") as second:
         assert first.stdout is not None
         ended.update(first.stdout.readline().strip() for _ in range(20))
@@ -84,15 +91,17 @@ def test_two_processes_end_each_request_once_though_one_of_them_is_killed(url: s
             ended.update(lines_of(successor))
         ended.update(lines_of(second))
     rows = RequestRows(queue).page(RowFilter(limit=NUM_REQUESTS + 1))
-    queue.close()
     assert [it.state for it in rows] == ["completed"] * NUM_REQUESTS
     assert max(ended.values()) == 1
     # The kill may have come between the end of a request and its line.
     assert NUM_REQUESTS - 1 <= len(ended) <= NUM_REQUESTS
 
 
-def test_a_server_that_restarts_in_the_middle_loses_nothing_and_repeats_nothing(url: str) -> None:
-    queue, server, ended = filled(url), postgres_server(), Counter[str]()
+def test_a_server_that_restarts_in_the_middle_loses_nothing_and_repeats_nothing(
+    url: str, queue: DurableQueue
+) -> None:
+    fill(queue)
+    server, ended = postgres_server(), Counter[str]()
     with worker(url, "host-1") as first, worker(url, "host-2") as second:
         assert first.stdout is not None
         ended.update([first.stdout.readline().strip()])
@@ -102,13 +111,14 @@ def test_a_server_that_restarts_in_the_middle_loses_nothing_and_repeats_nothing(
         ended.update(lines_of(second))
         assert (first.wait(), second.wait()) == (0, 0)
     rows = RequestRows(queue).page(RowFilter(limit=NUM_REQUESTS + 1))
-    queue.close()
     assert [it.state for it in rows] == ["completed"] * NUM_REQUESTS
     assert max(ended.values()) == 1
 
 
-def test_a_queue_whose_database_is_away_refuses_and_takes_requests_again(url: str) -> None:
-    queue, server = DurableQueue(open_database(url), is_shared=True), postgres_server()
+def test_a_queue_whose_database_is_away_refuses_and_takes_requests_again(
+    queue: DurableQueue,
+) -> None:
+    server = postgres_server()
     queue.submit([asked("before")])
     server.stop()
     try:
@@ -123,4 +133,3 @@ def test_a_queue_whose_database_is_away_refuses_and_takes_requests_again(url: st
     assert ids(found) == ["before", "after"]
     assert all(queue.complete(it, DONE, NOW, []) for it in found)
     assert claims(queue) == []
-    queue.close()

@@ -7,10 +7,13 @@ filters by a digest, so that a garbled token, or one of another list, is refused
 
 import base64
 import hashlib
+import heapq
 import json
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from enum import Enum
+from typing import Any, Protocol, TypeVar
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import ServiceError
@@ -23,6 +26,21 @@ INVALID_TOKEN = (
     " answer of the same operation, with the same filters and order."
 )
 Position = tuple[str | float, str]
+# The members by which a list is sorted, by its SortBy.
+POSITIONS = {
+    "Name": ("name", "name"),
+    "CreationTime": ("created_at", "name"),
+    "Status": ("status", "name"),
+}
+PLACES_OF_RECORDS = {"status": "status.value"}
+FILTERS = (
+    "CreationTimeBefore",
+    "CreationTimeAfter",
+    "LastModifiedTimeBefore",
+    "LastModifiedTimeAfter",
+    "StatusEquals",
+    "NameContains",
+)
 T = TypeVar("T")
 
 
@@ -75,12 +93,26 @@ def page_of(
     descending: bool = False,
 ) -> tuple[list[T], Result]:
     """The page that the request asks for, in the order of positions, and the member to the next."""
+    found, following = _page(tokens, rows, operator.itemgetter(0), size, descending=descending)
+    return [it for _, it in found], following
+
+
+def _page(
+    tokens: PageTokens,
+    rows: Iterable[T],
+    position_of: Callable[[T], Position],
+    size: int,
+    *,
+    descending: bool,
+) -> tuple[list[T], Result]:
     last = tokens.last_position()
-    ordered = sorted(rows, key=lambda it: it[0], reverse=descending)
     if last is not None:
-        ordered = [it for it in ordered if (it[0] < last if descending else it[0] > last)]
-    following = tokens.next_members(ordered[size - 1][0]) if len(ordered) > size else {}
-    return [it for _, it in ordered[:size]], following
+        follows = operator.lt if descending else operator.gt
+        rows = (it for it in rows if follows(position_of(it), last))
+    first = heapq.nlargest if descending else heapq.nsmallest
+    found = first(size + 1, rows, key=position_of)  # without sorting those of other pages
+    following = tokens.next_members(position_of(found[size - 1])) if len(found) > size else {}
+    return found[:size], following
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +126,33 @@ class ListedResource:
     status: str = ""
 
 
+class ListedRecord(Protocol):
+    """A record that a SageMaker list shows."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def created_at(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    @property
+    def modified_at(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    @property
+    def status(self) -> Enum:
+        """Its status, by AWS's name of it."""
+        ...
+
+
+L = TypeVar("L", bound=ListedRecord)
+
+
 def list_page(
     context: CallContext, operation: str, params: Params, resources: Iterable[ListedResource]
 ) -> tuple[list[Result], Result]:
@@ -102,12 +161,44 @@ def list_page(
     The order is by CreationTime, newest first, unless SortBy and SortOrder are given; resources of
     one instant or status are in the order of their names.
     """
-    sort_by = params.get("SortBy", "CreationTime")
-    return page_of(
+    found, following = _page(
         PageTokens(context, operation, params),
-        [(position(it, sort_by), it.summary) for it in resources if passes(it, params)],
+        (it for it in resources if passes(it, params)),
+        operator.attrgetter(*POSITIONS[params.get("SortBy", "CreationTime")]),
         params.get("MaxResults") or DEFAULT_PAGE_SIZE,
         descending=params.get("SortOrder", "Descending") == "Descending",
+    )
+    return [it.summary for it in found], following
+
+
+def list_records(
+    context: CallContext,
+    operation: str,
+    params: Params,
+    records: Iterable[L],
+    summary: Callable[[L], Result],
+) -> tuple[list[Result], Result]:
+    """As `list_page`, of thousands of records: `summary` is of those on the page alone."""
+    if any(params.get(it) is not None for it in FILTERS):
+        records = (it for it in records if passes(_listed(it), params))
+    place = POSITIONS[params.get("SortBy", "CreationTime")]
+    found, following = _page(
+        PageTokens(context, operation, params),
+        records,
+        operator.attrgetter(*(PLACES_OF_RECORDS.get(it, it) for it in place)),
+        params.get("MaxResults") or DEFAULT_PAGE_SIZE,
+        descending=params.get("SortOrder", "Descending") == "Descending",
+    )
+    return [summary(it) for it in found], following
+
+
+def _listed(record: ListedRecord) -> ListedResource:
+    return ListedResource(
+        name=record.name,
+        created_at=record.created_at,
+        modified_at=record.modified_at,
+        status=str(record.status.value),
+        summary={},
     )
 
 
@@ -125,16 +216,6 @@ def passes(resource: ListedResource, params: Params) -> bool:
     if params.get("StatusEquals") not in (None, resource.status):
         return False
     return str(params.get("NameContains") or "") in resource.name
-
-
-def position(resource: ListedResource, sort_by: str) -> Position:
-    """The position of `resource` in the order of `sort_by`."""
-    positions: dict[str, Position] = {
-        "Name": (resource.name, resource.name),
-        "CreationTime": (resource.created_at, resource.name),
-        "Status": (resource.status, resource.name),
-    }
-    return positions[sort_by]
 
 
 def digest_of(content: Any) -> str:

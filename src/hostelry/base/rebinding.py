@@ -29,7 +29,7 @@ def foreign_page(host: str, origin: str | None, own: Collection[str] = ()) -> st
     name = _name(host)
     if name != "localhost" and name not in own and not _is_loopback(name):
         return f"Host '{host:.100}' is no name of this server; use 127.0.0.1 or localhost."
-    if origin is not None and origin != f"http://{host}":
+    if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
         return f"Origin '{origin:.100}' is not this server; web pages may not use it."
     return None
 

@@ -60,7 +60,8 @@ class DrillOutcome:
     records that were to outlive the faults. `rollout`: what became of updates.
     `cluster`: the scenarios between hosts, and what their database kept. `missed`:
     each target that was not met, `late`: those met too late; the drill passed where there is
-    neither. `not_run`: the reason why the drill could not run here.
+    neither. `not_run`: the reason why the drill could not run here; `left_out`: which parts of it
+    could not, and why: it did not pass then either.
     """
 
     drill: str
@@ -77,19 +78,22 @@ class DrillOutcome:
     missed: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     not_run: str | None = None
+    left_out: str | None = None
     details: dict[str, float | str] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
-        """Whether the drill was run and every target met."""
-        return not self.missed and not self.late and self.not_run is None
+        """Whether all of the drill was run and every target met."""
+        return self.verdict == "PASS"
 
     @property
     def verdict(self) -> str:
-        """PASS, FAIL or NOT RUN."""
+        """PASS, FAIL, NOT RUN or NOT ALL RUN."""
         if self.not_run is not None:
             return "NOT RUN"
-        return "PASS" if self.passed else "FAIL"
+        if self.missed or self.late:
+            return "FAIL"
+        return "PASS" if self.left_out is None else "NOT ALL RUN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,8 @@ def outcome_lines(outcome: DrillOutcome) -> list[str]:
     lines = [f"{outcome.drill}: {outcome.verdict}", f"  target    {outcome.target}"]
     if outcome.not_run is not None:
         return [*lines, f"  not run   {outcome.not_run}"]
+    if outcome.left_out is not None:
+        lines += [f"  not run   {outcome.left_out}"]
     if outcome.jobs is not None:
         lines += [f"  {line}" for line in jobs_lines(outcome.jobs)]
     if outcome.rollout is not None:

@@ -33,15 +33,18 @@ REMOVED_PREFIX = "AWS_ENDPOINT_URL"
 
 def client_variables(config: UpConfig, credentials: Credentials) -> dict[str, str]:
     """The variables that `hostelry env` prints."""
+    # boto3 reads the one, OpenAI's client the other.
+    bundle = ("AWS_CA_BUNDLE", "SSL_CERT_FILE") if config.https_ca else ()
     return {
-        "AWS_ENDPOINT_URL": config.gateway_url,
-        "AWS_ENDPOINT_URL_S3": config.s3_url,
+        "AWS_ENDPOINT_URL": config.client_url,
+        "AWS_ENDPOINT_URL_S3": config.client_s3_url,
         "AWS_ACCESS_KEY_ID": credentials.access_key_id,
         "AWS_SECRET_ACCESS_KEY": credentials.secret_access_key,
         "AWS_DEFAULT_REGION": credentials.region,
         "AWS_REGION": credentials.region,
-        "OPENAI_BASE_URL": f"{config.gateway_url}/v1",
+        "OPENAI_BASE_URL": f"{config.client_url}/v1",
         "OPENAI_API_KEY": credentials.openai_api_key,
+        **dict.fromkeys(bundle, config.https_ca or ""),
     }
 
 

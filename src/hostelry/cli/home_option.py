@@ -38,7 +38,9 @@ def home_at(option: Path | None) -> Home:
 def addresses(config: UpConfig) -> dict[str, str]:
     """The gateway's and the object store's address, under their names in JSON output."""
     console = {"console": config.console_url} if config.has_console else {}
-    return dict(door=config.gateway_url, object_store=config.s3_url, **console)  # kwargs are names
+    return dict(  # kwargs are names
+        door=config.client_url, object_store=config.client_s3_url, **console
+    )
 
 
 def print_json(value: Any) -> None:

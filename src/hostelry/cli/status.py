@@ -75,7 +75,7 @@ def status(
         }
         print_json(shown)
     else:
-        urls = f"gateway {config.gateway_url}  object store {config.s3_url}"
+        urls = f"gateway {config.client_url}  object store {config.client_s3_url}"
         urls += f"  console {config.console_url}" if config.has_console else ""
         lines = [f"home {at.root}  {urls}", "", *process_lines(processes)]
         running, alone = processes_run(processes), endpoint is not None

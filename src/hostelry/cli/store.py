@@ -32,7 +32,7 @@ def copy(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy all records, with their revisions, from one store to another; the platform is down.
+    """Copy all records, metrics and the audit log from one store to another; the platform is down.
 
     The target has everything or, after any failure, what it had before: rows are counted and
     compared before they are committed. The source is left as it is.

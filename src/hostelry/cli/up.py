@@ -36,6 +36,9 @@ from hostelry.cli.up_flags import (
     HoldLimitOption,
     HoldMbOption,
     HoldRequestsOption,
+    HttpsCaOption,
+    HttpsCertOption,
+    HttpsKeyOption,
     InvokeTimeoutOption,
     LogFormatOption,
     LogsDaysOption,
@@ -109,6 +112,9 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
+    https_cert: HttpsCertOption = None,
+    https_key: HttpsKeyOption = None,
+    https_ca: HttpsCaOption = None,
     fleet: FleetOption = LOCAL,
     ray_address: RayAddressOption = None,
     ray_runtime_env: RayRuntimeEnvOption = None,
@@ -246,10 +252,10 @@ def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> N
         typer.echo(msgspec.json.encode({**ready, "seconds": round(took_s, 2)}))
         return
     flag = "" if home.root == Home.default().root else f" --home {home.root}"
-    store = "" if config.is_gateway_host else f"  object store  {config.s3_url}\n"
+    store = "" if config.is_gateway_host else f"  object store  {config.client_s3_url}\n"
     typer.echo(
         f"Hostelry is ready ({took_s:.1f} s).\n"
-        f"  gateway       {config.gateway_url}\n"
+        f"  gateway       {config.client_url}\n"
         f"{store}"
         f"  home          {home.root}\n"
         f"{console_line(config, flag)}"

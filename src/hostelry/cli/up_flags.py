@@ -47,6 +47,23 @@ TlsCertOption = Annotated[
 TlsKeyOption = Annotated[
     str | None, typer.Option(help="The key of --tls-cert, PEM.", show_default=False)
 ]
+HttpsCertOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A certificate with its chain, PEM: gateway and S3 port speak HTTPS with clients.",
+        show_default=False,
+    ),
+]
+HttpsKeyOption = Annotated[
+    str | None, typer.Option(help="The key of --https-cert, PEM.", show_default=False)
+]
+HttpsCaOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Your own authority, PEM, where no public one signed --https-cert.",
+        show_default=False,
+    ),
+]
 PrintUnitOption = Annotated[
     bool,
     typer.Option("--print-unit", help="Print a systemd unit that runs this command, and end."),

@@ -17,7 +17,6 @@ SEEN_S = 86_400.0  # an event that is reported again within this is known
 MAX_WAITING = 1_000_000
 # Made once: to build a statement takes longer than to carry it out.
 _THIS = EVENT_CALLS.c.id == sa.bindparam("name")
-_SEE, _ADD = insert_once(EVENTS_SEEN), insert_once(EVENT_CALLS)
 _COUNT = sa.select(sa.func.count()).select_from(EVENT_CALLS)
 _DUE = (
     sa.select(EVENT_CALLS)
@@ -61,7 +60,8 @@ class CallRows:
         Raises TooManyCallsError.
         """
         with self._tables.changing(adds=True) as connection:
-            made = connection.execute(_SEE, {"id": event_id, "at": now})
+            seen, add = (insert_once(it, connection) for it in (EVENTS_SEEN, EVENT_CALLS))
+            made = connection.execute(seen, {"id": event_id, "at": now})
             if made.rowcount == 0:
                 return False
             waiting = connection.execute(_COUNT).scalar_one()
@@ -70,7 +70,7 @@ class CallRows:
             new = {"attempts": 0, "begun": 0, "next_at": now}
             for call in calls:
                 body = msgspec.json.encode(call).decode()
-                connection.execute(_ADD, {"id": call.id, "body": body, **new})
+                connection.execute(add, {"id": call.id, "body": body, **new})
         if calls:
             self._on_new()
         return True

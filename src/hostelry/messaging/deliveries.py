@@ -33,7 +33,6 @@ _POSTPONE = (
     .values(attempts=sa.bindparam("failed"), next_at=sa.bindparam("again_at"))
 )
 _FORGET, _DROP = sa.delete(DELIVERIES).where(_THIS), sa.delete(DELIVERIES).where(_OF)
-_NOTE = insert_once(PUBLISHED)
 
 
 class RepeatedPublicationError(Exception):
@@ -173,6 +172,6 @@ def _row_of(new: NewDelivery) -> dict[str, object]:
 
 def _note(connection: Connection, once: RepeatablePublication) -> None:
     row = {"topic": once.topic_arn, "id": once.message_id, "at": once.at}
-    noted = connection.execute(_NOTE, row)
+    noted = connection.execute(insert_once(PUBLISHED, connection), row)
     if noted.rowcount == 0:
         raise RepeatedPublicationError(once.message_id)

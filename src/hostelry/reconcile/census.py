@@ -1,13 +1,15 @@
 """Census of what is in service, from the records and the agents' last reports."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hostelry.domain.component import ComponentSpec, InferenceComponent
 from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.load import LoadKey
+from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.transform_job import is_hidden
 from hostelry.metrics.sagemaker.census import (
@@ -29,6 +31,8 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 
 Statuses = Mapping[str, CopyStatus]
+Seen = Sequence[object]  # what agents reported, to be compared by identity
+Made = Mapping[str, "tuple[InferenceComponent, _Serving, ComponentCensus]"]
 
 
 def take_census(
@@ -36,35 +40,117 @@ def take_census(
     facts: Mapping[str, InstanceFacts],
     disk_use: float | None = None,
 ) -> Census:
-    """The census of every variant and component of the endpoints that serve.
+    """The census that a `CensusCounter` takes, all of it computed."""
+    return CensusCounter().take(states, facts, disk_use)
 
-    Those of transform jobs are by themselves, since no request of a client reaches them.
-    `facts` has the agents' reports, which are newer than the records for values that change often.
-    """
-    variants: dict[LoadKey, VariantCensus] = {}
-    components: dict[LoadKey, ComponentCensus] = {}
-    transforms: dict[LoadKey, VariantCensus] = {}
-    for state in states:
-        endpoint = state.endpoint
-        if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
-            continue
-        statuses = _statuses(state, facts)
-        mine = transforms if is_hidden(endpoint.name) else variants
-        mine.update((it.key, it) for it in _variants(state, endpoint, statuses))
-        components.update((it.key, it) for it in _components(state, endpoint, statuses))
-    return Census(
-        variants=variants, components=components, transforms=transforms, disk_use=disk_use
+
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """A base component with its copies that serve, what each uses, and the census of it."""
+
+    component: InferenceComponent
+    copies: Sequence[Copy]
+    seen: Seen
+    uses: Sequence[CopyUsage]
+    census: ComponentCensus
+
+    def is_of(self, component: InferenceComponent, copies: Sequence[Copy], seen: Seen) -> bool:
+        """Whether it is of these objects."""
+        return (
+            self.component is component
+            and len(self.copies) == len(copies)
+            and all(map(operator.is_, self.copies, copies))
+            and all(map(operator.is_, self.seen, seen))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedEndpoint:
+    """An endpoint's census, and the objects that it is of."""
+
+    state: EndpointState
+    seen: Seen
+    variants: Mapping[LoadKey, VariantCensus]
+    components: Mapping[LoadKey, ComponentCensus]
+    bases: Mapping[str, _Serving]
+    made: Made
+
+    def is_of(self, state: EndpointState, seen: Seen) -> bool:
+        """Whether it is of these objects."""
+        return (
+            self.has_fleet_of(state)
+            and self.state.components is state.components
+            and self.state.copies is state.copies
+            and len(self.seen) == len(seen)
+            and all(map(operator.is_, self.seen, seen))
+        )
+
+    def has_fleet_of(self, state: EndpointState) -> bool:
+        """Whether it is of this endpoint's instances."""
+        known = self.state
+        return known.endpoint is state.endpoint and known.instances is state.instances
+
+
+class CensusCounter:
+    """Takes censuses; each costs as much as has changed since the one before."""
+
+    def __init__(self) -> None:
+        self._counted: dict[tuple[Scope, str], _CountedEndpoint] = {}
+
+    def take(
+        self,
+        states: Iterable[EndpointState],
+        facts: Mapping[str, InstanceFacts],
+        disk_use: float | None = None,
+    ) -> Census:
+        """The census of every variant and component of the endpoints that serve.
+
+        Those of transform jobs are by themselves, since no request of a client reaches them.
+        `facts` has the agents' reports, which are newer than the records for values that change
+        often.
+        """
+        variants: dict[LoadKey, VariantCensus] = {}
+        components: dict[LoadKey, ComponentCensus] = {}
+        transforms: dict[LoadKey, VariantCensus] = {}
+        counted: dict[tuple[Scope, str], _CountedEndpoint] = {}
+        for state in states:
+            endpoint = state.endpoint
+            if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
+                continue
+            address = endpoint.scope, endpoint.name
+            found = _counted(state, endpoint, facts, self._counted.get(address))
+            counted[address] = found
+            (transforms if is_hidden(endpoint.name) else variants).update(found.variants)
+            components.update(found.components)
+        self._counted = counted
+        return Census(
+            variants=variants, components=components, transforms=transforms, disk_use=disk_use
+        )
+
+
+def _counted(
+    state: EndpointState,
+    endpoint: Endpoint,
+    facts: Mapping[str, InstanceFacts],
+    before: _CountedEndpoint | None,
+) -> _CountedEndpoint:
+    """An endpoint's census; parts of `before` where they are of the same objects."""
+    seen = [facts.get(it, NOTHING_KNOWN).observation for it in state.instances]
+    if before is not None and before.is_of(state, seen):
+        return before
+    if before is not None and not before.has_fleet_of(state):
+        before = None
+    statuses = {it.id: it for one in seen if one is not None for it in one.copies}
+    bases = _bases(state, endpoint, statuses, {} if before is None else before.bases)
+    made = _components(state, endpoint, bases, {} if before is None else before.made)
+    return _CountedEndpoint(
+        state=state,
+        seen=seen,
+        variants={it.key: it for it in _variants(state, endpoint, statuses)},
+        components=_by_key(made, before),
+        bases=bases,
+        made=made,
     )
-
-
-def _statuses(state: EndpointState, facts: Mapping[str, InstanceFacts]) -> Statuses:
-    """The newest status of each copy that an agent reported."""
-    found = {}
-    for instance_id in state.instances:
-        observation = facts.get(instance_id, NOTHING_KNOWN).observation
-        if observation is not None:
-            found.update({it.id: it for it in observation.copies})
-    return found
 
 
 def _variants(
@@ -146,60 +232,93 @@ def _capacity(
     )
 
 
-def _components(
-    state: EndpointState, endpoint: Endpoint, statuses: Statuses
-) -> Iterator[ComponentCensus]:
-    bases: dict[str, ComponentCensus] = {}
-    serving: dict[str, list[tuple[Copy, CopyUsage]]] = {}
+def _bases(
+    state: EndpointState,
+    endpoint: Endpoint,
+    statuses: Statuses,
+    before: Mapping[str, _Serving],
+) -> dict[str, _Serving]:
+    """Every base component with its copies that serve."""
+    found: dict[str, _Serving] = {}
     for base in state.components.values():
-        if base.spec is not None:
-            serving[base.name] = _serving(state, endpoint, base, statuses)
-            bases[base.name] = _base_census(endpoint, base, base.spec, serving[base.name])
-    for component in state.components.values():
-        adapter = routed_adapter(component)
-        base_name = component.name if adapter is None else adapter.base_name
-        if base_name not in bases or component.status not in LIVE_COMPONENT:
+        if base.spec is None:
             continue
-        mine = bases[base_name]
+        hosts = state.hosts(endpoint.active.generation, base.variant_name)
+        copies = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
+        seen = [statuses.get(it.spec.id) for it in copies]
+        known = before.get(base.name)
+        if known is None or not known.is_of(base, copies, seen):
+            uses = [_use(it, state.instances[it.instance_id], statuses) for it in copies]
+            census = _base_census(endpoint, base, base.spec, uses)
+            known = _Serving(base, copies, seen, uses, census)
+        found[base.name] = known
+    return found
+
+
+def _components(
+    state: EndpointState, endpoint: Endpoint, bases: Mapping[str, _Serving], before: Made
+) -> Made:
+    """The census of every component in service, by name, with what it is of."""
+    found = {}
+    for name, component in state.components.items():
+        known = before.get(name)
+        if known is not None and known[0] is component:
+            base = bases.get(known[1].component.name)
+            if base is known[1]:
+                found[name] = known
+                continue
+        adapter = routed_adapter(component)
+        base = bases.get(name if adapter is None else adapter.base_name)
+        if base is None or component.status not in LIVE_COMPONENT:
+            continue
+        mine = base.census
         if adapter is not None:
-            routed_id = adapter_id(component.name, adapter)
-            proven = [use for it, use in serving[base_name] if routed_id in it.proven_adapters]
+            routed_id = adapter_id(name, adapter)
+            pairs = zip(base.copies, base.uses, strict=True)
+            proven = tuple(use for it, use in pairs if routed_id in it.proven_adapters)
             mine = ComponentCensus(
-                key=_component_key(endpoint, state.components[base_name], component.name),
+                key=_component_key(endpoint, base.component, name),
                 num_copies=len(proven),
                 base=mine.key,
                 reserved=mine.reserved,
-                copies=tuple(proven),
+                copies=proven,
             )
-        yield mine
+        found[name] = (component, base, mine)
+    return found
 
 
-def _serving(
-    state: EndpointState, endpoint: Endpoint, base: InferenceComponent, statuses: Statuses
-) -> list[tuple[Copy, CopyUsage]]:
-    """The copies of a base that serve, and what each uses."""
-    hosts = state.hosts(endpoint.active.generation, base.variant_name)
-    copies = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
-    return [(it, _use(it, state.instances[it.instance_id], statuses)) for it in copies]
+def _by_key(made: Made, before: _CountedEndpoint | None) -> dict[LoadKey, ComponentCensus]:
+    """The censuses of components by their keys."""
+    if before is None:
+        return {it.key: it for _, _, it in made.values()}
+    found = dict(before.components)  # its keys are not hashed again
+    for name, (_, _, old) in before.made.items():
+        if name not in made or made[name][2] is not old:
+            found.pop(old.key, None)
+    for name, (_, _, census) in made.items():
+        known = before.made.get(name)
+        if known is None or known[2] is not census:
+            found[census.key] = census
+    return found
 
 
 def _base_census(
     endpoint: Endpoint,
     base: InferenceComponent,
     spec: ComponentSpec,
-    serving: Sequence[tuple[Copy, CopyUsage]],
+    uses: Sequence[CopyUsage],
 ) -> ComponentCensus:
     needs = spec.requirements
     return ComponentCensus(
         key=_component_key(endpoint, base, base.name),
-        num_copies=len(serving),
+        num_copies=len(uses),
         base=None,
         reserved=Resources(
             cpus=needs.cpus,
             memory_bytes=needs.min_memory_bytes,
             accelerators=needs.accelerators,
         ),
-        copies=tuple(use for _, use in serving),
+        copies=tuple(uses),
     )
 
 

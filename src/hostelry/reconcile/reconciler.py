@@ -2,7 +2,7 @@
 
 trigger                                         endpoints that are planned
 ---------------------------------------------   ----------------------------------------------
-a record of an endpoint or anything on it       that endpoint
+a record of an endpoint or anything on it       that endpoint, unless its own pass wrote it
 the state of an alarm that guards an update     the endpoints whose updates it guards
 the verdict on an update, each second           its endpoint, where it is worse or no worse
 new facts about an instance                     its endpoint
@@ -28,6 +28,7 @@ from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.driver import Connect
 from hostelry.reconcile.inference_experiments import InferenceExperiments
 from hostelry.reconcile.instances import Instances
+from hostelry.reconcile.own_writes import OwnWrites
 from hostelry.reconcile.plan.endpoint_state import (
     MAX_DRAIN_S,
     EndpointState,
@@ -38,7 +39,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 from hostelry.reconcile.plan.guards import guarding_alarms
 from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
 from hostelry.reconcile.plan.watched_update import watched_update
-from hostelry.reconcile.queue import WorkQueue
+from hostelry.reconcile.queue import WorkQueue, rest_after
 from hostelry.reconcile.record import (
     alarm_view_s,
     all_keys,
@@ -56,6 +57,7 @@ from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
 NUM_WORKERS = 4
+REST = 2.0  # so an endpoint's passes, or the publications, take a third of a core at most
 WATCH_S = 1.0
 RESYNC_S = 30.0
 FIRST_OBSERVATION_S = 15.0
@@ -82,11 +84,12 @@ def one_pass(
     facts: Mapping[str, InstanceFacts],
     context: PlanContext,
     verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None,
+    own: OwnWrites | None = None,
 ) -> EndpointState:
     """Load, plan and write one endpoint; return the state that is recorded then.
 
-    `verdict_of` compares the fleets of an update under way. Raises Conflict where a record changed
-    meanwhile: the caller retries from the new state.
+    `verdict_of` compares the fleets of an update under way; `own` notes what is written.
+    Raises Conflict where a record changed meanwhile: the caller retries from the new state.
     """
     loaded = load(state, key, facts)
     names = guarding_alarms(loaded.state)
@@ -104,7 +107,7 @@ def one_pass(
     text = None if verdict is None or verdict.since is None else verdict.text
     updated = with_history(loaded.state.endpoint, after.endpoint, context.now, text)
     after = replace(after, endpoint=updated)
-    write(state, loaded, writes(loaded.state, after))
+    write(state, loaded, writes(loaded.state, after), own)
     return after
 
 
@@ -115,7 +118,7 @@ class Reconciler:
         self.routes = RouteBoard()
         self._planner = RoutePlanner(state, deps.is_llm, deps.at_zero)
         self.transforms = TransformJobs(state, deps.clock)
-        self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, deps.clock)
+        self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, deps.clock, REST)
         self.instances = Instances(
             deps.fleet, deps.connect, deps.clock, lambda key: self.queue.add(key)
         )
@@ -124,6 +127,8 @@ class Reconciler:
         self._deps = deps
         self._started_at = deps.clock.now()
         self._is_open = False
+        self._own = OwnWrites()
+        self._has_changes = asyncio.Event()
         self._publishing = asyncio.Lock()
         self._followed = state.store.revision()
 
@@ -133,6 +138,7 @@ class Reconciler:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.queue.run(NUM_WORKERS))
                 tasks.create_task(self._watch())
+                tasks.create_task(self._publish_changes())
                 tasks.create_task(self._resync())
                 tasks.create_task(self.transforms.run())
                 tasks.create_task(self.experiments.run())
@@ -155,7 +161,9 @@ class Reconciler:
         )
         facts = self.instances.facts
         verdict_of = self._deps.verdict_of
-        after = await asyncio.to_thread(one_pass, self._state, key, facts, context, verdict_of)
+        after = await asyncio.to_thread(
+            one_pass, self._state, key, facts, context, verdict_of, self._own
+        )
         for instance_id, desired in desired_by_instance(after, now).items():
             self.instances.set_desired(after.instances[instance_id], desired)
         for instance_id in self.instances.known(key):
@@ -221,17 +229,35 @@ class Reconciler:
                 await self._deps.clock.sleep(1.0)
 
     async def _follow(self) -> None:
-        """Enqueue what changed since the last call, and publish the routes."""
-        store, since = self._state.store, self._followed
-        if not await asyncio.to_thread(store.wait, since, WATCH_S):
-            return
-        try:
-            changes = await asyncio.to_thread(store.changes, since)
-        except RevisionTooOld:
-            self._followed = store.revision()
+        """Enqueue what changed since the last call, and have the routes published."""
+        news = await asyncio.to_thread(self._news)
+        if news is None:
             await self._enqueue_all()
         else:
-            for key in await asyncio.to_thread(changed_keys, self._state, changes):
+            for key in news:
                 self.queue.add(key)
-            self._followed = max([since, *(it.revision for it in changes)])
-        await self.publish()
+        self._has_changes.set()
+
+    def _news(self) -> set[GroupKey] | None:
+        """The endpoints to plan for what changed since the last call; None: all of them."""
+        store, since = self._state.store, self._followed
+        if not store.wait(since, WATCH_S):
+            return set()
+        try:
+            changes = store.changes(since)
+        except RevisionTooOld:
+            self._followed = store.revision()
+            return None
+        keys = changed_keys(self._state, self._own.others(changes))
+        self._followed = max([since, *(it.revision for it in changes)])
+        return keys
+
+    async def _publish_changes(self) -> None:
+        """Publish the routes after changes; what changes during a rest is published together."""
+        clock = self._deps.clock
+        while True:
+            await self._has_changes.wait()
+            self._has_changes.clear()
+            started_at = clock.now()
+            await run_guarded("publishing routes", self.publish)
+            await clock.sleep(rest_after(clock.now() - started_at, REST))

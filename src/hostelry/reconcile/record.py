@@ -17,6 +17,7 @@ from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import is_hidden
+from hostelry.reconcile.own_writes import OwnWrites
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
 from hostelry.scaling_policy.composite import children, parse
@@ -223,15 +224,20 @@ def _is_settled(component: InferenceComponent) -> bool:
     return component.status is ComponentStatus.IN_SERVICE and component.failure_reason is None
 
 
-def write(state: State, loaded: LoadedEndpoint, changes: Sequence[Write]) -> None:
+def write(
+    state: State, loaded: LoadedEndpoint, changes: Sequence[Write], own: OwnWrites | None = None
+) -> None:
     """Write `changes` over what was loaded; raises Conflict where a record changed meanwhile.
 
     Some together, all of them or none; where one of those conflicts, those before it are written.
+    `own` notes each before it is made.
     """
     for first in range(0, len(changes), WRITTEN_TOGETHER):
         together = changes[first : first + WRITTEN_TOGETHER]
         with state.writing:
             writes = [it for change in together for it in _record_writes(state, loaded, change)]
+            if own is not None:
+                own.expect(writes)
             try:
                 state.store.write_all(writes)
             except Conflict:

@@ -1,5 +1,6 @@
 """Plans the routes of the endpoints whose records changed, and keeps those of all others."""
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -78,7 +79,10 @@ class RoutePlanner:
 
     def _rules(self) -> RouteRules:
         targets = (it.value for it in self._state.scalable_targets.list())
-        return RouteRules(is_llm=self._is_llm, waking=WakeRules.of(self._at_zero, targets))
+        # An image is looked up once for all endpoints: that looks at a file.
+        return RouteRules(
+            is_llm=functools.cache(self._is_llm), waking=WakeRules.of(self._at_zero, targets)
+        )
 
     def _take(
         self, planned: dict[EndpointId, PlannedEndpoint]

@@ -6,13 +6,14 @@ before, so that the log is bounded. Lines that cannot be read, as after a power 
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_CHARS = 512  # of each text of an entry
@@ -68,6 +69,22 @@ class AuditLog:
             if endpoint is None or entry.endpoint == endpoint:
                 found.append(entry)
         return found
+
+    def replace(self, newest: Sequence[AuditEntry]) -> None:
+        """Have these entries, the newest first, in place of all, as far as they fit."""
+        files: list[list[bytes]] = [[], []]  # the present one, and the one before
+        left_bytes, present = self._max_file_bytes, 0
+        for entry in newest:
+            line = msgspec.json.encode(entry) + b"\n"
+            if len(line) > left_bytes:
+                left_bytes, present = self._max_file_bytes, present + 1
+            if present == len(files):
+                break
+            left_bytes -= len(line)
+            files[present].append(line)
+        with self._lock:
+            for path, lines in zip((self._path, self._before), files, strict=True):
+                write_whole(path, b"".join(reversed(lines)))
 
     def _make_room(self, size_bytes: int) -> None:
         try:

@@ -1,16 +1,20 @@
-"""The census of what is in service, cached until records change or 5 seconds have passed."""
+"""The census of what is in service, cached until records change or 5 seconds have passed.
+
+While records keep changing it is as old as `SHARE` times what it took: the cost is bounded.
+"""
 
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hostelry.metrics.sagemaker.census import NOTHING_IN_SERVICE, Census
-from hostelry.reconcile.census import take_census
+from hostelry.reconcile.census import CensusCounter
 from hostelry.reconcile.plan.endpoint_state import InstanceFacts
 from hostelry.reconcile.record import load_all
 from hostelry.store.records import State
 
 MAX_AGE_S = 5.0  # copies' use of their instances changes without a change of records
+SHARE = 20.0
 
 
 class CensusTaker:
@@ -34,15 +38,20 @@ class CensusTaker:
         self._facts = facts
         self._folder = folder
         self._now_s = now_s
+        self._counter = CensusCounter()
+        self._cost_s = 0.0
         self._taken = (-1, 0.0, NOTHING_IN_SERVICE)
 
     def take(self) -> Census:
-        """The census, at most 5 seconds old, and never older than the records."""
+        """The census, at most 5 seconds old; no older than the records where that costs little."""
         revision, now_s = self._state.store.revision(), self._now_s()
         known_revision, taken_s, census = self._taken
-        if revision != known_revision or now_s - taken_s >= MAX_AGE_S:
-            census = take_census(load_all(self._state), self._facts(), self._disk_use())
-            self._taken = (revision, now_s, census)
+        age_s = now_s - taken_s
+        is_new = revision != known_revision and age_s >= SHARE * self._cost_s
+        if is_new or age_s >= MAX_AGE_S or known_revision < 0:
+            census = self._counter.take(load_all(self._state), self._facts(), self._disk_use())
+            self._cost_s = self._now_s() - now_s
+            self._taken = (revision, now_s + self._cost_s, census)
         return census
 
     def _disk_use(self) -> float | None:

@@ -121,7 +121,7 @@ def reporter(stream: IO[bytes]) -> Report:
         send(StartupProgress(note=text))
 
     def ready(config: UpConfig, credentials: Credentials) -> None:
-        log_line(f"ready at {config.gateway_url} (account {credentials.account_id})")
+        log_line(f"ready at {config.client_url} (account {credentials.account_id})")
         send(StartupProgress(ready=True))
         if not stream.closed:
             stream.close()

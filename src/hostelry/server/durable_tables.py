@@ -1,7 +1,8 @@
 """Everything durable of the control plane that ``--store`` keeps in one database of PostgreSQL.
 
 A home without ``--store`` has each in a file of its own. `hostelry store copy` copies all of it: a
-file that moves to the platform's database gets a line here.
+file that moves to the platform's database gets a line here. What a home has in files that are no
+database is in `file_histories`.
 """
 
 from collections.abc import Callable

@@ -84,6 +84,7 @@ from hostelry.server.home import (
     load_credentials,
     log_format,
 )
+from hostelry.server.https_option import certificate_of
 from hostelry.server.otel_traces import TraceExport, trace_export
 from hostelry.server.ports import bind
 from hostelry.server.run_file import gateway_name
@@ -217,7 +218,10 @@ def console_handler(
     if not config.has_console:
         return None
     return ConsoleHandler(
-        pool=pool, address=config.console_address, internal_key=credentials.internal_key
+        pool=pool,
+        address=config.console_address,
+        internal_key=credentials.internal_key,
+        is_secure=config.https_cert is not None,
     )
 
 
@@ -351,8 +355,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     )
     loop, stopping = asyncio.get_running_loop(), stop_event()
     listener = listening or bind(config.host, config.gateway_port)
-    await server.start(listener)
-    log.info("listening at %s", config.gateway_url)
+    await server.start(listener, certificate_of(config))
+    log.info("listening at %s", config.client_url)
     if config.insecure_no_auth:
         log.warning("signatures are not required: any client that can connect acts as the owner")
     heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))

@@ -16,6 +16,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerRole
 from hostelry.server.cluster.start import in_cluster, prepare_certificates
 from hostelry.server.home import Home, UpConfig, save_config
+from hostelry.server.https_option import with_https
 from hostelry.server.leftovers import end_services, find_services
 from hostelry.server.port_choice import choose_ports, port_requests
 from hostelry.server.run_file import kind_of
@@ -60,6 +61,7 @@ def gateway_host_plan(
             peer_port=decide_port(before.peer_port, found.get("peers")),
         )
         config = in_cluster(config, options, config.peer_port)
+        config = with_https(home, config, options)
         prepare_certificates(home, config, credentials, PeerRole.GATEWAY, SystemClock().now())
         if config != before:
             save_config(home, config)

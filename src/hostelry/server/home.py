@@ -93,6 +93,10 @@ class UpConfig:
     tls_ca: str | None = None  # the operator's own files, instead of hostelry's authority
     tls_cert: str | None = None
     tls_key: str | None = None
+    https_cert: str | None = None  # what gateway and S3 port show clients; None: plain HTTP
+    https_key: str | None = None
+    https_ca: str | None = None  # a bundle that has what signed it; None: public authorities
+    https_host: str = ""  # the name in URLs, for which the certificate is
     store_url: str | None = field(default=None, repr=False)  # of PostgreSQL; None: the home's file
     peer_port: int = 0  # where other hosts' gateways send counts to; 0: there is no other
     host_id: str = ""  # of this host among those of its cluster; empty: it is the only one
@@ -109,8 +113,21 @@ class UpConfig:
 
     @property
     def gateway_url(self) -> str:
-        """The gateway, as programs on this machine reach it."""
+        """The gateway, as the platform's own programs on this machine reach it."""
         return f"http://{url_host(self.host)}:{self.gateway_port}"
+
+    @property
+    def client_url(self) -> str:
+        """The gateway, as clients reach it."""
+        return self._secured(self.gateway_port) or self.gateway_url
+
+    @property
+    def client_s3_url(self) -> str:
+        """The object store, as clients reach it."""
+        return self.s3_endpoint or self._secured(self.s3_port) or self.s3_url
+
+    def _secured(self, port: int) -> str | None:
+        return f"https://{url_host(self.https_host)}:{port}" if self.https_cert else None
 
     @property
     def control_url(self) -> str:
@@ -161,8 +178,8 @@ class UpConfig:
 
     @property
     def console_url(self) -> str:
-        """The console, as a browser on this machine reaches it."""
-        return f"{self.gateway_url}/console"
+        """The console, as a browser reaches it."""
+        return f"{self.client_url}/console"
 
     @property
     def has_own_s3(self) -> bool:
@@ -171,7 +188,7 @@ class UpConfig:
 
     @property
     def s3_url(self) -> str:
-        """The object store that artifacts are read from."""
+        """The object store, as the platform's own programs on this machine reach it."""
         return self.s3_endpoint or f"http://{url_host(self.host)}:{self.s3_port}"
 
 
@@ -221,6 +238,11 @@ class Home:
     def tls(self) -> Path:
         """Certificates of this host, where there is a cluster (`base.tls.TlsFolder`)."""
         return self.root / "tls"
+
+    @property
+    def https_ca(self) -> Path:
+        """The authorities that clients trust, where an own one has signed --https-cert."""
+        return self.root / "https-ca.pem"
 
     @property
     def routes(self) -> Path:

@@ -62,10 +62,10 @@ class MessageServer:
         self.services = Messaging(
             queues=QueueMessages(data.messages),
             topics=TopicPublisher(
-                state, deliveries, arrivals, counts, clock, config.gateway_url, self._loop.wake
+                state, deliveries, arrivals, counts, clock, config.client_url, self._loop.wake
             ),
             arrivals=arrivals,
-            gateway_url=config.gateway_url,
+            gateway_url=config.client_url,
             address_refusal=lambda address: addresses.present().refusal(address),
             is_trusted=lambda address: addresses.present().is_confirmed(address),
         )

@@ -81,7 +81,8 @@ def node_config(stored: dict[str, Any], config: UpConfig) -> dict[str, Any]:
     leads from the node's loopback to gateway and object store, whose ports the actor writes.
     """
     host = config.host if config.cluster_host is None else LOOPBACK
-    return stored | {"store_url": None, "cluster_host": None, "host": host}
+    absent = dict.fromkeys(("store_url", "cluster_host", "https_cert", "https_key", "https_ca"))
+    return stored | absent | {"host": host}
 
 
 def node_links(config: UpConfig) -> dict[str, str]:

@@ -55,7 +55,8 @@ def s3_proxy_service(start: StartPlan, env: Mapping[str, str], inner_port: int) 
     config, credentials = start.config, start.credentials
     argv = [sys.executable, "-m", "hostelry.server.s3.proxy", "--home", str(start.home.root)]
     argv += ["--target", str(inner_port)]
-    read = (config.host, config.s3_port, config.control_url, asdict(credentials))
+    files = (config.https_cert, config.https_key)
+    read = (config.host, config.s3_port, config.control_url, files, asdict(credentials))
     return ServiceSpec(
         name="s3door",
         command=lambda: Command(argv=argv, env=env),

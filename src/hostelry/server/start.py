@@ -24,6 +24,7 @@ from hostelry.server.home import (
     save_config,
     save_credentials,
 )
+from hostelry.server.https_option import with_https
 from hostelry.server.leftovers import end_services, find_services
 from hostelry.server.port_choice import ChosenPorts, choose_ports, port_requests
 from hostelry.server.ports import is_free
@@ -105,6 +106,7 @@ def start_plan(
             peer_port = decide_port(before.peer_port if before else None, found.get("peers"))
             known = replace(config, host_id=before.host_id) if before else config
             config = in_cluster(known, options, peer_port)
+        config = with_https(home, config, options)
         prepare_certificates(home, config, credentials, PeerRole.CONTROL, SystemClock().now())
         if credentials != stored:
             save_credentials(home, credentials)

@@ -1,14 +1,16 @@
 """`hostelry store copy`: everything durable of a platform, from one store to another."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, MetaData
 
 from hostelry.base.errors import TerminalError
-from hostelry.server.durable_tables import DURABLE, DurableTables
+from hostelry.server.durable_tables import DURABLE
+from hostelry.server.file_histories import HISTORIES, histories_of, save_histories
 from hostelry.server.home import Home, load_credentials
 from hostelry.server.run_file import kind_of, live_run_files
 from hostelry.server.up import only_one
@@ -19,6 +21,7 @@ from hostelry.store.in_use import refuse_if_used
 from hostelry.store.schema import migrate
 from hostelry.store.tables import COUNTER
 
+ALL_TABLES = (*(it.metadata for it in DURABLE), HISTORIES)
 TIMEOUT_S = 600.0  # of one statement: a large table is read, or emptied, by one
 
 
@@ -27,8 +30,9 @@ class StoreSide:
     """One side of a copy: its databases by what they hold, and the cluster that they belong to."""
 
     name: str
-    databases: tuple[tuple[DurableTables, Database], ...]
+    databases: tuple[tuple[MetaData, Database], ...]
     cluster_id: str | None
+    save_last: Callable[[], None] | None = None  # makes files of the last of the databases
 
 
 def copy_store(
@@ -62,7 +66,7 @@ def store_side(place: str) -> Iterator[StoreSide]:
             found = claim_of(database)
             yield StoreSide(
                 name=database.place,
-                databases=tuple((it, database) for it in DURABLE),
+                databases=tuple((it, database) for it in ALL_TABLES),
                 cluster_id=found.cluster_id if found else None,
             )
             return
@@ -79,13 +83,16 @@ def store_side(place: str) -> Iterator[StoreSide]:
         for tables in DURABLE:
             database = open_database(tables.file_of(home))
             stack.callback(database.close)
-            databases.append((tables, database))
+            databases.append((tables.metadata, database))
+        histories = stack.enter_context(histories_of(home))
+        databases.append((HISTORIES, histories))
         with databases[0][1].write() as connection:
             migrate(connection)
         yield StoreSide(
             name=str(home.root),
             databases=tuple(databases),
             cluster_id=load_credentials(home).cluster_id,
+            save_last=partial(save_histories, histories, home),
         )
 
 
@@ -97,18 +104,19 @@ def _copy(
         # Left in reverse: the store's own tables are committed last.
         reading = _transactions(stack, source, write=False)
         writing = _transactions(stack, target, write=True)
+        sides = zip(source.databases, target.databases, strict=True)
         pairs = [
-            (tables, reading[id(theirs)], writing[id(ours)])
-            for (tables, theirs), (_, ours) in zip(source.databases, target.databases, strict=True)
+            (metadata, reading[id(theirs)], writing[id(ours)])
+            for (metadata, theirs), (_, ours) in sides
         ]
-        for tables, _, ours in pairs:
-            tables.metadata.create_all(ours)
-            if not replace and has_rows(ours, tables.metadata, apart_from=COUNTER):
+        for metadata, _, ours in pairs:
+            metadata.create_all(ours)
+            if not replace and has_rows(ours, metadata, apart_from=COUNTER):
                 raise TerminalError(
                     f"the store {target.name} is not empty; --replace overwrites all that it has"
                 )
-        for tables, theirs, ours in pairs:
-            copied += copy_tables(theirs, ours, tables.metadata, report)
+        for metadata, theirs, ours in pairs:
+            copied += copy_tables(theirs, ours, metadata, report)
     return copied
 
 
@@ -116,8 +124,17 @@ def _transactions(stack: ExitStack, side: StoreSide, *, write: bool) -> dict[int
     """One transaction a database, none of which a running platform uses."""
     found: dict[int, Connection] = {}
     for _, database in side.databases:
+        if write and side.save_last is not None and database is side.databases[-1][1]:
+            stack.enter_context(_then(side.save_last))
         if id(database) not in found:
             begun = database.write() if write else database.read()
             found[id(database)] = stack.enter_context(begun)
             refuse_if_used(found[id(database)], side.name)
     return found
+
+
+@contextmanager
+def _then(act: Callable[[], None]) -> Iterator[None]:
+    """Act at the end of the block, unless that raises."""
+    yield
+    act()

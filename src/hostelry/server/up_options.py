@@ -75,6 +75,9 @@ class UpOptions:
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    https_cert: str | None = None  # for clients of gateway and S3 port
+    https_key: str | None = None
+    https_ca: str | None = None
     gateway_only: bool = False  # a host with gateways, of a platform that it has joined
     control_only: bool = False  # a host with control, of a platform that it has joined
     fleet: str = LOCAL

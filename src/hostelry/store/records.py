@@ -1,7 +1,8 @@
 """Typed records over a store: what the control plane reads and writes."""
 
+import itertools
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
@@ -124,6 +125,13 @@ def endpoint_address(scope: Scope, endpoint_name: str) -> tuple[Scope, str]:
 def on_endpoint(records: Records[T], scope: Scope, endpoint_name: str) -> Mapping[str, T]:
     """The components, instances or copies of an endpoint, by name."""
     return records.group(endpoint_address(scope, endpoint_name)).values
+
+
+def in_scope(records: Records[T], scope: Scope) -> Iterator[T]:
+    """The components, instances or copies of a scope, an endpoint after the other."""
+    groups = all_groups({records.kind: records})[records.kind]
+    found = (group.values.values() for (owner, _), group in groups.items() if owner == scope)
+    return itertools.chain.from_iterable(found)
 
 
 def groups_named(

@@ -16,6 +16,7 @@ from hostelry.store.schema import migrate
 from hostelry.store.tables import COUNTER, RECORDS
 
 TOPIC = "records"  # announced by each write
+FORGOTTEN_PARTS = 50  # of the tombstones kept, so many more are there before the oldest go
 
 
 class SqlStore:
@@ -28,6 +29,9 @@ class SqlStore:
     def __init__(self, database: Database, *, tombstones_kept: int = TOMBSTONES_KEPT) -> None:
         self._database = database
         self._tombstones_kept = tombstones_kept
+        # Finding the oldest tombstones reads the whole table: not at each removal.
+        self._forget_each = max(1, tombstones_kept // FORGOTTEN_PARTS)
+        self._num_removed = self._forget_each - 1
         try:
             with database.write() as connection:
                 migrate(connection)
@@ -61,8 +65,7 @@ class SqlStore:
             replaced = [it for it in numbered if it[1].expect is not None]
             if replaced:
                 replace_rows(connection, replaced)
-            if any(it.body is None for it in writes):
-                forget_oldest(connection, self._tombstones_kept)
+            self._forget(connection, sum(1 for it in writes if it.body is None))
 
     def list(self, kind: str, scope: Scope | None = None) -> Sequence[Record]:
         """Every record of `kind` (in `scope`, or in all), ordered by name."""
@@ -104,9 +107,15 @@ class SqlStore:
                 insert_row(connection, key, body, revision)
             else:
                 replace_rows(connection, [(revision, write)])
-            if body is None:
-                forget_oldest(connection, self._tombstones_kept)
+            self._forget(connection, 1 if body is None else 0)
         return revision
+
+    def _forget(self, connection: Connection, num_removed: int) -> None:
+        """Count removals, and forget the oldest tombstones from time to time."""
+        self._num_removed += num_removed  # under the write lock, which the transaction has
+        if num_removed and self._num_removed >= self._forget_each:
+            forget_oldest(connection, self._tombstones_kept)
+            self._num_removed = 0
 
 
 # Each is compiled once. Every statement of a transaction lets other threads run, and takes its

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,19 @@ from tests.contract.jobs.test_request_queue import NOW, asked, claims, ids
 from tests.contract.messages.test_message_tables import HOOK, delivery
 from tests.postgres_rig import QUOTED_PASSWORD, postgres_database, postgres_server
 
+from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
+from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.message_tables import MessageTables
+from hostelry.metrics.persistence.durable import DurableMetrics
+from hostelry.metrics.persistence.shared import SharedMetrics
+from hostelry.server.audit_log import AuditEntry, AuditLog
+from hostelry.server.audit_rows import AuditRows
 from hostelry.server.home import Home, new_credentials, save_credentials
+from hostelry.server.metric_rows import MetricRows
 from hostelry.server.run_file import save_run_file
 from hostelry.server.store_transfer import copy_store
 from hostelry.store.claim import StoreClaim, claim
@@ -240,3 +249,59 @@ def test_messages_and_requests_go_over_and_go_on_there(home: Home, url: str) -> 
     waiting.accept([delivery("two")], [])
     assert [it.body for it in waiting.due(HOOK, NOW, 9)] == ["one", "two"]
     there.close()
+
+
+def samples(place: Home | str, number: int = 0) -> float:
+    """Record so many samples more; how many there are."""
+    clock, metric = ManualClock(NOW), Metric.of("Mine", "Put", {"a": "b"})
+    with ExitStack() as stack:
+        store: DurableMetrics | SharedMetrics
+        if isinstance(place, Home):
+            store = DurableMetrics(place.metrics, clock)
+        else:
+            database = stack.enter_context(closing(open_database(place)))
+            store = SharedMetrics(MetricRows(database), clock, record_s=0.0)
+        stack.enter_context(closing(store))
+        for _ in range(number):
+            store.record(SCOPE, [Sample(metric=metric, at=NOW, values=(1.0,))])
+            if number > 1:
+                store.compact()  # a snapshot, and a segment beside it
+        store.record(SCOPE, [Sample(metric=metric, at=NOW, values=(1.0,))])
+        stat = MetricStat(metric=metric, period_s=60, statistic="SampleCount")
+        return sum(it.value for it in store.datapoints(SCOPE, stat, NOW - 60, NOW + 60))
+
+
+def test_metrics_and_the_audit_log_go_to_postgresql_and_back(
+    home: Home, url: str, tmp_path: Path
+) -> None:
+    acts = [AuditEntry(at=it, who="me", act="restart", target="e", outcome="") for it in (1.0, 2.0)]
+    assert samples(home, 3) == 4
+    for act in acts:
+        AuditLog(home.audit).append(act)
+    rows = copied(home.root, url)
+    assert rows["audit_entry"] == 2
+    assert rows["metric_part"] >= 2
+    assert samples(url) == 5
+    with closing(open_database(url)) as database:
+        there = AuditRows(database)
+        assert there.newest(9) == acts[::-1]
+        acts.append(replace(acts[0], at=3.0))
+        there.append(acts[-1])
+    other = a_home(tmp_path / "other")
+    for _ in range(2):  # again, over what the first has made
+        copied(url, other.root, replace=True)
+        assert AuditLog(other.audit).newest(9) == acts[::-1]
+        assert samples(other) == 6
+    assert samples(home) == 5, "the source has what it had"
+    assert not list(other.root.glob("*cop*"))
+    with pytest.raises(TerminalError, match="is not empty; --replace overwrites"):
+        copied(url, other.root)
+
+
+def test_a_target_whose_files_cannot_be_written_keeps_its_records(home: Home, url: str) -> None:
+    written = fill(home.state, 3)
+    fill(url, 50)
+    (home.root / "metrics.copied").write_text("in the way")
+    with pytest.raises(TerminalError, match=r"metrics or the audit log of .*metrics.copied"):
+        copied(url, home.root, replace=True)
+    assert changes_of(home.state) == written

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from hostelry.chaos.cluster.cluster_ledger import (
     ClusterLedger,
     ScenarioReport,
@@ -61,3 +63,18 @@ def test_a_scenario_is_a_row_and_the_database_two_lines() -> None:
     assert "51 acknowledged: 0 lost, 1 made twice; 1 more were kept" in text
     assert "60 accepted writes by 2 epochs, 0 not by the newest" in text
     assert "MISSED    1 writes were made twice, such as w" in text
+
+
+def test_a_drill_with_a_scenario_that_was_not_run_names_it_and_did_not_pass() -> None:
+    skipped = not_run("control-partition", "a cut", "network namespaces need root")
+    kept = replace(STORE, doubled=())
+    ledger = ClusterLedger(scenarios=(KILL, skipped), store=kept, threads_each=4, between="x")
+    outcome = DrillOutcome(
+        drill="cluster", target="t", cluster=ledger,
+        missed=tuple(ledger.broken_promises()), not_run=ledger.not_run, left_out=ledger.left_out,
+    )  # fmt: skip
+    assert not outcome.passed
+    lines = outcome_lines(outcome)
+    assert lines[0] == "cluster: NOT ALL RUN"
+    assert lines[2] == "  not run   control-partition: network namespaces need root"
+    assert replace(ledger, scenarios=(KILL,)).left_out is None

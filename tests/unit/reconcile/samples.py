@@ -32,6 +32,7 @@ from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.domain.tags import TagSet
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
+from hostelry.reconcile.census import CensusCounter, take_census
 from hostelry.reconcile.driver import InstanceDriver
 from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts, PlanContext
 from hostelry.reconcile.plan.plan import desired_by_instance
@@ -213,6 +214,7 @@ class Town:
         self.verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None
         self._ids = itertools.count(1)
         self._planner = RoutePlanner(self.state, lambda image: image == IMAGE, AtZero.HOLD)
+        self._counter = CensusCounter()
         self._runner = asyncio.Runner()
 
     def close(self) -> None:
@@ -273,6 +275,8 @@ class Town:
         for instance_id in set(self.drivers) - known:
             del self.drivers[instance_id]
         self.check_planned_routes()
+        states = load_all(self.state)
+        assert self._counter.take(states, self.facts()) == take_census(states, self.facts())
 
     def check_planned_routes(self) -> None:
         """The routes that were planned change by change are those planned as a whole."""

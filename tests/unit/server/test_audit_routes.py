@@ -71,6 +71,20 @@ def test_a_full_file_is_kept_until_the_next_is_full(tmp_path: Path) -> None:
     assert len(kept) >= 4
 
 
+def test_entries_in_place_of_all_are_the_newest_that_fit(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", max_file_bytes=600)
+    log.append(entry(99))
+    for number in (2, 50):
+        newest = [entry(it) for it in reversed(range(number))]
+        log.replace(newest)
+        kept = log.newest(100)
+        assert kept == newest[: len(kept)]
+        assert len(kept) >= min(number, 4)
+        assert sum(it.stat().st_size for it in tmp_path.iterdir()) <= 1200
+    log.append(entry(50))
+    assert log.newest(2) == [entry(50), entry(49)]
+
+
 def test_an_act_of_another_process_is_added_with_the_time(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.jsonl")
     assert send(log, "POST", json={**ASKED, "endpoint": "chat"}).status_code == 204

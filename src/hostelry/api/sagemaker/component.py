@@ -1,11 +1,11 @@
 """CreateInferenceComponent, DescribeInferenceComponent, ListInferenceComponents and Delete."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result, new_generation
-from hostelry.api.page import ListedResource, list_page
+from hostelry.api.page import list_records
 from hostelry.api.refusals import already_exists, found_in
 from hostelry.api.sagemaker.at_zero import at_zero_of
 from hostelry.api.sagemaker.component_move import check_fits_pending
@@ -33,7 +33,7 @@ from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.resize import copies_deadline
 from hostelry.domain.status import Event, next_status
 from hostelry.domain.validation import MAX_COPIES, check_limit
-from hostelry.store.records import Versioned, on_endpoint
+from hostelry.store.records import Versioned, in_scope, on_endpoint
 
 KIND = "inference-component"
 # Components may be created while their endpoint is: they wait for its instances.
@@ -142,30 +142,31 @@ def describe_inference_component(context: CallContext, params: Params) -> Result
 
 def list_inference_components(context: CallContext, params: Params) -> Result:
     """ListInferenceComponents."""
-    components = (stored.value for stored in context.state.components.list(context.scope))
-    rows = [
-        ListedResource(
-            name=component.name,
-            created_at=component.created_at,
-            modified_at=component.modified_at,
-            status=component.status.value,
-            summary={
-                "InferenceComponentName": component.name,
-                "InferenceComponentArn": component.arn,
-                "InferenceComponentStatus": component.status.value,
-                "EndpointName": component.endpoint_name,
-                "EndpointArn": context.scope.arn("endpoint", component.endpoint_name),
-                "VariantName": component.variant_name,
-                "CreationTime": component.created_at,
-                "LastModifiedTime": component.modified_at,
-            },
-        )
-        for component in components
-        if params.get("EndpointNameEquals") in (None, component.endpoint_name)
-        and params.get("VariantNameEquals") in (None, component.variant_name)
-    ]
-    shown, following = list_page(context, "ListInferenceComponents", params, rows)
+    endpoint, variant = params.get("EndpointNameEquals"), params.get("VariantNameEquals")
+    components: Iterable[InferenceComponent]
+    if endpoint is None:
+        components = in_scope(context.state.components, context.scope)
+    else:
+        components = on_endpoint(context.state.components, context.scope, endpoint).values()
+    if variant is not None:
+        components = (it for it in components if it.variant_name == variant)
+    shown, following = list_records(
+        context, "ListInferenceComponents", params, components, _list_entry
+    )
     return {"InferenceComponents": shown, **following}
+
+
+def _list_entry(component: InferenceComponent) -> Result:
+    return {
+        "InferenceComponentName": component.name,
+        "InferenceComponentArn": component.arn,
+        "InferenceComponentStatus": component.status.value,
+        "EndpointName": component.endpoint_name,
+        "EndpointArn": component.scope.arn("endpoint", component.endpoint_name),
+        "VariantName": component.variant_name,
+        "CreationTime": component.created_at,
+        "LastModifiedTime": component.modified_at,
+    }
 
 
 def delete_inference_component(context: CallContext, params: Params) -> Result:

@@ -301,6 +301,12 @@ class ClusterLedger:
         reasons = {it.not_run: None for it in self.scenarios}
         return None if None in reasons else "; ".join(it for it in reasons if it)
 
+    @property
+    def left_out(self) -> str | None:
+        """Which scenarios could not be run, and why; None where all were."""
+        found = [f"{it.name}: {it.not_run}" for it in self.scenarios if it.not_run is not None]
+        return "; ".join(found) or None
+
     def broken_promises(self) -> list[str]:
         """Each promise that was broken, in words."""
         found = [f"{it.name}: {why}" for it in self.scenarios for why in it.missed]

@@ -78,6 +78,7 @@ def run_cluster(
         missed=tuple(ledger.broken_promises()),
         cluster=ledger,
         not_run=ledger.not_run,
+        left_out=ledger.left_out,
     )
 
 

@@ -43,12 +43,13 @@ def scrape(home: HomeOption = None) -> None:
     Example: hostelry dashboards scrape
     """
     config, credentials = settled(home_at(home))
-    print_yaml(scrape_configs(config.gateway_url, credentials.openai_api_key))
+    print_yaml(scrape_configs(config.client_url, credentials.openai_api_key, config.https_ca))
 
 
-def scrape_configs(gateway_url: str, key: str) -> dict[str, Any]:
+def scrape_configs(gateway_url: str, key: str, authorities: str | None = None) -> dict[str, Any]:
     """The two scrapes: the gateway's own page, and that of the copies, which takes longer."""
     address = urlsplit(gateway_url)
+    tls = {"tls_config": {"ca_file": authorities}} if authorities else {}
     return {
         "scrape_configs": [
             {
@@ -58,6 +59,7 @@ def scrape_configs(gateway_url: str, key: str) -> dict[str, Any]:
                 "scrape_interval": interval,
                 "scrape_timeout": timeout,
                 "authorization": {"credentials": key},
+                **tls,
                 "static_configs": [{"targets": [address.netloc]}],
             }
             for name, path, interval, timeout in (

@@ -17,6 +17,7 @@ from hostelry.cli.program.authority import RunAuthority
 from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.forward import Forwarder
 from hostelry.cli.program.proxy import MAX_HEAD_BYTES, Proxy, UsersProxy
+from hostelry.server.https_option import system_certificates
 
 HOST = "127.0.0.1"
 MAX_CONNECTIONS = 200
@@ -126,16 +127,3 @@ async def served(app: Forwarder, context: ssl.SSLContext | None) -> AsyncIterato
     finally:
         server.should_exit = True
         await task
-
-
-def system_certificates() -> bytes:
-    """The certificates that this machine trusts, as PEM: of OpenSSL's usual place, or certifi's."""
-    places = [ssl.get_default_verify_paths().cafile]
-    with contextlib.suppress(ImportError):
-        import certifi
-
-        places.append(certifi.where())
-    for place in places:
-        if place and Path(place).is_file():
-            return Path(place).read_bytes().rstrip() + b"\n"
-    return b""

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hostelry.base.clock import SystemClock
@@ -60,7 +61,8 @@ def exec_environment(
     direct = no_proxy_of_program(kept, config.host)
     return {
         **kept,
-        **client_variables(config, credentials),
+        # On this machine: a proxy of ours before the gateway, which it reaches without TLS.
+        **client_variables(replace(config, https_cert=None, https_ca=None), credentials),
         "AWS_ENDPOINT_URL": front.gateway_url,
         "AWS_ENDPOINT_URL_S3": front.store_url,
         "AWS_CONFIG_FILE": str(client_folder(home) / "aws-config"),

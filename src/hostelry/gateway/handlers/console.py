@@ -52,12 +52,13 @@ ANSWERED = (
 class ConsoleHandler:
     """Serves ``/console``: by the process at `address`, which no one else may ask.
 
-    `internal_key` is that of calls between processes.
+    `internal_key` is that of calls between processes. `is_secure`: browsers come by HTTPS.
     """
 
     pool: UpstreamPool
     address: str
     internal_key: str
+    is_secure: bool = False
 
     def admit(self, request: HttpRequest) -> bool:
         """False: the console itself finds out who asks; raises ServiceError 405 and 413."""
@@ -101,6 +102,7 @@ class ConsoleHandler:
             INTERNAL_KEY_HEADER: self.internal_key,
             "X-Forwarded-Host": given.get("host", ""),
             "Content-Length": str(len(request.body)),
+            **({"x-forwarded-proto": "https"} if self.is_secure else {}),
             **{name: given[name] for name in PASSED if name in given},
         }
         return b"%b%b\r\n" % (

@@ -6,6 +6,8 @@ import socket
 from email.utils import formatdate
 
 from hostelry.base.clock import Clock, monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.base.https import HANDSHAKE_S, ServerCertificate, context_of
 from hostelry.gateway.http.acceptor import Acceptor, NoPeers, Peers
 from hostelry.gateway.http.connection import (
     Admit,
@@ -19,6 +21,7 @@ from hostelry.gateway.http.reader import HttpLimits
 log = logging.getLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
 DRAIN_POLL_S = 0.05
+MAX_OPENING = 1024  # connections whose client has not said yet what it speaks; the oldest is cut
 
 
 class HttpServer:
@@ -44,15 +47,22 @@ class HttpServer:
         self._clock = clock
         self._peers = peers or NoPeers()
         self._acceptor: Acceptor | None = None
-        self._opening: set[asyncio.Task[None]] = set()
+        self._certificate: ServerCertificate | None = None
+        self._opening: dict[asyncio.Task[None], None] = {}  # the oldest first
 
     @property
     def num_connections(self) -> int:
         """Client connections that are open or being opened."""
         return len(self._state.connections) + len(self._opening)
 
-    async def start(self, listening: socket.socket) -> None:
-        """Accept connections from `listening`, which it owns from now on; `peers` may share it."""
+    async def start(
+        self, listening: socket.socket, certificate: ServerCertificate | None = None
+    ) -> None:
+        """Accept connections from `listening`, which it owns from now on; `peers` may share it.
+
+        With a certificate they are TLS, but for plain ones of this machine.
+        """
+        self._certificate = certificate
         self._sweep()
         self._acceptor = Acceptor(listening, self._serve, lambda: self.num_connections, self._peers)
 
@@ -62,6 +72,9 @@ class HttpServer:
         self._peers.leave()
         if self._acceptor is not None:
             self._acceptor.close()
+        for task in tuple(self._opening):
+            if self._certificate is not None:  # a client that has sent nothing loses nothing
+                task.cancel()
         if self._opening:
             await asyncio.wait(self._opening)
         for connection in tuple(self._state.connections):
@@ -73,18 +86,31 @@ class HttpServer:
             connection.abort()
 
     def _serve(self, accepted: socket.socket) -> None:
+        if len(self._opening) >= MAX_OPENING:
+            oldest = next(iter(self._opening))
+            del self._opening[oldest]
+            oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._open(accepted))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._opening[task] = None
+        task.add_done_callback(lambda done: self._opening.pop(done, None))
         self._notify_peers()
 
     async def _open(self, accepted: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        loop, held = asyncio.get_running_loop(), self._certificate
         try:
-            await loop.connect_accepted_socket(lambda: HttpConnection(self._state), accepted)
-        except OSError as error:
+            context = None if held is None else await context_of(accepted, held)
+            await loop.connect_accepted_socket(
+                lambda: HttpConnection(self._state),
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
+            )
+        except (OSError, TimeoutError, TerminalError) as error:
             accepted.close()
             log.info("a connection was lost while it was opened: %s", error)
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
 
     def _notify_peers(self) -> None:
         if not self._state.draining:

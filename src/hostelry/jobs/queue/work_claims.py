@@ -44,7 +44,8 @@ class WorkClaims:
         free = sa.or_(WORK.c.owner == self._host, WORK.c.lease_until <= now)
         mine = {"owner": self._host, "lease_until": now + LEASE_S}
         with self._database.write() as connection:
-            if connection.execute(insert_once(WORK), {"name": name, **mine}).rowcount == 1:
+            added = connection.execute(insert_once(WORK, connection), {"name": name, **mine})
+            if added.rowcount == 1:
                 old = WORK.c.lease_until <= now - FORGOTTEN_S
                 connection.execute(sa.delete(WORK).where(old))
                 return True

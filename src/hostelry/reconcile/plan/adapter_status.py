@@ -25,6 +25,16 @@ from hostelry.reconcile.plan.status_end import failed, in_service
 FORGET_S = 10.0
 
 
+def is_at_rest(state: EndpointState, component: InferenceComponent) -> bool:
+    """Whether a component is an adapter in service of which nothing is to be decided."""
+    return (
+        component.status is ComponentStatus.IN_SERVICE
+        and component.adapter is not None
+        and component.previous_adapter is None
+        and not state.refused_adapters
+    )
+
+
 def plan_adapter(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> InferenceComponent | None:

@@ -13,7 +13,8 @@ def with_deadlines(state: EndpointState, now: float) -> EndpointState:
     """The state in which exactly the statuses that are not final have a deadline."""
     if state.endpoint is not None:
         state = state.with_endpoint(_endpoint(state.endpoint, now))
-    return state.with_components(_component(it, now) for it in state.components.values())
+    changing = [it for it in state.components.values() if not _is_at_rest(it)]
+    return state.with_components(_component(it, now) for it in changing)
 
 
 def is_overdue(record: Endpoint | InferenceComponent, now: float) -> bool:
@@ -34,6 +35,10 @@ def _endpoint(endpoint: Endpoint, now: float) -> Endpoint:
     provisioning_s = max(it.provisioning_s for it in variants)
     deadline_at = start_deadline(now, download_s, startup_s, provisioning_s)
     return replace(endpoint, deadline_at=deadline_at)
+
+
+def _is_at_rest(component: InferenceComponent) -> bool:
+    return component.status is ComponentStatus.IN_SERVICE and component.deadline_at is None
 
 
 def _component(component: InferenceComponent, now: float) -> InferenceComponent:

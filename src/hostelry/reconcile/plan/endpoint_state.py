@@ -4,6 +4,7 @@ A plan is a function from an EndpointState to the one to record next; `reconcile
 difference.
 """
 
+import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -255,7 +256,7 @@ class EndpointState:
 
     @cached_property
     def _copies_in_order(self) -> Sequence[Copy]:
-        return sorted(self.copies.values(), key=lambda it: (it.created_at, it.spec.id))
+        return sorted(self.copies.values(), key=operator.attrgetter("created_at", "spec.id"))
 
     @cached_property
     def _copies_by_component(self) -> Mapping[str | None, Sequence[Copy]]:
@@ -268,7 +269,7 @@ class EndpointState:
     @cached_property
     def _adapters_by_base(self) -> Mapping[str, Sequence[InferenceComponent]]:
         adapters = [it for it in self.components.values() if it.adapter is not None]
-        adapters.sort(key=lambda it: it.name)
+        adapters.sort(key=operator.attrgetter("name"))
         return _grouped(adapters, lambda it: it.adapter.base_name if it.adapter else "")
 
 

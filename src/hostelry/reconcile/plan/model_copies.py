@@ -119,7 +119,7 @@ def plan_adapters_on_copies(state: EndpointState, context: PlanContext) -> Endpo
         if base is None or copy.draining:
             continue
         if base not in desired:
-            desired[base] = placed_adapters(state, base, copy.spec.adapters, context.now)
+            desired[base] = placed_adapters(state, base, copy.spec, context.now)
         if desired[base] is not copy.spec.adapters and desired[base] != copy.spec.adapters:
             changed.append(replace(copy, spec=replace(copy.spec, adapters=desired[base])))
     return state.with_copies(changed)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hostelry.base.address import on_host
+from hostelry.base.same_pairs import SamePairs
 from hostelry.domain.copy import (
     AdapterPhase,
     AdapterPlacement,
@@ -26,6 +27,8 @@ from hostelry.domain.copy import (
 )
 from hostelry.fleet.protocol import Observation
 from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
+
+STEADY = SamePairs()  # by copy, its status as recorded and as reported
 
 
 def with_observations(state: EndpointState, now: float) -> EndpointState:
@@ -65,9 +68,18 @@ def _seen_copy(
     elif ready_at is None and adapters_settled(copy.spec.adapters, status):
         ready_at = now
     failed_at = copy.failed_at if copy.failed_at is not None else now
-    proven = frozenset(it.id for it in status.adapters if it.phase is AdapterPhase.READY)
+    ready = AdapterPhase.READY
+    proven = frozenset([it.id for it in status.adapters if it.phase is ready])
     if ready_at is not None:
         unready_since = None
+    if (
+        status is copy.status
+        and ready_at == copy.ready_at
+        and unready_since == copy.unready_since
+        and (status.phase is CopyPhase.FAILED) == (copy.failed_at is not None)
+        and proven == copy.proven_adapters
+    ):
+        return copy
     after = replace(
         copy,
         status=status,
@@ -106,7 +118,10 @@ def _steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
 
     Memory in use is not, nor the number of open connections while some are open.
     """
+    if STEADY.match_of(known.id, known) is seen:
+        return known
     if seen == known:
+        STEADY.add(known.id, known, seen)
         return known
     both_open = known.open_connections and seen.open_connections
     unmoved = replace(

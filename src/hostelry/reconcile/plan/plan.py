@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, InstanceState
-from hostelry.reconcile.plan.adapter_status import FORGET_S, plan_adapter
+from hostelry.reconcile.plan.adapter_status import FORGET_S, is_at_rest, plan_adapter
 from hostelry.reconcile.plan.adapters import adapter_leaves_at, is_leaving
 from hostelry.reconcile.plan.component_copies import plan_component_copies
 from hostelry.reconcile.plan.component_status import plan_component
@@ -78,6 +78,8 @@ def _plan_components(state: EndpointState, context: PlanContext) -> EndpointStat
     live = state.with_live_components(left)  # each sees what became of those before it
     has_changed = False
     for name, component in sorted(state.components.items()):
+        if is_at_rest(state, component):
+            continue
         step = plan_component if component.adapter is None else plan_adapter
         after = step(live, component, context)
         if after is None:

@@ -103,6 +103,7 @@ class _Base:
     serves_llm: bool
     copies: Sequence[Copy]
     routes: Mapping[str, CopyRoute]  # by copy id; of those that requests may go to
+    routing: RoutingStrategy
     why: str | None
 
     def is_of(self, other: "_Base") -> bool:
@@ -212,12 +213,13 @@ def _base(
         serves_llm=serves_llm,
         copies=copies,
         routes={it.id: it for it in copy_routes(copies)},
+        routing=_routing(endpoint, component.variant_name),
         why=waiting_for(component.placement_note, copies),
     )
 
 
 def _component_route(component: InferenceComponent, base: _Base) -> ComponentRoute | None:
-    adapter, owner, endpoint = routed_adapter(component), base.component, base.endpoint
+    adapter, owner = routed_adapter(component), base.component
     routed_id = None if adapter is None else adapter_id(component.name, adapter)
     routes = tuple(base.routes.values())
     if routed_id is not None:
@@ -230,7 +232,7 @@ def _component_route(component: InferenceComponent, base: _Base) -> ComponentRou
     return ComponentRoute(
         name=component.name,
         variant_name=owner.variant_name,
-        routing=_routing(endpoint, owner.variant_name),
+        routing=base.routing,
         copies=routes,
         adapter_id=routed_id,
         desired_copies=owner.desired_copies,

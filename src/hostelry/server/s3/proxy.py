@@ -22,15 +22,18 @@ from pathlib import Path
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.base.https import ServerCertificate
 from hostelry.base.ids import new_request_id
 from hostelry.base.logging import configure_logging
 from hostelry.base.recurring import run_again
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Home, load_config, load_credentials, log_format
+from hostelry.server.https_option import certificate_of
 from hostelry.server.s3.admission import S3Refusal, error_answer
 from hostelry.server.s3.answers import CHUNK_BYTES, Answers, PassedRequest
 from hostelry.server.s3.event_file import EventFile
 from hostelry.server.s3.head import END, MAX_HEAD_BYTES, Head, MalformedHeadError, parse_head
+from hostelry.server.s3.listener import SecuredListener, Served, listened
 from hostelry.server.s3.object_events import EventSender, control_reporter
 from hostelry.server.s3.passage import Passage, Passes, own_key
 from hostelry.server.s3.store_client import StoreClient
@@ -162,9 +165,18 @@ class Connection:
 
 
 async def start_proxy(
-    host: str, port: int, target_port: int, passes: Passes, watch: Watch | None = None
-) -> asyncio.Server:
-    """Listen on `host`:`port` and pass requests to 127.0.0.1:`target_port`."""
+    address: tuple[str, int],
+    target_port: int,
+    passes: Passes,
+    watch: Watch | None = None,
+    certificate: ServerCertificate | None = None,
+) -> asyncio.Server | SecuredListener:
+    """Listen on `address` and pass requests to 127.0.0.1:`target_port`."""
+    return await listened(*address, passing(target_port, passes, watch), certificate)
+
+
+def passing(target_port: int, passes: Passes, watch: Watch | None) -> Served:
+    """What serves a connection by passing its requests to 127.0.0.1:`target_port`."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -174,7 +186,7 @@ async def start_proxy(
             return
         await Connection((reader, writer), store, passes, watch).serve()
 
-    return await asyncio.start_server(connected, host, port, limit=MAX_HEAD_BYTES)
+    return connected
 
 
 async def copy_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -209,8 +221,9 @@ async def serve(home: Home, target_port: int) -> None:
     file = EventFile(home.object_events)
     watch = Watch(config, credentials, passage, store, file, clock)
     sender = EventSender(file, watch.events.noted, clock, control_reporter(config, credentials))
+    address, certificate = (config.host, config.s3_port), certificate_of(config)
     async with await start_proxy(
-        config.host, config.s3_port, target_port, passage.passed, watch
+        address, target_port, passage.passed, watch, certificate
     ) as server:
         name = "reporting events to control"
         reporting = asyncio.create_task(run_again(name, sender.run, RETRY_S, clock))

@@ -1,0 +1,15 @@
+"""The devices that a test runs on, as parameters: a CPU everywhere, CUDA where there is one."""
+
+import pytest
+import torch
+
+DEVICES = (
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ],
+    ),
+)
