@@ -16,6 +16,7 @@ from hostelry.cli.up import log_to, waiting
 from hostelry.cli.up_flags import (
     ClusterHostOption,
     ClusterPortOption,
+    DetachOption,
     LogFormatOption,
     StoreOption,
     TlsCaOption,
@@ -24,7 +25,8 @@ from hostelry.cli.up_flags import (
 )
 from hostelry.server.cluster.start import check_cluster
 from hostelry.server.control_host import run_control
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.server.detached import start_detached
+from hostelry.server.home import Credentials, Home, UpConfig, load_config
 from hostelry.server.up import Report, log_line, make_home
 from hostelry.server.up_options import UpOptions, check_logs
 
@@ -41,22 +43,24 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
     tls_key: TlsKeyOption = None,
     store: StoreOption = None,
     log_format: LogFormatOption = TEXT,
+    detach: DetachOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a further control, which leads when the present leader ends; Ctrl-C stops it.
 
     The home is one that has joined the platform, whose records are in PostgreSQL, or joins it now.
-    `hostelry status`, `logs` and `down` work on it.
+    `hostelry status`, `logs`, `upgrade` and `down` work on it.
 
     Example: hostelry control --home ./c --join https://10.0.0.2:7443 --cluster-host 10.0.0.3
 
-    Example: hostelry control --home /srv/hostelry
+    Example: hostelry control --home /srv/hostelry --detach
     """
     if store is not None:
         hide_argument(store)
     at = home_at(home)
     options = UpOptions(
         home=at.root,
+        control_only=True,
         store=store,
         cluster_host=cluster_host,
         cluster_port=cluster_port,
@@ -74,14 +78,14 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
     joined(at, join_url, token, PeerRole.CONTROL, host_name)
     at = make_home(at.root)
     with waiting() as display:
+        if detach:
+            start_detached(options, display.progress)
+            print_ready(at, load_config(at), "`hostelry down` stops it.", as_json=as_json)
+            return
 
         def ready(config: UpConfig, credentials: Credentials) -> None:
             display.pause()
-            if as_json:
-                shown = {"ready": True, "control": config.control_url, "home": str(at.root)}
-                typer.echo(msgspec.json.encode(shown))
-            else:
-                typer.echo(f"Control runs at {config.control_url}. Ctrl-C stops it.")
+            print_ready(at, config, "Ctrl-C stops it.", as_json=as_json)
 
         def say(text: str) -> None:
             display.say(text)
@@ -89,4 +93,13 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
 
         log_to(at.logs / "up.log", log_format)
         report = Report(phase=display.phase, say=say, ready=ready)
-        asyncio.run(run_control(at, options, os.environ, report))
+        asyncio.run(run_control(options, os.environ, report))
+
+
+def print_ready(home: Home, config: UpConfig, stopped_by: str, *, as_json: bool) -> None:
+    """Print where control is, and what stops it."""
+    if as_json:
+        shown = {"ready": True, "control": config.control_url, "home": str(home.root)}
+        typer.echo(msgspec.json.encode(shown))
+    else:
+        typer.echo(f"Control runs at {config.control_url}. {stopped_by}")

@@ -199,14 +199,7 @@ def up_detached(options: UpOptions, *, as_json: bool) -> None:
     """Start the platform in the background and return when it is ready."""
     started = monotonic_s()
     with waiting() as display:
-
-        def show(progress: StartupProgress) -> None:
-            if progress.phase is not None:
-                display.phase(progress.phase)
-            if progress.note is not None:
-                display.say(progress.note)
-
-        start_detached(options, show)
+        start_detached(options, display.progress)
     at = Home(options.home)
     config, _ = settled(at)
     print_ready(at, config, monotonic_s() - started, as_json)
@@ -302,6 +295,13 @@ class WaitDisplay:
     def say(self, text: str) -> None:
         """Print a sentence above the display."""
         self._print(text)
+
+    def progress(self, progress: StartupProgress) -> None:
+        """Show what a start in the background reports."""
+        if progress.phase is not None:
+            self.phase(progress.phase)
+        if progress.note is not None:
+            self.say(progress.note)
 
     def pause(self) -> None:
         """Show nothing until the next phase."""

@@ -15,7 +15,8 @@ def upgrade(home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Have this version take over a platform that an earlier one runs, under traffic.
 
     Gateway workers are replaced beside their successors, control, jobs and the object store one
-    after the other, agents in turn. Copies run on. Run it after the new version is installed.
+    after the other, agents in turn. Copies run on. Run it after the new version is installed, on
+    each host: those of controls first, the leader's last of them, then those with gateways.
 
     Example: pip install --upgrade hostelry && hostelry upgrade
     """
@@ -32,4 +33,6 @@ def upgrade(home: HomeOption = None, as_json: JsonOption = False) -> None:
         ("agents replaced, whose copies run on", done.agents),
     ):
         typer.echo(f"{title}: {', '.join(names) or 'none'}")
+    if done.leads is False:
+        typer.echo("its control stands by; agents are replaced on the host whose control leads")
     typer.echo(f"Hostelry {__version__} has taken over ({took_s:g} s).")

@@ -7,7 +7,7 @@ has the files of the first host's.
 import asyncio
 import os
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,16 +24,24 @@ from hostelry.server.fleet_option import LOCAL, check_fleet
 from hostelry.server.home import Credentials, Home, UpConfig, save_config
 from hostelry.server.leftovers import find_services
 from hostelry.server.run_file import remove_run_file, save_run_file
-from hostelry.server.services import control_services, proxy_service, service_environment
+from hostelry.server.services import (
+    control_services,
+    proxy_service,
+    service_environment,
+    watcher_service,
+)
 from hostelry.server.start import HostPlan, decide_port, earlier_config, stored_credentials
 from hostelry.server.store_option import store_url_of
-from hostelry.server.supervisor import Supervisor
+from hostelry.server.supervisor import ServiceSpec, Supervisor
 from hostelry.server.up import (
     READY_WITHIN_S,
+    Relaunch,
     Report,
+    arm_watcher,
     begin,
     first_of,
     listen_for_signals,
+    make_home,
     only_one,
     until_answered,
 )
@@ -44,19 +52,26 @@ STOPPED_IN_ORDER = ("jobs", "control", "proxy")
 
 
 async def run_control(
-    home: Home, options: UpOptions, environment: Mapping[str, str], report: Report
+    options: UpOptions,
+    environment: Mapping[str, str],
+    report: Report,
+    relaunch: Relaunch | None = None,
 ) -> None:
     """Keep control running until SIGINT or SIGTERM, and what it needs beside it.
 
-    It leads or stands by. What a killed supervisor has left is adopted. Raises TerminalError where
-    it cannot start.
+    It leads or stands by. What a killed supervisor has left is adopted. With `relaunch`, a watcher
+    starts a killed supervisor again. Raises TerminalError where it cannot start.
     """
     check_cluster(options)
-    with only_one(home):
+    home = make_home(options.home)
+    with only_one(home, relaunch.lock if relaunch else None):
+        if relaunch is None:  # in the foreground no watcher starts it again
+            home.kept.unlink(missing_ok=True)
+        watchers = [watcher_service(home, environment, relaunch.argv)] if relaunch else []
         plan = control_plan(home, options)
         save_run_file(home, "up", os.getpid(), plan.config.control_port)
         try:
-            await keep_control(plan, environment, report)
+            await keep_control(plan, environment, watchers, report)
         finally:
             remove_run_file(home, "up")
 
@@ -132,7 +147,9 @@ def check_leads(home: Home, config: UpConfig) -> None:
     check_fleet(config.fleet, config.ray_address, runtime_env, node_dir)
 
 
-async def keep_control(plan: HostPlan, environment: Mapping[str, str], report: Report) -> None:
+async def keep_control(
+    plan: HostPlan, environment: Mapping[str, str], watchers: Sequence[ServiceSpec], report: Report
+) -> None:
     """Run the host's services until a signal asks to stop, or one of them cannot start."""
     home, config, credentials = plan.home, plan.config, plan.credentials
     supervisor, asked = Supervisor(home, report.say), asyncio.Event()
@@ -142,7 +159,7 @@ async def keep_control(plan: HostPlan, environment: Mapping[str, str], report: R
         services.append(proxy_service(plan, env))
     decided = decide_adoption(
         {name: it.digest for name, it in plan.found.items()},
-        {it.name: it.digest for it in services},
+        {it.name: it.digest for it in [*services, *watchers]},
     )
     if sentence := adoption_sentence(decided):
         report.say(sentence)
@@ -158,11 +175,15 @@ async def keep_control(plan: HostPlan, environment: Mapping[str, str], report: R
         await first_of(started, asking, supervisor.failed)
         if started.done() and not asking.done():
             supervisor.now_ready()
+            arm_watcher(supervisor, home, plan.found, decided, watchers, report)
             report.ready(config, credentials)
             await first_of(asking, supervisor.failed)
     finally:
         asking.cancel()
         started.cancel()
+        if asked.is_set():
+            home.kept.unlink(missing_ok=True)
+            await supervisor.stop("watcher")
         report.phase("stopping control")
         for name in STOPPED_IN_ORDER:
             await supervisor.stop(name)

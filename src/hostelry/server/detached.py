@@ -9,9 +9,9 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -129,6 +129,18 @@ def reporter(stream: IO[bytes]) -> Report:
     return Report(phase=phase, say=say, ready=ready)
 
 
+def runner_of(
+    options: UpOptions,
+) -> Callable[[UpOptions, Mapping[str, str], Report, Relaunch], Coroutine[Any, Any, None]]:
+    """What runs with these options: a platform, a host's gateways, or control alone."""
+    if not options.control_only:
+        return run_up
+    # Imported where it runs: a platform on one machine needs none of it.
+    from hostelry.server.control_host import run_control
+
+    return run_control
+
+
 def main() -> int:
     """Run `up` with the options of the command line; 1 where it could not start."""
     options = replace(decode_options(sys.argv[1]), store=os.environ.get(VARIABLE))
@@ -140,7 +152,7 @@ def main() -> int:
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        asyncio.run(run_up(options, os.environ, reporter(stream), relaunch))
+        asyncio.run(runner_of(options)(options, os.environ, reporter(stream), relaunch))
     except TerminalError as error:
         log_line(str(error))
         if not stream.closed:

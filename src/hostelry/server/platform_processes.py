@@ -37,7 +37,8 @@ def platform_names_of(home: Home, config: UpConfig) -> list[str]:
     """The names of the processes that are to run."""
     if config.is_control_host:
         proxy = [] if config.cluster_host is None else ["proxy"]
-        return ["up", "control", "jobs", *proxy]
+        watcher = ["watcher"] if home.kept.exists() else []
+        return ["up", *watcher, "control", "jobs", *proxy]
     if config.is_gateway_host:
         names = [*platform_names(config.gateway_workers, ("proxy", "peers", "link", "mirror"))]
     else:

@@ -167,7 +167,7 @@ async def supervise(
             await first_of(started, asking, supervisor.failed)
             if started.done() and not asking.done():
                 supervisor.now_ready()
-                arm_watcher(supervisor, start, decided, watchers, report)
+                arm_watcher(supervisor, home, start.found, decided, watchers, report)
                 report.ready(config, start.credentials)
                 await first_of(asking, supervisor.failed)
         finally:
@@ -212,7 +212,8 @@ def begin(
 
 def arm_watcher(
     supervisor: Supervisor,
-    start: StartPlan,
+    home: Home,
+    found: Mapping[str, RunFile],
     decided: Mapping[str, AdoptionDecision],
     watchers: Sequence[ServiceSpec],
     report: Report,
@@ -221,11 +222,11 @@ def arm_watcher(
     if not watchers:
         return
     try:
-        start.home.kept.touch(mode=0o600)
+        home.kept.touch(mode=0o600)
     except OSError as error:
         report.say(f"a killed `up` will not be started again: {error}")
     else:
-        begin(supervisor, start.found, {"watcher": decided["watcher"]}, watchers)
+        begin(supervisor, found, {"watcher": decided["watcher"]}, watchers)
 
 
 def listen_for_signals(asked: asyncio.Event, supervisor: Supervisor) -> None:

@@ -79,6 +79,7 @@ class UpOptions:
     https_key: str | None = None
     https_ca: str | None = None
     gateway_only: bool = False  # a host with gateways, of a platform that it has joined
+    control_only: bool = False  # a host with control, of a platform that it has joined
     fleet: str = LOCAL
     ray_address: str | None = None
     ray_runtime_env: Path | None = None

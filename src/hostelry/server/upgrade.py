@@ -3,53 +3,77 @@
 `up` is killed, which everything else outlives, and the `up` of this version adopts or replaces
 each process (`adoption`): gateway workers beside their successors, so that no connection is
 refused. Then each agent in turn is asked to end; control starts its successor, which adopts its
-copies.
+copies. The supervisors of `hostelry gateway` and `hostelry control` are replaced alike. Of several
+controls the leader comes last (`upgrade_order`), and its host alone replaces agents.
 """
 
+import contextlib
 import os
 import signal
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+from urllib.error import HTTPError
 
 import msgspec
 
+from hostelry import __version__
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.proc import arguments, environment_value
 from hostelry.fleet.host.processes import is_alive, send
 from hostelry.fleet.records import InstanceFolder, ProcessIdentity, instance_folders
 from hostelry.server.detached import StartupProgress, decode_options, start_detached
-from hostelry.server.home import Home
+from hostelry.server.home import Home, load_config, load_credentials
 from hostelry.server.run_file import RunFile, live_run_file, live_run_files
 from hostelry.server.up_options import UpOptions
+from hostelry.server.upgrade_order import ControlsThatRun, has_joined, why_later
 
 SYSTEMD_VARIABLE = "INVOCATION_ID"  # of each process that systemd starts, systemd.exec(5)
 RESTARTED_WITHIN_S = 90.0
 AGENT_WITHIN_S = 90.0
+ASK_S = 5.0
 POLL_S = 0.05
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradedHost:
-    """What became of a host's processes; agents are named by their instances."""
+    """What became of a host's processes; agents are named by their instances.
+
+    `leads` is whether the host's control leads, and so has its agents replaced; None where there is
+    no control.
+    """
 
     adopted: tuple[str, ...]
     replaced: tuple[str, ...]
     agents: tuple[str, ...]
+    leads: bool | None
+
+
+class HealthAnswer(msgspec.Struct):
+    """What a gateway or control answers to who asks for its health."""
+
+    version: str = ""
 
 
 def upgrade_host(home: Home, report: Callable[[str], None]) -> UpgradedHost:
     """Have this version take over the home's platform; blocks until it has.
 
-    Raises TerminalError where none runs, or nothing would start `up` again, and where the new `up`
-    or a new agent does not come: all else serves on then.
+    Raises TerminalError where none runs, nothing would start `up` again, or another host comes
+    first, and where the new `up` or a new agent does not come: all else serves on then.
     """
     old = live_run_file(home, "up")
     if old is None:
         raise TerminalError(
             f"no `up` runs on {home.root}: `hostelry up` starts this version, and adopts what runs"
         )
+    if (controls := asked_controls(home)) and (why := why_later(controls, __version__)):
+        raise TerminalError(why)
     before = {it.name: it.pid for it in live_run_files(home)}
     if (watcher := live_run_file(home, "watcher")) is not None:
         restart_detached(home, old, watcher, report)
@@ -62,13 +86,16 @@ def upgrade_host(home: Home, report: Callable[[str], None]) -> UpgradedHost:
             f"`up` (pid {old.pid}) runs in a terminal, where nothing would start it again: "
             f"`kill -9 {old.pid}`, and start it there with the same options"
         )
-    agents = [renew_agent(folder, report) for folder in instance_folders(home.instances)]
+    leads = await_takeover(home, report)
+    folders = instance_folders(home.instances) if leads else ()
+    agents = [renew_agent(folder, report) for folder in folders]
     after = {it.name: it.pid for it in live_run_files(home) if it.name not in ("up", "watcher")}
     adopted = tuple(name for name, pid in after.items() if before.get(name) == pid)
     return UpgradedHost(
         adopted=adopted,
         replaced=tuple(name for name in after if name not in adopted),
         agents=tuple(name for name in agents if name is not None),
+        leads=leads,
     )
 
 
@@ -112,6 +139,63 @@ def await_up(home: Home, old_pid: int) -> None:
         return found is not None and found.pid != old_pid
 
     until(is_there, RESTARTED_WITHIN_S, "systemd started no other `up`: systemctl status hostelry")
+
+
+def await_takeover(home: Home, report: Callable[[str], None]) -> bool | None:
+    """Wait until gateway and control are of this version; whether the control leads, if there is.
+
+    Raises TerminalError where they do not come.
+    """
+    config = load_config(home)
+
+    def is_new(url: str) -> bool:
+        found = asked(home, url, HealthAnswer)
+        return found is not None and found.version == __version__
+
+    if config.gateway_workers:
+        report("waiting for the new gateway")
+        url = f"{config.gateway_url}/health"
+        until(lambda: is_new(url), RESTARTED_WITHIN_S, f"no gateway of {__version__} at {url}")
+    if config.is_gateway_host:
+        return None
+    report("waiting for the new control")
+    url = f"{config.control_url}/internal/health"
+    until(lambda: is_new(url), RESTARTED_WITHIN_S, f"no control of {__version__} at {url}")
+    found: list[ControlsThatRun] = []
+
+    def has_come() -> bool:
+        found[:] = [it for it in [asked_controls(home)] if it is not None]
+        return bool(found) and has_joined(found[0], __version__)
+
+    until(has_come, RESTARTED_WITHIN_S, "the new control neither leads nor stands by")
+    return found[0].own_leads
+
+
+def asked_controls(home: Home) -> ControlsThatRun | None:
+    """The controls, as the one of this host knows them; None: it does not answer, or is none."""
+    try:
+        config = load_config(home)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    if config.is_gateway_host:
+        return None
+    return asked(home, f"{config.control_url}/internal/leader", ControlsThatRun)
+
+
+def asked(home: Home, url: str, type: type[T]) -> T | None:
+    """The answer of one of the home's processes; None where there is none."""
+    request = urllib.request.Request(url)
+    request.add_header(INTERNAL_KEY_HEADER, load_credentials(home).internal_key)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=ASK_S) as answer:
+            return decode(answer.read(), type)
+    except HTTPError as refused:  # of a gateway without routes, with its version
+        with refused, contextlib.suppress(OSError, msgspec.MsgspecError):
+            return decode(refused.read(), type)
+        return None
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def renew_agent(folder: InstanceFolder, report: Callable[[str], None]) -> str | None:
