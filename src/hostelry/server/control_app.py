@@ -74,8 +74,8 @@ class ControlDeps:
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
     aggregates the load that gateway workers report; `last_used` returns when each environment was
     last used, `captured` the sums of an endpoint's data capture, `verdict_of` the verdict on an
-    endpoint's update, `leader` which of several controls leads. Operations get `metrics`, `pace`,
-    `root_key`, `logs`, `messaging`, `calls` and `foreign_s3`.
+    endpoint's update, `leader` which of several controls leads, `gateway_hosts` who has gateways.
+    Operations get `metrics`, `pace`, `root_key`, `logs`, `messaging`, `calls` and `foreign_s3`.
     """
 
     state: State
@@ -100,6 +100,7 @@ class ControlDeps:
     captured: Callable[[Owner, str], Sequence[Mapping[str, Any]]] = lambda *_: ()
     verdict_of: Callable[[Endpoint], str | None] = lambda _: None
     leader: Callable[[], dict[str, Any]] | None = None
+    gateway_hosts: Callable[[], list[dict[str, Any]]] = list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +198,8 @@ class InternalApi:
         }
         if self._deps.leader is not None:
             shown["control"] = await asyncio.to_thread(self._deps.leader)
+        if hosts := self._deps.gateway_hosts():
+            shown["gateway_hosts"] = hosts
         return JsonResponse(shown)
 
     async def names(self, request: Request) -> Response:

@@ -6,6 +6,7 @@ after that; a host keeps those that it knew for `KNOWN_S`, so that no gap shows.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from hostelry.server.json_response import JsonResponse
 
 REPORT_S = 1.0
 KNOWN_S = 5.0
+SHOWN_S = 3600.0  # a host that is silent, by `hostelry status`
 MAX_HOSTS = 1024
 
 
@@ -25,6 +27,7 @@ class GatewayHost(msgspec.Struct, frozen=True, kw_only=True):
 
     host_id: str
     address: str
+    version: str = ""
 
 
 class GatewayHostList(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +46,8 @@ class KnownHosts:
     def add(self, hosts: tuple[GatewayHost, ...]) -> None:
         """These hosts were named now; above `MAX_HOSTS` others are not added."""
         now = self.now_s()
+        is_full = len(self._hosts) + len(hosts) > MAX_HOSTS
+        self._forget(now - (KNOWN_S if is_full else SHOWN_S))
         for host in hosts:
             if host.host_id in self._hosts or len(self._hosts) < MAX_HOSTS:
                 self._hosts[host.host_id] = (host, now)
@@ -50,8 +55,19 @@ class KnownHosts:
     def hosts(self) -> Mapping[str, str]:
         """Their addresses by id."""
         since = self.now_s() - KNOWN_S
+        return {key: host.address for key, (host, at) in self._hosts.items() if at >= since}
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Each host that was named within `SHOWN_S`, and how many seconds ago, by their ids."""
+        now = self.now_s()
+        return [
+            {**msgspec.structs.asdict(host), "seen_ago_s": round(now - at, 3)}
+            for _, (host, at) in sorted(self._hosts.items())
+            if now - at <= SHOWN_S
+        ]
+
+    def _forget(self, since: float) -> None:
         self._hosts = {it: known for it, known in self._hosts.items() if known[1] >= since}
-        return {host_id: host.address for host_id, (host, _) in self._hosts.items()}
 
 
 class GatewayHostRoutes:
@@ -59,6 +75,7 @@ class GatewayHostRoutes:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._known = KnownHosts(now_s)
+        self.shown = self._known.shown  # for `hostelry status`
 
     def routes(self) -> tuple[Route, ...]:
         """The route, for control's application."""

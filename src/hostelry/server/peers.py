@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from hostelry import __version__
 from hostelry.base import tls
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
@@ -171,6 +172,7 @@ class PeerExchange:
         own = GatewayHost(
             host_id=self._config.host_id,
             address=self._config.peer_address or self._config.peers_url,
+            version=__version__,
         )
         try:
             status, body = await self._post(
