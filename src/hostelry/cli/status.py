@@ -11,6 +11,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.batch_text import status_line
 from hostelry.cli.completion import names
 from hostelry.cli.experiment_text import experiment_lines
+from hostelry.cli.gateway_host_text import gateway_host_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
 from hostelry.cli.job_text import trouble_lines
 from hostelry.cli.leader_text import leader_lines, version_lines
@@ -23,6 +24,7 @@ from hostelry.cli.state import (
 from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
 from hostelry.cli.transform_text import running_jobs, transform_lines
 from hostelry.server.platform_processes import PlatformProcess, platform_processes
+from hostelry.server.store_option import place_shown
 
 DECLARED_NOTE = (
     "CPUs, memory and accelerators of instances are those that the instance type declares; "
@@ -68,6 +70,7 @@ def status(
         shown = {
             "home": str(at.root),
             **addresses(config),
+            "store": place_shown(at, config),
             "processes": processes,
             "state": state,
             "jobs_trouble": trouble,
@@ -77,7 +80,9 @@ def status(
     else:
         urls = f"gateway {config.client_url}  object store {config.client_s3_url}"
         urls += f"  console {config.console_url}" if config.has_console else ""
-        lines = [f"home {at.root}  {urls}", "", *process_lines(processes)]
+        lines = [f"home {at.root}  {urls}"]
+        lines += [] if config.store_url is None else [f"store {place_shown(at, config)}"]
+        lines += ["", *process_lines(processes)]
         running, alone = processes_run(processes), endpoint is not None
         lines += supervisor_lines(processes)
         lines += led_lines(state)
@@ -111,9 +116,10 @@ def supervisor_lines(processes: list[PlatformProcess]) -> list[str]:
 
 
 def led_lines(state: dict[str, Any] | None) -> list[str]:
-    """The leader and the standbys, where there are several controls; versions that differ."""
+    """The leader, the standbys and the hosts with gateways, where there are several; versions."""
     known = state or {}
-    lines = leader_lines(known.get("control"), SystemClock().now()) + version_lines(known)
+    lines = leader_lines(known.get("control"), SystemClock().now())
+    lines += gateway_host_lines(known.get("gateway_hosts", ())) + version_lines(known)
     return ["", *lines] if lines else []
 
 

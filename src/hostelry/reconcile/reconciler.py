@@ -88,7 +88,8 @@ def one_pass(
 ) -> EndpointState:
     """Load, plan and write one endpoint; return the state that is recorded then.
 
-    `verdict_of` compares the fleets of an update under way; `own` notes what is written.
+    `verdict_of` compares the fleets of an update under way; `own` notes what is written, unless
+    a verdict was followed: the next pass may have one on other fleets.
     Raises Conflict where a record changed meanwhile: the caller retries from the new state.
     """
     loaded = load(state, key, facts)
@@ -107,7 +108,7 @@ def one_pass(
     text = None if verdict is None or verdict.since is None else verdict.text
     updated = with_history(loaded.state.endpoint, after.endpoint, context.now, text)
     after = replace(after, endpoint=updated)
-    write(state, loaded, writes(loaded.state, after), own)
+    write(state, loaded, writes(loaded.state, after), own if verdict is None else None)
     return after
 
 

@@ -123,6 +123,7 @@ async def _lead(
         asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
         usage = UsageRoutes(owner, scaling.metrics, clock)
         comparisons = Comparisons(owner, state, scaling.board, clock)
+        gateway_hosts = GatewayHostRoutes(monotonic_s)
         captured = CaptureBoard(scaling.metrics)
         agent = partial(
             HttpAgent,
@@ -134,7 +135,6 @@ async def _lead(
         copy_caches = CopyCacheRoutes(
             state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
         )
-        hosts = GatewayHostRoutes(monotonic_s)
         data_logs = DataLogRoutes(state, logs.store, clock)
         app = control_app(
             ControlDeps(
@@ -165,14 +165,14 @@ async def _lead(
                     *_act_routes(data, reconciler, clock),
                     *copy_caches.routes(),
                     *LeaderRoutes(term.leader).routes(),
-                    *hosts.routes(),
-                    *_join_routes(home, state.store, owner, config, hosts, term),
+                    *gateway_hosts.routes(),
+                    *_join_routes(home, state.store, owner, config, gateway_hosts, term),
                 ),
                 last_used=scaling.environments.idle_since,
                 captured=captured.of_endpoint,
                 verdict_of=scaling.verdicts.text_of,
                 leader=None if term.epoch is None else term.leader,
-                gateway_hosts=hosts.document,
+                gateway_hosts=gateway_hosts.shown,
             )
         )
         await _run(front, app, reconciler)

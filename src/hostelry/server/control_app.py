@@ -74,9 +74,8 @@ class ControlDeps:
     `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
     aggregates the load that gateway workers report; `last_used` returns when each environment was
     last used, `captured` the sums of an endpoint's data capture, `verdict_of` the verdict on an
-    endpoint's update, `leader` which of several controls leads, `gateway_hosts` the hosts with
-    gateways. Operations get `metrics`, `pace`, `root_key`, `logs`, `messaging`, `calls` and
-    `foreign_s3`.
+    endpoint's update, `leader` which of several controls leads, `gateway_hosts` who has gateways.
+    Operations get `metrics`, `pace`, `root_key`, `logs`, `messaging`, `calls` and `foreign_s3`.
     """
 
     state: State
@@ -197,10 +196,11 @@ class InternalApi:
             "inference_experiments": experiment_overview(it.value for it in experiments),
             "routes_version": None if snapshot is None else snapshot.version,
             "version": __version__,
-            "gateway_hosts": self._deps.gateway_hosts(),
         }
         if self._deps.leader is not None:
             shown["control"] = await asyncio.to_thread(self._deps.leader)
+        if hosts := self._deps.gateway_hosts():
+            shown["gateway_hosts"] = hosts
         return JsonResponse(shown)
 
     async def names(self, request: Request) -> Response:

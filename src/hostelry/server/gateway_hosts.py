@@ -22,6 +22,7 @@ from hostelry.server.json_response import JsonResponse
 LOG = logging.getLogger(__name__)
 REPORT_S = 1.0
 KNOWN_S = 5.0
+SHOWN_S = 3600.0  # a host that is silent, by `hostelry status`
 MAX_HOSTS = 1024
 
 
@@ -49,6 +50,8 @@ class KnownHosts:
     def add(self, hosts: tuple[GatewayHost, ...]) -> None:
         """These hosts were named now; above `MAX_HOSTS` others are not added."""
         now = self.now_s()
+        is_full = len(self._hosts) + len(hosts) > MAX_HOSTS
+        self._forget(now - (KNOWN_S if is_full else SHOWN_S))
         for host in hosts:
             if host.host_id in self._hosts or len(self._hosts) < MAX_HOSTS:
                 self._hosts[host.host_id] = (host, now)
@@ -60,13 +63,24 @@ class KnownHosts:
     def all(self) -> tuple[GatewayHost, ...]:
         """All of them, by id."""
         since = self.now_s() - KNOWN_S
-        self._hosts = {it: known for it, known in self._hosts.items() if known[1] >= since}
-        return tuple(self._hosts[it][0] for it in sorted(self._hosts))
+        return tuple(host for _, (host, at) in sorted(self._hosts.items()) if at >= since)
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Each host that was named within `SHOWN_S`, and how many seconds ago, by their ids."""
+        now = self.now_s()
+        return [
+            {**msgspec.structs.asdict(host), "seen_ago_s": round(now - at, 3)}
+            for _, (host, at) in sorted(self._hosts.items())
+            if now - at <= SHOWN_S
+        ]
 
     def version_of(self, host_id: str) -> str | None:
         """The version that a host had when it was last named; None: it never was."""
         known = self._hosts.get(host_id)
         return None if known is None else known[0].version
+
+    def _forget(self, since: float) -> None:
+        self._hosts = {it: known for it, known in self._hosts.items() if known[1] >= since}
 
 
 class GatewayHostRoutes:
@@ -75,6 +89,7 @@ class GatewayHostRoutes:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._known = KnownHosts(now_s)
         self._since = now_s()
+        self.shown = self._known.shown  # for `hostelry status`
 
     def routes(self) -> tuple[Route, ...]:
         """The route, for control's application."""
@@ -98,7 +113,3 @@ class GatewayHostRoutes:
             if warning := skew_refusal(name, host.version, "control", __version__):
                 LOG.warning("%s; it serves on", warning)
         return JsonResponse(GatewayHostList(hosts=self._known.all()))
-
-    def document(self) -> list[dict[str, Any]]:
-        """The hosts for people: id, address and version of each."""
-        return [msgspec.structs.asdict(it) for it in self._known.all()]

@@ -1,7 +1,9 @@
 """The ``--store`` of a platform: the home's own SQLite file, or a database of PostgreSQL."""
 
+from urllib.parse import urlsplit
+
 from hostelry.base.errors import TerminalError
-from hostelry.server.home import UpConfig
+from hostelry.server.home import Home, UpConfig
 from hostelry.store.place import SCHEMES
 
 VARIABLE = "HOSTELRY_STORE"
@@ -28,6 +30,17 @@ def secret_in(url: str) -> bool:
     """Whether a URL may have a password in it."""
     user = url.partition("://")[2].rpartition("@")[0]
     return ":" in user or "password" in url.partition("?")[2]
+
+
+def place_shown(home: Home, config: UpConfig) -> str | None:
+    """Where the records are, without user and password; None on a host that has no control."""
+    if config.is_gateway_host:
+        return None
+    if config.store_url is None:
+        return str(home.state)
+    parts = urlsplit(config.store_url)
+    is_plain = "@" not in parts.path  # else an unquoted password may be anywhere
+    return f"{SCHEMES[0]}{parts.netloc.rpartition('@')[2]}{parts.path}" if is_plain else SCHEMES[0]
 
 
 def involves_server(config: UpConfig, before: UpConfig | None) -> bool:

@@ -17,7 +17,7 @@ from hostelry.server.detached import command_line
 from hostelry.server.home import Home, UpConfig, load_config, new_credentials, save_config
 from hostelry.server.platform_store import check_store
 from hostelry.server.services import service_environment
-from hostelry.server.store_option import VARIABLE, secret_in, store_url_of
+from hostelry.server.store_option import VARIABLE, place_shown, secret_in, store_url_of
 from hostelry.server.up_options import UpOptions
 from hostelry.store.database import open_database
 from hostelry.store.errors import StoreRefused, StoreUnavailable
@@ -66,6 +66,20 @@ def test_the_choice_of_a_start(
     option: str | None, before: UpConfig | None, chosen: str | None
 ) -> None:
     assert store_url_of(option, before) == chosen
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        pytest.param(None, "state.db", id="the home's file"),
+        pytest.param("postgresql://u:secret@db:5/h?a=b", "postgresql://db:5/h", id="a URL"),
+        pytest.param("postgres://u:se/cret@db/h", "postgresql://", id="one that is not quoted"),
+    ],
+)
+def test_status_shows_where_the_store_is(home: Home, url: str | None, shown: str) -> None:
+    found = place_shown(home, replace(ON_SERVER, store_url=url))
+    assert found == (str(home.root / shown) if url is None else shown)
+    assert place_shown(home, replace(ON_SERVER, controls=("https://c:7443",))) is None
 
 
 def test_a_value_that_is_no_store_is_refused_without_repeating_it() -> None:

@@ -34,7 +34,13 @@ from hostelry.domain.tags import TagSet
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.reconcile.census import CensusCounter, take_census
 from hostelry.reconcile.driver import InstanceDriver
-from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts, PlanContext
+from hostelry.reconcile.own_writes import OwnWrites
+from hostelry.reconcile.plan.endpoint_state import (
+    EndpointState,
+    GroupKey,
+    InstanceFacts,
+    PlanContext,
+)
 from hostelry.reconcile.plan.plan import desired_by_instance
 from hostelry.reconcile.plan.routes import WakeRules, plan_routes
 from hostelry.reconcile.reconciler import one_pass
@@ -260,7 +266,7 @@ class Town:
         """One pass over every endpoint; instances get its result only if it succeeds."""
         context, known = self.context(), set[str]()
         for key in sorted(all_keys(self.state), key=str):
-            after = one_pass(self.state, key, self.facts(), context, self.verdict_of)
+            after = self._pass_over(key, context)
             for instance_id, desired in desired_by_instance(after, context.now).items():
                 if instance_id not in self.drivers:
                     self.drivers[instance_id] = InstanceDriver(
@@ -277,6 +283,18 @@ class Town:
         self.check_planned_routes()
         states = load_all(self.state)
         assert self._counter.take(states, self.facts()) == take_census(states, self.facts())
+
+    def _pass_over(self, key: GroupKey, context: PlanContext) -> EndpointState:
+        """One pass; a second one must change nothing where none would follow the first."""
+        store, own = self.state.store, OwnWrites()
+        args = (self.state, key, self.facts(), context, self.verdict_of)
+        before = store.revision()
+        after = one_pass(*args, own)
+        if not own.others(store.changes(before)):
+            settled = store.revision()
+            one_pass(*args)
+            assert store.revision() == settled, "a second pass changes something"
+        return after
 
     def check_planned_routes(self) -> None:
         """The routes that were planned change by change are those planned as a whole."""

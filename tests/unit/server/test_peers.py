@@ -19,7 +19,7 @@ from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.gateway.shared.session_exchange import CLOSED, SessionEntry, SharedSessions
 from hostelry.routing.copy_choice import GatewayShare
 from hostelry.server import peers as peers_module
-from hostelry.server.gateway_hosts import KNOWN_S, GatewayHostRoutes, KnownHosts
+from hostelry.server.gateway_hosts import KNOWN_S, SHOWN_S, GatewayHostRoutes, KnownHosts
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.home import Home, UpConfig
 from hostelry.server.peers import PeerExchange, SharedColumn
@@ -233,6 +233,10 @@ def test_controls_list_has_each_host_until_it_was_silent_for_some_seconds() -> N
             clock.advance(KNOWN_S + 1.0)
             assert await report("h-2") == ["h-2"]
             assert set(control.live() or ()) == {"h-2"}
+            shown = [(it["host_id"], it["version"], it["seen_ago_s"]) for it in control.shown()]
+            assert shown == [("h-1", "", KNOWN_S + 1.0), ("h-2", "", 0.0)]
+            clock.advance(SHOWN_S)
+            assert [it["host_id"] for it in control.shown()] == ["h-2"]
             bad = await client.post("/internal/gateway-hosts", content=b"{}")
             assert bad.status_code == 400
 
@@ -243,9 +247,13 @@ def test_hosts_above_the_limit_are_not_added(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("hostelry.server.gateway_hosts.MAX_HOSTS", 1)
     from hostelry.server.gateway_hosts import GatewayHost
 
-    known = KnownHosts(ManualClock().now)
+    clock = ManualClock()
+    known = KnownHosts(clock.now)
     known.add((GatewayHost(host_id="a", address="x"), GatewayHost(host_id="b", address="y")))
     assert known.hosts() == {"a": "x"}
+    clock.advance(KNOWN_S + 1.0)
+    known.add((GatewayHost(host_id="b", address="y"),))  # in place of one that is silent
+    assert known.hosts() == {"b": "y"}
 
 
 def test_the_mark_of_a_session_entry_closes_it() -> None:

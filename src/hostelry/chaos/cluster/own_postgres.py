@@ -1,4 +1,7 @@
-"""A PostgreSQL of the drill's own, from the machine's programs; it ends with the drill."""
+"""A PostgreSQL of the process's own, from the machine's programs; it ends with the process.
+
+The drill `cluster` and the tests start theirs by this.
+"""
 
 import contextlib
 import os
@@ -9,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +27,7 @@ READY_S = 60.0
 UNPRIVILEGED = 65_534  # the user without rights, on each Linux
 STARTS = 20  # of a server whose predecessor was killed: its processes end by themselves
 SETTINGS = ("shared_buffers=16MB", "max_connections=60", "jit=off", "listen_addresses=127.0.0.1")
+LOCALE = ("--locale", "C.UTF-8")
 
 
 def programs() -> Path:
@@ -41,16 +45,27 @@ def programs() -> Path:
 
 
 class OwnPostgres:
-    """One server on a free port of loopback, with its data in a temporary folder."""
+    """One server on a free port of loopback, and a socket in its temporary folder.
 
-    def __init__(self) -> None:
+    `settings` are the server's, `locale` options of `initdb`; without `password` it has one of its
+    own.
+    """
+
+    def __init__(
+        self,
+        *,
+        password: str | None = None,
+        settings: Sequence[str] = SETTINGS,
+        locale: Sequence[str] = LOCALE,
+    ) -> None:
         self._programs = programs()
         self._owner = unprivileged()
-        self.folder = Path(tempfile.mkdtemp(prefix="hostelry-drill-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="hostelry-pg-"))
         if self._owner is not None:
             os.chown(self.folder, self._owner.pw_uid, self._owner.pw_gid)
         self.port = free_port()
-        self._password = secrets.token_hex(16)
+        self._password = password or secrets.token_hex(16)
+        self._settings, self._locale = settings, locale
         self._process: subprocess.Popen[str] | None = None
         self._log: list[str] = []
 
@@ -63,19 +78,37 @@ class OwnPostgres:
     def running(self) -> Iterator["OwnPostgres"]:
         """Run it for the block; its folder is removed."""
         try:
-            self._initialize()
-            self.start()
+            self.begin()
             yield self
         finally:
-            self.stop()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.close()
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id; it was started."""
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> str:
+        """What the server has logged so far."""
+        return "".join(self._log)
+
+    def begin(self) -> None:
+        """Make its data, and start it; raises TerminalError."""
+        self._initialize()
+        self.start()
+
+    def close(self) -> None:
+        """Stop it and remove its folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start and return once it accepts connections; raises TerminalError."""
         for _ in range(STARTS):
             if self._start():
                 return
-        raise TerminalError(f"PostgreSQL does not start: {''.join(self._log)[-1000:]}")
+        raise TerminalError(f"PostgreSQL does not start: {self.log()[-1000:]}")
 
     def stop(self) -> None:
         """Shut down as an operator does, and return once it has ended."""
@@ -83,12 +116,13 @@ class OwnPostgres:
 
     def kill(self) -> None:
         """As a power cut: no process of it runs on."""
-        for pid in self._pids():
+        for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._end(signal.SIGKILL)
 
-    def _pids(self) -> list[int]:
+    def processes(self) -> list[int]:
+        """The postmaster, then its children; none where it does not run."""
         if self._process is None or self._process.poll() is not None:
             return []
         pid = self._process.pid
@@ -107,7 +141,7 @@ class OwnPostgres:
             [
                 *self._as_owner(), self._programs / "initdb", "--pgdata", self.folder / "data",
                 "--username", USER, "--pwfile", secret, "--auth", "scram-sha-256", "--no-sync",
-                "--encoding", "UTF8", "--locale", "C.UTF-8",
+                "--encoding", "UTF8", *self._locale,
             ],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
@@ -115,7 +149,7 @@ class OwnPostgres:
             raise TerminalError(f"initdb failed: {done.stdout[-500:]}{done.stderr[-500:]}")
 
     def _start(self) -> bool:
-        settings = [it for setting in SETTINGS for it in ("-c", setting)]
+        settings = [it for setting in self._settings for it in ("-c", setting)]
         self._process = subprocess.Popen(
             [
                 *self._as_owner(), self._programs / "postgres", "-D", self.folder / "data",
@@ -157,7 +191,7 @@ class OwnPostgres:
             self._process.wait()
 
     def _as_owner(self) -> list[str]:
-        """The command's prefix: its user, and the end with the drill."""
+        """The command's prefix: its user, and the end with this process."""
         prefix = ["setpriv", "--pdeathsig", "INT"]
         if self._owner is not None:
             prefix += ["--reuid", str(self._owner.pw_uid), "--regid", str(self._owner.pw_gid)]
