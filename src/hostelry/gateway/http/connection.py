@@ -28,6 +28,7 @@ Admit = Callable[[HttpRequest], bool]
 WRITE_BUFFER_BYTES = 256 * 1024
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 UNREAD = HttpRequest("POST", "/")
+TLS_END_S = 0.5
 MAX_TURNED_AWAY = 256  # connections over the limit that are answered; others are cut
 
 
@@ -166,7 +167,10 @@ class HttpConnection(asyncio.Protocol):
         """Close now if no request is under way, else after its answer."""
         state = self._state
         if not (state.is_busy or self._reader.requests or state is ServeState.LINGERING):
+            is_sent = not self._transport.get_write_buffer_size()
             self._transport.close()
+            if is_sent and not self._transport.can_write_eof():  # TLS waits for the client's end
+                asyncio.get_running_loop().call_later(TLS_END_S, self._transport.abort)
 
     def sweep(self, now_s: float) -> None:
         """Enforce the time limits at `now_s`.

@@ -104,6 +104,8 @@ class HttpServer:
                 accepted,
                 ssl=context,
                 ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
+                # Until then what is buffered may be sent.
+                ssl_shutdown_timeout=None if context is None else self._state.limits.write_stall_s,
             )
         except (OSError, TimeoutError, TerminalError) as error:
             accepted.close()
