@@ -65,3 +65,5 @@ class ManualClock:
 monotonic_s = time.monotonic
 # Its nanoseconds, the same for all processes of the machine.
 monotonic_ns = time.monotonic_ns
+# Seconds for which the calling thread has used a processor.
+thread_cpu_s = time.thread_time

@@ -248,7 +248,10 @@ def _bases(
         seen = [statuses.get(it.spec.id) for it in copies]
         known = before.get(base.name)
         if known is None or not known.is_of(base, copies, seen):
-            uses = [_use(it, state.instances[it.instance_id], statuses) for it in copies]
+            old = {} if known is None else {it.copy_id: it for it in known.uses}
+            made = [_use(it, state.instances[it.instance_id], statuses) for it in copies]
+            # The same objects where they are equal: censuses of adapters hold while these do.
+            uses = [it if old.get(it.copy_id) != it else old[it.copy_id] for it in made]
             census = _base_census(endpoint, base, base.spec, uses)
             known = _Serving(base, copies, seen, uses, census)
         found[base.name] = known
@@ -276,15 +279,31 @@ def _components(
             routed_id = adapter_id(name, adapter)
             pairs = zip(base.copies, base.uses, strict=True)
             proven = tuple(use for it, use in pairs if routed_id in it.proven_adapters)
-            mine = ComponentCensus(
-                key=_component_key(endpoint, base.component, name),
-                num_copies=len(proven),
-                base=mine.key,
-                reserved=mine.reserved,
-                copies=proven,
-            )
+            if known is not None and known[0] is component and _is_same(known, base, proven):
+                mine = known[2]
+            else:
+                mine = ComponentCensus(
+                    key=_component_key(endpoint, base.component, name),
+                    num_copies=len(proven),
+                    base=mine.key,
+                    reserved=mine.reserved,
+                    copies=proven,
+                )
         found[name] = (component, base, mine)
     return found
+
+
+def _is_same(
+    known: tuple[InferenceComponent, _Serving, ComponentCensus],
+    base: _Serving,
+    proven: Sequence[CopyUsage],
+) -> bool:
+    """Whether an adapter's census holds for its base as it is now."""
+    return (
+        known[1].component is base.component
+        and known[2].num_copies == len(proven)
+        and all(map(operator.is_, known[2].copies, proven))
+    )
 
 
 def _by_key(made: Made, before: _CountedEndpoint | None) -> dict[LoadKey, ComponentCensus]:

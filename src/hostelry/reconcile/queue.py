@@ -6,8 +6,8 @@ added, not in work                            worked on as soon as a worker is f
 added while in work                           worked on once more afterwards
 its work returned an instant                  added at that instant
 its work failed                               added again after a backoff; other keys go ahead
-its work took long                            rests in proportion: what is added meanwhile is one
-                                              more piece of work, and other keys get their turn
+its work asked for a rest (`rest`)            rests before it is worked on again: what is added
+                                              meanwhile is one piece of work
 """
 
 import asyncio
@@ -23,7 +23,6 @@ K = TypeVar("K", bound=Hashable)
 
 FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 15.0
-MAX_REST_S = 1.0
 
 
 def backoff_s(failures: int) -> float:
@@ -33,26 +32,18 @@ def backoff_s(failures: int) -> float:
     return min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 20))
 
 
-def rest_after(worked_s: float, rest: float) -> float:
-    """Seconds to rest after work: `rest` times as long as it took, bounded."""
-    return min(MAX_REST_S, max(0.0, rest * worked_s))
-
-
 class WorkQueue(Generic[K]):
     """A queue that calls `work(key)` for each added key, at least once after its last `add`.
 
-    `work` returns the instant at which to call it again without an `add`, or None. A key rests
-    `rest` times as long as it was worked on, at most MAX_REST_S.
+    `work` returns the instant at which to call it again without an `add`, or None.
     """
 
-    def __init__(
-        self, work: Callable[[K], Awaitable[float | None]], clock: Clock, rest: float = 0.0
-    ) -> None:
+    def __init__(self, work: Callable[[K], Awaitable[float | None]], clock: Clock) -> None:
         self._work = work
         self._clock = clock
-        self._rest = rest
         self._waiting: dict[K, None] = {}
         self._busy: set[K] = set()
+        self._rests: dict[K, float] = {}  # of keys in work, seconds
         self._resting: set[K] = set()
         self._failures: dict[K, int] = {}
         self._alarms: list[tuple[float, int, K]] = []
@@ -75,6 +66,10 @@ class WorkQueue(Generic[K]):
         self._due[key] = at
         heapq.heappush(self._alarms, (at, next(self._order), key))
         self._added.set()
+
+    def rest(self, key: K, rest_s: float) -> None:
+        """Let `key`, which is in work, rest for so long afterwards."""
+        self._rests[key] = rest_s
 
     async def run(self, num_workers: int) -> None:
         """Work until cancelled, on at most `num_workers` keys at once."""
@@ -124,15 +119,12 @@ class WorkQueue(Generic[K]):
 
     async def _work_on(self, key: K) -> None:
         again_at: list[float | None] = [None]
-        started_at = self._clock.now()
 
         async def work() -> None:
             again_at[0] = await self._work(key)
 
-        rest_s = 0.0
         if await run_guarded(f"reconciling {key}", work):
             self._failures.pop(key, None)
-            rest_s = rest_after(self._clock.now() - started_at, self._rest)
         else:
             self._failures[key] = self._failures.get(key, 0) + 1
             again_at[0] = self._clock.now() + backoff_s(self._failures[key])
@@ -142,6 +134,7 @@ class WorkQueue(Generic[K]):
         if not self._waiting and not self._busy:
             self._quiet.set()
         self._added.set()
+        rest_s = self._rests.pop(key, 0.0)
         if rest_s:
             self._resting.add(key)
             await self._clock.sleep(rest_s)

@@ -16,8 +16,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
-from hostelry.base.clock import Clock
+from hostelry.base.clock import Clock, thread_cpu_s
 from hostelry.base.ids import new_copy_id, new_instance_id
 from hostelry.base.recurring import run_again, run_guarded, run_until_done
 from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
@@ -39,7 +40,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 from hostelry.reconcile.plan.guards import guarding_alarms
 from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
 from hostelry.reconcile.plan.watched_update import watched_update
-from hostelry.reconcile.queue import WorkQueue, rest_after
+from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
     alarm_view_s,
     all_keys,
@@ -55,9 +56,12 @@ from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.errors import RevisionTooOld
 from hostelry.store.records import State
 
+T = TypeVar("T")
+
 LOG = logging.getLogger(__name__)
 NUM_WORKERS = 4
 REST = 2.0  # so an endpoint's passes, or the publications, take a third of a core at most
+MAX_REST_S = 1.0
 WATCH_S = 1.0
 RESYNC_S = 30.0
 FIRST_OBSERVATION_S = 15.0
@@ -119,7 +123,7 @@ class Reconciler:
         self.routes = RouteBoard()
         self._planner = RoutePlanner(state, deps.is_llm, deps.at_zero)
         self.transforms = TransformJobs(state, deps.clock)
-        self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, deps.clock, REST)
+        self.queue: WorkQueue[GroupKey] = WorkQueue(self.reconcile, deps.clock)
         self.instances = Instances(
             deps.fleet, deps.connect, deps.clock, lambda key: self.queue.add(key)
         )
@@ -162,9 +166,11 @@ class Reconciler:
         )
         facts = self.instances.facts
         verdict_of = self._deps.verdict_of
-        after = await asyncio.to_thread(
-            one_pass, self._state, key, facts, context, verdict_of, self._own
+        after, cpu_s = await asyncio.to_thread(
+            _with_cpu_s,
+            lambda: one_pass(self._state, key, facts, context, verdict_of, self._own),
         )
+        self.queue.rest(key, rest_s(cpu_s))
         for instance_id, desired in desired_by_instance(after, now).items():
             self.instances.set_desired(after.instances[instance_id], desired)
         for instance_id in self.instances.known(key):
@@ -177,15 +183,19 @@ class Reconciler:
         self.routes.close()
         self.transforms.board.close()
 
-    async def publish(self, *, afresh: bool = False) -> None:
+    async def publish(self, *, afresh: bool = False) -> float:
         """Publish the recorded routes, once every endpoint has been reconciled.
 
-        `afresh` looks at what may change without a record, too.
+        `afresh` looks at what may change without a record, too. Returns the seconds of a processor
+        that planning them took.
         """
-        if self._is_open:
-            async with self._publishing:  # or older routes could replace newer ones
-                planned = await asyncio.to_thread(self._planner.plan, afresh=afresh)
-                self.routes.publish_change(planned.since, planned.snapshot, planned.changed)
+        if not self._is_open:
+            return 0.0
+        async with self._publishing:  # or older routes could replace newer ones
+            plan_routes = partial(self._planner.plan, afresh=afresh)
+            planned, cpu_s = await asyncio.to_thread(_with_cpu_s, plan_routes)
+            self.routes.publish_change(planned.since, planned.snapshot, planned.changed)
+        return cpu_s
 
     async def end_orphans(self) -> None:
         """Terminate running instances that have no record."""
@@ -218,7 +228,7 @@ class Reconciler:
             await self._deps.clock.sleep(RESYNC_S)
             await run_guarded("resync", self._enqueue_all)
             # Image rules change without a record, so no change in the store reports them.
-            await run_guarded("publishing routes", partial(self.publish, afresh=True))
+            await run_guarded("publishing routes", self._publish_afresh)
 
     async def _enqueue_all(self) -> None:
         for key in await asyncio.to_thread(all_keys, self._state):
@@ -255,10 +265,25 @@ class Reconciler:
 
     async def _publish_changes(self) -> None:
         """Publish the routes after changes; what changes during a rest is published together."""
-        clock = self._deps.clock
         while True:
             await self._has_changes.wait()
             self._has_changes.clear()
-            started_at = clock.now()
-            await run_guarded("publishing routes", self.publish)
-            await clock.sleep(rest_after(clock.now() - started_at, REST))
+            await run_guarded("publishing routes", self._publish_then_rest)
+
+    async def _publish_then_rest(self) -> None:
+        await self._deps.clock.sleep(rest_s(await self.publish()))
+
+    async def _publish_afresh(self) -> None:
+        await self.publish(afresh=True)
+
+
+def rest_s(cpu_s: float) -> float:
+    """Seconds to rest after work that used a processor for `cpu_s`."""
+    return min(MAX_REST_S, REST * cpu_s)
+
+
+def _with_cpu_s(work: Callable[[], T]) -> tuple[T, float]:
+    """What `work` returns, and the seconds for which it used a processor."""
+    started = thread_cpu_s()
+    found = work()
+    return found, thread_cpu_s() - started

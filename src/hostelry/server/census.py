@@ -1,12 +1,13 @@
 """The census of what is in service, cached until records change or 5 seconds have passed.
 
-While records keep changing it is as old as `SHARE` times what it took: the cost is bounded.
+While records keep changing it is as old as `SHARE` times the processor time that it took.
 """
 
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from hostelry.base.clock import thread_cpu_s
 from hostelry.metrics.sagemaker.census import NOTHING_IN_SERVICE, Census
 from hostelry.reconcile.census import CensusCounter
 from hostelry.reconcile.plan.endpoint_state import InstanceFacts
@@ -49,9 +50,10 @@ class CensusTaker:
         age_s = now_s - taken_s
         is_new = revision != known_revision and age_s >= SHARE * self._cost_s
         if is_new or age_s >= MAX_AGE_S or known_revision < 0:
+            started = thread_cpu_s()
             census = self._counter.take(load_all(self._state), self._facts(), self._disk_use())
-            self._cost_s = self._now_s() - now_s
-            self._taken = (revision, now_s + self._cost_s, census)
+            self._cost_s = thread_cpu_s() - started
+            self._taken = (revision, now_s, census)
         return census
 
     def _disk_use(self) -> float | None:

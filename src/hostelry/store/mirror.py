@@ -211,5 +211,5 @@ class RecordGroups:
             self._groups.pop(group, None)
             return
         if has_more:
-            values = dict(sorted(values.items()))
+            values = {name: values[name] for name in sorted(values)}
         self._groups[group] = RecordGroup(values=values, versions=versions)

@@ -8,7 +8,7 @@ import pytest
 
 from hostelry.base.clock import ManualClock, SystemClock
 from hostelry.base.errors import RetryableError
-from hostelry.reconcile.queue import MAX_BACKOFF_S, MAX_REST_S, WorkQueue, backoff_s, rest_after
+from hostelry.reconcile.queue import MAX_BACKOFF_S, WorkQueue, backoff_s
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -157,16 +157,16 @@ def test_work_may_ask_to_be_called_again_and_the_earliest_alarm_counts() -> None
     assert calls == [0, 30, 100]
 
 
-def test_a_key_rests_after_long_work_and_other_keys_do_not_wait_for_it() -> None:
+def test_a_key_rests_where_its_work_asks_for_it_and_other_keys_do_not_wait() -> None:
     clock = ManualClock()
     started_at = clock.now()
     calls: list[tuple[str, float]] = []
 
     async def work(key: str) -> None:
         calls.append((key, clock.now() - started_at))
-        await clock.sleep(0.1 if key == "large" else 0.0)
+        queue.rest(key, 0.3 if key == "large" else 0.0)
 
-    queue: WorkQueue[str] = WorkQueue(work, clock, rest=3.0)
+    queue: WorkQueue[str] = WorkQueue(work, clock)
 
     async def scenario() -> None:
         queue.add("large")
@@ -178,8 +178,7 @@ def test_a_key_rests_after_long_work_and_other_keys_do_not_wait_for_it() -> None
 
     asyncio.run(with_queue(queue, 1, scenario))
     assert [key for key, _ in calls] == ["large", "small", "large"]
-    assert calls[2][1] == pytest.approx(0.4), "0.1 s of work, and three times as long a rest"
-    assert rest_after(60.0, 3.0) == MAX_REST_S
+    assert calls[2][1] == pytest.approx(0.3)
 
 
 def test_the_backoff_grows_and_is_bounded() -> None:

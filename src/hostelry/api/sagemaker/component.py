@@ -262,6 +262,8 @@ def check_no_adapters(context: CallContext, component: InferenceComponent) -> No
 
     Terraform's provider tries again while the text says "is a base inference component".
     """
+    if component.adapter is not None:
+        return
     mine = on_endpoint(context.state.components, context.scope, component.endpoint_name)
     adapters = [
         other.name

@@ -11,6 +11,7 @@ alive, a copy is missing, it fits            a new copy, off instances where one
 ... it fits nowhere                          another instance (`growth`), or a note that says why
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -99,7 +100,7 @@ def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceCom
     bases = [it for it in state.components.values() if it.spec is not None]
     living = [it for it in bases if it.status in LIVE_COMPONENT]
     mine = [it for it in living if it.variant_name == variant.variant.name]
-    return sorted(mine, key=lambda it: (it.created_at, it.name))
+    return sorted(mine, key=operator.attrgetter("created_at", "name"))
 
 
 def _leaving(desired: DesiredCopies, context: PlanContext) -> list[Copy]:
