@@ -171,7 +171,11 @@ class Platform:
         return self._run(["jobs", name], arguments, code)
 
     def exec(
-        self, command: Sequence[str], environment: dict[str, str] | None = None, code: int = 0
+        self,
+        command: Sequence[str],
+        environment: dict[str, str] | None = None,
+        code: int = 0,
+        timeout_s: float = COMMAND_TIMEOUT_S,
     ) -> "subprocess.CompletedProcess[str]":
         """Run a program under `hostelry exec`; fails the test where its exit code is not `code`."""
         done = subprocess.run(
@@ -179,7 +183,7 @@ class Platform:
             env={**self.environment, **(environment or {})},
             capture_output=True,
             text=True,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
         assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
