@@ -1,4 +1,4 @@
-"""The drill on a cluster of its own, by its shortest scenarios: a killed leader, a partition."""
+"""The drill on clusters of its own: a killed leader, a partition, a dead node of Ray."""
 
 import json
 import signal
@@ -49,6 +49,20 @@ def test_a_cluster_loses_nothing_and_has_one_leader() -> None:
         return
     assert cut["failures"] == {"first": {}, "gateways": {}}
     assert cut["write_s"]["gateways"] > cut["fault_s"] > cut["write_s"]["first"]
+
+
+def test_a_dead_node_costs_its_streams_alone() -> None:
+    process, mark = started("--json", "--scenarios", "node-kill")
+    printed, errors = process.communicate(timeout=360)
+    assert processes_naming(mark) == []
+    assert process.returncode in (0, 1), errors
+    (outcome,) = json.loads(printed)
+    assert [it for it in outcome["missed"] if LATE not in it] == [], errors
+    (died,) = outcome["cluster"]["scenarios"]
+    assert died["failures"]["first"]["ModelStreamError"] >= 1
+    assert died["copies_s"] > 0
+    assert died["acknowledged"] > 5
+    assert outcome["cluster"]["store"]["lost"] == []
 
 
 def test_a_drill_that_is_interrupted_leaves_no_process() -> None:

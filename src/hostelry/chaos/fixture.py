@@ -143,13 +143,13 @@ class DrillFixture:
         )
         return name
 
-    def make(self) -> None:
+    def make(self, instances: int = 1) -> None:
         """Create the endpoint, and wait until it is InService; raises TerminalError."""
         role = self._platform.credentials.role_arn
         variant = {
             "VariantName": VARIANT,
             "InstanceType": INSTANCE_TYPE,
-            "InitialInstanceCount": 1,
+            "InitialInstanceCount": instances,
             "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
         }
         self.sagemaker.create_endpoint_config(

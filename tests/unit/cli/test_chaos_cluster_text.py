@@ -51,13 +51,14 @@ def test_a_scenario_is_a_row_and_the_database_two_lines() -> None:
             "gateways",
             "-",
             "-",
+            "-",
             "51",
             "3",
             "ServiceUnavailable",
             "PASS",
         ),
     ] in cells
-    assert ["control-partition", *["-"] * 10, "NOT", "RUN"] in cells
+    assert ["control-partition", *["-"] * 11, "NOT", "RUN"] in cells
     assert ["control-partition", "network", "namespaces", "need", "root"] in cells
     text = "\n".join(lines)
     assert "51 acknowledged: 0 lost, 1 made twice; 1 more were kept" in text

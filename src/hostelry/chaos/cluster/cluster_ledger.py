@@ -6,6 +6,8 @@ a call failed at a host that the fault does not cut off     none fails
 a call failed at a host that is cut off, drained or killed  counted; none that begins after its end
 no new leader, a late one, or a thawed one that leads on    within the scenario's limit
 no acknowledged write that began after the fault            within the scenario's limit
+a call failed by another error than a modelled one          none, where the scenario has a list
+copies of a dead node are not there again, and answer       within the scenario's limit
 an acknowledged write is missing, or was made twice         each is there, once
 a write by an epoch that is not the newest, or is below     epochs of accepted writes never go back
 that of a write before
@@ -43,6 +45,9 @@ class LeaderSight:
     holder: str
 
 
+NO_LEASE = LeaderSight(at=0.0, epoch=0, holder="")  # where there is one control
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedWrite:
     """A row that the store accepted: by which epoch, and which was the newest then.
@@ -63,6 +68,8 @@ class ScenarioLimits:
     At the hosts of `cut_off` calls may fail until `served_s` after the fault's end. `leader_s`
     None: no other leader is asked for. `fenced_s` counts from the fault's end. Within the fault no
     call is answered at `no_calls`, no write acknowledged at `no_writes`: else it had no effect.
+    `errors` are the kinds by which calls may fail; None: any. `copies_s`: until all copies are
+    there again, and answer.
     """
 
     leader_s: float | None = None
@@ -72,14 +79,16 @@ class ScenarioLimits:
     served_s: float = 10.0
     no_calls: frozenset[str] = frozenset()
     no_writes: frozenset[str] = frozenset()
+    errors: frozenset[str] | None = None
+    copies_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioFacts:
     """What was observed of one scenario, by the drill's clock; the fault was at `fault_at`.
 
-    `fenced_at` is the instant at which the old leader's process had ended. `trouble` is why the
-    fault did not have its effect.
+    `fenced_at` is the instant at which the old leader's process had ended, `copies_at` that of an
+    answer of each copy. `trouble` is why the fault did not have its effect.
     """
 
     name: str
@@ -91,6 +100,7 @@ class ScenarioFacts:
     before: LeaderSight
     sights: Sequence[LeaderSight]
     fenced_at: float | None = None
+    copies_at: float | None = None
     trouble: str | None = None
 
 
@@ -114,6 +124,7 @@ class ScenarioReport:
     served_s: float
     acknowledged: int
     refused: Mapping[str, int]
+    copies_s: float | None = None
     missed: Sequence[str] = field(default=())
     not_run: str | None = None
 
@@ -161,6 +172,7 @@ def report(facts: ScenarioFacts, limits: ScenarioLimits) -> ScenarioReport:
         write_s=first_writes,
         fenced_s=None if facts.fenced_at is None else max(0.0, facts.fenced_at - facts.healed_at),
         served_s=max(0.0, last_failed - since),
+        copies_s=None if facts.copies_at is None else facts.copies_at - since,
         acknowledged=len(acknowledged),
         refused=_counted(it.outcome for it in writes if it.outcome != OK),
     )
@@ -178,6 +190,11 @@ def _missed_calls(
         if host not in limits.cut_off and calls:
             kinds = ", ".join(f"{n} {it}" for it, n in _counted(c.outcome for c in calls).items())
             yield f"{len(calls)} calls failed at the {host} host, none may: {kinds}"
+        allowed = limits.errors
+        others = {it.outcome for it in calls if allowed is not None and it.outcome not in allowed}
+        if others:
+            kinds = ", ".join(sorted(others))
+            yield f"calls failed at the {host} host by errors that are not modelled: {kinds}"
         late = [it for it in calls if it.began_at > facts.healed_at + limits.served_s]
         if host in limits.cut_off and late:
             yield (
@@ -210,11 +227,23 @@ def _missed_times(row: ScenarioReport, limits: ScenarioLimits) -> Iterable[str]:
         ("a new leader", row.leader_s, limits.leader_s),
         ("an acknowledged write", min(writes, default=None), limits.write_s),
         ("the end of the leader that was fenced", row.fenced_s, limits.fenced_s),
+        ("an answer of each copy", row.copies_s, limits.copies_s),
     ):
         if limit_s is not None and measured_s is None:
             yield f"{what}: never, while the drill watched (limit {limit_s:g} s)"
         elif limit_s is not None and measured_s is not None and measured_s > limit_s:
             yield f"{what} only after {measured_s:.1f} s (limit {limit_s:g} s)"
+
+
+def in_progress(streams: Sequence[LoadCall], fault_at: float) -> str | None:
+    """What is wrong with streams of two copies, of which one's node died; None: nothing."""
+    touched = [it for it in streams if it.ended_at >= fault_at]
+    failed = sum(1 for it in touched if it.outcome != OK)
+    if failed == 0:
+        return f"the fault had no effect: none of {len(touched)} streams in progress failed"
+    if failed == len(touched):
+        return f"all of {failed} streams in progress failed, those of the other node's copy too"
+    return None
 
 
 def _counted(outcomes: Iterable[str]) -> dict[str, int]:
@@ -246,6 +275,19 @@ class StoreFindings:
         if not self.acknowledged:
             found.append("no write was acknowledged: nothing is proved")
         return [*found, *self.two_leaders[:3]]
+
+
+def added(one: StoreFindings, other: StoreFindings) -> StoreFindings:
+    """Of two databases together."""
+    return StoreFindings(
+        acknowledged=one.acknowledged + other.acknowledged,
+        lost=(*one.lost, *other.lost),
+        doubled=(*one.doubled, *other.doubled),
+        kept_unacknowledged=one.kept_unacknowledged + other.kept_unacknowledged,
+        accepted=one.accepted + other.accepted,
+        epochs=one.epochs + other.epochs,
+        two_leaders=(*one.two_leaders, *other.two_leaders),
+    )
 
 
 def findings(
@@ -310,4 +352,4 @@ class ClusterLedger:
     def broken_promises(self) -> list[str]:
         """Each promise that was broken, in words."""
         found = [f"{it.name}: {why}" for it in self.scenarios for why in it.missed]
-        return [*found, *self.store.broken_promises()]
+        return found if self.not_run is not None else [*found, *self.store.broken_promises()]

@@ -17,12 +17,16 @@ from hostelry.chaos.cluster.cluster_ledger import (
     LeaderSight,
     ScenarioFacts,
     ScenarioReport,
+    StoreFindings,
+    added,
     findings,
     not_run,
     report,
 )
 from hostelry.chaos.cluster.cluster_store import ClusterStore
 from hostelry.chaos.cluster.cluster_traffic import ClusterTraffic
+from hostelry.chaos.cluster.node_death import play_node_death
+from hostelry.chaos.cluster.ray_nodes import ray_missing
 from hostelry.chaos.cluster.scenarios import ClusterScenario, ClusterScene
 from hostelry.chaos.cluster.small_cluster import FIRST, GATEWAYS, SmallCluster, small_cluster
 from hostelry.chaos.fixture import DrillFixture
@@ -30,12 +34,15 @@ from hostelry.chaos.observer import wait_for
 from hostelry.chaos.outcome import DrillOutcome
 
 NAME = "cluster"
-DOES = "faults between hosts: leader, PostgreSQL, partitions, gateways, on a cluster of its own"
+DOES = "faults between hosts: leader, PostgreSQL, partitions, gateways, Ray nodes; in own clusters"
 NEEDS = (
     "a cluster is started for it: PostgreSQL's programs (or --store URL of an empty database), "
-    "hostelry[postgresql]; root for the partitions of the gateway host (network namespaces)"
+    "hostelry[postgresql]; root for the partitions of the gateway host (network namespaces); "
+    "hostelry[ray] for the death of a node"
 )
-TARGET = "calls fail only at a host that is cut off; nothing acknowledged is lost; one leader"
+TARGET = (
+    "calls fail only at a host that is cut off or dead; nothing acknowledged is lost; one leader"
+)
 KIND = "endpoint_config"
 SETTLED_S = 60.0
 QUIET_S = 1.2  # more than a renewal of the lease
@@ -52,11 +59,43 @@ def run_cluster(
 
     Raises TerminalError where a cluster cannot be started here.
     """
-    if importlib.util.find_spec("psycopg") is None:
+    between_hosts = [it for it in scenarios if it.fault is not None]
+    apart = [it for it in scenarios if it.fault is None]
+    if store is not None and not between_hosts:
+        raise TerminalError(f"--store: {apart[0].name} keeps its records in a home of its own")
+    rows: list[ScenarioReport] = []
+    found, between = findings((), (), ()), "no host of gateways"
+    if between_hosts and importlib.util.find_spec("psycopg") is None:
         raise TerminalError(
             "the drill needs PostgreSQL's driver: pip install 'hostelry[postgresql]'"
         )
-    with ended_by_sigterm(), small_cluster(store, say) as cluster:
+    with ended_by_sigterm():
+        if between_hosts:
+            rows, found, between = play_between_hosts(between_hosts, num_threads, store, say)
+        for scenario in apart:
+            row, kept = play_apart(scenario, num_threads, say)
+            rows, found = [*rows, row], added(found, kept)
+    ledger = ClusterLedger(
+        scenarios=tuple(rows), store=found, threads_each=num_threads, between=between
+    )
+    return DrillOutcome(
+        drill=NAME,
+        target=TARGET,
+        missed=tuple(ledger.broken_promises()),
+        cluster=ledger,
+        not_run=ledger.not_run,
+        left_out=ledger.left_out,
+    )
+
+
+def play_between_hosts(
+    scenarios: Sequence[ClusterScenario],
+    num_threads: int,
+    store: str | None,
+    say: Callable[[str], None],
+) -> tuple[list[ScenarioReport], StoreFindings, str]:
+    """Play the scenarios on one small cluster; the rows, its database, what is between hosts."""
+    with small_cluster(store, say) as cluster:
         fixture = DrillFixture(cluster.observer(FIRST))
         name = deployed(fixture)
         database = ClusterStore(cluster.store)
@@ -66,20 +105,24 @@ def run_cluster(
         with database.noted():
             with database.watched(), traffic.flowing(num_threads):
                 rows = [play(scene, traffic, it, say) for it in scenarios]
-            ledger = ClusterLedger(
-                scenarios=tuple(rows),
-                store=findings(traffic.writes(), database.kept(KIND), database.accepted()),
-                threads_each=num_threads,
-                between=cluster.without_namespace or "network namespace and forwarders",
-            )
-    return DrillOutcome(
-        drill=NAME,
-        target=TARGET,
-        missed=tuple(ledger.broken_promises()),
-        cluster=ledger,
-        not_run=ledger.not_run,
-        left_out=ledger.left_out,
-    )
+            found = findings(traffic.writes(), database.kept(KIND), database.accepted())
+        return rows, found, cluster.without_namespace or "network namespace and forwarders"
+
+
+def play_apart(
+    scenario: ClusterScenario, num_threads: int, say: Callable[[str], None]
+) -> tuple[ScenarioReport, StoreFindings]:
+    """The scenario on a cluster of its own, where Ray is installed."""
+    nothing = findings((), (), ())
+    why_not = ray_missing()
+    if why_not is not None:
+        say(f"{scenario.name}: not run: {why_not}")
+        return not_run(scenario.name, scenario.means, why_not), nothing
+    try:
+        return play_node_death(scenario, num_threads, say)
+    except HostelryError as error:
+        row = not_run(scenario.name, scenario.means, str(error))
+        return replace(row, missed=(str(error),)), nothing
 
 
 def deployed(fixture: DrillFixture) -> str:
@@ -108,6 +151,7 @@ def play(
         why_not = f"before it the cluster did not get well within {SETTLED_S:g} s"
         return replace(not_run(scenario.name, scenario.means, why_not), missed=(why_not,))
     say(f"{scenario.name}: {scenario.means}")
+    assert scenario.fault is not None
     before, leader, trouble = scene.store.sight(), scene.leader(), None
     old_pid = scene.cluster.control_pid(leader)
     fault_at = monotonic_s()

@@ -12,6 +12,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.chaos.cluster.cluster_ledger import ScenarioLimits
 from hostelry.chaos.cluster.cluster_store import ClusterStore
 from hostelry.chaos.cluster.small_cluster import FIRST, GATEWAYS, SECOND, SmallCluster
+from hostelry.chaos.copy_drills import NO_MODEL
 from hostelry.chaos.fixture import DrillFixture, new_name
 from hostelry.chaos.observer import stopped
 from hostelry.fleet.host.processes import send
@@ -44,12 +45,15 @@ Fault = Callable[[ClusterScene], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterScenario:
-    """A fault by name, by what means it is made, its limits; `needs` says why it cannot be here."""
+    """A fault by name, by what means it is made, its limits; `needs` says why it cannot be here.
+
+    `fault` None: that of `node_death.py`, on a cluster of its own.
+    """
 
     name: str
     means: str
-    fault: Fault
     limits: ScenarioLimits
+    fault: Fault | None = None
     needs: Callable[[SmallCluster], str | None] = lambda _: None
 
 
@@ -158,6 +162,7 @@ def namespaces(cluster: SmallCluster) -> str | None:
     return cluster.without_namespace
 
 
+MODELLED = NO_MODEL | {"ModelStreamError"}
 AT_GATEWAYS = frozenset({GATEWAYS})
 SCENARIOS = (
     ClusterScenario(
@@ -223,6 +228,13 @@ SCENARIOS = (
         means="kill -9 of every process of the gateway host; started again",
         fault=killed_gateways,
         limits=ScenarioLimits(cut_off=AT_GATEWAYS),
+    ),
+    ClusterScenario(
+        name="node-kill",
+        means="kill -9 of every process of one of three Ray nodes; `--fleet ray`, a cluster apart",
+        limits=ScenarioLimits(
+            cut_off=frozenset({FIRST}), write_s=10.0, errors=MODELLED, copies_s=30.0
+        ),
     ),
 )
 

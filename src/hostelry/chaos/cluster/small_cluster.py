@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -247,18 +247,7 @@ class SmallCluster:
     def _command(self, command: str, host: str, *arguments: str) -> str:
         inside = self.namespace.prefix if host == GATEWAYS and self.namespace is not None else ()
         argv = [*inside, *CLI, command, "--home", str(self.homes[host].root), *arguments]
-        try:
-            done = subprocess.run(
-                argv, env=clean_environment(), capture_output=True, text=True, check=False,
-                stdin=subprocess.DEVNULL, timeout=COMMAND_S, start_new_session=True,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise TerminalError(f"`hostelry {command}` hangs on the {host} host") from error
-        if done.returncode != 0:
-            raise TerminalError(
-                f"`hostelry {command}` fails on the {host} host: {done.stderr.strip()[-800:]}"
-            )
-        return done.stdout
+        return run_command(argv, clean_environment(), f"`hostelry {command}` on the {host} host")
 
     def _spawn(
         self, argv: Sequence[str], environment: dict[str, str], name: str
@@ -302,6 +291,20 @@ def small_cluster(store: str | None, say: Callable[[str], None]) -> Iterator[Sma
             cluster.homes[host].make()
         cluster.begin(parts, say)
         yield cluster
+
+
+def run_command(argv: Sequence[str], environment: Mapping[str, str], what: str) -> str:
+    """What the command printed; raises TerminalError, with its words, where it hangs or fails."""
+    try:
+        done = subprocess.run(
+            argv, env=environment, capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL, timeout=COMMAND_S, start_new_session=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise TerminalError(f"{what} hangs") from error
+    if done.returncode != 0:
+        raise TerminalError(f"{what} fails: {done.stderr.strip()[-800:]}")
+    return done.stdout
 
 
 def clean_environment() -> dict[str, str]:

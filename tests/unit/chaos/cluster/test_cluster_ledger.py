@@ -12,7 +12,9 @@ from hostelry.chaos.cluster.cluster_ledger import (
     LeaderSight,
     ScenarioFacts,
     ScenarioLimits,
+    added,
     findings,
+    in_progress,
     not_run,
     report,
 )
@@ -46,9 +48,11 @@ FACTS = ScenarioFacts(
     before=BEFORE,
     sights=[LeaderSight(at=102.0, epoch=5, holder="b")],
     fenced_at=112.0,
+    copies_at=104.0,
 )
 LIMITS = ScenarioLimits(leader_s=3.0, write_s=10.0, fenced_s=5.0)
 CUT = replace(LIMITS, cut_off=frozenset({GATEWAYS}), served_s=2.0)
+NODE = replace(CUT, errors=frozenset({"ModelError"}), copies_s=30.0)
 
 
 def with_call(host: str, made: LoadCall) -> ScenarioFacts:
@@ -118,6 +122,24 @@ def with_call(host: str, made: LoadCall) -> ScenarioFacts:
             replace(LIMITS, no_writes=frozenset({FIRST})),
             ["the fault had no effect: the first host acknowledged"],
             id="writes pass a cut",
+        ),
+        pytest.param(
+            with_call(GATEWAYS, call(105.0, "ModelError")), NODE, [], id="by a modelled error"
+        ),
+        pytest.param(
+            with_call(GATEWAYS, call(105.0, CLOSED)),
+            NODE,
+            [f"at the gateways host by errors that are not modelled: {CLOSED}"],
+            id="by another",
+        ),
+        pytest.param(
+            replace(FACTS, copies_at=None), NODE, ["an answer of each copy: never"], id="no copy"
+        ),
+        pytest.param(
+            replace(FACTS, copies_at=131.0),
+            NODE,
+            ["an answer of each copy only after 31.0 s (limit 30 s)"],
+            id="a late copy",
         ),
         pytest.param(replace(FACTS, trouble="no node"), LIMITS, ["no node"], id="the fault failed"),
     ],
@@ -195,3 +217,27 @@ def test_the_drill_names_the_scenario_that_missed_and_counts_what_was_kept() -> 
     assert broken.startswith("s: a new leader: never")
     assert ledger.not_run is None
     assert replace(ledger, scenarios=rows[:1]).not_run == "no root"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [
+        pytest.param([OK, "ModelStreamError"], None, id="those of the dead node alone"),
+        pytest.param([OK, OK], "the fault had no effect: none of 2 streams", id="none failed"),
+        pytest.param(["ModelStreamError"] * 2, "all of 2 streams in progress", id="all failed"),
+    ],
+)
+def test_streams_in_progress_show_that_one_node_died(
+    outcomes: list[str], words: str | None
+) -> None:
+    earlier = [call(98.0, OK), call(98.0, CLOSED)]
+    found = in_progress([*earlier, *(call(99.95, it) for it in outcomes)], 100.0)
+    assert found is None if words is None else (found or "").startswith(words)
+
+
+def test_the_databases_of_two_clusters_are_counted_together() -> None:
+    one = findings([write("w1"), write("w2")], {"w1"}, [accepted(1, "w1", 4, 4)])
+    other = findings([write("v1"), write("v2", outcome=CLOSED)], {"v2"}, ())
+    found = added(one, other)
+    assert (found.acknowledged, found.lost, found.kept_unacknowledged) == (3, ("w2", "v1"), 1)
+    assert (found.accepted, found.epochs, found.two_leaders) == (1, 1, ())

@@ -1,6 +1,8 @@
 import pytest
 
 from hostelry.base.errors import TerminalError
+from hostelry.chaos.cluster import drill
+from hostelry.chaos.cluster.ray_nodes import RAY_DRILL_MISSING
 from hostelry.chaos.cluster.scenarios import SCENARIOS, chosen_scenarios
 from hostelry.chaos.cluster.small_cluster import target_of, through
 
@@ -13,6 +15,20 @@ def test_scenarios_are_chosen_by_name_and_run_in_the_order_of_the_drill() -> Non
     assert chosen_scenarios(None) == list(SCENARIOS)
     with pytest.raises(TerminalError, match="there is no 'leader-dies'; there are leader-kill, "):
         chosen_scenarios("leader-kill,leader-dies")
+
+
+def test_without_ray_the_death_of_a_node_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drill, "ray_missing", lambda: RAY_DRILL_MISSING)
+    reported: list[str] = []
+    outcome = drill.run_cluster(chosen_scenarios("node-kill"), 1, None, reported.append)
+    assert (outcome.verdict, outcome.not_run) == ("NOT RUN", RAY_DRILL_MISSING)
+    assert outcome.left_out == f"node-kill: {RAY_DRILL_MISSING}"
+    assert reported == [f"node-kill: not run: {RAY_DRILL_MISSING}"]
+
+
+def test_a_database_is_refused_for_the_death_of_a_node() -> None:
+    with pytest.raises(TerminalError, match="--store: node-kill keeps its records"):
+        drill.run_cluster(chosen_scenarios("node-kill"), 1, "postgresql://h/d", print)
 
 
 @pytest.mark.parametrize(
