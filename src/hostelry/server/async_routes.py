@@ -91,9 +91,8 @@ class AsyncRoutes:
                 self._reported.pop(report.host, None)
                 self._reported[report.host] = number
                 if len(self._reported) > MAX_HOSTS:
-                    self._reported.pop(
-                        next(iter(self._reported))
-                    )  # whose last report is the oldest
+                    oldest = next(iter(self._reported))  # by its last report
+                    self._reported.pop(oldest)
                 for scope, samples in by_scope.items():
                     self._metrics.emit(scope, samples)
         return 204

@@ -96,7 +96,8 @@ def killed_node(
         raise TerminalError(f"the {COPIES} copies run on {len(of_copies)} of Ray's nodes")
     streams = NodeStreams(fixture, component)
     with running_threads(threading.Event(), *[streams.once] * STREAMS):
-        wait_for(lambda: len(streams.begun) == STREAMS or None, BEGUN_S)
+        if wait_for(lambda: len(streams.begun) == STREAMS or None, BEGUN_S) is None:
+            raise TerminalError(f"{len(streams.begun)} of {STREAMS} streams began")
         lost = before & nodes.processes(victim)
         fault_at = monotonic_s()
         nodes.kill(victim)
@@ -188,7 +189,9 @@ def ray_platform(say: Callable[[str], None]) -> Iterator[RayPlatform]:
     """A platform on a Ray cluster of its own for the block; raises TerminalError."""
     say(f"starting Ray on {NODES} nodes, and a platform on them")
     with ExitStack() as parts:
-        nodes = parts.enter_context(RayNodes().running(NODES, {INSTANCE_TYPE: 1}))
+        nodes = parts.enter_context(closing(RayNodes()))
+        for _ in range(NODES):
+            nodes.add({INSTANCE_TYPE: 1})
         home = Home(nodes.folder / "home")
         home.root.mkdir(mode=0o700)
         port, s3_port, cluster_port = map(str, free_ports(3))

@@ -1,4 +1,4 @@
-"""A Ray cluster of the drill's own: nodes as processes on addresses of loopback, ended by ids.
+"""Ray nodes of a drill's or test's own: processes on addresses of loopback, ended by their ids.
 
 `ray stop` would end every Ray of the machine.
 """
@@ -11,8 +11,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
 
@@ -49,7 +49,7 @@ class RayNodes:
     """
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hostelry-ray-"))  # short: it has sockets
+        self.folder = Path(tempfile.mkdtemp(prefix="hr-"))  # short: it has sockets
         self.address = f"{_loopback()}:{free_port()}"
         others = clean_environment().items()
         self.environment: Mapping[str, str] = {
@@ -61,15 +61,38 @@ class RayNodes:
         }
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
 
-    @contextmanager
-    def running(self, count: int, resources: Mapping[str, float]) -> Iterator["RayNodes"]:
-        """Run `count` nodes with these resources each for the block; raises TerminalError."""
-        try:
-            for _ in range(count):
-                self._add(resources)
-            yield self
-        finally:
-            self._close()
+    def add(self, resources: Mapping[str, float], *more: str) -> str:
+        """Start a node, with `more` options of `ray start`, and wait until it runs; its address.
+
+        Raises TerminalError where it does not start.
+        """
+        is_head = not self._nodes
+        node = self.head if is_head else _loopback()
+        temporary, log = self.folder / node, self.folder / f"{node}.log"
+        temporary.mkdir()  # node homes of its instances are in it
+        where = [f"--address={self.address}"]
+        if is_head:
+            where = ["--head", f"--port={self.address.rpartition(':')[2]}"]
+            where += ["--include-dashboard=false", f"--dashboard-port={free_port()}"]
+            where += [f"--temp-dir={self.folder}/t"]
+        options = ["--num-cpus=0", "--object-store-memory=80000000", "--include-log-monitor=false"]
+        options += ["--min-worker-port=0", "--max-worker-port=0"]
+        options += [f"--resources={json.dumps(dict(resources))}"]
+        with log.open("wb") as output:
+            self._nodes[node] = process = subprocess.Popen(
+                [*RAY, f"--node-ip-address={node}", *options, *where, *more],
+                env={**self.environment, "TMPDIR": str(temporary)},
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+
+        def has_settled() -> bool | None:
+            is_started = STARTED in log.read_text(errors="replace")
+            return True if is_started or process.poll() is not None else None
+
+        if wait_for(has_settled, START_S) is None or process.poll() is not None:
+            text = log.read_text(errors="replace")[-800:]
+            raise TerminalError(f"a Ray node does not start:\n{text}")
+        return node
 
     @property
     def head(self) -> str:
@@ -101,35 +124,8 @@ class RayNodes:
         if dead is None:
             raise TerminalError(f"processes of the Ray node {node} do not end by kill -9")
 
-    def _add(self, resources: Mapping[str, float]) -> None:
-        is_head = not self._nodes
-        node = self.head if is_head else _loopback()
-        temporary, log = self.folder / node, self.folder / f"{node}.log"
-        temporary.mkdir()  # node homes of its instances are in it
-        where = [f"--address={self.address}"]
-        if is_head:
-            where = ["--head", f"--port={self.address.rpartition(':')[2]}"]
-            where += ["--include-dashboard=false", f"--dashboard-port={free_port()}"]
-            where += [f"--temp-dir={self.folder}/t"]
-        options = ["--num-cpus=0", "--object-store-memory=80000000", "--include-log-monitor=false"]
-        options += ["--min-worker-port=0", "--max-worker-port=0"]
-        options += [f"--resources={json.dumps(dict(resources))}"]
-        with log.open("wb") as output:
-            self._nodes[node] = process = subprocess.Popen(
-                [*RAY, f"--node-ip-address={node}", *options, *where],
-                env={**self.environment, "TMPDIR": str(temporary)},
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
-
-        def has_settled() -> bool | None:
-            is_started = STARTED in log.read_text(errors="replace")
-            return True if is_started or process.poll() is not None else None
-
-        if wait_for(has_settled, START_S) is None or process.poll() is not None:
-            text = log.read_text(errors="replace")[-800:]
-            raise TerminalError(f"a Ray node does not start:\n{text}")
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Kill all nodes, and remove what they left."""
         for node in reversed(list(self._nodes)):
             with suppress(TerminalError):
                 self.kill(node)
