@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
+V = TypeVar("V")
 K = TypeVar("K", bound=Hashable)
 
 
@@ -50,3 +51,13 @@ def parts_with_changes(
         else:
             after.pop(part, None)
     return after
+
+
+def changed_pairs(before: Mapping[K, V], now: Mapping[K, V], nothing: V) -> list[tuple[V, V]]:
+    """What was and what is under each name whose object is new, another or gone.
+
+    `nothing` stands for one that was not or is not there.
+    """
+    pairs = [(before.get(name, nothing), it) for name, it in now.items()]
+    found = [(old, it) for old, it in pairs if old is not it]
+    return found + [(it, nothing) for name, it in before.items() if name not in now]
