@@ -175,3 +175,8 @@ class InferenceComponent:
     placement_note: str | None = None
     at_zero: AtZero | None = None  # None: as its endpoint has it
     given: Mapping[str, Any]
+
+
+def family_name(component: InferenceComponent) -> str:
+    """The name of a base component; of an adapter, that of the base that it is on."""
+    return component.name if component.adapter is None else component.adapter.base_name

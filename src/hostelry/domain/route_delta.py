@@ -7,9 +7,10 @@ which the change names proves that both ends had the same parts before, and have
 """
 
 import hashlib
+import operator
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +27,8 @@ HASH_BYTES = 16
 ROUTES_HEADER = "x-hostelry-routes"  # of an answer that holds changes, with the value DELTA
 DELTA = "delta"
 P = TypeVar("P", ComponentRoute, FailedComponent)
+MANY = 20  # more than one in so many changes: all are sorted again
+_name: Callable[[ComponentRoute | FailedComponent], str] = operator.attrgetter("name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,17 @@ class RouteDelta:
     version: str
     changed: tuple[EndpointDelta, ...]
     removed: tuple[EndpointId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointParts:
+    """Some components of an endpoint, and some that failed, by name."""
+
+    components: Mapping[str, ComponentRoute] = field(default_factory=dict)
+    failed: Mapping[str, FailedComponent] = field(default_factory=dict)
+
+
+NO_PARTS = EndpointParts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +141,25 @@ def part_hash(address: EndpointId, part: Any) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=HASH_BYTES).digest())
 
 
-def changed_parts(old: EndpointRoute | None, new: EndpointRoute) -> ChangedParts | None:
-    """The parts in which two routes of one endpoint differ; None where they are the same."""
-    if old is None:
+def difference(
+    head: EndpointRoute, changed: Sequence[tuple[EndpointParts, EndpointParts]]
+) -> EndpointDelta:
+    """The changes of an endpoint, given some of its parts as they were, each with what it is."""
+    components, gone = _differing([(old.components, new.components) for old, new in changed])
+    failed, recovered = _differing([(old.failed, new.failed) for old, new in changed])
+    return EndpointDelta(
+        head=head, components=components, failed=failed, gone=gone, recovered=recovered
+    )
+
+
+def changed_parts(delta: EndpointDelta) -> ChangedParts:
+    """The names of the parts that a delta changes."""
+    if delta.is_whole:
         return ChangedParts(is_whole=True)
-    components = _differing(old.components, new.components)
-    failed = _differing(old.failed, new.failed)
-    if not components and not failed and head_of(old) == head_of(new):
-        return None
-    return ChangedParts(components=components, failed=failed)
+    return ChangedParts(
+        components=frozenset((*_names(delta.components), *delta.gone)),
+        failed=frozenset((*_names(delta.failed), *delta.recovered)),
+    )
 
 
 def delta_of(endpoint: EndpointRoute, changed: ChangedParts) -> EndpointDelta:
@@ -150,6 +174,11 @@ def delta_of(endpoint: EndpointRoute, changed: ChangedParts) -> EndpointDelta:
     return EndpointDelta(
         head=head, components=components, failed=failed, gone=gone, recovered=recovered
     )
+
+
+def is_empty(delta: EndpointDelta) -> bool:
+    """Whether a delta changes no more than the head."""
+    return not (delta.components or delta.failed or delta.gone or delta.recovered)
 
 
 def after(endpoint: EndpointRoute | None, delta: EndpointDelta) -> EndpointRoute:
@@ -211,24 +240,26 @@ def _names(parts: Iterable[P]) -> list[str]:
     return [it.name for it in parts]
 
 
-def _differing(old: Sequence[P], new: Sequence[P]) -> frozenset[str]:
-    """The names of parts that are new, other, or gone."""
-    if old is new:
-        return frozenset()
-    known = {it.name: it for it in old}
-    found = set()
-    for part in new:
-        before = known.pop(part.name, None)
-        if before is not part and before != part:
-            found.add(part.name)
-    return frozenset(found | known.keys())
+def _differing(
+    pairs: Iterable[tuple[Mapping[str, P], Mapping[str, P]]],
+) -> tuple[tuple[P, ...], tuple[str, ...]]:
+    """The parts that are new or other, and the names of those that are gone, in their order."""
+    found: dict[str, P] = {}
+    gone: set[str] = set()
+    for old, new in pairs:
+        gone |= old.keys() - new.keys()
+        for name, part in new.items():
+            before = old.get(name)
+            if before is not part and before != part:
+                found[name] = part
+    return tuple(found[it] for it in sorted(found)), tuple(sorted(gone - found.keys()))
 
 
 def _present(parts: Sequence[P], names: Iterable[str]) -> tuple[tuple[P, ...], tuple[str, ...]]:
     """Those of `names` that are among `parts`, which are in the order of names, and the others."""
     found, missing = [], []
     for name in sorted(names):
-        place = bisect_left(parts, name, key=lambda it: it.name)
+        place = bisect_left(parts, name, key=_name)
         if place < len(parts) and parts[place].name == name:
             found.append(parts[place])
         else:
@@ -236,15 +267,21 @@ def _present(parts: Sequence[P], names: Iterable[str]) -> tuple[tuple[P, ...], t
     return tuple(found), tuple(missing)
 
 
-def _merged(old: Sequence[P], changed: Iterable[P], gone: Iterable[str]) -> tuple[P, ...]:
+def _merged(old: Sequence[P], changed: Sequence[P], gone: Sequence[str]) -> tuple[P, ...]:
     """`old`, in the order of names, with parts added or replaced, and without those of `gone`."""
+    if MANY * (len(changed) + len(gone)) > len(old):
+        known = {it.name: it for it in old}
+        for name in gone:
+            known.pop(name, None)
+        known |= {it.name: it for it in changed}
+        return tuple(known[it] for it in sorted(known))
     found = list(old)
     for name in gone:
-        place = bisect_left(found, name, key=lambda it: it.name)
+        place = bisect_left(found, name, key=_name)
         if place < len(found) and found[place].name == name:
             del found[place]
     for part in changed:
-        place = bisect_left(found, part.name, key=lambda it: it.name)
+        place = bisect_left(found, part.name, key=_name)
         if place < len(found) and found[place].name == part.name:
             found[place] = part
         else:

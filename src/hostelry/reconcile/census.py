@@ -1,9 +1,10 @@
 """Census of what is in service, from the records and the agents' last reports."""
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from hostelry.base.parts import changed_pairs
 from hostelry.domain.component import ComponentSpec, InferenceComponent
 from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
@@ -12,6 +13,7 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.transform_job import is_hidden
+from hostelry.fleet.protocol import Observation
 from hostelry.metrics.sagemaker.census import (
     Census,
     ComponentCensus,
@@ -30,9 +32,7 @@ from hostelry.reconcile.plan.endpoint_state import (
     is_routable,
 )
 
-Statuses = Mapping[str, CopyStatus]
-Seen = Sequence[object]  # what agents reported, to be compared by identity
-Made = Mapping[str, "tuple[InferenceComponent, _Serving, ComponentCensus]"]
+Reports = Mapping[str, Observation | None]  # by instance
 
 
 def take_census(
@@ -45,50 +45,38 @@ def take_census(
 
 
 @dataclass(frozen=True, slots=True)
-class _Serving:
-    """A base component with its copies that serve, what each uses, and the census of it."""
+class _Family:
+    """What a base with its adapters contributes, by name, and the records that it is of."""
 
-    component: InferenceComponent
-    copies: Sequence[Copy]
-    seen: Seen
-    uses: Sequence[CopyUsage]
-    census: ComponentCensus
+    components: Mapping[str, InferenceComponent]
+    copies: Mapping[str, Copy]
+    base: ComponentCensus | None = None
+    found: Mapping[str, ComponentCensus] = field(default_factory=dict)
 
-    def is_of(self, component: InferenceComponent, copies: Sequence[Copy], seen: Seen) -> bool:
-        """Whether it is of these objects."""
-        return (
-            self.component is component
-            and len(self.copies) == len(copies)
-            and all(map(operator.is_, self.copies, copies))
-            and all(map(operator.is_, self.seen, seen))
-        )
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """What an instance contributes: its copies that serve, and what each uses, by copy."""
+
+    copies: Sequence[Copy] = ()
+    uses: Mapping[str, CopyUsage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _CountedEndpoint:
-    """An endpoint's census, and the objects that it is of."""
+    """An endpoint's census, by what its families and instances contribute, and what it is of."""
 
     state: EndpointState
-    seen: Seen
+    reports: Reports
+    families: Mapping[str, _Family]
+    hosts: Mapping[str, _Host]
     variants: Mapping[LoadKey, VariantCensus]
-    components: Mapping[LoadKey, ComponentCensus]
-    bases: Mapping[str, _Serving]
-    made: Made
 
-    def is_of(self, state: EndpointState, seen: Seen) -> bool:
-        """Whether it is of these objects."""
-        return (
-            self.has_fleet_of(state)
-            and self.state.components is state.components
-            and self.state.copies is state.copies
-            and len(self.seen) == len(seen)
-            and all(map(operator.is_, self.seen, seen))
-        )
 
-    def has_fleet_of(self, state: EndpointState) -> bool:
-        """Whether it is of this endpoint's instances."""
-        known = self.state
-        return known.endpoint is state.endpoint and known.instances is state.instances
+NO_COPIES: Mapping[str, Copy] = {}
+NO_FAMILY = _Family({}, NO_COPIES)
+NO_HOST = _Host()
+NOTHING_COUNTED = _CountedEndpoint(EndpointState(endpoint=None), {}, {}, {}, {})
 
 
 class CensusCounter:
@@ -96,6 +84,7 @@ class CensusCounter:
 
     def __init__(self) -> None:
         self._counted: dict[tuple[Scope, str], _CountedEndpoint] = {}
+        self._components: dict[LoadKey, ComponentCensus] = {}
 
     def take(
         self,
@@ -110,7 +99,6 @@ class CensusCounter:
         often.
         """
         variants: dict[LoadKey, VariantCensus] = {}
-        components: dict[LoadKey, ComponentCensus] = {}
         transforms: dict[LoadKey, VariantCensus] = {}
         counted: dict[tuple[Scope, str], _CountedEndpoint] = {}
         for state in states:
@@ -118,72 +106,207 @@ class CensusCounter:
             if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
                 continue
             address = endpoint.scope, endpoint.name
-            found = _counted(state, endpoint, facts, self._counted.get(address))
+            found = _counted(state, endpoint, facts, self._counted.get(address, NOTHING_COUNTED))
             counted[address] = found
             (transforms if is_hidden(endpoint.name) else variants).update(found.variants)
-            components.update(found.components)
+        self._components = _with_changes(self._components, self._counted, counted)
         self._counted = counted
         return Census(
-            variants=variants, components=components, transforms=transforms, disk_use=disk_use
+            variants=variants,
+            components=self._components,
+            transforms=transforms,
+            disk_use=disk_use,
         )
+
+
+def _with_changes(
+    components: dict[LoadKey, ComponentCensus],
+    before: Mapping[tuple[Scope, str], _CountedEndpoint],
+    counted: Mapping[tuple[Scope, str], _CountedEndpoint],
+) -> dict[LoadKey, ComponentCensus]:
+    """The components with those of families that are new, other or gone; the same where none is."""
+    gone: list[LoadKey] = []
+    new: list[ComponentCensus] = []
+    for known, now in changed_pairs(before, counted, NOTHING_COUNTED):
+        for old, family in changed_pairs(known.families, now.families, NO_FAMILY):
+            for was, one in changed_pairs(old.found, family.found, None):
+                gone += [] if was is None else [was.key]
+                new += [] if one is None else [one]
+    if not gone and not new:
+        return components
+    found = dict(components)  # who has the census before still reads it
+    for key in gone:
+        found.pop(key, None)
+    found.update({it.key: it for it in new})
+    return found
 
 
 def _counted(
     state: EndpointState,
     endpoint: Endpoint,
     facts: Mapping[str, InstanceFacts],
-    before: _CountedEndpoint | None,
+    before: _CountedEndpoint,
 ) -> _CountedEndpoint:
     """An endpoint's census; parts of `before` where they are of the same objects."""
-    seen = [facts.get(it, NOTHING_KNOWN).observation for it in state.instances]
-    if before is not None and before.is_of(state, seen):
-        return before
-    if before is not None and not before.has_fleet_of(state):
-        before = None
-    statuses = {it.id: it for one in seen if one is not None for it in one.copies}
-    bases = _bases(state, endpoint, statuses, {} if before is None else before.bases)
-    made = _components(state, endpoint, bases, {} if before is None else before.made)
-    return _CountedEndpoint(
-        state=state,
-        seen=seen,
-        variants={it.key: it for it in _variants(state, endpoint, statuses)},
-        components=_by_key(made, before),
-        bases=bases,
-        made=made,
-    )
+    had = before.state
+    if had.endpoint is not endpoint or had.instances is not state.instances:
+        before = NOTHING_COUNTED
+    reports = {it: facts.get(it, NOTHING_KNOWN).observation for it in state.instances}
+    touched = {it for it, seen in reports.items() if before.reports.get(it, before) is not seen}
+    if before is not NOTHING_COUNTED:
+        if not touched and had.components is state.components and had.copies is state.copies:
+            return before
+        for old, copies in changed_pairs(had.copy_parts, state.copy_parts, NO_COPIES):
+            touched |= {it.instance_id for it in (*old.values(), *copies.values())}
+    hosts = _hosts(state, endpoint, reports, before.hosts, touched)
+    families = _families(state, endpoint, before, hosts)
+    variants = before.variants
+    if hosts is not before.hosts:
+        variants = {it.key: it for it in _variants(state, endpoint, hosts)}
+    return _CountedEndpoint(state, reports, families, hosts, variants)
+
+
+def _hosts(
+    state: EndpointState,
+    endpoint: Endpoint,
+    reports: Reports,
+    before: Mapping[str, _Host],
+    touched: Collection[str],
+) -> Mapping[str, _Host]:
+    """Every instance; those before where they contribute the same, all where each does."""
+    ready: dict[str, list[Copy]] = {it: [] for it in touched if it in state.instances}
+    for copy in state.copies.values():
+        if copy.instance_id in ready and is_routable(copy):
+            ready[copy.instance_id].append(copy)
+    found = {}
+    for name, copies in ready.items():
+        copies.sort(key=lambda it: (it.created_at, it.spec.id))
+        report, known = reports[name], before.get(name, NO_HOST)
+        statuses = {} if report is None else {it.id: it for it in report.copies}
+        uses = {}
+        for copy in copies:
+            use = _use(copy, state.instances[name], statuses.get(copy.spec.id))
+            old = known.uses.get(copy.spec.id)
+            # The same objects where they are equal: censuses of adapters hold while these do.
+            uses[copy.spec.id] = use if old is None or old != use else old
+        if name not in before or not _is_same_host(known, copies, uses, endpoint):
+            found[name] = _Host(copies, uses)
+    return {**before, **found} if found else before
+
+
+def _is_same_host(
+    known: _Host, copies: Sequence[Copy], uses: Mapping[str, CopyUsage], endpoint: Endpoint
+) -> bool:
+    """Whether an instance contributes what it did; adapters come and go without a difference."""
+    if len(known.copies) != len(copies) or known.uses != uses:
+        return False
+    if not endpoint.takes_components:
+        return all(map(operator.is_, known.copies, copies))
+    pairs = zip(known.copies, copies, strict=True)
+    return all(old.spec.requirements == it.spec.requirements for old, it in pairs)
+
+
+def _families(
+    state: EndpointState,
+    endpoint: Endpoint,
+    before: _CountedEndpoint,
+    hosts: Mapping[str, _Host],
+) -> dict[str, _Family]:
+    """Every base with its adapters; those before where they contribute the same."""
+    moved = {
+        copy.component_name
+        for old, host in changed_pairs(before.hosts, hosts, NO_HOST)
+        for copy in (*old.copies, *host.copies)
+    }
+    found = {}
+    for name, components in state.families.items():
+        copies, known = state.copy_parts.get(name, NO_COPIES), before.families.get(name, NO_FAMILY)
+        if known.components is not components or known.copies is not copies or name in moved:
+            base, mine, serving = components.get(name), None, []
+            if base is not None and base.spec is not None:
+                serving = _serving(state, endpoint, hosts, base)
+                mine = _base_census(endpoint, base, base.spec, [use for _, use in serving])
+            known = _Family(components, copies, mine, _by_name(components, mine, serving, known))
+        found[name] = known
+    return found
+
+
+def _serving(
+    state: EndpointState, endpoint: Endpoint, hosts: Mapping[str, _Host], base: InferenceComponent
+) -> list[tuple[Copy, CopyUsage]]:
+    """The copies of a base that serve, and what each uses."""
+    on = state.hosts(endpoint.active.generation, base.variant_name)
+    copies = [it for it in state.copies_on(on, base.name) if is_routable(it)]
+    return [(it, hosts[it.instance_id].uses[it.spec.id]) for it in copies]
+
+
+def _by_name(
+    components: Mapping[str, InferenceComponent],
+    base: ComponentCensus | None,
+    serving: Sequence[tuple[Copy, CopyUsage]],
+    known: _Family,
+) -> dict[str, ComponentCensus]:
+    """The census of a base and of each adapter on it; those that are known where they are equal."""
+    found: dict[str, ComponentCensus] = {}
+    if base is None:
+        return found
+    old, is_alike = known.base, False
+    if old is not None:
+        is_alike = (old.key, old.reserved) == (base.key, base.reserved)
+    for name, component in components.items():
+        adapter, mine = routed_adapter(component), known.found.get(name)
+        if component.status not in LIVE_COMPONENT:
+            continue
+        if adapter is None:
+            found[name] = base if mine is None or mine != base else mine
+            continue
+        routed_id = adapter_id(name, adapter)
+        proven = tuple([use for it, use in serving if routed_id in it.proven_adapters])
+        if mine is None or not is_alike or mine.copies != proven:
+            mine = ComponentCensus(
+                key=replace(base.key, component_name=name),
+                num_copies=len(proven),
+                base=base.key,
+                reserved=base.reserved,
+                copies=proven,
+            )
+        found[name] = mine
+    return found
 
 
 def _variants(
-    state: EndpointState, endpoint: Endpoint, statuses: Statuses
+    state: EndpointState, endpoint: Endpoint, hosts: Mapping[str, _Host]
 ) -> Iterable[VariantCensus]:
     """Each variant's fleet; while traffic shifts, the fleets of both deployments together."""
     active, coming = endpoint.active, endpoint.pending
-    found = {it.variant.name: _fleet(state, active, it, statuses) for it in active.variants}
+    found = {it.variant.name: _fleet(state, active, it, hosts) for it in active.variants}
     if coming is None or endpoint.shift is None:
         return found.values()
     for wanted in coming.production:
-        name, new = wanted.variant.name, _fleet(state, coming, wanted, statuses)
+        name, new = wanted.variant.name, _fleet(state, coming, wanted, hosts)
         found[name] = _both(found[name], new) if name in found else new
     return found.values()
 
 
 def _fleet(
-    state: EndpointState, deployment: Deployment, wanted: EndpointVariant, statuses: Statuses
+    state: EndpointState,
+    deployment: Deployment,
+    wanted: EndpointVariant,
+    hosts: Mapping[str, _Host],
 ) -> VariantCensus:
     """A variant as far as a deployment's instances serve it."""
     endpoint, config, variant = state.endpoint, deployment.config, wanted.variant
     assert endpoint is not None, "only an endpoint has variants"
-    hosts = state.hosts(deployment.generation, variant.name)
-    running = [it for it in hosts if it.state is InstanceState.RUNNING]
-    copies = {it.id: [c for c in state.copies_at(it.id) if is_routable(c)] for it in running}
-    serving = [it for it in running if _serves(wanted, it, copies[it.id])]
-    rooms = [_capacity(it, copies[it.id], wanted.serverless) for it in serving]
+    mine = state.hosts(deployment.generation, variant.name)
+    running = [it for it in mine if it.state is InstanceState.RUNNING]
+    serving = [it for it in running if _serves(wanted, it, hosts[it.id].copies)]
+    rooms = [_capacity(it, hosts[it.id].copies, wanted.serverless) for it in serving]
     return VariantCensus(
         key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
         config_name=config.name,
         takes_components=endpoint.takes_components,
         instances=tuple(replace(it, config_name=config.name) for it in rooms),
-        copies=tuple(_use(c, it, statuses) for it in serving for c in copies[it.id]),
+        copies=tuple([use for it in serving for use in hosts[it.id].uses.values()]),
         metrics=config.metrics,
         pools=variant.instance_types if variant.pools else (),
         is_async=config.async_inference is not None,
@@ -232,95 +355,6 @@ def _capacity(
     )
 
 
-def _bases(
-    state: EndpointState,
-    endpoint: Endpoint,
-    statuses: Statuses,
-    before: Mapping[str, _Serving],
-) -> dict[str, _Serving]:
-    """Every base component with its copies that serve."""
-    found: dict[str, _Serving] = {}
-    for base in state.components.values():
-        if base.spec is None:
-            continue
-        hosts = state.hosts(endpoint.active.generation, base.variant_name)
-        copies = [it for it in state.copies_on(hosts, base.name) if is_routable(it)]
-        seen = [statuses.get(it.spec.id) for it in copies]
-        known = before.get(base.name)
-        if known is None or not known.is_of(base, copies, seen):
-            old = {} if known is None else {it.copy_id: it for it in known.uses}
-            made = [_use(it, state.instances[it.instance_id], statuses) for it in copies]
-            # The same objects where they are equal: censuses of adapters hold while these do.
-            uses = [it if old.get(it.copy_id) != it else old[it.copy_id] for it in made]
-            census = _base_census(endpoint, base, base.spec, uses)
-            known = _Serving(base, copies, seen, uses, census)
-        found[base.name] = known
-    return found
-
-
-def _components(
-    state: EndpointState, endpoint: Endpoint, bases: Mapping[str, _Serving], before: Made
-) -> Made:
-    """The census of every component in service, by name, with what it is of."""
-    found = {}
-    for name, component in state.components.items():
-        known = before.get(name)
-        if known is not None and known[0] is component:
-            base = bases.get(known[1].component.name)
-            if base is known[1]:
-                found[name] = known
-                continue
-        adapter = routed_adapter(component)
-        base = bases.get(name if adapter is None else adapter.base_name)
-        if base is None or component.status not in LIVE_COMPONENT:
-            continue
-        mine = base.census
-        if adapter is not None:
-            routed_id = adapter_id(name, adapter)
-            pairs = zip(base.copies, base.uses, strict=True)
-            proven = tuple(use for it, use in pairs if routed_id in it.proven_adapters)
-            if known is not None and known[0] is component and _is_same(known, base, proven):
-                mine = known[2]
-            else:
-                mine = ComponentCensus(
-                    key=_component_key(endpoint, base.component, name),
-                    num_copies=len(proven),
-                    base=mine.key,
-                    reserved=mine.reserved,
-                    copies=proven,
-                )
-        found[name] = (component, base, mine)
-    return found
-
-
-def _is_same(
-    known: tuple[InferenceComponent, _Serving, ComponentCensus],
-    base: _Serving,
-    proven: Sequence[CopyUsage],
-) -> bool:
-    """Whether an adapter's census holds for its base as it is now."""
-    return (
-        known[1].component is base.component
-        and known[2].num_copies == len(proven)
-        and all(map(operator.is_, known[2].copies, proven))
-    )
-
-
-def _by_key(made: Made, before: _CountedEndpoint | None) -> dict[LoadKey, ComponentCensus]:
-    """The censuses of components by their keys."""
-    if before is None:
-        return {it.key: it for _, _, it in made.values()}
-    found = dict(before.components)  # its keys are not hashed again
-    for name, (_, _, old) in before.made.items():
-        if name not in made or made[name][2] is not old:
-            found.pop(old.key, None)
-    for name, (_, _, census) in made.items():
-        known = before.made.get(name)
-        if known is None or known[2] is not census:
-            found[census.key] = census
-    return found
-
-
 def _base_census(
     endpoint: Endpoint,
     base: InferenceComponent,
@@ -329,7 +363,12 @@ def _base_census(
 ) -> ComponentCensus:
     needs = spec.requirements
     return ComponentCensus(
-        key=_component_key(endpoint, base, base.name),
+        key=LoadKey(
+            scope=endpoint.scope,
+            endpoint_name=endpoint.name,
+            variant_name=base.variant_name,
+            component_name=base.name,
+        ),
         num_copies=len(uses),
         base=None,
         reserved=Resources(
@@ -341,15 +380,6 @@ def _base_census(
     )
 
 
-def _component_key(endpoint: Endpoint, base: InferenceComponent, name: str) -> LoadKey:
-    return LoadKey(
-        scope=endpoint.scope,
-        endpoint_name=endpoint.name,
-        variant_name=base.variant_name,
-        component_name=name,
-    )
-
-
 def _shape(instance: Instance) -> Resources:
     shape = instance.shape
     return Resources(
@@ -357,8 +387,7 @@ def _shape(instance: Instance) -> Resources:
     )
 
 
-def _use(copy: Copy, instance: Instance, statuses: Statuses) -> CopyUsage:
-    seen = statuses.get(copy.spec.id)
+def _use(copy: Copy, instance: Instance, seen: CopyStatus | None) -> CopyUsage:
     status = seen or copy.status
     return CopyUsage(
         copy_id=copy.spec.id,

@@ -6,7 +6,7 @@ new and observed records, statuses, records that are leaving, settled components
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -15,13 +15,14 @@ from hostelry.base.json import decode
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance, InstanceState
+from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import is_hidden
 from hostelry.reconcile.own_writes import OwnWrites
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
 from hostelry.scaling_policy.composite import children, parse
-from hostelry.store.mirror import NO_RECORDS
+from hostelry.store.mirror import NO_RECORDS, RecordGroup
 from hostelry.store.protocol import Change, RecordWrite
 from hostelry.store.records import Records, State, all_groups, endpoint_address, groups_named
 
@@ -57,14 +58,9 @@ def load(state: State, key: GroupKey, facts: Mapping[str, InstanceFacts]) -> Loa
     """The recorded state of the endpoint named by `key`, and of everything on it."""
     name = endpoint_address(key.scope, key.endpoint_name)
     groups = groups_named(_kinds(state), name)
-    endpoints, instances = groups["endpoint"].values, groups["instance"].values
-    loaded = EndpointState(
-        endpoint=endpoints.get(key.endpoint_name),
-        components=groups["component"].values,
-        instances=instances,
-        copies=groups["copy"].values,
-        facts={it: facts[it] for it in instances if it in facts},
-    )
+    endpoint = groups["endpoint"].values.get(key.endpoint_name)
+    known = {it: facts[it] for it in groups["instance"].values if it in facts}
+    loaded = _state_of(endpoint, groups, known)
     versions = {kind: it.versions for kind, it in groups.items()}
     return LoadedEndpoint(key=key, state=loaded, versions=versions)
 
@@ -118,16 +114,27 @@ def load_all(state: State) -> list[EndpointState]:
     """Every endpoint's state, without facts; for the routes and for display."""
     groups = all_groups(_kinds(state))
     found = [
-        EndpointState(
-            endpoint=endpoint,
-            components=groups["component"].get(name, NO_RECORDS).values,
-            instances=groups["instance"].get(name, NO_RECORDS).values,
-            copies=groups["copy"].get(name, NO_RECORDS).values,
-        )
+        _state_of(endpoint, {it: groups[it].get(name, NO_RECORDS) for it in ON_ENDPOINT}, {})
         for name, of_endpoint in groups["endpoint"].items()
         for endpoint in of_endpoint.values.values()
     ]
     return sorted(found, key=_by_name)
+
+
+def _state_of(
+    endpoint: Endpoint | None,
+    groups: Mapping[str, RecordGroup],
+    facts: Mapping[str, InstanceFacts],
+) -> EndpointState:
+    components, copies = groups["component"], groups["copy"]
+    state = EndpointState(
+        endpoint=endpoint,
+        components=components.values,
+        instances=groups["instance"].values,
+        copies=copies.values,
+        facts=facts,
+    )
+    return state.knowing(cast("Any", components.parts), cast("Any", copies.parts))
 
 
 def _by_name(state: EndpointState) -> tuple[str, str, str]:

@@ -10,12 +10,11 @@ from hostelry.domain.route_delta import (
     ChangedParts,
     EndpointId,
     changed_parts,
-    delta_of,
     endpoint_total,
     total_change,
     version_of,
 )
-from hostelry.domain.routes import EndpointRoute, RouteSnapshot
+from hostelry.domain.routes import RouteSnapshot
 from hostelry.reconcile.plan.endpoint_state import EndpointState
 from hostelry.reconcile.plan.routes import (
     PlannedEndpoint,
@@ -24,6 +23,7 @@ from hostelry.reconcile.plan.routes import (
     planned_endpoint,
 )
 from hostelry.reconcile.record import load_all
+from hostelry.store.mirror import MirroredRecord
 from hostelry.store.records import State
 
 
@@ -51,60 +51,61 @@ class RoutePlanner:
         self._is_llm = is_llm
         self._at_zero = at_zero
         self._lock = threading.Lock()
-        self._targets: WakeRules | None = None
+        self._targets: list[MirroredRecord] = []
+        self._waking = WakeRules(at_zero=at_zero)
         self._planned: dict[EndpointId, PlannedEndpoint] = {}
-        self._routes: dict[EndpointId, EndpointRoute] = {}
         self._total = 0
 
     def plan(self, *, afresh: bool = False) -> PlannedRoutes:
         """The present routes, and what changed in them since the last call."""
         with self._lock:
-            rules = self._rules()
-            afresh = afresh or rules.waking != self._targets
-            self._targets = rules.waking
+            waking = self._waking_now()
+            # An image is looked up once for all endpoints: that looks at a file.
+            rules = RouteRules(is_llm=functools.cache(self._is_llm), waking=waking)
+            afresh = afresh or waking is not self._waking
             planned: dict[EndpointId, PlannedEndpoint] = {}
             for state in load_all(self._state):
                 if state.endpoint is None:
                     continue
                 scope, name = state.endpoint.scope, state.endpoint.name
                 address = (scope.account, scope.region, name)
-                before = self._planned.get(address)
-                if before is None or afresh or not _is_same(before.state, state):
-                    before = planned_endpoint(state, rules, before)
-                planned[address] = before
+                known = self._planned.get(address)
+                if known is None or afresh or not _is_same(known.state, state):
+                    known = planned_endpoint(state, rules, known, afresh=afresh)
+                planned[address] = known
             since, changed = version_of(self._total), self._take(planned)
-            ordered = tuple(self._routes[it] for it in sorted(self._routes))
-            snapshot = RouteSnapshot(version=version_of(self._total), endpoints=ordered)
+            self._waking = waking
+            routes = [planned[it].route for it in sorted(planned)]
+            endpoints = tuple([it for it in routes if it is not None])
+            snapshot = RouteSnapshot(version=version_of(self._total), endpoints=endpoints)
             return PlannedRoutes(since=since, snapshot=snapshot, changed=changed)
 
-    def _rules(self) -> RouteRules:
-        targets = (it.value for it in self._state.scalable_targets.list())
-        # An image is looked up once for all endpoints: that looks at a file.
-        return RouteRules(
-            is_llm=functools.cache(self._is_llm), waking=WakeRules.of(self._at_zero, targets)
-        )
+    def _waking_now(self) -> WakeRules:
+        """The rules of waking; the same object as long as they are the same."""
+        targets = self._state.scalable_targets
+        entries = targets.mirror.entries(targets.kind)
+        if entries == self._targets:
+            return self._waking
+        self._targets = entries
+        found = WakeRules.of(self._at_zero, (it.value for it in targets.list()))
+        return self._waking if found == self._waking else found
 
     def _take(
         self, planned: dict[EndpointId, PlannedEndpoint]
     ) -> dict[EndpointId, ChangedParts | None]:
         """Keep what is planned; returns what differs from what was."""
         changed: dict[EndpointId, ChangedParts | None] = {}
-        for address in self._routes.keys() | planned.keys():
-            old, new = self._routes.get(address), planned.get(address)
-            route = None if new is None else new.route
-            if route is old:
+        for address in self._planned.keys() | planned.keys():
+            known, now = self._planned.get(address), planned.get(address)
+            if known is now:
                 continue
-            if route is None:
-                assert old is not None, "an endpoint without any route is not kept"
+            old = None if known is None else known.route
+            if now is not None and now.delta is not None:
+                changed[address] = changed_parts(now.delta)
+                self._total += total_change(old, now.delta)
+            elif old is not None and (now is None or now.route is None):
                 changed[address] = None
                 self._total -= endpoint_total(old)
-                del self._routes[address]
-                continue
-            parts = changed_parts(old, route)
-            if parts is not None:
-                changed[address] = parts
-                self._total += total_change(old, delta_of(route, parts))
-            self._routes[address] = route
         self._planned = planned
         return changed
 

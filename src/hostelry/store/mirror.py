@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from hostelry.base.parts import parts_with_changes, with_changes
 from hostelry.domain.scope import Scope
 from hostelry.store.errors import RevisionTooOld
 from hostelry.store.memory import by_name
@@ -35,27 +36,33 @@ class MirroredRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGroup:
-    """The values and versions of a group's records by name, in the order of names.
+    """The values, in the order of their names, and the versions of a group's records by name.
 
-    The same object as long as none of them changes.
+    `parts` has the values by the part that each belongs to; none where the kind has no parts. The
+    group and each part are the same objects as long as none of their records changes.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
 
 
 NO_RECORDS = RecordGroup()
 Decode = Callable[[Record], Any]
-GroupOf = Callable[[Any], Hashable]  # of a decoded value
+GroupOf = Callable[[Any], Hashable]  # of a decoded value; or its part of the group
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedKind:
-    """A kind of records, how one is decoded, and the group of a value: the same at each look."""
+    """A kind of records, how one is decoded, and the group of a value: the same at each look.
+
+    `part_of` divides a group further; None: a group has no parts.
+    """
 
     kind: str
     decode: Decode
     group_of: GroupOf
+    part_of: GroupOf | None = None
 
 
 class Mirror:
@@ -90,7 +97,7 @@ class Mirror:
 
     def _groups(self, kinds: Sequence[GroupedKind]) -> list[Mapping[Hashable, RecordGroup]]:
         self._catch_up()
-        return [self._table(it.kind).groups(it.decode, it.group_of) for it in kinds]
+        return [self._table(it.kind).groups(it) for it in kinds]
 
     @contextmanager
     def _current(self, kind: str) -> Iterator["MirrorTable"]:
@@ -151,11 +158,11 @@ class MirrorTable:
             self._names = Counter((it.scope, it.name.lower()) for it in self._entries)
         return self._names[scope, name.lower()] > 0
 
-    def groups(self, decode: Decode, group_of: GroupOf) -> Mapping[Hashable, RecordGroup]:
-        """The groups that have an entry; raises what `decode` raises, each time."""
+    def groups(self, kind: GroupedKind) -> Mapping[Hashable, RecordGroup]:
+        """The groups that have an entry; raises what its `decode` raises, each time."""
         if self._groups is None:
             self._groups = RecordGroups(self._entries)
-        return self._groups.current(decode, group_of)
+        return self._groups.current(kind)
 
     def _renamed(self, key: Key, more: int) -> None:
         if self._names is not None:
@@ -169,7 +176,10 @@ class MirrorTable:
 
 
 class RecordGroups:
-    """Groups of entries; a change costs as much as its group has names."""
+    """Groups of entries; a change costs as much as its part has names, and copies of mappings.
+
+    An addition costs as much as its group has names, which are kept in order.
+    """
 
     def __init__(self, entries: Mapping[Key, MirroredRecord]) -> None:
         self.stale: set[Key] = set(entries)
@@ -177,39 +187,38 @@ class RecordGroups:
         self._groups: dict[Hashable, RecordGroup] = {}
         self._group_of: dict[Key, Hashable] = {}
 
-    def current(self, decode: Decode, group_of: GroupOf) -> Mapping[Hashable, RecordGroup]:
+    def current(self, kind: GroupedKind) -> Mapping[Hashable, RecordGroup]:
         """The groups, with what became stale taken up."""
         if not self.stale:
             return self._groups
         found = {key: self._entries.get(key) for key in self.stale}
-        values = {key: it.value(decode) for key, it in found.items() if it is not None}
+        values = {key: it.value(kind.decode) for key, it in found.items() if it is not None}
         touched: dict[Hashable, dict[str, MirroredRecord | None]] = {}
         for key in found:
             old = self._group_of.pop(key, None)
             if old is not None:
                 touched.setdefault(old, {})[key.name] = None
             if key in values:
-                group = self._group_of[key] = group_of(values[key])
+                group = self._group_of[key] = kind.group_of(values[key])
                 touched.setdefault(group, {})[key.name] = found[key]
         for group, changed in touched.items():
-            self._regroup(group, changed, decode)
+            self._regroup(group, changed, kind)
         self.stale.clear()
         return self._groups
 
     def _regroup(
-        self, group: Hashable, changed: Mapping[str, MirroredRecord | None], decode: Decode
+        self, group: Hashable, changed: Mapping[str, MirroredRecord | None], kind: GroupedKind
     ) -> None:
-        known = self._groups.get(group, NO_RECORDS)
-        values, versions = dict(known.values), dict(known.versions)
-        has_more = not values.keys() >= changed.keys()
+        known = self._groups.pop(group, NO_RECORDS)
+        new = {name: it and it.value(kind.decode) for name, it in changed.items()}
+        values, versions, parts = with_changes(known.values, new), dict(known.versions), known.parts
+        if not values:
+            return
         for name, entry in changed.items():
             if entry is None:
-                del values[name], versions[name]
+                del versions[name]
             else:
-                values[name], versions[name] = entry.value(decode), entry.record.version
-        if not values:
-            self._groups.pop(group, None)
-            return
-        if has_more:
-            values = {name: values[name] for name in sorted(values)}
-        self._groups[group] = RecordGroup(values=values, versions=versions)
+                versions[name] = entry.record.version
+        if kind.part_of is not None:
+            parts = parts_with_changes(parts, known.values, new, kind.part_of)
+        self._groups[group] = RecordGroup(values=values, versions=versions, parts=parts)

@@ -10,7 +10,7 @@ import msgspec
 
 from hostelry.base.json import decoder_of
 from hostelry.domain.alarm import AlarmHistory, CompositeAlarm, MetricAlarm
-from hostelry.domain.component import InferenceComponent
+from hostelry.domain.component import InferenceComponent, family_name
 from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.dashboard import Dashboard
 from hostelry.domain.endpoint import Endpoint
@@ -47,7 +47,10 @@ class Versioned(Generic[T]):
 
 
 class Records(Generic[T]):
-    """Every record of one kind, as values of one type; in groups by `group_of` their value."""
+    """Every record of one kind, as values of one type; in groups by `group_of` their value.
+
+    Groups are divided into parts by `part_of`, if there is one.
+    """
 
     def __init__(
         self,
@@ -56,12 +59,13 @@ class Records(Generic[T]):
         type: type[T],
         mirror: Mirror | None = None,
         group_of: Callable[[T], Hashable] = lambda _: None,
+        part_of: Callable[[T], Hashable] | None = None,
     ) -> None:
         self.kind = kind
         self._store = store
         self.mirror = mirror or Mirror(store)
         self._decoder = decoder_of(type)
-        self.grouped = GroupedKind(kind, self._value, group_of)
+        self.grouped = GroupedKind(kind, self._value, group_of, part_of)
 
     def get(self, scope: Scope, name: str) -> Versioned[T] | None:
         """The value, or None."""
@@ -156,6 +160,10 @@ def _address_of(endpoint: Endpoint) -> tuple[Scope, str]:
     return endpoint_address(endpoint.scope, endpoint.name)
 
 
+def _component_of(copy: Copy) -> str | None:
+    return copy.component_name
+
+
 def _endpoint_of(value: InferenceComponent | Instance | Copy) -> tuple[Scope, str]:
     return endpoint_address(value.scope, value.endpoint_name)
 
@@ -164,7 +172,8 @@ def _endpoint_of(value: InferenceComponent | Instance | Copy) -> tuple[Scope, st
 class State:
     """Every kind of record of the control plane.
 
-    `endpoints`, `components`, `instances` and `copies` are in groups by `endpoint_address`.
+    `endpoints`, `components`, `instances` and `copies` are in groups by `endpoint_address`;
+    components in parts by `family_name`, copies by their component.
     `instances`, `copies` and `scaling_activities` are named by their ids, `tags` by the resource's
     ARN, what belongs to a scalable target by `domain.scaling`'s `target_name` and `policy_key`;
     `event_schedules` by `schedule_key`; `roles` and what else IAM has, account-wide, by their names
@@ -214,9 +223,11 @@ def open_state(store: Store) -> State:
         models=Records(store, "model", Model, mirror),
         endpoint_configs=Records(store, "endpoint_config", EndpointConfig, mirror),
         endpoints=Records(store, "endpoint", Endpoint, mirror, _address_of),
-        components=Records(store, "component", InferenceComponent, mirror, _endpoint_of),
+        components=Records(
+            store, "component", InferenceComponent, mirror, _endpoint_of, family_name
+        ),
         instances=Records(store, "instance", Instance, mirror, _endpoint_of),
-        copies=Records(store, "copy", Copy, mirror, _endpoint_of),
+        copies=Records(store, "copy", Copy, mirror, _endpoint_of, _component_of),
         tags=Records(store, "tags", TagSet, mirror),
         metric_alarms=Records(store, "metric_alarm", MetricAlarm, mirror),
         composite_alarms=Records(store, "composite_alarm", CompositeAlarm, mirror),

@@ -3,6 +3,15 @@
 from dataclasses import replace
 
 from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.route_delta import (
+    ChangedParts,
+    EndpointDelta,
+    EndpointParts,
+    changed_parts,
+    difference,
+    head_of,
+    is_empty,
+)
 from hostelry.domain.routes import (
     ComponentRoute,
     ContainerRoute,
@@ -111,3 +120,26 @@ SNAPSHOT = RouteSnapshot(
         ),
     ),
 )
+
+
+def delta_between(old: EndpointRoute | None, new: EndpointRoute) -> EndpointDelta:
+    """What leads from one route of an endpoint to another."""
+    head = head_of(new)
+    if old is None:
+        return EndpointDelta(head=head, is_whole=True, components=new.components, failed=new.failed)
+    return difference(head, [(parts_of(old), parts_of(new))])
+
+
+def parts_of(endpoint: EndpointRoute) -> EndpointParts:
+    return EndpointParts(
+        components={it.name: it for it in endpoint.components},
+        failed={it.name: it for it in endpoint.failed},
+    )
+
+
+def changed_between(old: EndpointRoute | None, new: EndpointRoute) -> ChangedParts | None:
+    """The names of what differs; None where nothing does."""
+    delta = delta_between(old, new)
+    if old is not None and is_empty(delta) and head_of(old) == delta.head:
+        return None
+    return changed_parts(delta)

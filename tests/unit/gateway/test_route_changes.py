@@ -7,17 +7,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.gateway.routes_sample import COPIES, ELSEWHERE, HERE, component, variant
+from tests.unit.gateway.routes_sample import (
+    COPIES,
+    ELSEWHERE,
+    HERE,
+    changed_between,
+    component,
+    delta_between,
+    variant,
+)
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.route_delta import (
     ChangedParts,
     EndpointId,
     RouteDelta,
-    changed_parts,
+    after,
     encoded,
     endpoint_id,
+    endpoint_total,
     snapshot_of,
+    total_change,
 )
 from hostelry.domain.routes import (
     ComponentRoute,
@@ -99,7 +109,7 @@ def published(board: RouteBoard, endpoints: list[EndpointRoute]) -> RouteSnapsho
     before = board.snapshot
     old = {} if before is None else {endpoint_id(it): it for it in before.endpoints}
     new = {endpoint_id(it): it for it in endpoints}
-    differing = {it: changed_parts(old.get(it), route) for it, route in new.items()}
+    differing = {it: changed_between(old.get(it), route) for it, route in new.items()}
     changed: dict[EndpointId, ChangedParts | None] = {
         it: parts for it, parts in differing.items() if parts is not None
     }
@@ -132,6 +142,43 @@ def test_changes_since_any_known_version_lead_to_the_newest_routes(seed: int) ->
         if num_deltas % 2:  # a table that is itself the result of changes
             tables[-1] = after
     assert num_deltas
+
+
+@pytest.mark.parametrize("most", [2, 60])
+@pytest.mark.parametrize("seed", range(10))
+def test_few_changes_and_many_of_an_endpoint_lead_to_the_same_parts(seed: int, most: int) -> None:
+    source = random.Random(seed)
+    names = [f"n-{number:03}" for number in range(140)]
+    made = {it: component(it) for it in source.sample(names, 100)}
+    failed = {it: FailedComponent(name=it, reason="r") for it in names if it not in made}
+    for number in range(10):
+        old = whole(made, failed)
+        for name in source.sample(names, source.randrange(1, most)):
+            broken = FailedComponent(name=name, reason=f"r{number}")
+            kind = source.randrange(4)
+            made.pop(name, None)
+            failed.pop(name, None)
+            if kind < 2:
+                made[name] = component(name, desired_copies=source.randrange(3))
+            elif kind == 2:
+                failed[name] = broken
+        new = whole(made, failed)
+        delta = delta_between(old, new)
+        assert after(old, delta) == new
+        assert total_change(old, delta) == endpoint_total(new) - endpoint_total(old)
+
+
+def whole(
+    made: Mapping[str, ComponentRoute], failed: Mapping[str, FailedComponent]
+) -> EndpointRoute:
+    """A route whose parts are in the order of their names."""
+    return EndpointRoute(
+        scope=HERE,
+        name="e",
+        takes_components=True,
+        components=tuple(made[it] for it in sorted(made)),
+        failed=tuple(failed[it] for it in sorted(failed)),
+    )
 
 
 def test_what_is_not_known_or_mostly_new_is_answered_whole() -> None:

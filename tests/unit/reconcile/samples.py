@@ -219,7 +219,7 @@ class Town:
         self.watched_since = 0.0
         self.verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None
         self._ids = itertools.count(1)
-        self._planner = RoutePlanner(self.state, lambda image: image == IMAGE, AtZero.HOLD)
+        self.planner = RoutePlanner(self.state, lambda image: image == IMAGE, AtZero.HOLD)
         self._counter = CensusCounter()
         self._runner = asyncio.Runner()
 
@@ -301,7 +301,7 @@ class Town:
         targets = (it.value for it in self.state.scalable_targets.list())
         waking = WakeRules.of(AtZero.HOLD, targets)
         whole = plan_routes(load_all(self.state), lambda image: image == IMAGE, waking)
-        assert self._planner.plan().snapshot == whole
+        assert self.planner.plan().snapshot == whole
 
     def facts(self) -> dict[str, InstanceFacts]:
         return {it: driver.facts for it, driver in self.drivers.items()}

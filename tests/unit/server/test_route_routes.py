@@ -13,11 +13,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from tests.unit.gateway.routes_sample import HERE, component
+from tests.unit.gateway.routes_sample import HERE, changed_between, component
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.private_file import write_whole
-from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, changed_parts, encoded, snapshot_of
+from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encoded, snapshot_of
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot
 from hostelry.gateway.routes import PublishedRoutes, RouteFile, decode_snapshot
 from hostelry.reconcile.route_board import RouteBoard
@@ -35,7 +35,7 @@ def publish(board: RouteBoard, count: int) -> RouteSnapshot:
     """Routes with `count` components, and what that changes."""
     before = board.snapshot
     old = None if before is None else before.endpoints[0]
-    parts = changed_parts(old, route_of(count))
+    parts = changed_between(old, route_of(count))
     snapshot = snapshot_of([route_of(count)])
     since = "" if before is None else before.version
     board.publish_change(since, snapshot, {ADDRESS: parts} if parts else {})

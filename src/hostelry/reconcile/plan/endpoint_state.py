@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from hostelry.base.parts import parts_of, parts_with_changes
 from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.domain.alarm import AlarmState
-from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.component import ComponentStatus, InferenceComponent, family_name
 from hostelry.domain.copy import AdapterPhase, Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.copy_restart import CopyRestart
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
@@ -122,7 +123,12 @@ class EndpointState:
     def with_copies(self, copies: Iterable[Copy]) -> "EndpointState":
         """This state with `copies` added or replaced; itself where that changes nothing."""
         changed = _differing(self.copies, ((it.spec.id, it) for it in copies))
-        return self._with(copies={**self.copies, **changed}) if changed else self
+        return self._with_changed("copies", changed) if changed else self
+
+    def without_copies(self, copy_ids: Iterable[str]) -> "EndpointState":
+        """This state without these copies; itself where it has none of them."""
+        gone = {it: None for it in copy_ids if it in self.copies}
+        return self._with_changed("copies", gone) if gone else self
 
     def with_instances(self, instances: Iterable[Instance]) -> "EndpointState":
         """This state with `instances` added or replaced; itself where that changes nothing."""
@@ -136,7 +142,7 @@ class EndpointState:
     def with_components(self, components: Iterable[InferenceComponent]) -> "EndpointState":
         """This state with `components` replaced; itself where that changes nothing."""
         changed = _differing(self.components, ((it.name, it) for it in components))
-        return self._with(components={**self.components, **changed}) if changed else self
+        return self._with_changed("components", changed) if changed else self
 
     def with_live_components(self, components: Mapping[str, InferenceComponent]) -> "EndpointState":
         """This state with other components, which the caller may still change."""
@@ -175,7 +181,16 @@ class EndpointState:
 
     def copies_of(self, component_name: str | None) -> Sequence[Copy]:
         """All copies of a component (None: of the model), oldest first."""
-        return self._copies_by_component.get(component_name, ())
+        copies = self.copy_parts.get(component_name)
+        if copies is None:
+            return ()
+        if len(copies) == 1:
+            return tuple(copies.values())
+        known = self._oldest_first.get(component_name)
+        if known is None:
+            found = sorted(copies.values(), key=_by_age)
+            known = self._oldest_first[component_name] = found
+        return known
 
     def copies_at(self, instance_id: str) -> Sequence[Copy]:
         """All copies recorded on an instance, oldest first."""
@@ -191,7 +206,8 @@ class EndpointState:
 
     def adapters_of(self, base_name: str) -> Sequence[InferenceComponent]:
         """The adapter components on a base component, by name."""
-        return self._adapters_by_base.get(base_name, ())
+        family = self.families.get(base_name, {})
+        return [it for it in family.values() if it.adapter is not None]
 
     def lost_among(self, hosts: Sequence[Instance], now: float) -> frozenset[str]:
         """The ids of those of `hosts` that no new copy may be placed on."""
@@ -202,6 +218,29 @@ class EndpointState:
                 return lost
             self._lost[key] = lost
         return self._lost[key]
+
+    def _with_changed(self, kind: str, changed: Mapping[str, Any]) -> "EndpointState":
+        """This state with values of a kind added or replaced, and its parts; None: without one."""
+        before: Mapping[str, Any] = getattr(self, kind)
+        values = {**before, **changed}
+        for name, value in changed.items():
+            if value is None:
+                del values[name]
+        after = self._with(**{kind: values})
+        name, part_of = PARTS[kind]
+        if name in self.__dict__:
+            known = self.__dict__[name]
+            after.__dict__[name] = parts_with_changes(known, before, changed, part_of)
+        return after
+
+    def knowing(
+        self,
+        families: Mapping[str, Mapping[str, InferenceComponent]],
+        copy_parts: Mapping[str | None, Mapping[str, Copy]],
+    ) -> "EndpointState":
+        """This state, with these of its properties found already."""
+        self.__dict__.update(families=families, copy_parts=copy_parts)
+        return self
 
     def _with(self, **changes: Any) -> "EndpointState":
         """This state with other values; what is found from the others is not looked for again."""
@@ -255,24 +294,38 @@ class EndpointState:
         return _grouped(hosts, lambda it: (it.generation, it.variant_name))
 
     @cached_property
-    def _copies_in_order(self) -> Sequence[Copy]:
-        return sorted(self.copies.values(), key=operator.attrgetter("created_at", "spec.id"))
+    def families(self) -> Mapping[str, Mapping[str, InferenceComponent]]:
+        """The components by name, in its order, with the adapters on it, by the base's name.
+
+        One is the same object for as long as none of its components changes.
+        """
+        return parts_of(self.components, family_name)
 
     @cached_property
-    def _copies_by_component(self) -> Mapping[str | None, Sequence[Copy]]:
-        return _grouped(self._copies_in_order, lambda it: it.component_name)
+    def copy_parts(self) -> Mapping[str | None, Mapping[str, Copy]]:
+        """The copies by id, in its order, by their component's name (None: the model's).
+
+        One is the same object for as long as none of its copies changes.
+        """
+        return parts_of(self.copies, _component_of)
+
+    @cached_property
+    def _oldest_first(self) -> dict[str | None, Sequence[Copy]]:
+        return {}
 
     @cached_property
     def _copies_by_instance(self) -> Mapping[str, Sequence[Copy]]:
-        return _grouped(self._copies_in_order, lambda it: it.instance_id)
-
-    @cached_property
-    def _adapters_by_base(self) -> Mapping[str, Sequence[InferenceComponent]]:
-        adapters = [it for it in self.components.values() if it.adapter is not None]
-        adapters.sort(key=operator.attrgetter("name"))
-        return _grouped(adapters, lambda it: it.adapter.base_name if it.adapter else "")
+        return _grouped(sorted(self.copies.values(), key=_by_age), lambda it: it.instance_id)
 
 
+_by_age = operator.attrgetter("created_at", "spec.id")
+_component_of = operator.attrgetter("component_name")
+
+# The parts of the values of a kind: the cached property, and the part of a value.
+PARTS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "components": ("families", family_name),
+    "copies": ("copy_parts", _component_of),
+}
 # What each cached property of an EndpointState is found from.
 FOUND_FROM: Mapping[str, frozenset[str]] = {
     "refused_adapters": frozenset({"copies"}),
@@ -282,10 +335,10 @@ FOUND_FROM: Mapping[str, frozenset[str]] = {
     "_ids_of_hosts": frozenset({"instances"}),
     "_lost": frozenset({"endpoint", "instances", "facts"}),
     "_hosts_by_variant": frozenset({"instances"}),
-    "_copies_in_order": frozenset({"copies"}),
-    "_copies_by_component": frozenset({"copies"}),
+    "copy_parts": frozenset({"copies"}),
+    "_oldest_first": frozenset({"copies"}),
     "_copies_by_instance": frozenset({"copies"}),
-    "_adapters_by_base": frozenset({"components"}),
+    "families": frozenset({"components"}),
 }
 
 

@@ -97,8 +97,8 @@ def _without_gone(state: EndpointState, context: PlanContext) -> EndpointState:
     if ended:
         left = {name: it for name, it in state.instances.items() if name not in ended}
         state = replace(state, instances=left)
-    copies = {name: it for name, it in state.copies.items() if not _is_gone(state, it, context.now)}
-    return replace(state, copies=copies) if len(copies) < len(state.copies) else state
+    copies = state.copies.items()
+    return state.without_copies(name for name, it in copies if _is_gone(state, it, context.now))
 
 
 def _is_gone(state: EndpointState, copy: Copy, now: float) -> bool:

@@ -11,16 +11,25 @@ a copy that is draining, or not proven ready         in no route
 a copy that has not registered an adapter            not in the adapter's route
 """
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from hostelry.domain.at_zero import AtZero
+from hostelry.base.parts import changed_pairs
+from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.domain.route_delta import snapshot_of
+from hostelry.domain.route_delta import (
+    NO_PARTS,
+    EndpointDelta,
+    EndpointParts,
+    after,
+    difference,
+    head_of,
+    is_empty,
+    snapshot_of,
+)
 from hostelry.domain.routes import (
     ComponentRoute,
     CopyRoute,
@@ -81,42 +90,46 @@ class RouteRules:
 class PlannedEndpoint:
     """An endpoint's route (None: it does not serve), and what it was planned from.
 
-    What is planned from the same objects again is the same object again.
+    `delta` leads to it from the route that was planned before; None where both are the same.
     """
 
     state: EndpointState
     route: EndpointRoute | None
-    bases: Mapping[str, "_Base"] = field(default_factory=dict)
-    components: Mapping[str, tuple[InferenceComponent, "_Base", ComponentRoute | None]] = field(
-        default_factory=dict
-    )
+    delta: EndpointDelta | None = None
+    families: Mapping[str, "_Family"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """A base (None: there is none of the name) with its adapters: their routes, and of what."""
+
+    components: Mapping[str, InferenceComponent]
+    copies: Mapping[str, Copy]
+    base: "_Base | None" = None
+    parts: EndpointParts = NO_PARTS
+
+
+NO_COPIES: Mapping[str, Copy] = {}
+NO_FAMILY = _Family(components={}, copies=NO_COPIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
-    """A base component with its copies, and what its own route and its adapters' share."""
+    """What the routes of a base component and of its adapters share."""
 
     component: InferenceComponent
-    endpoint: Endpoint
-    target: ScalableTarget | None
-    at_zero: AtZero
-    serves_llm: bool
-    copies: Sequence[Copy]
-    routes: Mapping[str, CopyRoute]  # by copy id; of those that requests may go to
     routing: RoutingStrategy
+    at_zero: AtZero
+    wakeable: Wakeable
+    serves_llm: bool
     why: str | None
+    routes: tuple[CopyRoute, ...]
+    proven: tuple[frozenset[str], ...] = field(compare=False)  # the adapters of each of `routes`
 
-    def is_of(self, other: "_Base") -> bool:
-        """Whether both come from the same objects."""
-        return (
-            self.component is other.component
-            and self.endpoint is other.endpoint
-            and self.target == other.target
-            and self.at_zero is other.at_zero
-            and self.serves_llm == other.serves_llm
-            and len(self.copies) == len(other.copies)
-            and all(map(operator.is_, self.copies, other.copies))
-        )
+    def routes_with(self, adapter_id: str) -> tuple[CopyRoute, ...]:
+        """The copies that have an adapter registered."""
+        pairs = zip(self.routes, self.proven, strict=True)
+        return tuple([route for route, proven in pairs if adapter_id in proven])
 
 
 def plan_routes(
@@ -129,103 +142,148 @@ def plan_routes(
 
 
 def planned_endpoint(
-    state: EndpointState, rules: RouteRules, before: PlannedEndpoint | None = None
+    state: EndpointState,
+    rules: RouteRules,
+    before: PlannedEndpoint | None = None,
+    *,
+    afresh: bool = False,
 ) -> PlannedEndpoint:
-    """The route of an endpoint; `before` has what was planned for it last, under any rules."""
+    """The route of an endpoint; `before` is what was planned for it last.
+
+    Families whose records are the same objects are not planned again, unless `afresh`: the rules
+    may be others.
+    """
     endpoint = state.endpoint
     if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
         return PlannedEndpoint(state=state, route=None)
-    active, waking = endpoint.active, rules.waking
-    if not endpoint.takes_components:
-        route = EndpointRoute(
-            scope=endpoint.scope,
-            name=endpoint.name,
-            takes_components=False,
-            variants=variant_routes(state, endpoint),
-            at_zero=endpoint.at_zero or waking.at_zero,
-            async_inference=active.config.async_inference,
-            shadow=shadow_route(state, endpoint),
+    if before is None or not _is_of_kind(before.route, endpoint):
+        before = PlannedEndpoint(state=state, route=None)
+    families = _families(state, endpoint, rules, before, afresh=afresh)
+    changed = changed_pairs(before.families, families, NO_FAMILY)
+    delta = difference(
+        _head(state, endpoint, rules.waking), [(old.parts, it.parts) for old, it in changed]
+    )
+    if before.route is not None and is_empty(delta) and head_of(before.route) == delta.head:
+        return PlannedEndpoint(state=state, route=before.route, families=families)
+    delta = replace(delta, is_whole=before.route is None)
+    return PlannedEndpoint(
+        state=state, route=after(before.route, delta), delta=delta, families=families
+    )
+
+
+def _is_of_kind(route: EndpointRoute | None, endpoint: Endpoint) -> bool:
+    return route is not None and route.takes_components == endpoint.takes_components
+
+
+def _head(state: EndpointState, endpoint: Endpoint, waking: WakeRules) -> EndpointRoute:
+    """The endpoint's route without components."""
+    at_zero = endpoint.at_zero or waking.at_zero
+    if endpoint.takes_components:
+        return EndpointRoute(
+            scope=endpoint.scope, name=endpoint.name, takes_components=True, at_zero=at_zero
         )
-        return PlannedEndpoint(state=state, route=route)
-    known = before or PlannedEndpoint(state=state, route=None)
-    bases = _bases(state, endpoint, rules, known)
-    components = [state.components[name] for name in sorted(state.components)]
-    planned: dict[str, tuple[InferenceComponent, _Base, ComponentRoute | None]] = {}
-    for component in components:
-        base = bases.get(_base_name(component))
-        if base is None or component.status not in LIVE_COMPONENT:
-            continue
-        old = known.components.get(component.name)
-        if old is None or old[0] is not component or old[1] is not base:
-            made = _component_route(component, base)
-            same = old is not None and old[2] == made
-            old = (component, base, old[2] if old is not None and same else made)
-        planned[component.name] = old
-    route = EndpointRoute(
+    return EndpointRoute(
         scope=endpoint.scope,
         name=endpoint.name,
-        takes_components=True,
-        components=tuple(it for _, _, it in planned.values() if it is not None),
-        failed=tuple(_failed(state, it, rules.is_llm) for it in components if it.status is FAILED),
-        at_zero=endpoint.at_zero or waking.at_zero,
+        takes_components=False,
+        variants=variant_routes(state, endpoint),
+        at_zero=at_zero,
+        async_inference=endpoint.active.config.async_inference,
+        shadow=shadow_route(state, endpoint),
     )
-    return PlannedEndpoint(state=state, route=route, bases=bases, components=planned)
 
 
-def _base_name(component: InferenceComponent) -> str:
-    adapter = routed_adapter(component)
-    return component.name if adapter is None else adapter.base_name
-
-
-def _bases(
-    state: EndpointState, endpoint: Endpoint, rules: RouteRules, before: PlannedEndpoint
-) -> dict[str, _Base]:
-    """Every base component with its copies; the ones before where nothing of theirs changed."""
-    found: dict[str, _Base] = {}
-    llms: dict[str, bool] = {}
-    for component in state.components.values():
-        if component.spec is None:
-            continue
-        image = component.spec.container.image
-        if image not in llms:
-            llms[image] = rules.is_llm(image)
-        base = _base(state, endpoint, component, rules.waking, serves_llm=llms[image])
-        old = before.bases.get(component.name)
-        found[component.name] = old if old is not None and old.is_of(base) else base
+def _families(
+    state: EndpointState,
+    endpoint: Endpoint,
+    rules: RouteRules,
+    before: PlannedEndpoint,
+    *,
+    afresh: bool,
+) -> dict[str, _Family]:
+    """Every base with its adapters; those before where nothing of theirs changed."""
+    if not endpoint.takes_components:
+        return {}
+    had = before.state
+    afresh = afresh or had.endpoint is not endpoint or had.instances is not state.instances
+    found: dict[str, _Family] = {}
+    for name, components in state.families.items():
+        copies = state.copy_parts.get(name, NO_COPIES)
+        known = before.families.get(name, NO_FAMILY)
+        if afresh or known.components is not components or known.copies is not copies:
+            base = _base(state, endpoint, rules, components.get(name), known.base)
+            known = _family(components, copies, base, known)
+        found[name] = known
     return found
+
+
+def _family(
+    components: Mapping[str, InferenceComponent],
+    copies: Mapping[str, Copy],
+    base: _Base | None,
+    known: _Family,
+) -> _Family:
+    """The routes of a base and its adapters; where they are equal, those of `known`."""
+    is_same_base = base is not None and base == known.base
+    routes: dict[str, ComponentRoute] = {}
+    failed: dict[str, FailedComponent] = {}
+    for name, component in components.items():
+        if component.status is FAILED:
+            failed[name] = _failed(component, base)
+        if base is None or component.status not in LIVE_COMPONENT:
+            continue
+        adapter = routed_adapter(component)
+        routed_id = None if adapter is None else adapter_id(name, adapter)
+        to = base.routes if routed_id is None else base.routes_with(routed_id)
+        old = known.parts.components.get(name)
+        if (
+            old is None
+            or old.copies != to
+            or not (is_same_base and known.components[name] is component)
+        ):
+            route = _component_route(component, base, routed_id, to)
+            if route is None:
+                continue
+            old = old if old == route else route
+        routes[name] = old
+    parts = EndpointParts(components=routes, failed=failed)
+    return _Family(components=components, copies=copies, base=base, parts=parts)
 
 
 def _base(
     state: EndpointState,
     endpoint: Endpoint,
-    component: InferenceComponent,
-    waking: WakeRules,
-    *,
-    serves_llm: bool,
-) -> _Base:
+    rules: RouteRules,
+    component: InferenceComponent | None,
+    before: _Base | None,
+) -> _Base | None:
+    """A base component with its copies; None where it is none. Copies that are equal stay."""
+    if component is None or component.spec is None:
+        return None
+    waking = rules.waking
     hosts = state.hosts(endpoint.active.generation, component.variant_name)
     copies = state.copies_on(hosts, component.name)
+    proven = {it.spec.id: it.proven_adapters for it in copies}
+    known = {} if before is None else {it.id: it for it in before.routes}
+    routes = [it if it != known.get(it.id) else known[it.id] for it in copy_routes(copies)]
     return _Base(
         component=component,
-        endpoint=endpoint,
-        target=waking.targets.get((component.scope, component.name)),
-        at_zero=component.at_zero or endpoint.at_zero or waking.at_zero,
-        serves_llm=serves_llm,
-        copies=copies,
-        routes={it.id: it for it in copy_routes(copies)},
         routing=_routing(endpoint, component.variant_name),
+        at_zero=component.at_zero or endpoint.at_zero or waking.at_zero,
+        wakeable=wakeable(waking.targets.get((component.scope, component.name))),
+        serves_llm=rules.is_llm(component.spec.container.image),
         why=waiting_for(component.placement_note, copies),
+        routes=tuple(routes),
+        proven=tuple([proven[it.id] for it in routes]),
     )
 
 
-def _component_route(component: InferenceComponent, base: _Base) -> ComponentRoute | None:
-    adapter, owner = routed_adapter(component), base.component
-    routed_id = None if adapter is None else adapter_id(component.name, adapter)
-    routes = tuple(base.routes.values())
-    if routed_id is not None:
-        proven = {it.spec.id for it in base.copies if routed_id in it.proven_adapters}
-        routes = tuple(it for it in routes if it.id in proven)
-    if not routes and component.status is ComponentStatus.CREATING:
+def _component_route(
+    component: InferenceComponent, base: _Base, routed_id: str | None, to: tuple[CopyRoute, ...]
+) -> ComponentRoute | None:
+    """The route of a base (`routed_id` is None) or of its adapter, to some of its copies."""
+    owner = base.component
+    if not to and component.status is ComponentStatus.CREATING:
         return None
     failure = component.failure_reason or owner.failure_reason
     why = base.why or (None if failure is None else failure[:MAX_WAITING_FOR_CHARS])
@@ -233,27 +291,22 @@ def _component_route(component: InferenceComponent, base: _Base) -> ComponentRou
         name=component.name,
         variant_name=owner.variant_name,
         routing=base.routing,
-        copies=routes,
+        copies=to,
         adapter_id=routed_id,
         desired_copies=owner.desired_copies,
         serves_llm=base.serves_llm,
         at_zero=component.at_zero or base.at_zero,
-        wakeable=wakeable(base.target),
-        waiting_for=None if routes or not owner.desired_copies else why,
-        base_name=None if adapter is None else adapter.base_name,
+        wakeable=base.wakeable,
+        waiting_for=None if to or not owner.desired_copies else why,
+        base_name=None if routed_id is None else owner.name,
     )
 
 
-def _failed(
-    state: EndpointState, component: InferenceComponent, is_llm: Callable[[str], bool]
-) -> FailedComponent:
-    adapter = routed_adapter(component)
-    base = component if adapter is None else state.components.get(adapter.base_name)
-    spec = None if base is None else base.spec
+def _failed(component: InferenceComponent, base: _Base | None) -> FailedComponent:
     return FailedComponent(
         name=component.name,
         reason=(component.failure_reason or "No reason is known.")[:MAX_WAITING_FOR_CHARS],
-        serves_llm=spec is not None and is_llm(spec.container.image),
+        serves_llm=base is not None and base.serves_llm,
     )
 
 

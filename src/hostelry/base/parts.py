@@ -1,0 +1,63 @@
+"""Values by name, also in parts: a change makes new objects of the parts that it touches alone.
+
+Mappings here are never modified; each is in the order of its names.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+V = TypeVar("V")
+K = TypeVar("K", bound=Hashable)
+
+
+def with_changes(known: Mapping[str, T], changed: Mapping[str, T | None]) -> dict[str, T]:
+    """`known` with these values; None: without one of that name."""
+    after = dict(known)
+    has_more = False
+    for name, value in changed.items():
+        if value is None:
+            after.pop(name, None)
+        else:
+            has_more = has_more or name not in after
+            after[name] = value
+    return {name: after[name] for name in sorted(after)} if has_more else after
+
+
+def parts_of(values: Mapping[str, T], part_of: Callable[[T], K]) -> dict[K, Mapping[str, T]]:
+    """The values by the part that each belongs to."""
+    return parts_with_changes({}, {}, values, part_of)
+
+
+def parts_with_changes(
+    parts: Mapping[K, Mapping[str, T]],
+    before: Mapping[str, T],
+    changed: Mapping[str, T | None],
+    part_of: Callable[[T], K],
+) -> dict[K, Mapping[str, T]]:
+    """The parts of `before` once these values are changed; None: without one of that name."""
+    touched: dict[K, dict[str, T | None]] = {}
+    for name, value in changed.items():
+        known = before.get(name)
+        if known is not None:
+            touched.setdefault(part_of(known), {})[name] = None
+        if value is not None:
+            touched.setdefault(part_of(value), {})[name] = value
+    after = dict(parts)
+    for part, values in touched.items():
+        left = with_changes(after.get(part, {}), values)
+        if left:
+            after[part] = left
+        else:
+            after.pop(part, None)
+    return after
+
+
+def changed_pairs(before: Mapping[K, V], now: Mapping[K, V], nothing: V) -> list[tuple[V, V]]:
+    """What was and what is under each name whose object is new, another or gone.
+
+    `nothing` stands for one that was not or is not there.
+    """
+    pairs = [(before.get(name, nothing), it) for name, it in now.items()]
+    found = [(old, it) for old, it in pairs if old is not it]
+    return found + [(it, nothing) for name, it in before.items() if name not in now]
