@@ -95,7 +95,7 @@ class LlmBatch:
 
     `output_file_id` and `error_file_id` are the names that its files have, or will have:
     `has_output` and `has_errors` are set once they can be read. `output_expires_after_s` None keeps
-    them until they are deleted.
+    them until they are deleted. `trouble` is what held it up when its host last said how far it is.
     """
 
     id: str
@@ -116,6 +116,7 @@ class LlmBatch:
     faults: tuple[LineFault, ...] = ()
     has_output: bool = False
     has_errors: bool = False
+    trouble: str | None = None
 
     @property
     def ended_at(self) -> float | None:
@@ -127,6 +128,14 @@ class LlmBatch:
         if status not in NEXT[self.status]:
             raise StatusOrderError(f"batch {self.id} is {self.status.value}, not {status.value}")
         return replace(self, status=status, since={**self.since, status.value: now})
+
+
+def kept_over(stored: LlmBatch, changed: LlmBatch) -> LlmBatch:
+    """What is kept of a run's change: a cancellation that came meanwhile stands. Pure."""
+    is_cancelled = stored.status is BatchStatus.CANCELLING
+    if not is_cancelled or changed.status in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
+        return changed
+    return replace(stored, counts=changed.counts, usage=changed.usage, trouble=changed.trouble)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import MetaData
 
+from hostelry.jobs.batches.tables import METADATA as BATCHES
 from hostelry.jobs.transform.object_rows import OBJECTS
 from hostelry.messaging.tables import METADATA as MESSAGES
 from hostelry.server.home import Home
@@ -30,4 +31,5 @@ DURABLE = (
     DurableTables(RECORDS, lambda home: home.state),
     DurableTables(MESSAGES, lambda home: home.messages),
     DurableTables(OBJECTS.metadata, lambda home: home.jobs),  # the queue's, too
+    DurableTables(BATCHES, lambda home: home.jobs),
 )

@@ -1,4 +1,4 @@
-"""Histories that a home keeps in files, metrics and the audit log, as the tables of a database.
+"""Files of a home as the tables of a database: histories, and those of OpenAI's API.
 
 `hostelry store copy` reads the files of both its sides into a scratch database, copies tables, and
 makes files of the target's.
@@ -14,6 +14,8 @@ import sqlalchemy as sa
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import sync_folder
+from hostelry.jobs.batches import tables as batch_tables
+from hostelry.jobs.batches.file_copies import read_files, write_files
 from hostelry.metrics.persistence.frames import FrameFile, framed, read_frames
 from hostelry.metrics.persistence.journal import SEGMENT, SNAPSHOT, numbered
 from hostelry.metrics.persistence.journal_rows import PartKind
@@ -26,15 +28,16 @@ from hostelry.server.metric_rows import MetricRows
 from hostelry.store.database import Database, open_database
 
 HISTORIES = sa.MetaData()
-for _table in (*metric_rows.METADATA.sorted_tables, *audit_rows.METADATA.sorted_tables):
-    _table.to_metadata(HISTORIES)
+for _metadata in (metric_rows.METADATA, audit_rows.METADATA, batch_tables.SHARED):
+    for _table in _metadata.sorted_tables:
+        _table.to_metadata(HISTORIES)
 FORMS = ((SEGMENT, PartKind.SEGMENT), (SNAPSHOT, PartKind.SNAPSHOT))
 ALL_ENTRIES = 2**31
 
 
 @contextmanager
 def histories_of(home: Home) -> Iterator[Database]:
-    """A scratch database with the home's histories, for the block.
+    """A scratch database with the home's histories and the bytes of its files, for the block.
 
     Raises TerminalError where they cannot be read.
     """
@@ -49,18 +52,21 @@ def histories_of(home: Home) -> Iterator[Database]:
             database.create(HISTORIES)
             _read_metrics(home.metrics, MetricRows(database))
             _read_audit(home.audit, database)
+            read_files(home.files, home.jobs, database)
         yield database
 
 
 def save_histories(database: Database, home: Home) -> None:
-    """Make `database`'s histories the home's own, in place of what it had; or TerminalError.
+    """Make `database`'s histories and files the home's own, in place of what it had.
 
-    The metrics' folder is written beside the old one, and takes its place last.
+    The metrics' folder is written beside the old one, and takes its place last. Raises
+    TerminalError.
     """
     folder = home.metrics.with_name("metrics.copied")
     with _explained(home):
         shutil.rmtree(folder, ignore_errors=True)
         _write_metrics(MetricRows(database), folder)
+        write_files(database, home.files)
         AuditLog(home.audit).replace(AuditRows(database).newest(ALL_ENTRIES))
         if home.metrics.exists():
             shutil.rmtree(home.metrics)
@@ -73,7 +79,7 @@ def _explained(home: Home) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TerminalError(f"metrics or the audit log of {home.root}: {error}") from error
+        raise TerminalError(f"metrics, audit log or files of {home.root}: {error}") from error
 
 
 def _read_metrics(folder: Path, rows: MetricRows) -> None:

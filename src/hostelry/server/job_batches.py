@@ -1,5 +1,6 @@
 """Batches of OpenAI's API in the jobs process, wired: their work, and the API in front of it."""
 
+import asyncio
 import random
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
@@ -15,15 +16,19 @@ from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.batches.batch_claims import BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps
 from hostelry.jobs.batches.batch_work import BatchWork
 from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.batches.file_folder import FileFolder
 from hostelry.jobs.batches.file_room import FileRoom
+from hostelry.jobs.batches.file_store import FileStore
 from hostelry.jobs.batches.line_calls import LineCalls
 from hostelry.jobs.batches.line_queue import SharedPools
 from hostelry.jobs.batches.openai_api import OpenAiFilesApi
 from hostelry.jobs.batches.rows import BatchRows
+from hostelry.jobs.batches.shared_files import SharedFiles
+from hostelry.jobs.batches.shared_rows import SharedBatchRows
 from hostelry.server.gateway_memory import own_memory
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.store.database import Database
@@ -39,6 +44,13 @@ class JobBatches:
     work: BatchWork
     api: OpenAiFilesApi
     pending_queue: PendingQueue
+    files: FileStore
+
+    async def sweep(self) -> None:
+        """Forget what is over, of all hosts."""
+        await self.work.sweep()
+        if isinstance(self.files, SharedFiles):
+            await asyncio.to_thread(self.files.sweep)
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """What runs until it is cancelled, by name."""
@@ -49,11 +61,11 @@ class JobBatches:
 class ProcessParts:
     """What the process has of its own: connections to copies and to the platform among it.
 
-    `database` may be shared with other hosts, `own_database` never is.
+    `database` is that of all hosts, of which this is `host`; None where there is one.
     """
 
     database: Database
-    own_database: Database
+    host: str | None
     routes: RouteSource
     copies: UpstreamPool
     platform: UpstreamPool
@@ -64,7 +76,7 @@ class ProcessParts:
 def build_batches(
     home: Home, config: UpConfig, credentials: Credentials, parts: ProcessParts
 ) -> JobBatches:
-    """Batches, whose rows are on this host, where their files are."""
+    """Batches: on this machine, or with their files in the database that hosts share."""
     routes, copies, meter, clock = parts.routes, parts.copies, parts.meter, parts.clock
     platform = parts.platform
     outstanding = Outstanding()
@@ -73,20 +85,35 @@ def build_batches(
     places = own_memory(clock.now).places
     balancer = LoadBalancer(copies, outstanding, random.Random().random, monotonic_s, places)
     completions = Completions(routes, balancer, pending_queue, config.stream_timeout_s)
-    rows, folder = BatchRows(parts.own_database), FileFolder(home.files)
+    rows, files, claims = kept_batches(home, parts)
     work = BatchWork(
         BatchDeps(
             rows=rows,
-            folder=folder,
+            files=files,
             routes=routes,
             calls=LineCalls(completions, config.max_body_bytes),
             sizes=CopySizes(copies, lambda: work.wake()),
             pools=SharedPools(),
             clock=clock,
             max_line_bytes=config.max_body_bytes,
-        )
+        ),
+        claims,
     )
-    work.tidy()
     room = FileRoom(rows, config.files_bytes)
-    api = OpenAiFilesApi(rows=rows, folder=folder, room=room, work=work, clock=clock)
-    return JobBatches(work=work, api=api, pending_queue=pending_queue)
+    api = OpenAiFilesApi(rows=rows, files=files, room=room, work=work, clock=clock)
+    return JobBatches(work=work, api=api, pending_queue=pending_queue, files=files)
+
+
+def kept_batches(
+    home: Home, parts: ProcessParts
+) -> tuple[BatchRows, FileStore, BatchClaims | None]:
+    """Where rows and bytes are, without what an earlier process left; who runs which batch."""
+    if parts.host is None:
+        rows, folder = BatchRows(parts.database), FileFolder(home.files)
+        folder.retain(rows.file_ids())
+        return rows, folder, None
+    files = SharedFiles(parts.database, parts.host, home.files, parts.clock)
+    files.give_up_own()
+    claims = BatchClaims(parts.database, parts.host)
+    claims.give_back()
+    return SharedBatchRows(parts.database, parts.host), files, claims

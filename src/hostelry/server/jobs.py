@@ -58,7 +58,6 @@ from hostelry.server.job_batches import ProcessParts, build_batches
 from hostelry.server.job_capture import build_capture
 from hostelry.server.ports import bind
 from hostelry.server.worker_parts import first_to_end, raise_file_limit
-from hostelry.store.database import open_database
 
 log = logging.getLogger("hostelry.server.jobs")  # it runs as __main__
 HOST = "127.0.0.1"
@@ -86,7 +85,7 @@ async def serve(home: Home) -> None:
     places, meter = work_places(home, config, credentials), Meter(clock.now)
     parts = ProcessParts(
         database=queue.database,
-        own_database=queue.database if config.store_url is None else open_database(home.jobs),
+        host=places.host,
         routes=routes,
         copies=UpstreamPool(),
         platform=UpstreamPool(IDLE_S),
@@ -119,7 +118,8 @@ async def serve(home: Home) -> None:
 
     async def sweep() -> None:
         await asyncio.to_thread(rows.sweep, clock.now())
-        await batches.work.sweep()
+        if await shared.has_turn("forgetting files and batches"):
+            await batches.sweep()
 
     work: dict[str, Coroutine[Any, Any, None]] = {
         "forgetting old requests": run_periodically("forgetting old requests", sweep, SWEEP_S),
@@ -142,7 +142,6 @@ async def serve(home: Home) -> None:
     for pool in (polls, parts.copies, parts.platform):
         pool.close()
     queue.close()
-    parts.own_database.close()
     heartbeats.cancel()
     if cause is not None:
         raise TerminalError(cause)

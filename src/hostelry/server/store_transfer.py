@@ -79,11 +79,13 @@ def store_side(place: str) -> Iterator[StoreSide]:
             raise TerminalError(
                 f"{' and '.join(running)} of {home.root} still run: `hostelry down` ends them"
             )
-        databases = []
+        databases, opened = [], dict[Path, Database]()
         for tables in DURABLE:
-            database = open_database(tables.file_of(home))
-            stack.callback(database.close)
-            databases.append((tables.metadata, database))
+            path = tables.file_of(home)
+            if path not in opened:
+                opened[path] = open_database(path)
+                stack.callback(opened[path].close)
+            databases.append((tables.metadata, opened[path]))
         histories = stack.enter_context(histories_of(home))
         databases.append((HISTORIES, histories))
         with databases[0][1].write() as connection:

@@ -15,6 +15,7 @@ from hostelry.domain.async_metrics import AsyncMetricsReport
 from hostelry.domain.capture_report import CaptureReport
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.data_log import DataLogReport
+from hostelry.domain.llm_batch import LlmBatch, StoredFile
 from hostelry.domain.load import LoadReceipt, LoadReport, Wake
 from hostelry.domain.object_event import ObjectEvent, TargetCheck
 from hostelry.domain.publication_request import PublicationRequest
@@ -31,6 +32,7 @@ from hostelry.gateway.shared.count_table import KEY_BYTES
 from hostelry.gateway.shared.host_counts import HostCounts
 from hostelry.gateway.shared.session_exchange import SessionEntry
 from hostelry.jobs.batches.tables import METADATA as BATCHES
+from hostelry.jobs.batches.tables import SHARED as SHARED_BATCHES
 from hostelry.jobs.dispatch.control_line import EndpointKnown
 from hostelry.jobs.queue.tables import METADATA as QUEUE
 from hostelry.messaging.tables import METADATA as MESSAGES
@@ -57,10 +59,12 @@ MESSAGES_BY_HTTP: Sequence[Any] = (
     JoinRequest, JoinedFiles, Renewal, Renewed, CopySpec, Observation, CopyPage, AskedModel,
     EndedLease, ModelLease, NodeOrder, Started,
 )  # fmt: skip
-KEPT: Sequence[Any] = (UpConfig, Credentials, TokenRecord, JoinedHost, LoadReceipt, AuditEntry)
+KEPT: Sequence[Any] = (
+    UpConfig, Credentials, TokenRecord, JoinedHost, LoadReceipt, AuditEntry, LlmBatch, StoredFile,
+)  # fmt: skip
 GROWING = STORE  # by Alembic; other tables are made where they are missing, and never change
 FIXED: Sequence[MetaData] = (
-    BATCHES, QUEUE, MESSAGES, AUDIT, METRICS, CLAIMS, LEASES, FLOORS.metadata,
+    BATCHES, SHARED_BATCHES, QUEUE, MESSAGES, AUDIT, METRICS, CLAIMS, LEASES, FLOORS.metadata,
 )  # fmt: skip
 
 

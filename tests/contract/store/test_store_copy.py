@@ -12,13 +12,18 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.contract.jobs.test_request_queue import NOW, asked, claims, ids
+from tests.contract.jobs.test_shared_batches import claimed, uploaded
 from tests.contract.messages.test_message_tables import HOOK, delivery
 from tests.postgres_rig import QUOTED_PASSWORD, postgres_database, postgres_server
+from tests.unit.gateway.routes_sample import HERE
+from tests.unit.jobs.batches.test_batch_work import Rig
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
+from hostelry.domain.llm_batch import BatchStatus
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
+from hostelry.jobs.batches.shared_files import SharedFiles
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.message_tables import MessageTables
@@ -251,6 +256,36 @@ def test_messages_and_requests_go_over_and_go_on_there(home: Home, url: str) -> 
     there.close()
 
 
+def test_files_and_batches_go_to_postgresql_and_back(home: Home, url: str, tmp_path: Path) -> None:
+    fill(home.state, 3)
+    here = Rig(home.root)
+    files = {"file-a": os.urandom(2_500_000), "file-b": b"x", "file-c": b""}
+    stored = [uploaded(here, id, content) for id, content in files.items()]
+    begun = here.batch(file="file-b").went(BatchStatus.IN_PROGRESS, 1.0)
+    here.rows.add_batch(begun)
+    here.folder.path(begun.output_file_id).write_bytes(b"answered\n")
+    here.folder.path("file-lost").write_bytes(b"of no row")
+    assert copied(home.root, url)["openai_chunk"] == 39 + 3
+    with closing(open_database(url)) as database:
+        there = Rig(tmp_path, host="there", database=database)
+        assert [b"".join(there.files.chunks(it)) for it in stored] == list(files.values())
+        assert there.rows.delete_file(HERE.account, "file-b") == begun.id
+        claim = claimed(there)
+        assert claim is not None
+        assert isinstance(there.files, SharedFiles)
+        there.files.append(claim, begun.output_file_id, 9, b"again\n")
+        half = there.files.new("file-half", HERE.account)
+        half.write(b"x" * 2_000_000)
+    other = a_home(tmp_path / "other")
+    copied(url, other.root)
+    again = Rig(other.root)
+    assert [b"".join(again.files.chunks(it)) for it in stored] == list(files.values())
+    assert again.rows.unfinished() == [begun]
+    output = again.folder.path(begun.output_file_id)
+    assert output.read_bytes() == b"answered\nagain\n"
+    assert {it.name for it in other.files.iterdir()} == {*files, output.name}
+
+
 def samples(place: Home | str, number: int = 0) -> float:
     """Record so many samples more; how many there are."""
     clock, metric = ManualClock(NOW), Metric.of("Mine", "Put", {"a": "b"})
@@ -302,6 +337,6 @@ def test_a_target_whose_files_cannot_be_written_keeps_its_records(home: Home, ur
     written = fill(home.state, 3)
     fill(url, 50)
     (home.root / "metrics.copied").write_text("in the way")
-    with pytest.raises(TerminalError, match=r"metrics or the audit log of .*metrics.copied"):
+    with pytest.raises(TerminalError, match=r"metrics, audit log or files of .*metrics.copied"):
         copied(url, home.root, replace=True)
     assert changes_of(home.state) == written

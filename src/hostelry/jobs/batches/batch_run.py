@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, TypeVar
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
@@ -23,10 +23,12 @@ from hostelry.domain.llm_batch import (
     RequestCounts,
     StoredFile,
     TokenUsage,
+    kept_over,
 )
 from hostelry.gateway.routes import RouteSource
+from hostelry.jobs.batches.batch_claims import BatchClaim, BatchClaimLostError
 from hostelry.jobs.batches.copy_sizes import CopySizes
-from hostelry.jobs.batches.file_folder import FileFolder, ResultFile
+from hostelry.jobs.batches.file_store import FileStore, ResultLines
 from hostelry.jobs.batches.line_calls import LineAnswer, LineCalls
 from hostelry.jobs.batches.line_queue import LineQueue, SharedPools
 from hostelry.jobs.batches.rows import BatchRows
@@ -41,6 +43,7 @@ CANCEL_GRACE_S = 10.0  # for requests that copies compute when a batch is cancel
 MAX_BYTES_IN_FLIGHT = 64 * 1024 * 1024  # of one batch's requests
 OUTPUT_PURPOSE = "batch_output"
 DEFECT = "An internal error; the log of the jobs process has its cause."
+Result = TypeVar("Result")
 RESULT_SUFFIXES = {"output": "output.jsonl", "error": "error.jsonl"}
 
 
@@ -49,7 +52,7 @@ class BatchDeps:
     """What all batches share; `max_line_bytes` is the most that a copy takes."""
 
     rows: BatchRows
-    folder: FileFolder
+    files: FileStore
     routes: RouteSource
     calls: LineCalls
     sizes: CopySizes
@@ -59,19 +62,24 @@ class BatchDeps:
 
 
 class BatchRun:
-    """Runs one batch; `run` returns at its end."""
+    """Runs one batch, under `claim` where hosts share them; `run` returns at its end."""
 
-    def __init__(self, batch: LlmBatch, deps: BatchDeps) -> None:
+    def __init__(self, batch: LlmBatch, deps: BatchDeps, claim: BatchClaim | None = None) -> None:
         self._batch = batch
         self._deps = deps
+        self.claim = claim
+        self._is_lost = False
+        self._saved: LlmBatch | None = None
         self._changing = asyncio.Lock()
         self._woken = asyncio.Event()
         self._running: dict[asyncio.Task[None], BatchLine] = {}
+        self._keeping: set[asyncio.Task[None]] = set()  # those whose result is being written
         self._bytes_in_flight = 0
         self._completed = self._failed = 0
         self._usage = TokenUsage()
-        self._output: ResultFile | None = None
-        self._errors: ResultFile | None = None
+        self._input: IO[bytes] | None = None
+        self._output: ResultLines | None = None
+        self._errors: ResultLines | None = None
         self._is_expired = False
         self.has_begun = False
         self._trouble: str | None = None
@@ -104,6 +112,26 @@ class BatchRun:
         self.wake()
         return self.batch
 
+    async def cancelled(self, stored: LlmBatch) -> None:
+        """Another host has cancelled the batch, whose row is `stored`."""
+        async with self._changing:
+            if not self._batch.status.is_final:
+                self._batch = kept_over(stored, self.batch)
+        self.wake()
+
+    async def say_progress(self) -> None:
+        """Keep how far the batch is, and what holds it up, for other hosts to show."""
+        async with self._changing:
+            shown = replace(self.batch, trouble=self.trouble)
+            if shown != self._saved and not shown.status.is_final:
+                await self._save(shown)
+                self._saved = shown
+
+    def lost(self) -> None:
+        """Another host runs the batch now: end without a word."""
+        self._is_lost = True
+        self.wake()
+
     async def run(self) -> None:
         """Run the batch to its end; what it holds is released when it is cancelled."""
         try:
@@ -112,35 +140,37 @@ class BatchRun:
                 return
             await self._until_kept(self._open_results)
             await self._send_all(lines)
-            await self._until_kept(self._finish)
+            while not self._batch.status.is_final:
+                await self._until_kept(self._finish)
+        except BatchClaimLostError as error:
+            log.warning("batch %s is given up here: %s", self._batch.id, error)
         finally:
             self._deps.pools.left(self._batch.id)
             for task in list(self._running):
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
-            for file in (self._output, self._errors):
+            for file in (self._input, self._output, self._errors):
                 if file is not None:
                     file.close()
-            self._output = self._errors = None
+            self._input = self._output = self._errors = None
 
     async def fail(self, code: str, message: str) -> None:
         """End the batch at a defect of ours."""
         async with self._changing:
-            now, batch = self._deps.clock.now(), self._batch
-            if batch.status.is_final:
-                return
-            if batch.status is BatchStatus.CANCELLING:
-                await self._save(batch.went(BatchStatus.CANCELLED, now))
-            else:
-                await self._save(_faulty(batch, code, message).went(BatchStatus.FAILED, now))
+            while not (batch := self._batch).status.is_final:
+                now = self._deps.clock.now()
+                if batch.status is BatchStatus.CANCELLING:
+                    await self._save(batch.went(BatchStatus.CANCELLED, now))
+                else:
+                    await self._save(_faulty(batch, code, message).went(BatchStatus.FAILED, now))
 
     async def _checked(self) -> list[BatchLine] | None:
         """The lines of the input; None where they were found wrong, which ends the batch."""
-        try:
-            check = await asyncio.to_thread(self._check)
-        except FileNotFoundError:
+        await self._until_kept(self._open_input)
+        if self._input is None:
             await self.fail("input_file_missing", "The input file is not there any more.")
             return None
+        check = await asyncio.to_thread(self._check, self._input)
         async with self._changing:
             batch, now = self._batch, self._deps.clock.now()
             faults = check.faults()
@@ -149,50 +179,54 @@ class BatchRun:
             if faults:
                 failed = replace(batch, faults=tuple(faults)).went(BatchStatus.FAILED, now)
                 await self._until_kept(lambda: self._save(failed))
-                return None
+                return None if self._batch.status.is_final else check.lines
             counted = replace(batch, counts=RequestCounts(total=len(check.lines)))
             begun = counted.went(BatchStatus.IN_PROGRESS, now)
             await self._until_kept(lambda: self._save(begun))
         return check.lines
 
-    def _check(self) -> LineCheck:
+    def _check(self, file: IO[bytes]) -> LineCheck:
         check = LineCheck(self._batch.endpoint, self._deps.max_line_bytes)
-        with self._deps.folder.path(self._batch.input_file_id).open("rb") as file:
-            most = self._deps.max_line_bytes + 1
-            while not check.is_full and (line := file.readline(most)):
-                check.add(line, 0 if line.endswith(b"\n") else skip_line(file, most))
+        most = self._deps.max_line_bytes + 1
+        while not check.is_full and (line := file.readline(most)):
+            check.add(line, 0 if line.endswith(b"\n") else skip_line(file, most))
         return check
 
+    async def _open_input(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._input = await asyncio.to_thread(
+                self._deps.files.opened, self._batch.input_file_id
+            )
+
     async def _open_results(self) -> None:
-        batch, folder = self._batch, self._deps.folder
+        batch, files = self._batch, self._deps.files
         if self._output is None:
-            self._output = ResultFile(folder.path(batch.output_file_id))
+            self._output = files.results(batch.output_file_id, self.claim, self._waits)
         if self._errors is None:
-            self._errors = ResultFile(folder.path(batch.error_file_id))
+            self._errors = files.results(batch.error_file_id, self.claim, self._waits)
 
     async def _send_all(self, lines: list[BatchLine]) -> None:
         """Send every line that has no result, until all have one, or the batch ends before."""
         output, errors = self._results()
-        done = await asyncio.to_thread(output.recovered)
-        failed = await asyncio.to_thread(errors.recovered)
+        done = await self._until_kept(lambda: asyncio.to_thread(output.recovered))
+        failed = await self._until_kept(lambda: asyncio.to_thread(errors.recovered))
         self._completed, self._failed = len(done), len(failed)
         self._usage = functools.reduce(TokenUsage.plus, done.values(), TokenUsage())
         known = {*done, *failed}
         left = [it for it in lines if it.custom_id not in known]
         queue = LineQueue(self._batch.id, self._batch.scope, left, self._deps.pools)
         self._queue = queue
-        input_file = os.open(self._deps.folder.path(self._batch.input_file_id), os.O_RDONLY)
-        try:
-            while self._batch.status is BatchStatus.IN_PROGRESS:
-                if self._deps.clock.now() >= self._batch.expires_at:
-                    break
-                self._start(queue, input_file)
-                if not self._running and queue.is_empty:
-                    break
-                await self._look_again()
-            await self._end_early(queue)
-        finally:
-            os.close(input_file)
+        assert self._input is not None, "opened before"
+        while self._batch.status is BatchStatus.IN_PROGRESS:
+            if self._is_lost:
+                raise BatchClaimLostError("its claim could not be renewed in time")
+            if self._deps.clock.now() >= self._batch.expires_at:
+                break
+            self._start(queue, self._input.fileno())
+            if not self._running and queue.is_empty:
+                break
+            await self._look_again()
+        await self._end_early(queue)
 
     def _start(self, queue: LineQueue, input_file: int) -> None:
         """Send what the copies have room for."""
@@ -207,6 +241,7 @@ class BatchRun:
 
             def ended(task: asyncio.Task[None], line: BatchLine = line) -> None:
                 self._running.pop(task, None)
+                self._keeping.discard(task)
                 self._bytes_in_flight -= line.length
                 queue.ended(line)
                 self._woken.set()
@@ -221,13 +256,13 @@ class BatchRun:
             return
         if self._running:
             await asyncio.wait(self._running, timeout=CANCEL_GRACE_S if is_cancelled else 0.0)
-        unsent = list(self._running.values())
-        for task in list(self._running):
+        computed = {task: it for task, it in self._running.items() if task not in self._keeping}
+        for task in computed:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         if is_cancelled:
             return
-        for line in sorted([*unsent, *queue.rest()]):
+        for line in sorted([*computed.values(), *queue.rest()]):
             message = "This request could not be executed before the completion window expired."
             id = result_id(self._batch.id, line.number)
             await self._keep(error_line(id, line.custom_id, "batch_expired", message), False)
@@ -251,8 +286,9 @@ class BatchRun:
             if answer.trouble is None:
                 self._usage = self._usage.plus(usage_of(answer.body))
 
-        if not await run_guarded(f"line {line.number} of batch {batch.id}", send):
-            await self._keep(error_line(id, line.custom_id, "server_error", DEFECT), False)
+        with contextlib.suppress(BatchClaimLostError):  # the run has noted it
+            if not await run_guarded(f"line {line.number} of batch {batch.id}", send):
+                await self._keep(error_line(id, line.custom_id, "server_error", DEFECT), False)
 
     async def _answer(self, line: BatchLine, body: bytes, id: str) -> LineAnswer:
         """The last answer to a line, of as many attempts as its troubles allow."""
@@ -276,11 +312,14 @@ class BatchRun:
         """Append a result, once there is room for it; the line is done then."""
         output, errors = self._results()
         file = output if is_completed else errors
-
-        async def append() -> None:
-            file.append(result)
-
-        await self._until_kept(append)
+        task = asyncio.current_task()
+        if task is not None and task in self._running:
+            self._keeping.add(task)
+        try:
+            await self._until_kept(lambda: file.append(result))
+        except BatchClaimLostError:
+            self.lost()
+            raise
         self._completed += is_completed
         self._failed += not is_completed
         self._trouble = None
@@ -307,26 +346,30 @@ class BatchRun:
             (ended.error_file_id, ended.has_errors),
         ):
             if not is_there:
-                await asyncio.to_thread(self._deps.folder.delete, id)
+                await asyncio.to_thread(self._deps.files.delete, id)
 
     async def _save(self, batch: LlmBatch, files: tuple[StoredFile, ...] = ()) -> None:
         """Make a change durable, then visible."""
-        await asyncio.to_thread(self._deps.rows.save, batch, files)
-        self._batch = batch
+        if batch.status.is_final:
+            batch = replace(batch, trouble=None)
+        self._batch = await asyncio.to_thread(self._deps.rows.save, batch, files, self.claim)
 
-    async def _until_kept(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _until_kept(self, step: Callable[[], Awaitable[Result]]) -> Result:
         """Do `step`, again while the disk does not take it."""
         while True:
             try:
-                await step()
+                return await step()
+            except BatchClaimLostError:
+                raise
             except (OSError, HostelryError) as error:
-                self._trouble = f"nothing can be written: {error}"
+                self._waits(f"nothing can be written: {error}")
                 log.warning("batch %s waits: %s", self._batch.id, error)
                 await self._deps.clock.sleep(AGAIN_S)
-            else:
-                return
 
-    def _results(self) -> tuple[ResultFile, ResultFile]:
+    def _waits(self, cause: str) -> None:
+        self._trouble = cause
+
+    def _results(self) -> tuple[ResultLines, ResultLines]:
         assert self._output is not None, "opened before"
         assert self._errors is not None, "opened before"
         return self._output, self._errors

@@ -4,12 +4,16 @@ They are here and not in the object store since a batch that is resumed begins a
 input and at the end of its output, and since no key of S3 opens them.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Set
 from pathlib import Path
+from typing import IO
 
 from hostelry.base.private_file import sync_folder
-from hostelry.domain.llm_batch import TokenUsage
+from hostelry.domain.llm_batch import StoredFile, TokenUsage
+from hostelry.jobs.batches.batch_claims import BatchClaim
+from hostelry.jobs.batches.file_store import Report
 from hostelry.jobs.records.batch_results import known_result
 
 UPLOADING = ".upload-"
@@ -17,7 +21,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 class FileFolder:
-    """A folder of files by id; calls block and raise OSError."""
+    """A folder of files by id, a `FileStore`; calls block and raise OSError."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(mode=0o700, exist_ok=True)
@@ -37,9 +41,21 @@ class FileFolder:
         """Remove a file; nothing where it is gone."""
         self.path(id).unlink(missing_ok=True)
 
-    def chunks(self, id: str) -> Iterator[bytes]:
+    def new(self, id: str, account: str) -> "NewFile":
+        """Begin an upload."""
+        return NewFile(self, id)
+
+    def opened(self, id: str) -> IO[bytes]:
+        """A file to be read at any place."""
+        return self.path(id).open("rb")
+
+    def results(self, id: str, claim: BatchClaim | None, report: Report) -> "ResultFile":
+        """What a batch's run appends to."""
+        return ResultFile(self.path(id))
+
+    def chunks(self, stored: StoredFile) -> Iterator[bytes]:
         """A file's bytes."""
-        with self.path(id).open("rb") as file:
+        with self.opened(stored.id) as file:
             while chunk := file.read(CHUNK_BYTES):
                 yield chunk
 
@@ -69,9 +85,12 @@ class NewFile:
         sync_folder(self._path.parent)
 
     def drop(self) -> None:
-        """Remove it, unless it is complete."""
-        self._file.close()
-        self._scratch.unlink(missing_ok=True)
+        """Remove it, complete or not; what cannot be removed goes when the process starts again."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        for path in (self._scratch, self._path):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 class ResultFile:
@@ -100,8 +119,8 @@ class ResultFile:
         os.ftruncate(self._file, self.num_bytes)
         return found
 
-    def append(self, line: bytes) -> None:
-        """Add a line, whole or not at all."""
+    async def append(self, line: bytes) -> None:
+        """Add a line, whole or not at all; it is not waited for, so lines do not mix."""
         left = memoryview(line)
         try:
             while left:

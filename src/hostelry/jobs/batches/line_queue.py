@@ -17,6 +17,7 @@ class SharedPools:
 
     def __init__(self) -> None:
         self._batches: dict[str, set[str]] = {}
+        self._elsewhere: Counter[str] = Counter()
 
     def uses(self, batch_id: str, pools: Iterable[str]) -> None:
         """A batch has lines for these pools alone."""
@@ -31,9 +32,17 @@ class SharedPools:
             if not batches:
                 del self._batches[pool]
 
+    def used_by(self, batch_id: str) -> list[str]:
+        """The pools that a batch has lines for."""
+        return [pool for pool, batches in self._batches.items() if batch_id in batches]
+
+    def used_elsewhere(self, pools: Iterable[str]) -> None:
+        """The pools of other hosts' batches, each as often as there are batches."""
+        self._elsewhere = Counter(pools)
+
     def num_batches(self, pool: str) -> int:
-        """How many share a pool."""
-        return len(self._batches.get(pool, ()))
+        """How many share a pool, on all hosts."""
+        return len(self._batches.get(pool, ())) + self._elsewhere[pool]
 
 
 class LineQueue:

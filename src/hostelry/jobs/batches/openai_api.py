@@ -12,6 +12,7 @@ POST /v1/batches/ID/cancel         the batch, which is being cancelled
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,8 +30,8 @@ from hostelry.gateway.handlers.openai_error import error_response
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.request_body import BodyLostError, RequestBody
 from hostelry.jobs.batches.batch_work import BatchWork
-from hostelry.jobs.batches.file_folder import FileFolder, NewFile
 from hostelry.jobs.batches.file_room import FileRoom, UploadedBytes
+from hostelry.jobs.batches.file_store import FileStore, IncomingFile
 from hostelry.jobs.batches.openai_objects import (
     UPLOAD_PURPOSE,
     WINDOW_S,
@@ -53,6 +54,7 @@ PREFIX = "/v1/"
 FILES, BATCHES = "files", "batches"
 FILES_PAGE, BATCHES_PAGE = 10_000, 20
 MOST_ON_PAGE = {FILES: 10_000, BATCHES: 100}
+log = logging.getLogger(__name__)
 Fields = Mapping[str, str]
 
 
@@ -61,7 +63,7 @@ class OpenAiFilesApi:
     """The handlers."""
 
     rows: BatchRows
-    folder: FileFolder
+    files: FileStore
     room: FileRoom
     work: BatchWork
     clock: Clock
@@ -94,7 +96,7 @@ class OpenAiFilesApi:
             case "POST", "files", []:
                 await self._upload(exchange, scope)
             case "GET", "files", []:
-                exchange.respond(_json(await self._files(scope, fields)))
+                exchange.respond(_json(await self._listed(scope, fields)))
             case "GET", "files", [id]:
                 exchange.respond(_json(file_object(await self._file(scope, id))))
             case "GET", "files", [id, "content"]:
@@ -120,7 +122,7 @@ class OpenAiFilesApi:
             raise refused("The body must be a form with a file.", "file")
         id = f"file-{secrets.token_hex(12)}"
         uploaded = await asyncio.to_thread(self.room.opened, scope.account)
-        new = await asyncio.to_thread(NewFile, self.folder, id)
+        new = await asyncio.to_thread(self.files.new, id, scope.account)
         try:
             await _receive(exchange.body, form, new, uploaded)
             check_purpose(form.fields)
@@ -138,14 +140,13 @@ class OpenAiFilesApi:
             )
             await asyncio.to_thread(uploaded.keep, stored)
         except BaseException:
-            new.drop()
-            self.folder.delete(id)
+            await asyncio.to_thread(new.drop)
             raise
         finally:
             uploaded.close()
         exchange.respond(_json(file_object(stored)))
 
-    async def _files(self, scope: Scope, fields: Fields) -> dict[str, Any]:
+    async def _listed(self, scope: Scope, fields: Fields) -> dict[str, Any]:
         limit = _limit(fields, FILES_PAGE, MOST_ON_PAGE[FILES])
         order = fields.get("order", "desc")
         if order not in ("asc", "desc"):
@@ -167,7 +168,7 @@ class OpenAiFilesApi:
         return found
 
     async def _content(self, exchange: Exchange, stored: StoredFile) -> None:
-        chunks = self.folder.chunks(stored.id)
+        chunks = self.files.chunks(stored)
         try:
             chunk = await asyncio.to_thread(next, chunks, None)
         except FileNotFoundError:  # deleted just now
@@ -179,11 +180,13 @@ class OpenAiFilesApi:
         exchange.finish()
 
     async def _delete(self, stored: StoredFile) -> dict[str, Any]:
-        reader = await asyncio.to_thread(self.rows.reader_of, stored.id)
+        reader = await asyncio.to_thread(self.rows.delete_file, stored.scope.account, stored.id)
         if reader is not None:
             raise refused(f"File {stored.id} is read by {reader}, which has not ended.", "id")
-        await asyncio.to_thread(self.rows.delete_file, stored.scope.account, stored.id)
-        await asyncio.to_thread(self.folder.delete, stored.id)
+        try:
+            await asyncio.to_thread(self.files.delete, stored.id)
+        except (OSError, RetryableError) as error:  # a sweep, or the next start, removes them
+            log.warning("the bytes of %s, which is deleted, are there still: %s", stored.id, error)
         return {"id": stored.id, "object": "file", "deleted": True}
 
     async def _create(self, scope: Scope, body: bytes) -> dict[str, Any]:
@@ -233,7 +236,7 @@ class OpenAiFilesApi:
 
 
 async def _receive(
-    body: RequestBody, form: UploadForm, new: NewFile, uploaded: UploadedBytes
+    body: RequestBody, form: UploadForm, new: IncomingFile, uploaded: UploadedBytes
 ) -> None:
     """Read a form's body to its end; raises what is wrong with it."""
     async for chunk in body.chunks():

@@ -1,4 +1,8 @@
-"""Rows of files and batches; look-ups of clients are within one account. Calls block."""
+"""Rows of files and batches; look-ups of clients are within one account. Calls block.
+
+Several hosts may write them (`shared_rows`): what decides is locked, and read in the transaction
+that writes.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +11,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from hostelry.domain.llm_batch import LlmBatch, StoredFile
+from hostelry.domain.llm_batch import BatchStatus, LlmBatch, StoredFile, kept_over
+from hostelry.jobs.batches.batch_claims import BatchClaim
 from hostelry.jobs.batches.tables import BATCHES, FILES, METADATA
 from hostelry.store.database import Database
 
@@ -28,17 +33,19 @@ class BatchRows:
         False, and nothing is kept, where the account's files would have more than `max_bytes`.
         """
         with self._database.write() as connection:
+            self._lock_account(connection, stored.scope.account)
             if max_bytes is not None:
-                held = _bytes_of(connection, stored.scope.account)
+                held = bytes_of(connection, stored.scope.account)
                 if held + stored.num_bytes > max_bytes:
                     return False
+            self._listed(connection, stored)
             _insert_file(connection, stored)
             return True
 
     def bytes_of(self, account: str) -> int:
         """The bytes of all files of an account."""
         with self._database.read() as connection:
-            return _bytes_of(connection, account)
+            return bytes_of(connection, account)
 
     def file(self, account: str, id: str) -> StoredFile | None:
         """The account's file of that id."""
@@ -53,11 +60,18 @@ class BatchRows:
         rows = self._page(FILES, account, wanted, after, limit, newest_first)
         return [_FILE.decode(it) for it in rows]
 
-    def delete_file(self, account: str, id: str) -> bool:
-        """Whether there was such a file."""
+    def delete_file(self, account: str, id: str) -> str | None:
+        """Delete a file's row; the id of an unfinished batch that reads it, which keeps it."""
         with self._database.write() as connection:
-            gone = sa.delete(FILES).where(FILES.c.account == account, FILES.c.id == id)
-            return connection.execute(gone).rowcount == 1
+            if not _lock_file(connection, account, id):
+                return None
+            reads = (BATCHES.c.input_file == id, BATCHES.c.ended_at.is_(None))
+            reader = connection.execute(sa.select(BATCHES.c.id).where(*reads).limit(1)).first()
+            if reader is not None:
+                return str(reader.id)
+            connection.execute(sa.delete(FILES).where(FILES.c.id == id))
+            self._unlisted(connection, account, [id])
+            return None
 
     def files_past(self, now: float, limit: int) -> list[StoredFile]:
         """Files of any account whose time is over."""
@@ -71,8 +85,14 @@ class BatchRows:
             found = {row.id for row in connection.execute(sa.select(FILES.c.id))}
         return found.union(*({it.output_file_id, it.error_file_id} for it in self.unfinished()))
 
-    def add_batch(self, batch: LlmBatch) -> None:
-        """Keep a new batch; durable once this returns."""
+    def num_unfinished(self) -> int:
+        """How many batches of all accounts have not ended."""
+        count = sa.select(sa.func.count()).where(BATCHES.c.ended_at.is_(None))
+        with self._database.read() as connection:
+            return int(connection.execute(count.select_from(BATCHES)).scalar_one())
+
+    def add_batch(self, batch: LlmBatch) -> bool:
+        """Keep a new batch; durable once this returns. False where its input is gone."""
         row = {
             "id": batch.id,
             "account": batch.scope.account,
@@ -80,15 +100,40 @@ class BatchRows:
             **_state_of(batch),
         }
         with self._database.write() as connection:
+            if not _lock_file(connection, batch.scope.account, batch.input_file_id):
+                return False
             connection.execute(sa.insert(BATCHES), row)
+            return True
 
-    def save(self, batch: LlmBatch, files: Sequence[StoredFile] = ()) -> None:
-        """Keep a batch as it is now, with the files that it made, in one commit."""
+    def save(
+        self, batch: LlmBatch, files: Sequence[StoredFile] = (), claim: BatchClaim | None = None
+    ) -> LlmBatch:
+        """Keep a batch as it is now, with the files that it made, in one commit.
+
+        What is kept: a cancellation that another host took meanwhile stands, without `files`.
+        Raises BatchClaimLostError where another host runs it.
+        """
         with self._database.write() as connection:
+            self._check(connection, claim)
+            kept = kept_over(_locked_batch(connection, batch.id), batch)
             changed = sa.update(BATCHES).where(BATCHES.c.id == batch.id)
-            connection.execute(changed.values(_state_of(batch)))
-            for stored in files:
-                _insert_file(connection, stored)
+            connection.execute(changed.values(_state_of(kept)))
+            if kept is batch:
+                for stored in files:
+                    _insert_file(connection, stored)
+            if kept.status.is_final:
+                self._ended(connection, kept, claim)
+        return kept
+
+    def cancel(self, id: str, now: float) -> LlmBatch:
+        """The batch, which is being cancelled; raises StatusOrderError where it has ended."""
+        with self._database.write() as connection:
+            batch = _locked_batch(connection, id)
+            if batch.status is not BatchStatus.CANCELLING:
+                batch = batch.went(BatchStatus.CANCELLING, now)
+                changed = sa.update(BATCHES).where(BATCHES.c.id == id)
+                connection.execute(changed.values(_state_of(batch)))
+        return batch
 
     def batch(self, account: str | None, id: str) -> LlmBatch | None:
         """The account's batch of that id; None is any account."""
@@ -112,15 +157,6 @@ class BatchRows:
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(BATCHES.c.sequence))
             return [_BATCH.decode(row.record) for row in rows]
-
-    def reader_of(self, file_id: str) -> str | None:
-        """The id of an unfinished batch that reads a file."""
-        query = sa.select(BATCHES.c.id).where(
-            BATCHES.c.input_file == file_id, BATCHES.c.ended_at.is_(None)
-        )
-        with self._database.read() as connection:
-            row = connection.execute(query.limit(1)).first()
-        return None if row is None else str(row.id)
 
     def forget_ended(self, before: float) -> int:
         """Forget batches that ended before that; their number."""
@@ -155,10 +191,37 @@ class BatchRows:
         with self._database.read() as connection:
             return [bytes(row.record) for row in connection.execute(query)]
 
+    def _lock_account(self, connection: Connection, account: str) -> None:
+        """Keep other hosts from adding files of the account, to the end of the transaction."""
 
-def _bytes_of(connection: Connection, account: str) -> int:
+    def _listed(self, connection: Connection, stored: StoredFile) -> None:
+        """An upload becomes a file."""
+
+    def _unlisted(self, connection: Connection, account: str, ids: Sequence[str]) -> None:
+        """The bytes under these ids are no file's any more."""
+
+    def _check(self, connection: Connection, claim: BatchClaim | None) -> None:
+        """Raise BatchClaimLostError where the claim is lost."""
+
+    def _ended(self, connection: Connection, batch: LlmBatch, claim: BatchClaim | None) -> None:
+        """A batch has ended."""
+
+
+def bytes_of(connection: Connection, account: str) -> int:
+    """The bytes of an account's files."""
     query = sa.select(FILES.c.record).where(FILES.c.account == account)
     return sum(_FILE.decode(row.record).num_bytes for row in connection.execute(query))
+
+
+def _lock_file(connection: Connection, account: str, id: str) -> bool:
+    """Whether the account has the file; none is deleted, and begun on, at once."""
+    wanted = sa.select(FILES.c.id).where(FILES.c.account == account, FILES.c.id == id)
+    return connection.execute(wanted.with_for_update()).first() is not None
+
+
+def _locked_batch(connection: Connection, id: str) -> LlmBatch:
+    wanted = sa.select(BATCHES.c.record).where(BATCHES.c.id == id).with_for_update()
+    return _BATCH.decode(connection.execute(wanted).scalar_one())
 
 
 def _insert_file(connection: Connection, stored: StoredFile) -> None:

@@ -23,16 +23,21 @@ from hostelry.domain.llm_batch import (
 )
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.routes import FixedRoutes
+from hostelry.jobs.batches.batch_claims import BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps
 from hostelry.jobs.batches.batch_work import MAX_RUNNING, BatchWork
 from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.batches.file_folder import FileFolder, ResultFile
+from hostelry.jobs.batches.file_store import FileStore
 from hostelry.jobs.batches.line_calls import LineAnswer, LineCalls
 from hostelry.jobs.batches.line_queue import SharedPools
 from hostelry.jobs.batches.overview import BatchOverview
 from hostelry.jobs.batches.rows import BatchRows
+from hostelry.jobs.batches.shared_files import SharedFiles
+from hostelry.jobs.batches.shared_rows import SharedBatchRows
 from hostelry.jobs.records.batch_results import answer_line, result_id
 from hostelry.jobs.rules.next_step import Trouble
+from hostelry.store.database import Database
 from hostelry.store.sqlite import SqliteFile
 
 URL = "/v1/completions"
@@ -70,24 +75,39 @@ class OneEach(CopySizes):
 
 
 class Rig:
-    """The work of one process on the files and rows below `root`."""
+    """The work of one process on the files and rows below `root`, or of `host` on `database`."""
 
-    def __init__(self, root: Path, *answers: LineAnswer, file: SqliteFile | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *answers: LineAnswer,
+        host: str | None = None,
+        database: Database | None = None,
+    ) -> None:
         self.clock = ManualClock()
-        self.rows = BatchRows(file or SqliteFile(root / "jobs.db"))
         self.folder = FileFolder(root / "files")
+        self.files: FileStore = self.folder
+        self.claims: BatchClaims | None = None
+        if host is None or database is None:
+            self.rows = BatchRows(SqliteFile(root / "jobs.db"))
+        else:
+            self.rows = SharedBatchRows(database, host)
+            self.files = SharedFiles(database, host, root / host, self.clock)
+            self.claims = BatchClaims(database, host)
         self.calls = ScriptedCalls(*answers)
+        self.pools = SharedPools()
         self.work = BatchWork(
             BatchDeps(
                 rows=self.rows,
-                folder=self.folder,
+                files=self.files,
                 routes=FixedRoutes(SNAPSHOT),
                 calls=self.calls,
                 sizes=OneEach(),
-                pools=SharedPools(),
+                pools=self.pools,
                 clock=self.clock,
                 max_line_bytes=10_000,
-            )
+            ),
+            self.claims,
         )
 
     def stored(
@@ -104,7 +124,9 @@ class Rig:
             for number, body in enumerate(bodies, 1)
         ]
         content = b"".join(json.dumps(it).encode() + b"\n" for it in lines)
-        self.folder.path(id).write_bytes(content)
+        new = self.files.new(id, HERE.account)
+        new.write(content)
+        new.complete()
         now = self.clock.now()
         file = StoredFile(
             id=id,
@@ -150,7 +172,9 @@ class Rig:
         return len(list(self.folder.path("").iterdir()))
 
     def results(self, id: str) -> dict[str, Any]:
-        lines = [json.loads(it) for it in self.folder.path(id).read_text().splitlines()]
+        stored = self.rows.file(HERE.account, id)
+        assert stored is not None
+        lines = [json.loads(it) for it in b"".join(self.files.chunks(stored)).splitlines()]
         assert max(Counter(it["custom_id"] for it in lines).values()) == 1
         return {it["custom_id"]: it for it in lines}
 
@@ -318,10 +342,10 @@ def test_a_full_disk_holds_a_batch_up_and_ends_nothing(
     rig, failures = Rig(tmp_path), [OSError(28, "No space left on device")] * 3
     append = ResultFile.append
 
-    def full(file: ResultFile, line: bytes) -> None:
+    async def full(file: ResultFile, line: bytes) -> None:
         if failures:
             raise failures.pop()
-        append(file, line)
+        await append(file, line)
 
     monkeypatch.setattr(ResultFile, "append", full)
 
