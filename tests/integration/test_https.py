@@ -1,6 +1,8 @@
-"""A platform with --https-cert: boto3 unmodified by `hostelry env`, and the commands."""
+"""Hosts with --https-cert: boto3 unmodified by `hostelry env`, and the commands."""
 
+import json
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from tests.https_rig import HostAuthority
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 
+from hostelry.base.ports import free_ports
 from hostelry.server.home import Home
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -44,6 +47,7 @@ import boto3
 runtime = boto3.client("sagemaker-runtime")
 sent = bytes(range(256)) * 8_000
 assert runtime.invoke_endpoint(EndpointName="ep", Body=sent)["Body"].read() == sent
+assert boto3.client("s3").head_object(Bucket="over-tls", Key="k")["ContentLength"] == 9_000_000
 answer = runtime.invoke_endpoint_with_response_stream(EndpointName="ep", Body=b"hello")
 print(b"".join(it["PayloadPart"]["Bytes"] for it in answer["Body"]))
 """
@@ -63,9 +67,45 @@ def run(program: str, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def shows_another(port: int, before: str) -> bool:
-    """Whether the server of the port shows a certificate that is not `before`."""
-    return ssl.get_server_certificate(("localhost", port)) != before
+def shown_by(host: str, port: int) -> str:
+    """The certificate that the server shows."""
+    return ssl.get_server_certificate((host, port))
+
+
+def replaced(files: tuple[Path, Path], new: tuple[Path, Path]) -> None:
+    """Rename the new files into the others' places, the key first."""
+    for before, after in zip(files[::-1], new[::-1], strict=True):
+        os.replace(after, before)
+
+
+def outward_address() -> str | None:
+    """This machine's address on a network; None where it is on none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+def from_elsewhere(url: str, trusting: ssl.SSLContext, source: str) -> int:
+    """The status of /health for a peer whose address is neither loopback's nor the server's."""
+    transport = httpx.HTTPTransport(verify=trusting, local_address=source)
+    with httpx.Client(transport=transport, trust_env=False) as client:
+        return client.get(f"{url}/health").status_code
+
+
+class JoinedGateways(Platform):
+    """Gateways on another address of this machine, with a certificate for it alone."""
+
+    def __init__(self, first: Platform, *flags: str) -> None:
+        super().__init__(first.home.root.parent / "gateways")
+        self._first, self._flags = first, (*flags, "--port", str(self.port))
+
+    def start(self) -> None:
+        printed = json.loads(self._first.cli("join-token", "--role", "gateway", "--json").stdout)
+        token = ("--join", printed["url"], "--token", printed["token"], "--host-name", "gateways")
+        self.cli("gateway", "--detach", *token, *self._flags, "--no-mirror-process")
 
 
 def test_clients_come_by_https_and_the_platforms_own_programs_as_ever(tmp_path: Path) -> None:
@@ -74,9 +114,11 @@ def test_clients_come_by_https_and_the_platforms_own_programs_as_ever(tmp_path: 
     home.images.write_text(ECHO_IMAGE)
     authority = HostAuthority(tmp_path)
     certificate, key = authority.pair("host", "localhost")
+    cluster_ports = free_ports(2)
     files = ("--https-cert", str(certificate), "--https-key", str(key))
     flags = (*files, "--https-ca", str(authority.ca), "--gateway-workers", "1")
-    with Platform(home.root, *flags) as platform:
+    peers = ("--cluster-host", "127.0.0.1", "--cluster-port", str(cluster_ports[0]))
+    with Platform(home.root, *flags, *peers) as platform:
         variables = platform.env()
         url = f"https://localhost:{platform.port}"
         assert variables["AWS_ENDPOINT_URL"] == url
@@ -93,12 +135,44 @@ def test_clients_come_by_https_and_the_platforms_own_programs_as_ever(tmp_path: 
             httpx.get(f"{url}/health", trust_env=False)
         plain = httpx.get(f"{platform.config.gateway_url}/health", trust_env=False)
         assert plain.status_code == 200, "a program of this machine"
+        joined_gateways_have_their_own(platform, authority, cluster_ports[1])
 
-        first = ssl.get_server_certificate(("localhost", platform.port))
-        for path, new in zip(
-            (key, certificate), authority.pair("new", "localhost")[::-1], strict=True
-        ):
-            os.replace(new, path)
+        first = shown_by("localhost", platform.port)
+        replaced((certificate, key), authority.pair("new", "localhost"))
         for port in (platform.port, platform.s3_port):
-            until(partial(shows_another, port, first), "the new certificate is shown")
+            changed = partial(lambda it: shown_by("localhost", it) != first, port)
+            until(changed, "the new certificate is shown")
+        run(INVOKE, variables)
+
+
+def joined_gateways_have_their_own(first: Platform, authority: HostAuthority, port: int) -> None:
+    """A certificate of their own, under which clients use both the gateways and the S3 port."""
+    address = "127.0.0.2"
+    pair = authority.pair("gateways", address)
+    files = ("--https-cert", str(pair[0]), "--https-key", str(pair[1]))
+    flags = (*files, "--https-ca", str(authority.ca), "--host", address, "--gateway-workers", "1")
+    cluster = ("--cluster-host", address, "--cluster-port", str(port))
+    with JoinedGateways(first, *flags, *cluster) as gateways:
+        variables = gateways.env()
+        url = f"https://{address}:{gateways.port}"
+        assert variables["AWS_ENDPOINT_URL"] == url
+        assert variables["AWS_ENDPOINT_URL_S3"] == first.env()["AWS_ENDPOINT_URL_S3"]
+        run(INVOKE, variables)
+        gateways.exec([sys.executable, "-c", INVOKE])
+        assert url in gateways.cli("status").stdout
+
+        trusting = ssl.create_default_context(cafile=variables["AWS_CA_BUNDLE"])
+        assert httpx.get(f"{url}/health", verify=trusting, trust_env=False).status_code == 200
+        assert httpx.get(f"{gateways.config.gateway_url}/health", trust_env=False).is_success
+        if (source := outward_address()) is not None:
+            assert from_elsewhere(url, trusting, source) == 200
+            with pytest.raises(httpx.RemoteProtocolError, match="without sending a response"):
+                from_elsewhere(gateways.config.gateway_url, trusting, source)
+
+        gateways.back("up", gateways.kill("up"))
+        before = shown_by(address, gateways.port)
+        replaced(pair, authority.pair("newer", address))
+        until(lambda: shown_by(address, gateways.port) != before, "the new certificate is shown")
+        gateways.back("gateway-1", gateways.kill("gateway-1"))
+        until(lambda: httpx.get(f"{url}/health", verify=trusting).is_success, "it serves again")
         run(INVOKE, variables)

@@ -34,5 +34,6 @@ def aws_client(
         endpoint_url=config.s3_url if service == "s3" else config.gateway_url,
         aws_access_key_id=credentials.access_key_id,
         aws_secret_access_key=credentials.secret_access_key,
+        verify=config.https_ca,
         config=options,
     )

@@ -65,6 +65,7 @@ class UpConfig:
     jobs_port: int = 0  # 0: no process for jobs
     console_port: int = 0  # 0: no console
     s3_endpoint: str | None = None
+    first_s3_url: str = ""  # of the embedded object store, on a host with gateways alone
     insecure_no_auth: bool = False
     any_role: bool = False  # models may name roles that are not there
     max_body_bytes: int = 25 * 1024 * 1024
@@ -124,7 +125,11 @@ class UpConfig:
     @property
     def client_s3_url(self) -> str:
         """The object store, as clients reach it."""
-        return self.s3_endpoint or self._secured(self.s3_port) or self.s3_url
+        return self._other_s3 or self._secured(self.s3_port) or self.s3_url
+
+    @property
+    def _other_s3(self) -> str:
+        return self.s3_endpoint or self.first_s3_url
 
     def _secured(self, port: int) -> str | None:
         return f"https://{url_host(self.https_host)}:{port}" if self.https_cert else None
@@ -189,7 +194,7 @@ class UpConfig:
     @property
     def s3_url(self) -> str:
         """The object store, as the platform's own programs on this machine reach it."""
-        return self.s3_endpoint or f"http://{url_host(self.host)}:{self.s3_port}"
+        return self._other_s3 or f"http://{url_host(self.host)}:{self.s3_port}"
 
 
 @dataclass(frozen=True, slots=True)

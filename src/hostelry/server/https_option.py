@@ -104,6 +104,11 @@ def trusted_by_clients(authority: str | None) -> str:
     return f"{system_certificates().decode('utf-8', 'replace')}\n{own}"
 
 
+def authorities_of(config: UpConfig) -> bytes:
+    """PEM of the authorities that clients of the platform trust."""
+    return Path(config.https_ca).read_bytes() if config.https_ca else system_certificates()
+
+
 def system_certificates() -> bytes:
     """The certificates that this machine trusts, as PEM: of OpenSSL's usual place, or certifi's."""
     places = [ssl.get_default_verify_paths().cafile]

@@ -17,7 +17,6 @@ from hostelry.cli.program.authority import RunAuthority
 from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.forward import Forwarder
 from hostelry.cli.program.proxy import MAX_HEAD_BYTES, Proxy, UsersProxy
-from hostelry.server.https_option import system_certificates
 
 HOST = "127.0.0.1"
 MAX_CONNECTIONS = 200
@@ -47,10 +46,14 @@ class FrontServer(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """What a front needs: the platform's addresses, a private folder, and what gets the calls."""
+    """What a front needs: the platform's addresses, a private folder, and what gets the calls.
+
+    `authorities`: PEM of what the program trusts beside the front, and the front of the store.
+    """
 
     gateway_url: str
     store_url: str
+    authorities: bytes
     folder: Path
     users_proxy: UsersProxy
     seen: Callable[[SeenCall], None]
@@ -61,8 +64,11 @@ class Front:
         """Serve until the end of the block; every call is seen if `recording`, else strays only."""
         authority = RunAuthority(self.folder, self.clock.now())
         trusted = self.folder / "trusted.pem"
-        trusted.write_bytes(system_certificates() + authority.certificate)
-        limits = httpcore.AsyncConnectionPool(max_connections=MAX_CONNECTIONS)
+        trusted.write_bytes(self.authorities + authority.certificate)
+        context = None
+        if self.store_url.startswith("https:"):
+            context = ssl.create_default_context(cafile=trusted)
+        limits = httpcore.AsyncConnectionPool(context, max_connections=MAX_CONNECTIONS)
         async with contextlib.AsyncExitStack() as stack:
             pool = await stack.enter_async_context(limits)
             tls = await stack.enter_async_context(

@@ -20,6 +20,7 @@ from hostelry.cli.program.child import run_child
 from hostelry.cli.program.front import Front, FrontAddresses
 from hostelry.cli.program.proxy import users_proxy
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
+from hostelry.server.https_option import authorities_of
 from hostelry.server.run_file import live_run_files
 
 
@@ -39,6 +40,7 @@ async def run_program(
         front = Front(
             gateway_url=config.gateway_url,
             store_url=config.s3_url,
+            authorities=authorities_of(config),
             folder=Path(folder),
             users_proxy=users_proxy(os.environ),
             seen=seen,

@@ -15,7 +15,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hostelry import __version__
+from hostelry.base.address import Address
 from hostelry.base.certificates import facts
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, RetryableError, TerminalError
@@ -44,7 +45,7 @@ from hostelry.server.cluster.join_token import (
 )
 from hostelry.server.cluster.joined_hosts import KIND as HOST_KIND
 from hostelry.server.cluster.joined_hosts import JoinedHost, check_name
-from hostelry.server.home import Home, load_config
+from hostelry.server.home import Home, UpConfig, load_config
 from hostelry.server.json_response import JsonResponse
 from hostelry.store.protocol import Store
 from hostelry.store.records import Records, Versioned
@@ -252,6 +253,7 @@ def joined_files(
         for own in ("store_url", "copy_user"):
             config.pop(own, None)
         config["controls"] = [control]
+        config["first_s3_url"] = s3_url_on(load_config(home), control)
     found = {
         "config.json": msgspec.json.encode(config),
         "credentials.json": home.credentials.read_bytes(),
@@ -264,6 +266,18 @@ def joined_files(
         if path.exists():
             found[str(path.relative_to(home.root))] = path.read_bytes()
     return {name: base64.b64encode(data).decode() for name, data in found.items()}
+
+
+def s3_url_on(config: UpConfig, control: str) -> str:
+    """The embedded object store, as other hosts' programs reach it; empty where there is none.
+
+    One that listens on every address is at that of `control`.
+    """
+    if not config.has_own_s3:
+        return ""
+    is_everywhere = config.host in ("0.0.0.0", "::")
+    host = Address.parse(control).host if is_everywhere else config.host
+    return replace(config, host=host).client_s3_url
 
 
 def fingerprint_of(authority: Authority) -> str:

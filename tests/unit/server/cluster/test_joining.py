@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -25,7 +26,7 @@ from hostelry.server.cluster.authority import Authority
 from hostelry.server.cluster.host_files import HostFiles
 from hostelry.server.cluster.http_front import http_front
 from hostelry.server.cluster.join_desk import JoinDesk
-from hostelry.server.cluster.join_routes import PROOF_HEADER, JoinRoutes, proof_of
+from hostelry.server.cluster.join_routes import PROOF_HEADER, JoinRoutes, proof_of, s3_url_on
 from hostelry.server.cluster.join_token import seconds_of
 from hostelry.server.cluster.proxy import NodeProxy, proxy_listener
 from hostelry.server.home import (
@@ -161,6 +162,7 @@ def test_a_host_that_joins_gets_what_its_role_needs(
     folder, is_control = TlsFolder(home.tls), role is PeerRole.CONTROL
     assert load_config(home).controls == (() if is_control else ("https://control@127.0.0.1:7443",))
     assert load_config(home).cluster_host is None
+    assert load_config(home).client_s3_url == "http://127.0.0.1:8788"
     # The keys of keys, and what opens the state of all, are control's alone.
     assert (b"postgresql" in home.config.read_bytes()) is is_control
     assert home.root_key.exists() is is_control
@@ -176,6 +178,24 @@ def test_a_host_that_joins_gets_what_its_role_needs(
     files = [it for it in home.root.rglob("*") if it.is_file()]
     assert {stat.S_IMODE(it.stat().st_mode) for it in files} == {0o600}
     assert not [it for it in files if "joining" in str(it)]
+
+
+@pytest.mark.parametrize(
+    ("own", "url"),
+    [
+        pytest.param({}, "http://127.0.0.1:8788", id="on loopback: of one machine"),
+        pytest.param({"host": "10.0.0.2"}, "http://10.0.0.2:8788", id="on an address"),
+        pytest.param({"host": "::"}, "http://[fd00::7]:8788", id="on all: on control's address"),
+        pytest.param(
+            {"https_cert": "/c", "https_host": "models.example"},
+            "https://models.example:8788",
+            id="for clients by HTTPS",
+        ),
+        pytest.param({"s3_endpoint": "https://s3"}, "", id="an operator's own is no host's"),
+    ],
+)
+def test_gateways_of_other_hosts_name_the_embedded_store(own: dict[str, Any], url: str) -> None:
+    assert s3_url_on(UpConfig(control_port=1, **own), "https://control@[fd00::7]:7443") == url
 
 
 def test_a_token_is_good_for_one_host_once(platform: Platform, tmp_path: Path) -> None:
