@@ -1,6 +1,7 @@
 """Index of a route snapshot: every look-up of a request is one dictionary access."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, KeysView
+from copy import copy
 from dataclasses import dataclass, replace
 
 from hostelry.domain.at_zero import AtZero, Wakeable
@@ -11,9 +12,11 @@ from hostelry.domain.route_delta import (
     EndpointDelta,
     EndpointId,
     RouteDelta,
-    applied,
     endpoint_id,
-    head_of,
+    endpoint_total,
+    total_change,
+    total_of,
+    version_of,
 )
 from hostelry.domain.routes import (
     ComponentRoute,
@@ -25,6 +28,7 @@ from hostelry.domain.routes import (
 )
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
+from hostelry.gateway.known_endpoint import KnownEndpoint
 
 EMPTY_SNAPSHOT = RouteSnapshot(version="", endpoints=())
 
@@ -104,12 +108,12 @@ class Destination:
 
 
 class RouteTable:
-    """Immutable index of one snapshot; `changed` makes the next one's of it."""
+    """Index of the routes of one version; `changed` makes the next one's of it."""
 
     def __init__(self, snapshot: RouteSnapshot) -> None:
         self.version = snapshot.version
-        self._ids: dict[EndpointId, frozenset[str]] = {}
-        self._endpoints: dict[tuple[str, str, str], EndpointRoute] = {}
+        self._endpoints: dict[EndpointId, KnownEndpoint] = {}
+        self._counted: dict[str, int] = {}  # how many routes have the copy of that id
         self._components: dict[tuple[str, str, str], Destination] = {}
         self._variants: dict[tuple[str, str, str, str], Destination] = {}
         self._containers: dict[tuple[str, str, str, str, str], Destination] = {}
@@ -118,46 +122,40 @@ class RouteTable:
         self._failed: dict[tuple[str, str, str], FailedComponent] = {}
         self._shadows: dict[tuple[str, str, str, str], Shadow] = {}
         for endpoint in snapshot.endpoints:
-            self._add_head(endpoint)
-            self._add_components(endpoint, endpoint.components, endpoint.failed)
+            self._add(endpoint)
 
     def changed(self, delta: RouteDelta) -> "RouteTable":
-        """The index of the routes with the changes applied.
+        """The index of the routes with the changes applied, in time of what changed.
 
-        Raises ValueError where they do not lead to the version that `delta` names.
+        They are applied in place: what is looked up in this table is of the newer routes too.
+        Raises ValueError where they do not lead to the version that `delta` names, or name an
+        endpoint twice; nothing is changed then.
         """
-        endpoints = applied(self._endpoints, self.version, delta)
-        after = self._copied(delta.version)
-        added: list[EndpointDelta] = []
+        self._verify(delta)
+        after = copy(self)
+        after.version = delta.version
         for address in delta.removed:
-            after._drop(self._endpoints.get(address))
+            after._drop(address)
         for change in delta.changed:  # all that goes first: a name may move between endpoints
-            known = self._endpoints.get(endpoint_id(change.head))
-            if known is None or change.is_whole or head_of(known) != change.head:
-                after._drop(known)
-                now = endpoints[endpoint_id(change.head)]
-                change = replace(change, head=now, components=now.components, failed=now.failed)
-            else:
-                after._drop_parts(change)
-            added.append(change)
-        after._endpoints = endpoints
-        for change in added:
-            after._add_head(endpoints[endpoint_id(change.head)])
-            after._add_components(change.head, change.components, change.failed)
+            after._drop_changed(change)
+        for change in delta.changed:
+            after._add_changed(change)
         return after
 
     def snapshot(self) -> RouteSnapshot:
         """The routes as they are published."""
-        ordered = sorted(self._endpoints.values(), key=endpoint_id)
-        return RouteSnapshot(version=self.version, endpoints=tuple(ordered))
+        ordered = tuple(self._endpoints[it].route() for it in sorted(self._endpoints))
+        return RouteSnapshot(version=self.version, endpoints=ordered)
 
     def endpoint(self, scope: Scope, name: str) -> EndpointRoute | None:
-        """The endpoint of that name, or None."""
-        return self._endpoints.get((scope.account, scope.region, name))
+        """The endpoint of that name, without its components, or None."""
+        found = self._endpoints.get((scope.account, scope.region, name))
+        return None if found is None else found.head
 
     def endpoints(self) -> Iterator[EndpointRoute]:
-        """Every endpoint."""
-        yield from self._endpoints.values()
+        """Every endpoint, without its components."""
+        for found in self._endpoints.values():
+            yield found.head
 
     def component(self, scope: Scope, name: str) -> Destination | None:
         """The inference component of that name, or None."""
@@ -166,6 +164,11 @@ class RouteTable:
     def failed(self, scope: Scope, name: str) -> FailedComponent | None:
         """The component of that name where it is Failed, else None."""
         return self._failed.get((scope.account, scope.region, name))
+
+    def failed_on(self, endpoint: EndpointRoute, name: str) -> FailedComponent | None:
+        """The component of that name where it is Failed and of that endpoint, else None."""
+        known = self._endpoints.get(endpoint_id(endpoint))
+        return None if known is None else known.failed_component(name)
 
     def variant(
         self, endpoint: EndpointRoute, variant: VariantRoute, container: str | None = None
@@ -200,31 +203,56 @@ class RouteTable:
             if owner == account:
                 yield found[0]
 
-    def counted_ids(self) -> set[str]:
-        """What requests are counted on: every copy, and all of a serverless variant together."""
-        for address, endpoint in self._endpoints.items():
-            if address not in self._ids:
-                self._ids[address] = _copy_ids(endpoint)
-        copies = set[str]().union(*self._ids.values())
-        return copies | {it.concurrency_id for it in self._serverless.values()}
+    def counted_ids(self) -> KeysView[str]:
+        """What requests are counted on: every copy, and all of a serverless variant together.
 
-    def _copied(self, version: str) -> "RouteTable":
-        """A table of that version with the same content, to be changed."""
-        after = RouteTable(RouteSnapshot(version=version, endpoints=()))
-        after._endpoints = self._endpoints.copy()
-        after._ids = self._ids.copy()
-        after._components = self._components.copy()
-        after._variants = self._variants.copy()
-        after._containers = self._containers.copy()
-        after._llms = self._llms.copy()
-        after._serverless = self._serverless.copy()
-        after._failed = self._failed.copy()
-        after._shadows = self._shadows.copy()
-        return after
+        These are the newest routes' at each look.
+        """
+        return self._counted.keys()
+
+    def _verify(self, delta: RouteDelta) -> None:
+        """Raise ValueError where the changes do not lead to the version that they name.
+
+        The sum over all parts shows that both ends had the same ones before.
+        """
+        if self.version != delta.since:
+            raise ValueError(f"changes since {delta.since!r} do not apply to {self.version!r}")
+        changed = {endpoint_id(it.head): it for it in delta.changed}
+        if len(changed) < len(delta.changed) or changed.keys() & set(delta.removed):
+            raise ValueError(f"the changes since {delta.since!r} name an endpoint twice")
+        total = total_of(self.version)
+        for address in set(delta.removed) & self._endpoints.keys():
+            total -= endpoint_total(self._endpoints[address].route())
+        for address, change in changed.items():
+            known = self._endpoints.get(address)
+            if known is None or change.is_whole:
+                total += total_change(None if known is None else known.route(), change)
+            else:
+                total += known.total_change(change)
+        if version_of(total) != delta.version:
+            raise ValueError(
+                f"the changes since {delta.since!r} lead to {version_of(total)!r}, not to"
+                f" {delta.version!r}"
+            )
+
+    def _add_changed(self, change: EndpointDelta) -> None:
+        """Add the parts of an endpoint that changed, of which `_drop_changed` removed the old."""
+        known = self._endpoints.get(endpoint_id(change.head))
+        if known is None:
+            self._add(replace(change.head, components=change.components, failed=change.failed))
+            return
+        if known.head != change.head:
+            self._add_head(change.head)
+        known.apply(change)
+        self._add_components(change.head, change.components, change.failed)
+
+    def _add(self, endpoint: EndpointRoute) -> None:
+        self._endpoints[endpoint_id(endpoint)] = KnownEndpoint(endpoint)
+        self._add_head(endpoint)
+        self._add_components(endpoint, endpoint.components, endpoint.failed)
 
     def _add_head(self, endpoint: EndpointRoute) -> None:
         scope = endpoint.scope
-        self._endpoints[scope.account, scope.region, endpoint.name] = endpoint
         shadow = _shadow(endpoint)
         if shadow is not None:
             name = shadow.key.variant_name
@@ -232,6 +260,7 @@ class RouteTable:
         for variant in endpoint.variants:
             key = (scope.account, scope.region, endpoint.name, variant.name)
             destination = self._variants[key] = _variant_destination(endpoint, variant, shadow)
+            self._count(variant.all_copies)
             for container in variant.containers:
                 self._containers[*key, container.hostname] = replace(
                     destination,
@@ -241,6 +270,7 @@ class RouteTable:
                 )
             if variant.serverless is not None:
                 self._serverless[scope.account, scope.region, endpoint.name] = destination
+                self._count_id(destination.concurrency_id, 1)
 
     def _add_components(
         self,
@@ -254,6 +284,7 @@ class RouteTable:
         for component in components:
             destination = _component_destination(endpoint, component)
             self._components[scope.account, scope.region, component.name] = destination
+            self._count(component.copies)
             if component.serves_llm:
                 found = [*self._llms_beside(scope, component.name), destination]
                 found.sort(key=lambda it: it.scope.region)
@@ -264,34 +295,47 @@ class RouteTable:
         found = self._llms.get((scope.account, name), [])
         return [it for it in found if it.scope.region != scope.region]
 
-    def _drop(self, endpoint: EndpointRoute | None) -> None:
+    def _drop(self, address: EndpointId) -> None:
         """Remove everything of an endpoint."""
-        if endpoint is None:
+        known = self._endpoints.pop(address, None)
+        if known is not None:
+            self._drop_head(known.head)
+            self._drop_components(known.head.scope, known.components, known.failed)
+
+    def _drop_changed(self, change: EndpointDelta) -> None:
+        """Remove the parts of an endpoint that changed."""
+        address = endpoint_id(change.head)
+        known = self._endpoints.get(address)
+        if known is None:
             return
-        scope, name = endpoint.scope, endpoint.name
-        address = (scope.account, scope.region, name)
-        self._endpoints.pop(address, None)
-        self._ids.pop(address, None)
+        if change.is_whole:
+            self._drop(address)
+            return
+        if known.head != change.head:
+            self._drop_head(known.head)
+        self._drop_components(change.head.scope, *known.replaced(change))
+
+    def _drop_head(self, endpoint: EndpointRoute) -> None:
+        address = endpoint_id(endpoint)
         self._serverless.pop(address, None)
         for variant in endpoint.variants:
-            self._variants.pop((*address, variant.name), None)
+            destination = self._variants.pop((*address, variant.name))
+            if destination.serverless is not None:
+                self._count_id(destination.concurrency_id, -1)
+            self._count(variant.all_copies, -1)
             for container in variant.containers:
                 self._containers.pop((*address, variant.name, container.hostname), None)
         if endpoint.shadow is not None:
             self._shadows.pop((*address, endpoint.shadow.name), None)
-        for component in endpoint.components:
-            self._drop_component(scope, component.name)
-        for failed in endpoint.failed:
-            self._failed.pop((scope.account, scope.region, failed.name), None)
 
-    def _drop_parts(self, change: EndpointDelta) -> None:
-        """Remove the parts of an endpoint that changed."""
-        scope, address = change.head.scope, endpoint_id(change.head)
-        self._ids.pop(address, None)
-        for name in (*change.gone, *(it.name for it in change.components)):
-            self._drop_component(scope, name)
-        for name in (*change.recovered, *(it.name for it in change.failed)):
-            self._failed.pop((scope.account, scope.region, name), None)
+    def _drop_components(
+        self, scope: Scope, components: Iterable[ComponentRoute], failed: Iterable[FailedComponent]
+    ) -> None:
+        for component in components:
+            self._drop_component(scope, component.name)
+            self._count(component.copies, -1)
+        for one in failed:
+            self._failed.pop((scope.account, scope.region, one.name), None)
 
     def _drop_component(self, scope: Scope, name: str) -> None:
         found = self._components.pop((scope.account, scope.region, name), None)
@@ -302,14 +346,17 @@ class RouteTable:
             else:
                 self._llms.pop((scope.account, name), None)
 
+    def _count(self, copies: Iterable[CopyRoute], by: int = 1) -> None:
+        for one in copies:
+            for counted in (one, *one.further):
+                self._count_id(counted.id, by)
 
-def _copy_ids(endpoint: EndpointRoute) -> frozenset[str]:
-    """The ids of all copies that requests for an endpoint are sent to; not those of its shadow."""
-    copies = (
-        *(copy for it in endpoint.variants for copy in it.all_copies),
-        *(copy for it in endpoint.components for copy in it.copies),
-    )
-    return frozenset(counted.id for copy in copies for counted in (copy, *copy.further))
+    def _count_id(self, id: str, by: int) -> None:
+        now = self._counted.get(id, 0) + by
+        if now:
+            self._counted[id] = now
+        else:
+            del self._counted[id]
 
 
 def _shadow(endpoint: EndpointRoute) -> Shadow | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -9,13 +10,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from hostelry.base.clock import Clock, monotonic_s
+from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
 from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, RouteDelta, encoded
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+from hostelry.gateway.route_keeper import KeptRoutes, RouteKeeper
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT, RouteTable
 from hostelry.routing.remote_copies import Published, through_proxy
 
@@ -24,8 +26,8 @@ MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
 # Control answers within 20 s when nothing changes.
 POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=2.0)
 RETRY_S = 0.25
-QUICK_S = 0.005  # a file that is written in less is written after each change
-KEEP_SHARE = 50.0  # another waits at least so many times the last write's time
+HEAD = b'{"version":"'  # what a file of routes begins with
+HEAD_BYTES = 256
 
 
 class RouteSource(Protocol):
@@ -89,6 +91,18 @@ class RouteFile:
             log.warning("%s cannot be read (%s); waiting for control's routes", self._path, error)
             return EMPTY_SNAPSHOT
 
+    def kept(self) -> KeptRoutes | None:
+        """The version in the file, and when it was written; None where that cannot be read."""
+        try:
+            with self._path.open("rb") as file:
+                head, written_at = file.read(HEAD_BYTES), os.fstat(file.fileno()).st_mtime
+        except OSError:
+            return None
+        version, found, _ = head.removeprefix(HEAD).partition(b'"')
+        if not (head.startswith(HEAD) and found):
+            return None
+        return KeptRoutes(version=version.decode("latin-1"), written_at=written_at)
+
     def save(self, snapshot: RouteSnapshot) -> None:
         """Keep `snapshot` for the next start."""
         self._write(self._path, encoded(snapshot))
@@ -118,7 +132,8 @@ class PublishedRoutes:
     """Routes as control publishes them; those on disk until it answers, the last ones after.
 
     Control answers with what changed. Where that does not lead to the version that it names, the
-    whole is asked for. The file is always whole; where it takes long to write, it follows later.
+    whole is asked for. The file is always whole; where it takes long to write, it follows later
+    (`gateway.route_keeper`).
 
     On another host than the copies', `proxy` is an address there (`routing.remote_copies`).
     """
@@ -135,14 +150,12 @@ class PublishedRoutes:
         self._pool = pool
         self._address = address
         self._internal_key = internal_key
-        self._file = file
+        self._keeper = RouteKeeper(file, clock)
         self._clock = clock
         self._proxy = proxy
         self._table = RouteTable(self._seen(file.load()))
         self._connected = True
         self._asks_for_delta = True
-        self._kept_version = self._table.version
-        self._keep_at_s = 0.0
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -155,7 +168,12 @@ class PublishedRoutes:
         self._listeners.append(changed)
 
     async def follow(self) -> None:
-        """Poll control until cancelled."""
+        """Poll control, and keep the routes on disk, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keeper.run())
+            await self._follow()
+
+    async def _follow(self) -> None:
         while True:
             try:
                 table = await self._poll()
@@ -168,21 +186,7 @@ class PublishedRoutes:
                 self._table = table
                 for changed in self._listeners:
                     changed()
-            await self._keep()
-
-    async def _keep(self) -> None:
-        """Keep the newest routes on disk, unless that would take too much of the time."""
-        started_s = monotonic_s()
-        if self._kept_version == self._table.version or started_s < self._keep_at_s:
-            return
-        version = self._table.version
-        try:
-            await asyncio.to_thread(self._file.save, self._table.snapshot())
-            self._kept_version = version
-        except OSError as error:
-            log.warning("the routes could not be kept on disk: %s", error)
-        took_s = monotonic_s() - started_s
-        self._keep_at_s = monotonic_s() + (KEEP_SHARE * took_s if took_s > QUICK_S else 0.0)
+                self._keeper.note(table)
 
     async def _poll(self) -> RouteTable | None:
         """The table of newer routes; None where control has none."""
@@ -222,6 +226,7 @@ class PublishedRoutes:
     def _note_connection(self, *, connected: bool, reason: str) -> None:
         if connected != self._connected:
             self._connected = connected
+            self._keeper.set_urgent(not connected)
             if connected:
                 log.info("routes follow control again")
             else:

@@ -75,7 +75,7 @@ def work_on_counts(path: Path, num_workers: int, worker: int) -> None:
             else:
                 number = source.randrange(NUM_COPIES)
                 held.append((number, counts.reserve(f"c-{number}")))
-        counts.retain(f"c-{number}" for number in range(source.randrange(NUM_COPIES)))
+        counts.retain({f"c-{number}" for number in range(source.randrange(NUM_COPIES))})
 
 
 if __name__ == "__main__":

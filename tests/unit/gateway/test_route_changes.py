@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +39,7 @@ from hostelry.domain.routes import (
     ShadowRoute,
 )
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.gateway.route_table import RouteTable
+from hostelry.gateway.route_table import EMPTY_SNAPSHOT, RouteTable
 from hostelry.gateway.routes import decode_delta, decode_snapshot
 from hostelry.reconcile.route_board import RouteBoard
 
@@ -120,27 +121,30 @@ def published(board: RouteBoard, endpoints: list[EndpointRoute]) -> RouteSnapsho
 
 
 def content(table: RouteTable) -> Mapping[str, Any]:
-    return {name: it for name, it in vars(table).items() if name != "_ids"}
+    """All that the table has now; it is changed in place."""
+    return {name: copy(it) for name, it in vars(table).items() if name != "_endpoints"} | {
+        "_endpoints": table.snapshot()
+    }
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_changes_since_any_known_version_lead_to_the_newest_routes(seed: int) -> None:
-    board, tables, num_deltas = RouteBoard(), list[RouteTable](), 0
+    board, earlier, num_deltas = RouteBoard(), list[RouteSnapshot](), 0
+    following = RouteTable(EMPTY_SNAPSHOT)
     for endpoints in histories(seed):
         snapshot = published(board, endpoints)
         whole = RouteTable(decode_snapshot(encoded(snapshot)))
         assert whole.snapshot() == snapshot
-        for table in tables:
+        for table in (*map(RouteTable, earlier), following):
             delta = board.delta_since(table.version)
             if delta is not None:
                 num_deltas += 1
                 after = table.changed(decode_delta(msgspec.json.encode(delta)))
                 assert content(after) == content(whole)
-                assert after.counted_ids() == whole.counted_ids()
+                assert after.counted_ids() == whole.counted_ids() == counted(snapshot)
                 assert after.snapshot() == snapshot
-        tables.append(whole)
-        if num_deltas % 2:  # a table that is itself the result of changes
-            tables[-1] = after
+        earlier.append(snapshot)
+        following = whole if delta is None else after  # of changes, wherever these are published
     assert num_deltas
 
 
@@ -181,6 +185,19 @@ def whole(
     )
 
 
+def counted(snapshot: RouteSnapshot) -> set[str]:
+    """The ids of all copies that requests go to, and the names of serverless variants."""
+    found = set[str]()
+    for endpoint in snapshot.endpoints:
+        copies = [copy for it in endpoint.variants for copy in it.all_copies]
+        copies += [copy for it in endpoint.components for copy in it.copies]
+        found |= {counted.id for copy in copies for counted in (copy, *copy.further)}
+        place = f"{endpoint.scope.account}/{endpoint.scope.region}/{endpoint.name}"
+        serverless = [it.name for it in endpoint.variants if it.serverless is not None]
+        found |= {f"serverless/{place}/{name}" for name in serverless}
+    return found
+
+
 def test_what_is_not_known_or_mostly_new_is_answered_whole() -> None:
     board = RouteBoard()
     parts = tuple(component(f"c{number}") for number in range(10))
@@ -219,6 +236,7 @@ def drift(**changes: Any) -> RouteDelta:
         pytest.param(drift(version="0" * 32), id="changes that lead elsewhere"),
         pytest.param(drift(changed=()), id="changes that are missing"),
         pytest.param(drift(removed=(("1", "2", "3"),), changed=()), id="an unknown endpoint goes"),
+        pytest.param(drift(changed=drift().changed * 2), id="an endpoint is changed twice"),
     ],
 )
 def test_changes_that_do_not_lead_to_their_version_are_refused(delta: RouteDelta) -> None:

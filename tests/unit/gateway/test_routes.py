@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import msgspec
@@ -5,6 +6,7 @@ import pytest
 from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
 
 from hostelry.base.private_file import write_whole
+from hostelry.gateway.route_keeper import KeptRoutes
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT
 from hostelry.gateway.routes import FixedRoutes, RouteFile
 
@@ -15,6 +17,19 @@ def test_routes_survive_on_disk_private_to_their_owner(tmp_path: Path) -> None:
     assert RouteFile(path, write_whole).load() == SNAPSHOT
     assert path.stat().st_mode & 0o777 == 0o600
     assert [it.name for it in tmp_path.iterdir()] == ["routes.json"]
+
+
+def test_a_file_shows_which_routes_it_has_and_since_when(tmp_path: Path) -> None:
+    path = tmp_path / "routes.json"
+    file = RouteFile(path, write_whole)
+    assert file.kept() is None, "there is none"
+    file.save(SNAPSHOT)
+    os.utime(path, (5.0, 5.0))
+    assert file.kept() == KeptRoutes(version=SNAPSHOT.version, written_at=5.0)
+    path.write_bytes(b'{"version":"abc')
+    assert file.kept() is None, "it is torn"
+    path.write_bytes(b"\xff\x00")
+    assert file.kept() is None, "it is something else"
 
 
 def test_no_file_means_no_routes_yet(tmp_path: Path) -> None:

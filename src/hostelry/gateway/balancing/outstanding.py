@@ -1,6 +1,6 @@
 """Requests in flight on each copy: from the choice of the copy until the last byte."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 from typing import Protocol
 
 from hostelry.routing.copy_choice import GatewayShare
@@ -34,7 +34,7 @@ class InFlightCounts(Protocol):
         """As `reserve`; None where `limit` are counted already."""
         ...
 
-    def retain(self, copy_ids: Iterable[str]) -> None:
+    def retain(self, copy_ids: Container[str]) -> None:
         """Free what is kept of copies that are not in the routes any more."""
         ...
 
@@ -81,5 +81,5 @@ class Outstanding:
         """As `reserve`; None where `limit` are counted already."""
         return self.reserve(copy_id) if self.of(copy_id) < limit else None
 
-    def retain(self, copy_ids: Iterable[str]) -> None:
+    def retain(self, copy_ids: Container[str]) -> None:
         """No-op: a copy without requests is not kept."""

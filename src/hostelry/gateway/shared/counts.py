@@ -1,7 +1,7 @@
 """Requests in flight on each copy, counted exactly over all gateway workers of this host."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 
 from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.shared.count_table import WORD_BYTES, CountTable
@@ -82,10 +82,10 @@ class SharedCounts:
 
         return give_back
 
-    def retain(self, copy_ids: Iterable[str]) -> None:
+    def retain(self, copy_ids: Container[str]) -> None:
         """Release the rows of all other copies on which this worker has no request."""
         self._without_row.clear()
-        for copy_id in self._rows.keys() - set(copy_ids):
+        for copy_id in [it for it in self._rows if it not in copy_ids]:
             if not self._words[self._rows[copy_id] // WORD_BYTES + self._worker]:
                 self._table.release(self._rows.pop(copy_id), self._worker)
 
