@@ -147,10 +147,10 @@ def test_a_restart_of_the_database_changes_no_leader(two: Controls) -> None:
     for control in two.all:
         control.until(partial(two.is_led_by, leader, control), "it leads still")
     assert two.leader_of(leader)["epoch"] == 1
-    leader.until(lambda: is_created(leader, "after"), "it writes again")
+    leader.until(lambda: is_created(leader.client(), "after"), "it writes again")
     postgres_server().kill()
     postgres_server().start()
-    leader.until(lambda: is_created(leader, "after-a-crash"), "it writes again")
+    leader.until(lambda: is_created(leader.client(), "after-a-crash"), "it writes again")
     assert config_names(two) == {"before", "after", "after-a-crash"}
     assert two.leader_of(leader)["epoch"] == 1
 
@@ -162,10 +162,10 @@ def epochs_of(found: Controls, asked: ControlUnderTest) -> tuple[int, str]:
     return answer["epoch"], words[words.index("epoch") + 1].rstrip(",")
 
 
-def is_created(control: ControlUnderTest, name: str) -> bool:
+def is_created(sagemaker: Any, name: str) -> bool:
     """Whether the configuration is there after a try; 503 is for SDKs to try again."""
     try:
-        create_config(control.client(), name)
+        create_config(sagemaker, name)
     except ClientError as error:
         if error.response["Error"]["Code"] != "ServiceUnavailable":
             return "already existing" in str(error)
@@ -184,6 +184,21 @@ def health_of(home: Home) -> dict[str, Any]:
     return found
 
 
+def controls_of(home: Home) -> list[str]:
+    """The addresses of controls that a host of control keeps."""
+    with contextlib.suppress(FileNotFoundError):
+        return list(json.loads(home.known_controls.read_bytes()))
+    return []
+
+
+def assert_calls_pass(platform: Platform, name: str) -> None:
+    """A write, a read and another write pass through the gateway of `platform`."""
+    sagemaker = platform.boto3("sagemaker", retries={"total_max_attempts": 8, "mode": "standard"})
+    until(lambda: is_created(sagemaker, name), f"{name} is created")
+    assert sagemaker.describe_endpoint_config(EndpointConfigName=name)["ProductionVariants"]
+    sagemaker.delete_endpoint_config(EndpointConfigName=name)
+
+
 def test_a_control_that_joins_is_supervised_and_leads(tmp_path: Path) -> None:
     ports = [("--cluster-host", "127.0.0.1", "--cluster-port", str(it)) for it in free_ports(2)]
     less = ("--no-console", "--no-mirror-process", "--gateway-workers", "1")
@@ -195,7 +210,7 @@ def test_a_control_that_joins_is_supervised_and_leads(tmp_path: Path) -> None:
         key_id = kms.create_key()["KeyMetadata"]["KeyId"]
         sealed = kms.encrypt(KeyId=key_id, Plaintext=b"kept")["CiphertextBlob"]
         printed = json.loads(first.cli("join-token", "--role", "control", "--json").stdout)
-        further, stopped = Home(tmp_path / "further"), first.pid("up")
+        further, stopped, frozen = Home(tmp_path / "further"), first.pid("up"), list[int]()
         words = ["control", "--home", str(further.root), "--json", "--host-name", "second"]
         words += ["--join", printed["url"], "--token", printed["token"], *ports[1]]
         environment = clean_environment()
@@ -209,12 +224,21 @@ def test_a_control_that_joins_is_supervised_and_leads(tmp_path: Path) -> None:
                 assert killed is not None
                 os.kill(killed.pid, signal.SIGKILL)
                 until(lambda: health_of(further).get("role") == "standby", "it is back")
+                until(lambda: len(controls_of(first.home)) == 2, "the first knows the second")
                 os.kill(stopped, signal.SIGSTOP)  # which would start the first control again
                 before = first.kill("control")
-                until(lambda: health_of(further).get("ready"), "the second leads", 60)
+                assert_calls_pass(first, "without-own-control")
+                assert first.running("control") is None, "the second took the calls"
+                assert health_of(further)["ready"]
                 os.kill(stopped, signal.SIGCONT)
-                first.back("control", before, 60)
+                back = first.back("control", before, 60)
                 assert kms.decrypt(CiphertextBlob=sealed)["Plaintext"] == b"kept"
+                frozen = [stopped, back]
+                for pid in frozen:
+                    os.kill(pid, signal.SIGSTOP)
+                assert_calls_pass(first, "with-a-frozen-control")
+                for pid in frozen:
+                    os.kill(pid, signal.SIGCONT)
                 shown = subprocess.run(
                     [*CLI, "status", "--home", str(further.root)],
                     capture_output=True, text=True, check=True, env=environment,
@@ -225,8 +249,9 @@ def test_a_control_that_joins_is_supervised_and_leads(tmp_path: Path) -> None:
                 names = [it.name for it in live_run_files(further)]
                 assert sorted(names) == ["control", "jobs", "proxy", "up"]
             finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(stopped, signal.SIGCONT)
+                for pid in (stopped, *frozen):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGCONT)
                 host.send_signal(signal.SIGTERM)
             assert host.wait(60) == 0
         assert live_run_files(further) == []

@@ -16,7 +16,7 @@ from hostelry.base.json import decode
 from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, RouteDelta, encoded
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.http.reply import UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+from hostelry.gateway.http.upstream import Timeouts, Upstream
 from hostelry.gateway.route_keeper import KeptRoutes, RouteKeeper
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT, RouteTable
 from hostelry.routing.remote_copies import Published, through_proxy
@@ -140,7 +140,7 @@ class PublishedRoutes:
 
     def __init__(
         self,
-        pool: UpstreamPool,
+        pool: Upstream,
         address: str,
         internal_key: str,
         file: RouteFile,

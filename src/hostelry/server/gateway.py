@@ -91,6 +91,7 @@ from hostelry.server.run_file import gateway_name
 from hostelry.server.worker_parts import (
     REPORTS_IDLE_S,
     capture_sender,
+    control_access,
     exchanged_sessions,
     first_to_end,
     load_sender,
@@ -137,6 +138,7 @@ def build_gateway(
     clock = SystemClock()
     memory = memory or own_memory(clock.now)
     control = control or NoControl()
+    to_control = memory.to_control(pool)
     callers = callers_of(config, credentials, clock)
     draw = random.Random().random
     outstanding = counts or Outstanding()
@@ -177,7 +179,7 @@ def build_gateway(
             address=config.jobs_url,
             internal_key=credentials.internal_key,
         ),
-        control=ControlHandler(callers, pool, config.control_url, credentials.internal_key),
+        control=ControlHandler(callers, to_control, config.control_url, credentials.internal_key),
         async_runtime=AsyncRuntimeHandler(
             callers=callers,
             routes=routes,
@@ -185,7 +187,7 @@ def build_gateway(
             jobs=HttpJobsClient(pool, config.jobs_url, credentials.internal_key),
             clock=clock,
         ),
-        metrics=MetricsHandler(callers, pool, config.control_url, credentials.internal_key),
+        metrics=MetricsHandler(callers, to_control, config.control_url, credentials.internal_key),
         traces=TracesHandler(callers, credentials.internal_key, memory.workers or OneWorker(calls)),
         console=console_handler(config, credentials, pool),
         calls=calls,
@@ -322,8 +324,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     warm_up()
     clock = SystemClock()
     pool = UpstreamPool()
+    to_control = control_access(home, config, credentials, pool)
     routes = PublishedRoutes(
-        pool,
+        to_control(pool),
         config.control_url,
         credentials.internal_key,
         RouteFile(home.routes, write_whole),
@@ -331,7 +334,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         config.copies_proxy,
     )
     counts, peers = workers_of(home, config, worker)
-    name = gateway_name(worker)
+    name, key = gateway_name(worker), credentials.internal_key
     spans = trace_export(name, clock, os.environ)
     exchanged = exchanged_sessions(config, credentials, pool, clock.now)
     memory = shared_memory(home, config, clock.now, spans, exchanged)
@@ -342,8 +345,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         mirror=partial(connected, home.mirror) if config.mirror_process else None,
         workers=workers,
         is_draining=home.draining.exists,
+        to_control=to_control,
     )
-    control = HttpControlClient(pool, config.control_url, credentials.internal_key, monotonic_s)
+    control = HttpControlClient(to_control(pool), config.control_url, key, monotonic_s)
     gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
     server = HttpServer(
         gateway.dispatcher.handle,
@@ -361,8 +365,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         log.warning("signatures are not required: any client that can connect acts as the owner")
     heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))
     reports = UpstreamPool(REPORTS_IDLE_S)
-    sender = load_sender(config, credentials, gateway.meter, name, reports)
-    captured = capture_sender(config, credentials, gateway.capture, name, reports)
+    sender = load_sender(config, credentials, gateway.meter, name, to_control(reports))
+    captured = capture_sender(config, credentials, gateway.capture, name, to_control(reports))
     tasks = {
         "following routes": loop.create_task(routes.follow()),
         "dropping old counts": loop.create_task(tidy(routes, counts)),

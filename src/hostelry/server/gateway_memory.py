@@ -11,6 +11,7 @@ from hostelry.gateway.balancing.adapter_places import AdapterPlaces
 from hostelry.gateway.balancing.sessions import SessionDict, Sessions, SessionTable
 from hostelry.gateway.capture.spool import Spool
 from hostelry.gateway.handlers.traces import GatewayWorkers
+from hostelry.gateway.http.upstream import Upstream
 from hostelry.gateway.shared.map import SharedMap
 from hostelry.gateway.shared.mapped_file import LockedError
 from hostelry.gateway.shared.session_exchange import SharedSessions
@@ -27,7 +28,8 @@ class GatewayMemory:
 
     Without `spool` nothing is captured. `mirror` connects to the mirror process; without it the
     worker mirrors requests itself. Without `workers` this is the only one. While the gateway
-    `is_draining` a load balancer is to send nothing more to it.
+    `is_draining` a load balancer is to send nothing more to it. `to_control` is how requests to
+    control are sent.
     """
 
     sessions: Sessions
@@ -37,6 +39,7 @@ class GatewayMemory:
     mirror: Callable[[], socket.socket] | None = None
     workers: GatewayWorkers | None = None
     is_draining: Callable[[], bool] = lambda: False
+    to_control: Callable[[Upstream], Upstream] = lambda pool: pool
 
 
 def own_memory(now: Callable[[], float]) -> GatewayMemory:

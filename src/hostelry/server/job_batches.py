@@ -11,7 +11,7 @@ from hostelry.gateway.balancing.load_balancer import LoadBalancer
 from hostelry.gateway.balancing.outstanding import Outstanding
 from hostelry.gateway.control_client import HttpControlClient
 from hostelry.gateway.handlers.completions import Completions
-from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.http.upstream import Upstream, UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
@@ -69,6 +69,7 @@ class ProcessParts:
     routes: RouteSource
     copies: UpstreamPool
     platform: UpstreamPool
+    control: Upstream
     meter: Meter
     clock: Clock
 
@@ -78,9 +79,10 @@ def build_batches(
 ) -> JobBatches:
     """Batches: on this machine, or with their files in the database that hosts share."""
     routes, copies, meter, clock = parts.routes, parts.copies, parts.meter, parts.clock
-    platform = parts.platform
     outstanding = Outstanding()
-    control = HttpControlClient(platform, config.control_url, credentials.internal_key, monotonic_s)
+    control = HttpControlClient(
+        parts.control, config.control_url, credentials.internal_key, monotonic_s
+    )
     pending_queue = PendingQueue(routes, control, outstanding, WAITING, clock, monotonic_s, meter)
     places = own_memory(clock.now).places
     balancer = LoadBalancer(copies, outstanding, random.Random().random, monotonic_s, places)

@@ -61,7 +61,7 @@ def build_capture(
     sender = CaptureReportSender(
         reporter_name(config, REPORTER),
         counts,
-        parts.platform,
+        parts.control,
         config.control_url,
         internal_key,
         clock,

@@ -11,7 +11,7 @@ import fcntl
 import gc
 import logging
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from hostelry.base.stop_event import stop_event
 from hostelry.gateway.handlers.openai_batches import UPLOADS
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
-from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.http.upstream import Upstream, UpstreamPool
 from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
 from hostelry.jobs.batches.overview import BatchOverview
@@ -57,7 +57,7 @@ from hostelry.server.home import (
 from hostelry.server.job_batches import ProcessParts, build_batches
 from hostelry.server.job_capture import build_capture
 from hostelry.server.ports import bind
-from hostelry.server.worker_parts import first_to_end, raise_file_limit
+from hostelry.server.worker_parts import control_access, first_to_end, raise_file_limit
 
 log = logging.getLogger("hostelry.server.jobs")  # it runs as __main__
 HOST = "127.0.0.1"
@@ -70,25 +70,26 @@ async def serve(home: Home) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
     tls.use(home.tls)
-    clock = SystemClock()
-    queue = open_queue(home, config)
+    clock, queue = SystemClock(), open_queue(home, config)
     commits = QueueCommits(queue)
     rows = RequestRows(queue)
-    polls = UpstreamPool()
+    polls, platform = UpstreamPool(), UpstreamPool(IDLE_S)
+    to_control = control_access(home, config, credentials, platform)
     routes = PublishedRoutes(
-        polls,
+        to_control(polls),
         config.control_url,
         credentials.internal_key,
         RouteFile(home.jobs_routes, write_whole),
         clock,
     )
-    places, meter = work_places(home, config, credentials), Meter(clock.now)
+    places, meter = work_places(home, config, credentials, to_control), Meter(clock.now)
     parts = ProcessParts(
         database=queue.database,
         host=places.host,
         routes=routes,
         copies=UpstreamPool(),
-        platform=UpstreamPool(IDLE_S),
+        platform=platform,
+        control=to_control(platform),
         meter=meter,
         clock=clock,
     )
@@ -155,7 +156,6 @@ def build_transforms(
     shared: SharedWork,
 ) -> TransformWork:
     """The transform jobs of this process."""
-    platform, clock = parts.platform, parts.clock
     return TransformWork(
         RunDeps(
             store=object_store(places, parts),
@@ -163,9 +163,9 @@ def build_transforms(
             routes=parts.routes,
             pool=parts.copies,
             meter=parts.meter,
-            line=HttpTransformLine(platform, config.control_url, places.internal_key),
+            line=HttpTransformLine(parts.control, config.control_url, places.internal_key),
             data_log=data_log,
-            clock=clock,
+            clock=parts.clock,
         ),
         shared,
     )
@@ -176,7 +176,12 @@ def object_store(places: WorkPlaces, parts: ProcessParts) -> ObjectStore:
     return ObjectStore(places.s3_url, places.s3_key, parts.platform, parts.clock.now)
 
 
-def work_places(home: Home, config: UpConfig, credentials: Credentials) -> WorkPlaces:
+def work_places(
+    home: Home,
+    config: UpConfig,
+    credentials: Credentials,
+    to_control: Callable[[Upstream], Upstream],
+) -> WorkPlaces:
     """Where requests read and write, and where control is."""
     return WorkPlaces(
         s3_url=config.s3_url,
@@ -188,6 +193,7 @@ def work_places(home: Home, config: UpConfig, credentials: Credentials) -> WorkP
         control_url=config.control_url,
         internal_key=credentials.internal_key,
         host=host_name(home, config),
+        to_control=to_control,
     )
 
 

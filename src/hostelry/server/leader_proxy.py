@@ -1,43 +1,40 @@
-"""ASGI: forwards every request to the leader among several controls.
+"""ASGI: forwards every request to the leader among several controls, by `leader_calls`.
 
-what happens                                    then
-----------------------------------------------  ------------------------------------------------
-there is no leader                              it is waited for, then 503 with the cause
-no byte of the request reached the leader       the request is sent to the next leader, any method
-the control that got it answers: not the leader the same
-the leader fails, or changes, before it answers a GET is sent again; others: 503, and it may have
-                                                been executed
-it fails within its answer                      the answer is cut off
-
-A request that another forwarder has sent here is not forwarded: its sender looks again.
+Where there is no leader it is waited for, then the answer is 503 with the cause. An answer within
+which the leader fails is cut off. A request that another forwarder has sent here is not forwarded:
+its sender looks again.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import HostelryError
 from hostelry.gateway.handlers.control import AWAY_HEADER
-from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
+from hostelry.gateway.http.reply import Reply, UpstreamError
 from hostelry.gateway.http.streamed_body import StreamedBody
 from hostelry.gateway.http.upstream import Timeouts, Upstream
+from hostelry.server.leader_calls import (
+    AFTER_CHANGE_S,
+    NOT_LEADER,
+    CallOutcome,
+    ClientGoneError,
+    LeaderAwayError,
+    LeaderCalls,
+    is_read,
+)
 from hostelry.server.leader_view import LeaderSource
 
 log = logging.getLogger(__name__)
 LEADER_WAIT_S = 1.0
-AFTER_CHANGE_S = 1.0  # for the answer of a leader that has just been replaced
 TIMEOUTS = Timeouts(total_s=70.0, connect_s=1.0)  # more than any caller waits
 RETRY_AFTER = (b"retry-after", b"1")
 FORWARDED = b"x-hostelry-forwarded"
-NOT_LEADER = "x-hostelry-not-leader"
 HOP_HEADERS = frozenset(
     (b"connection", b"content-length", b"host", b"keep-alive", b"transfer-encoding", b"expect")
 )
-IDEMPOTENT = frozenset({"GET", "HEAD"})
 WHOLE_BYTES = 256 * 1024  # a body up to this size is read before it is sent
 
 
@@ -51,14 +48,6 @@ class StreamingUpstream(Upstream, Protocol):
         ...
 
 
-class LeaderAwayError(HostelryError):
-    """No leader took the request, or it is not known whether it was executed."""
-
-
-class ClientGoneError(HostelryError):
-    """The caller has closed its connection."""
-
-
 class ForwardedRequest:
     """A request to forward; a large body is read as it is sent.
 
@@ -66,9 +55,11 @@ class ForwardedRequest:
     no number; the body of a request without one must be small.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, max_body_bytes: int) -> None:
-        self.method: str = scope["method"]
+    def __init__(
+        self, scope: Scope, receive: Receive, pool: StreamingUpstream, max_body_bytes: int
+    ) -> None:
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pool = pool
         self._scope = scope
         self._receive = receive
         given = [value for name, value in scope["headers"] if name == b"content-length"]
@@ -79,12 +70,12 @@ class ForwardedRequest:
         self._num_read = 0
 
     @property
-    def is_idempotent(self) -> bool:
+    def only_reads(self) -> bool:
         """Whether executing it twice changes nothing."""
-        return self.method in IDEMPOTENT
+        return is_read(head_of(self._scope, 0), self._whole or b"")
 
     @property
-    def can_repeat(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether all of its body is there to be sent."""
         return self._whole is not None or not self._num_read
 
@@ -99,14 +90,15 @@ class ForwardedRequest:
             self._whole = b"".join(parts)
         return True
 
-    async def send(self, pool: StreamingUpstream, address: str) -> Reply:
+    async def send(self, address: str) -> Reply:
         """The head of the reply of `address`; raises UpstreamError."""
         if self._whole is not None:
             head = head_of(self._scope, len(self._whole))
-            return await pool.send(address, (head, self._whole), TIMEOUTS)
+            return await self._pool.send(address, (head, self._whole), TIMEOUTS)
         assert self._length is not None, "it is small, and was read whole"
         body = StreamedBody(self._chunks(), self._length)
-        return await pool.stream(address, head_of(self._scope, self._length), body, TIMEOUTS)
+        head = head_of(self._scope, self._length)
+        return await self._pool.stream(address, head, body, TIMEOUTS)
 
     def close(self) -> None:
         """Take nothing more from the caller."""
@@ -153,10 +145,9 @@ class LeaderProxy:
         max_body_bytes: int,
         target: Callable[[str], str] | None = None,
     ) -> None:
-        self._source = source
+        self._calls = LeaderCalls(source, LEADER_WAIT_S, target)
         self._pool = pool
         self._max_body_bytes = max_body_bytes
-        self._target = target or (lambda leader: leader)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward one request, and its answer."""
@@ -165,7 +156,7 @@ class LeaderProxy:
         if any(name == FORWARDED for name, _ in scope["headers"]):
             await refuse(send, 503, "this control does not lead", {NOT_LEADER: "1"})
             return
-        request = ForwardedRequest(scope, receive, self._max_body_bytes)
+        request = ForwardedRequest(scope, receive, self._pool, self._max_body_bytes)
         try:
             if await request.read():
                 await self._forward(request, send)
@@ -178,10 +169,12 @@ class LeaderProxy:
 
     async def _forward(self, request: ForwardedRequest, send: Send) -> None:
         try:
-            leader, reply = await self._answered(request, request.gone)
+            leader, reply = await self._calls.answered(request)
         except LeaderAwayError as error:
             cause = " ".join(str(error).split())
-            await refuse(send, 503, cause, {AWAY_HEADER: cause})
+            is_safe = error.outcome is not CallOutcome.UNANSWERED or request.only_reads
+            again = {NOT_LEADER: "1"} if is_safe else {}
+            await refuse(send, 503, cause, {AWAY_HEADER: cause, **again})
             return
         try:
             await self._pass_on(leader, reply, request.gone, send)
@@ -189,98 +182,6 @@ class LeaderProxy:
             log.warning("an answer of %s is cut off: %s", leader, error)
         finally:
             reply.close()
-
-    async def _answered(
-        self, request: ForwardedRequest, gone: "asyncio.Future[None]"
-    ) -> tuple[str, Reply]:
-        """The leader and its reply, the head there; raises LeaderAwayError, ClientGoneError."""
-        give_up_at = monotonic_s() + LEADER_WAIT_S
-        while True:
-            leader = await self._leader(give_up_at, gone)
-            try:
-                reply = await self._sent(leader, request, gone)
-            except ConnectError as error:
-                failure = str(error)
-            except UpstreamError as error:
-                failure = str(error)
-                if not request.is_idempotent:
-                    self._source.suspect(leader)
-                    raise LeaderAwayError(
-                        f"The control plane's leader failed before it answered ({error}): the call"
-                        " may have been executed."
-                    ) from None
-            else:
-                if NOT_LEADER not in reply.headers:
-                    return leader, reply
-                reply.close()
-                failure = f"{leader} does not lead any more"
-            self._source.suspect(leader)
-            if monotonic_s() > give_up_at or not request.can_repeat:
-                raise LeaderAwayError(f"The control plane's leader cannot be reached: {failure}")
-            await self._changed(0.1, gone)
-
-    async def _leader(self, give_up_at: float, gone: "asyncio.Future[None]") -> str:
-        while True:
-            view = self._source.view
-            if view.leader is not None:
-                return view.leader
-            left_s = give_up_at - monotonic_s()
-            if left_s <= 0:
-                raise LeaderAwayError(f"The control plane has no leader: {view.cause}.")
-            await self._changed(left_s, gone)
-
-    async def _changed(self, within_s: float, gone: "asyncio.Future[None]") -> bool:
-        """Whether the leader changes within so many seconds."""
-        changed = self._source.changed()
-        try:
-            await asyncio.wait(
-                {changed, gone}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            if gone.done():
-                raise ClientGoneError
-            return changed.done()
-        finally:
-            changed.cancel()
-
-    async def _sent(
-        self, leader: str, request: ForwardedRequest, gone: "asyncio.Future[None]"
-    ) -> Reply:
-        """The head of that control's reply; raises UpstreamError, also where the leader changes."""
-        sending = asyncio.ensure_future(request.send(self._pool, self._target(leader)))
-        grace_s = 0.0 if request.is_idempotent else AFTER_CHANGE_S
-        try:
-            await self._until(sending, leader, gone, grace_s)
-            return sending.result()
-        except ClientGoneError:
-            if sending.done() and not sending.exception():
-                sending.result().close()
-            raise
-        finally:
-            sending.cancel()
-
-    async def _until(
-        self,
-        awaited: "asyncio.Future[Any]",
-        leader: str,
-        gone: "asyncio.Future[None]",
-        grace_s: float,
-    ) -> None:
-        """Wait for `awaited`, for `grace_s` at most once there is another leader.
-
-        Raises ClientGoneError, UpstreamError.
-        """
-        changed = self._source.changed()
-        waited: set[asyncio.Future[Any]] = {awaited, gone}
-        try:
-            await asyncio.wait({*waited, changed}, return_when=asyncio.FIRST_COMPLETED)
-            if changed.done():
-                await asyncio.wait(waited, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            changed.cancel()
-        if gone.done():
-            raise ClientGoneError
-        if not awaited.done():
-            raise UpstreamError(f"{leader} does not lead any more, and does not answer")
 
     async def _pass_on(
         self, leader: str, reply: Reply, gone: "asyncio.Future[None]", send: Send
@@ -295,8 +196,7 @@ class LeaderProxy:
         while True:
             next_chunk = asyncio.ensure_future(reply.next_chunk())
             try:
-                await self._until(next_chunk, leader, gone, AFTER_CHANGE_S)
-                chunk = next_chunk.result()
+                chunk = await self._calls.until(next_chunk, leader, gone, AFTER_CHANGE_S)
             finally:
                 next_chunk.cancel()
             if chunk is None:

@@ -17,10 +17,14 @@ from hostelry.store.leaders import Leadership, read_leadership
 
 
 class LeaderRoutes:
-    """The route, over a function that reads who leads."""
+    """The route, over a function that reads who leads, once for all that ask meanwhile.
+
+    They ask often where a database hangs, and would take every thread.
+    """
 
     def __init__(self, document: Callable[[], dict[str, Any]]) -> None:
         self.document = document
+        self._reading: asyncio.Task[dict[str, Any]] | None = None
 
     def routes(self) -> tuple[Route, ...]:
         """The route."""
@@ -28,7 +32,9 @@ class LeaderRoutes:
 
     async def leader(self, _request: Request) -> Response:
         """GET /internal/leader."""
-        return JsonResponse(await asyncio.to_thread(self.document))
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(asyncio.to_thread(self.document))
+        return JsonResponse(await asyncio.shield(self._reading))
 
 
 def alone(config: UpConfig) -> dict[str, Any]:

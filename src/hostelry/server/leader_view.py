@@ -102,16 +102,20 @@ class LeaderSource(Protocol):
 
 
 @dataclass(slots=True)
-class _Waiters:
+class Waiters:
+    """Futures that `wake` sets; each may be cancelled by who waits."""
+
     waiting: set["asyncio.Future[None]"] = field(default_factory=set)
 
     def add(self) -> "asyncio.Future[None]":
+        """One more."""
         made = asyncio.get_running_loop().create_future()
         self.waiting.add(made)
         made.add_done_callback(self.waiting.discard)
         return made
 
     def wake(self) -> None:
+        """Set all that wait."""
         for waiter in tuple(self.waiting):
             if not waiter.done():
                 waiter.set_result(None)
@@ -142,7 +146,7 @@ class AskedControls:
         self._clock = clock
         self._keep = keep
         self._view = LeaderView(controls=self._seeds)
-        self._waiters = _Waiters()
+        self._waiters = Waiters()
         self._suspected = asyncio.Event()
 
     @property
@@ -191,23 +195,7 @@ class AskedControls:
             await self._keep(found.controls)
 
     async def _ask(self, address: str) -> ControlAnswer:
-        head = (
-            f"GET /internal/leader HTTP/1.1\r\nHost: localhost\r\n"
-            f"X-Hostelry-Key: {self._internal_key}\r\n\r\n"
-        )
-        try:
-            reply = await self._pool.send(
-                address, (head.encode("latin-1"), b""), ASK_TIMEOUTS, MAX_ANSWER_BYTES
-            )
-            try:
-                body = await reply.body(MAX_ANSWER_BYTES)
-            finally:
-                reply.close()
-            if reply.status != 200:
-                return ControlAnswer(address=address, failure=f"it answered {reply.status}")
-            return ControlAnswer(address=address, answer=decode(body, LeaderAnswer))
-        except (UpstreamError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return ControlAnswer(address=address, failure=str(error))
+        return await ask_leader(self._pool, address, self._internal_key, ASK_TIMEOUTS)
 
     @staticmethod
     def _note(found: LeaderView, before: LeaderView) -> None:
@@ -215,3 +203,22 @@ class AskedControls:
             log.info("control at %s leads, epoch %d", found.leader, found.epoch)
         elif before.leader is not None:
             log.warning("there is no leader: %s", found.cause)
+
+
+async def ask_leader(
+    pool: Upstream, address: str, internal_key: str, timeouts: Timeouts
+) -> ControlAnswer:
+    """What the control at `address` answers to who leads."""
+    head = f"GET /internal/leader HTTP/1.1\r\nHost: localhost\r\nX-Hostelry-Key: {internal_key}"
+    try:
+        parts = (f"{head}\r\n\r\n".encode("latin-1"), b"")
+        reply = await pool.send(address, parts, timeouts, MAX_ANSWER_BYTES)
+        try:
+            body = await reply.body(MAX_ANSWER_BYTES)
+        finally:
+            reply.close()
+        if reply.status != 200:
+            return ControlAnswer(address=address, failure=f"it answered {reply.status}")
+        return ControlAnswer(address=address, answer=decode(body, LeaderAnswer))
+    except (UpstreamError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return ControlAnswer(address=address, failure=str(error))

@@ -40,6 +40,7 @@ from hostelry.server.priority import lower_priority
 from hostelry.server.worker_parts import (
     REPORTS_IDLE_S,
     capture_sender,
+    control_access,
     first_to_end,
     load_sender,
     mirror_limits,
@@ -60,8 +61,9 @@ async def serve(home: Home) -> None:
     loop, clock, draw = asyncio.get_running_loop(), SystemClock(), random.Random().random
     polls, copies, reports = UpstreamPool(), UpstreamPool(), UpstreamPool(REPORTS_IDLE_S)
     key = credentials.internal_key
+    to_control = control_access(home, config, credentials, reports)
     routes = PublishedRoutes(
-        polls,
+        to_control(polls),
         config.control_url,
         key,
         RouteFile(home.routes, write_whole),
@@ -86,8 +88,8 @@ async def serve(home: Home) -> None:
     gc.collect()
     gc.freeze()  # what is imported is not looked at again
     heartbeats = loop.create_task(answer_heartbeats())
-    sender = load_sender(config, credentials, meter, NAME, reports)
-    captured = capture_sender(config, credentials, capture, NAME, reports)
+    sender = load_sender(config, credentials, meter, NAME, to_control(reports))
+    captured = capture_sender(config, credentials, capture, NAME, to_control(reports))
     tasks = {
         "following routes": loop.create_task(routes.follow()),
         "reporting load": loop.create_task(sender.run()),

@@ -64,7 +64,7 @@ from hostelry.server.gateway_hosts import REPORT_S, GatewayHost, GatewayHostList
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Home, UpConfig, load_config, load_credentials, log_format
-from hostelry.server.worker_parts import first_to_end
+from hostelry.server.worker_parts import control_access, first_to_end
 
 log = logging.getLogger("hostelry.server.peers")  # it runs as __main__
 NAME = "peers"
@@ -306,8 +306,9 @@ async def serve(home: Home) -> None:
     except (OSError, LockedError) as error:
         log.warning("%s cannot be opened (%s): sessions are not shared", home.sessions, error)
         sessions = SessionDict(now)
+    to_control = control_access(home, config, credentials, pool)
     exchange = PeerExchange(
-        config, credentials.internal_key, pool, SharedColumn(home, config), sessions
+        config, credentials.internal_key, to_control(pool), SharedColumn(home, config), sessions
     )
     with listening(config.peer_port) as listener:
         loop, stopping = asyncio.get_running_loop(), stop_event()

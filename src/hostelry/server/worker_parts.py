@@ -11,7 +11,7 @@ from hostelry.gateway.balancing.sessions import SessionTable
 from hostelry.gateway.capture.capture import RequestCapture
 from hostelry.gateway.capture.report_sender import CaptureReportSender
 from hostelry.gateway.capture.spool import Spool, SpoolLimits, remove_unfinished
-from hostelry.gateway.http.upstream import Timeouts, Upstream, UpstreamPool
+from hostelry.gateway.http.upstream import Timeouts, Upstream
 from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
@@ -44,12 +44,28 @@ async def first_to_end(
 
 
 def load_sender(
-    config: UpConfig, credentials: Credentials, meter: Meter, process: str, pool: UpstreamPool
+    config: UpConfig, credentials: Credentials, meter: Meter, process: str, pool: Upstream
 ) -> LoadSender:
     """The sender of the load that `meter` measures to control."""
     clock = SystemClock()
     backlog = LoadBacklog(reporter_name(config, process), clock.now())
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
+
+
+def control_access(
+    home: Home, config: UpConfig, credentials: Credentials, pool: Upstream
+) -> Callable[[Upstream], Upstream]:
+    """How a process sends requests to control: where there may be several, to one that answers.
+
+    `pool` asks who leads.
+    """
+    if config.store_url is None or config.is_gateway_host:
+        return lambda given: given
+    # Imported where there may be several: a platform of one machine needs none of it.
+    from hostelry.server.own_control import ControlUpstream, own_control
+
+    control = own_control(home, config, credentials, pool)
+    return lambda given: ControlUpstream(given, control)
 
 
 def exchanged_sessions(
@@ -72,7 +88,7 @@ def capture_sender(
     credentials: Credentials,
     capture: RequestCapture,
     process: str,
-    pool: UpstreamPool,
+    pool: Upstream,
 ) -> CaptureReportSender:
     """The sender of what `capture` counts to control."""
     name, key = reporter_name(config, process), credentials.internal_key

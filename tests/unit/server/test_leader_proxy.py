@@ -13,7 +13,7 @@ from hostelry.gateway.fake import FakeReplyConnection
 from hostelry.gateway.http.reply import BrokenError, ConnectError, Reply
 from hostelry.gateway.http.streamed_body import StreamedBody
 from hostelry.gateway.http.upstream import Timeouts
-from hostelry.server import leader_proxy
+from hostelry.server import leader_calls, leader_proxy
 from hostelry.server.leader_proxy import LeaderProxy
 from hostelry.server.leader_view import (
     AskedControls,
@@ -113,7 +113,7 @@ async def breaks(_: bytes) -> Reply:
 
 
 async def does_not_lead(_: bytes) -> Reply:
-    return reply(503, b"", {leader_proxy.NOT_LEADER: "1"})
+    return reply(503, b"", {leader_calls.NOT_LEADER: "1"})
 
 
 def ask(
@@ -183,7 +183,7 @@ def test_a_request_waits_for_a_leader_that_is_coming() -> None:
 def test_a_leader_that_hangs_is_left_when_there_is_another(
     method: str, status: int, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader_proxy, "AFTER_CHANGE_S", 0.0)
+    monkeypatch.setattr(leader_calls, "AFTER_CHANGE_S", 0.0)
 
     async def main() -> tuple[int, list[str]]:
         async def hangs(_: bytes) -> Reply:
@@ -218,7 +218,7 @@ def test_what_the_leader_gets_and_the_caller() -> None:
 def test_what_is_not_forwarded() -> None:
     controls = Controls(old=answers)
     again = ask(Leaders(OLD), controls, headers={"X-Hostelry-Forwarded": "1"})
-    assert (again.status_code, again.headers[leader_proxy.NOT_LEADER]) == (503, "1")
+    assert (again.status_code, again.headers[leader_calls.NOT_LEADER]) == (503, "1")
     assert ask(Leaders(OLD), controls, content=b"x" * 1001).status_code == 413
     assert controls.asked == []
 

@@ -14,8 +14,8 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.handlers.callers import Callers, check_service, is_unsigned
 from hostelry.gateway.http.exchange import Exchange, header_lines
-from hostelry.gateway.http.reply import Reply, UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+from hostelry.gateway.http.reply import ControlAwayError, Reply, UpstreamError
+from hostelry.gateway.http.upstream import Timeouts, Upstream
 
 TIMEOUTS = Timeouts(total_s=55.0, connect_s=1.0)  # botocore's clients wait for 60 s
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -54,9 +54,7 @@ class ControlHandler:
         internal_key: of calls between the platform's own processes.
     """
 
-    def __init__(
-        self, callers: Callers, pool: UpstreamPool, address: str, internal_key: str
-    ) -> None:
+    def __init__(self, callers: Callers, pool: Upstream, address: str, internal_key: str) -> None:
         self._callers = callers
         self._pool = pool
         self._address = address
@@ -99,8 +97,9 @@ class ControlHandler:
                 )
             finally:
                 reply.close()
-        except UpstreamError:
-            raise ServiceError("ServiceUnavailable", AWAY, 503) from None
+        except UpstreamError as error:
+            cause = str(error) if isinstance(error, ControlAwayError) else AWAY
+            raise ServiceError("ServiceUnavailable", cause, 503) from None
 
     def _head(
         self, request: HttpRequest, identity: Identity, service: str, request_id: str

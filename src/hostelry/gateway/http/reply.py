@@ -42,6 +42,10 @@ class TooLargeError(UpstreamError):
     """The answer is larger than the limit."""
 
 
+class ControlAwayError(UpstreamError):
+    """No control of several answered; the text says which were tried, and why none did."""
+
+
 class ReplyConnection(Protocol):
     """The connection an answer comes over.
 

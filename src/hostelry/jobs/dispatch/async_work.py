@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.recurring import run_guarded, run_periodically, run_until_done
 from hostelry.domain.scope import Scope
 from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.http.upstream import Upstream, UpstreamPool
 from hostelry.gateway.metering.load_backlog import LoadBacklog
 from hostelry.gateway.metering.load_sender import LoadSender
 from hostelry.gateway.metering.meter import Meter
@@ -46,7 +46,8 @@ IDLE_S = 20.0  # of connections to the object store and to control
 class WorkPlaces:
     """Addresses and keys: the object store's, and control's.
 
-    `host` names this host where jobs processes of several share the queue.
+    `host` names this host where jobs processes of several share the queue; `to_control` is how
+    requests to control are sent.
     """
 
     s3_url: str
@@ -54,6 +55,7 @@ class WorkPlaces:
     control_url: str
     internal_key: str
     host: str | None = None
+    to_control: Callable[[Upstream], Upstream] = lambda pool: pool
 
 
 class AsyncWork:
@@ -83,7 +85,8 @@ class AsyncWork:
         worker = f"{host_prefix(places.host)}{WORKER}" if places.host else WORKER
         self._has_taken_over = asyncio.Event()
         self._copies, self._platform = UpstreamPool(), UpstreamPool(IDLE_S)
-        control = HttpControlLine(self._platform, places.control_url, places.internal_key)
+        to_control = places.to_control(self._platform)
+        control = HttpControlLine(to_control, places.control_url, places.internal_key)
         store = ObjectStore(places.s3_url, places.s3_key, self._platform, clock.now)
         measurements = AsyncMeasurements()
         self.data_log = DataLog(control.keep_lines, clock)
@@ -122,7 +125,7 @@ class AsyncWork:
         self._load = LoadSender(
             meter,
             LoadBacklog(worker, clock.now()),
-            self._platform,
+            to_control,
             places.control_url,
             places.internal_key,
             clock,
