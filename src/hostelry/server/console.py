@@ -34,6 +34,7 @@ from hostelry.console.view_table import VIEWS
 from hostelry.server.asgi_server import asgi_server, listening
 from hostelry.server.aws_client import aws_client
 from hostelry.server.console_models import GatewayModels
+from hostelry.server.control_access import control_mounts
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import (
     Credentials,
@@ -71,6 +72,7 @@ class PlatformLine:
             timeout=ASK_TIMEOUT_S,
             trust_env=False,
             verify=False,  # plain HTTP on loopback
+            mounts=control_mounts(home, config, credentials),
         )
         self._clients: dict[str, Any] = {}
 

@@ -73,6 +73,7 @@ from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.gateway.shared.peer_workers import PeerWorkers
 from hostelry.gateway.tracing.call_ring import CallRing
 from hostelry.routing.even_draws import EvenDraws
+from hostelry.server.control_access import control_access
 from hostelry.server.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.heartbeat import answer_heartbeats, connected
@@ -91,7 +92,6 @@ from hostelry.server.run_file import gateway_name
 from hostelry.server.worker_parts import (
     REPORTS_IDLE_S,
     capture_sender,
-    control_access,
     exchanged_sessions,
     first_to_end,
     load_sender,

@@ -44,6 +44,7 @@ from hostelry.jobs.transform.control_line import HttpTransformLine
 from hostelry.jobs.transform.job_run import RunDeps
 from hostelry.jobs.transform.object_rows import ObjectRows
 from hostelry.jobs.transform.transform_work import TransformWork
+from hostelry.server.control_access import control_access
 from hostelry.server.databases import host_name, open_queue
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import (
@@ -57,7 +58,7 @@ from hostelry.server.home import (
 from hostelry.server.job_batches import ProcessParts, build_batches
 from hostelry.server.job_capture import build_capture
 from hostelry.server.ports import bind
-from hostelry.server.worker_parts import control_access, first_to_end, raise_file_limit
+from hostelry.server.worker_parts import first_to_end, raise_file_limit
 
 log = logging.getLogger("hostelry.server.jobs")  # it runs as __main__
 HOST = "127.0.0.1"

@@ -34,13 +34,13 @@ from hostelry.gateway.mirroring.intake import MirrorIntake
 from hostelry.gateway.mirroring.line import MirrorEnd, MirrorLine
 from hostelry.gateway.mirroring.tap_defects import TapDefects
 from hostelry.gateway.routes import PublishedRoutes, RouteFile
+from hostelry.server.control_access import control_access
 from hostelry.server.heartbeat import answer_heartbeats, listened
 from hostelry.server.home import Home, UpConfig, load_config, load_credentials, log_format
 from hostelry.server.priority import lower_priority
 from hostelry.server.worker_parts import (
     REPORTS_IDLE_S,
     capture_sender,
-    control_access,
     first_to_end,
     load_sender,
     mirror_limits,

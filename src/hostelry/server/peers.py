@@ -60,11 +60,12 @@ from hostelry.gateway.shared.session_exchange import (
     send_session,
 )
 from hostelry.server.asgi_server import asgi_server, listening
+from hostelry.server.control_access import control_access
 from hostelry.server.gateway_hosts import REPORT_S, GatewayHost, GatewayHostList, KnownHosts
 from hostelry.server.gateway_workers import open_table
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Home, UpConfig, load_config, load_credentials, log_format
-from hostelry.server.worker_parts import control_access, first_to_end
+from hostelry.server.worker_parts import first_to_end
 
 log = logging.getLogger("hostelry.server.peers")  # it runs as __main__
 NAME = "peers"

@@ -52,22 +52,6 @@ def load_sender(
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
 
 
-def control_access(
-    home: Home, config: UpConfig, credentials: Credentials, pool: Upstream
-) -> Callable[[Upstream], Upstream]:
-    """How a process sends requests to control: where there may be several, to one that answers.
-
-    `pool` asks who leads.
-    """
-    if config.store_url is None or config.is_gateway_host:
-        return lambda given: given
-    # Imported where there may be several: a platform of one machine needs none of it.
-    from hostelry.server.own_control import ControlUpstream, own_control
-
-    control = own_control(home, config, credentials, pool)
-    return lambda given: ControlUpstream(given, control)
-
-
 def exchanged_sessions(
     config: UpConfig, credentials: Credentials, pool: Upstream, now: Callable[[], float]
 ) -> Callable[[SessionTable], SharedSessions] | None:

@@ -195,7 +195,7 @@ SCENARIOS = (
         name="store-partition",
         means=f"leader and PostgreSQL for {CUT_S:g} s; {FORWARDER}",
         fault=store_cut_off,
-        limits=ScenarioLimits(leader_s=10.0, write_s=15.0, fenced_s=20.0),
+        limits=ScenarioLimits(leader_s=10.0, write_s=12.0, fenced_s=20.0),
     ),
     ClusterScenario(
         name="control-partition",

@@ -17,9 +17,14 @@ STATES: Mapping[str, tuple[str, str]] = {
 
 
 class KmsKeys:
-    """Looks KMS keys up at control, over connections that are kept."""
+    """Looks KMS keys up at control, by `mounts`, over connections that are kept."""
 
-    def __init__(self, config: UpConfig, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        config: UpConfig,
+        credentials: Credentials,
+        mounts: Mapping[str, httpx.AsyncBaseTransport],
+    ) -> None:
         self._address = config.control_url
         self._headers = {
             INTERNAL_KEY_HEADER: credentials.internal_key,
@@ -29,7 +34,7 @@ class KmsKeys:
             "X-Amz-Target": "TrentService.DescribeKey",
             "Content-Type": "application/x-amz-json-1.1",
         }
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False)
+        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, mounts=mounts)
 
     async def usable_arn(self, name: str) -> str:
         """The ARN of an enabled key of that name; raises S3Refusal with S3's error otherwise."""

@@ -11,7 +11,7 @@ import itertools
 import logging
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import httpx
 import msgspec
@@ -148,10 +148,12 @@ def settling(events: ObjectEvents, write: ObjectWrite, source: str, refused: byt
 
 
 def control_reporter(
-    config: UpConfig, credentials: Credentials
+    config: UpConfig,
+    credentials: Credentials,
+    mounts: Mapping[str, httpx.AsyncBaseTransport],
 ) -> Callable[[Sequence[ObjectEvent]], Awaitable[bool]]:
-    """Notifies control of events; whether it has taken them, or never will."""
-    client = httpx.AsyncClient(timeout=30.0, trust_env=False)
+    """Notifies control, by `mounts`, of events; whether it has taken them, or never will."""
+    client = httpx.AsyncClient(timeout=30.0, trust_env=False, mounts=mounts)
     headers = {INTERNAL_KEY_HEADER: credentials.internal_key}
 
     async def report(events: Sequence[ObjectEvent]) -> bool:

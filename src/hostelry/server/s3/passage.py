@@ -8,7 +8,7 @@ from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.server.home import Credentials
 from hostelry.server.s3.admission import (
     DEFAULT_KEY,
     ENCRYPTION,
@@ -42,10 +42,10 @@ DEFAULT_RULE = re.compile(
 
 
 class Passage:
-    """Decides how requests reach `store`."""
+    """Decides how requests reach `store`; keys are looked up at control, by `keys`."""
 
     def __init__(
-        self, config: UpConfig, credentials: Credentials, store: StoreClient, clock: Clock
+        self, credentials: Credentials, keys: KmsKeys, store: StoreClient, clock: Clock
     ) -> None:
         self._own = own_key(credentials)
         secret = Secret(
@@ -54,7 +54,7 @@ class Passage:
         known = {credentials.access_key_id: secret}
         seal = TokenSeal(credentials.internal_key)
         self._verifier = Verifier(known.get, MAX_SKEW_S, seal, is_s3=True)
-        self._keys = KmsKeys(config, credentials)
+        self._keys = keys
         self._clock = clock
         self._store = store
 

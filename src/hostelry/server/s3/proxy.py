@@ -26,6 +26,7 @@ from hostelry.base.https import ServerCertificate
 from hostelry.base.ids import new_request_id
 from hostelry.base.logging import configure_logging
 from hostelry.base.recurring import run_again
+from hostelry.server.control_access import control_mounts
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Home, load_config, load_credentials, log_format
 from hostelry.server.https_option import certificate_of
@@ -33,6 +34,7 @@ from hostelry.server.s3.admission import S3Refusal, error_answer
 from hostelry.server.s3.answers import CHUNK_BYTES, Answers, PassedRequest
 from hostelry.server.s3.event_file import EventFile
 from hostelry.server.s3.head import END, MAX_HEAD_BYTES, Head, MalformedHeadError, parse_head
+from hostelry.server.s3.keys import KmsKeys
 from hostelry.server.s3.listener import SecuredListener, Served, listened
 from hostelry.server.s3.object_events import EventSender, control_reporter
 from hostelry.server.s3.passage import Passage, Passes, own_key
@@ -217,10 +219,12 @@ async def serve(home: Home, target_port: int) -> None:
     """Pass requests until this process is ended, and answer its supervisor."""
     config, credentials, clock = load_config(home), load_credentials(home), SystemClock()
     store = StoreClient(f"http://{TARGET_HOST}:{target_port}", own_key(credentials), clock)
-    passage = Passage(config, credentials, store, clock)
+    mounts = control_mounts(home, config, credentials)
+    passage = Passage(credentials, KmsKeys(config, credentials, mounts), store, clock)
     file = EventFile(home.object_events)
-    watch = Watch(config, credentials, passage, store, file, clock)
-    sender = EventSender(file, watch.events.noted, clock, control_reporter(config, credentials))
+    watch = Watch(config, credentials, passage, store, file, clock, mounts)
+    report = control_reporter(config, credentials, mounts)
+    sender = EventSender(file, watch.events.noted, clock, report)
     address, certificate = (config.host, config.s3_port), certificate_of(config)
     async with await start_proxy(
         address, target_port, passage.passed, watch, certificate

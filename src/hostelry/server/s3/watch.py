@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 
 import httpx
 import msgspec
@@ -34,7 +35,7 @@ NOT_NOTED = S3Refusal(
 
 
 class Watch:
-    """What the S3 port answers itself, and whose answers it holds."""
+    """What the S3 port answers itself, and whose answers it holds; it asks control by `mounts`."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Watch:
         store: StoreClient,
         file: EventFile,
         clock: Clock,
+        mounts: Mapping[str, httpx.AsyncBaseTransport],
     ) -> None:
         self._url = f"{config.control_url}/internal/object-events/targets"
         self._headers = {INTERNAL_KEY_HEADER: credentials.internal_key}
@@ -52,7 +54,7 @@ class Watch:
         self._store = store
         self._file = file
         self._clock = clock
-        self._client = httpx.AsyncClient(timeout=10.0, trust_env=False)
+        self._client = httpx.AsyncClient(timeout=10.0, trust_env=False, mounts=mounts)
         self.events = ObjectEvents(file, store, clock, self._scope)
 
     def settle_of(self, head: Head, source_address: str) -> Settle | None:
