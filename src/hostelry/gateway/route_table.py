@@ -1,6 +1,6 @@
 """Index of a route snapshot: every look-up of a request is one dictionary access."""
 
-from collections.abc import Iterable, Iterator, KeysView
+from collections.abc import Iterable, Iterator, KeysView, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -107,6 +107,9 @@ class Destination:
         return f"serverless/{scope.account}/{scope.region}/{self.endpoint_name}/{self.variant_name}"
 
 
+OnEndpoint = tuple[str, ComponentRoute]  # the endpoint's name, and a component of it
+
+
 class RouteTable:
     """Index of the routes of one version; `changed` makes the next one's of it."""
 
@@ -114,10 +117,11 @@ class RouteTable:
         self.version = snapshot.version
         self._endpoints: dict[EndpointId, KnownEndpoint] = {}
         self._counted: dict[str, int] = {}  # how many routes have the copy of that id
-        self._components: dict[tuple[str, str, str], Destination] = {}
+        # By account and region, then name; a destination is made once it is asked for: most of a
+        # hundred thousand adapters never are, of this process.
+        self._components: dict[tuple[str, str], dict[str, Destination | OnEndpoint]] = {}
         self._variants: dict[tuple[str, str, str, str], Destination] = {}
         self._containers: dict[tuple[str, str, str, str, str], Destination] = {}
-        self._llms: dict[tuple[str, str], list[Destination]] = {}
         self._serverless: dict[tuple[str, str, str], Destination] = {}
         self._failed: dict[tuple[str, str, str], FailedComponent] = {}
         self._shadows: dict[tuple[str, str, str, str], Shadow] = {}
@@ -159,7 +163,14 @@ class RouteTable:
 
     def component(self, scope: Scope, name: str) -> Destination | None:
         """The inference component of that name, or None."""
-        return self._components.get((scope.account, scope.region, name))
+        there = self._components.get((scope.account, scope.region))
+        if there is None:
+            return None
+        found = there.get(name)
+        if not isinstance(found, tuple):
+            return found
+        made = there[name] = _component_destination(scope, *found)
+        return made
 
     def failed(self, scope: Scope, name: str) -> FailedComponent | None:
         """The component of that name where it is Failed, else None."""
@@ -192,16 +203,23 @@ class RouteTable:
 
         OpenAI clients know no regions, so any region of the account will do.
         """
-        found = self._llms.get((scope.account, name), [])
-        return next(
-            (it for it in found if it.scope.region == scope.region), next(iter(found), None)
-        )
+        account = scope.account
+        others = (region for owner, region in sorted(self._components) if owner == account)
+        for region in (scope.region, *others):
+            found = self.component(Scope(account, region), name)
+            if found is not None and found.serves_llm:
+                return found
+        return None
 
-    def llms(self, account: str) -> Iterator[Destination]:
-        """Every component of the account that serves an LLM, by name."""
-        for (owner, _), found in sorted(self._llms.items()):
-            if owner == account:
-                yield found[0]
+    def llms(self, account: str) -> list[str]:
+        """The names of the account's components that serve an LLM, in order."""
+        found = set[str]()
+        for (owner, _), there in self._components.items():
+            for name, known in there.items() if owner == account else ():
+                part = known[1] if isinstance(known, tuple) else known
+                if part.serves_llm:
+                    found.add(name)
+        return sorted(found)
 
     def counted_ids(self) -> KeysView[str]:
         """What requests are counted on: every copy, and all of a serverless variant together.
@@ -275,25 +293,17 @@ class RouteTable:
     def _add_components(
         self,
         endpoint: EndpointRoute,
-        components: Iterable[ComponentRoute],
+        components: Sequence[ComponentRoute],
         failed: Iterable[FailedComponent],
     ) -> None:
         scope = endpoint.scope
         for one in failed:
             self._failed[scope.account, scope.region, one.name] = one
+        place = (scope.account, scope.region)
+        there = self._components.setdefault(place, {}) if components else {}
         for component in components:
-            destination = _component_destination(endpoint, component)
-            self._components[scope.account, scope.region, component.name] = destination
+            there[component.name] = endpoint.name, component
             self._count(component.copies)
-            if component.serves_llm:
-                found = [*self._llms_beside(scope, component.name), destination]
-                found.sort(key=lambda it: it.scope.region)
-                self._llms[scope.account, component.name] = found
-
-    def _llms_beside(self, scope: Scope, name: str) -> list[Destination]:
-        """The LLMs of the account under that name in other regions."""
-        found = self._llms.get((scope.account, name), [])
-        return [it for it in found if it.scope.region != scope.region]
 
     def _drop(self, address: EndpointId) -> None:
         """Remove everything of an endpoint."""
@@ -331,20 +341,15 @@ class RouteTable:
     def _drop_components(
         self, scope: Scope, components: Iterable[ComponentRoute], failed: Iterable[FailedComponent]
     ) -> None:
+        place = (scope.account, scope.region)
+        there = self._components.get(place, {})
         for component in components:
-            self._drop_component(scope, component.name)
+            there.pop(component.name, None)
             self._count(component.copies, -1)
+        if not there:
+            self._components.pop(place, None)
         for one in failed:
             self._failed.pop((scope.account, scope.region, one.name), None)
-
-    def _drop_component(self, scope: Scope, name: str) -> None:
-        found = self._components.pop((scope.account, scope.region, name), None)
-        if found is not None and found.serves_llm:
-            others = self._llms_beside(scope, name)
-            if others:
-                self._llms[scope.account, name] = others
-            else:
-                self._llms.pop((scope.account, name), None)
 
     def _count(self, copies: Iterable[CopyRoute], by: int = 1) -> None:
         for one in copies:
@@ -405,17 +410,19 @@ def _fleets(variant: VariantRoute) -> Fleets | None:
     )
 
 
-def _component_destination(endpoint: EndpointRoute, component: ComponentRoute) -> Destination:
+def _component_destination(
+    scope: Scope, endpoint_name: str, component: ComponentRoute
+) -> Destination:
     key = LoadKey(
-        scope=endpoint.scope,
-        endpoint_name=endpoint.name,
+        scope=scope,
+        endpoint_name=endpoint_name,
         variant_name=component.variant_name,
         component_name=component.name,
     )
     base_name = component.base_name
     return Destination(
-        scope=endpoint.scope,
-        endpoint_name=endpoint.name,
+        scope=scope,
+        endpoint_name=endpoint_name,
         variant_name=component.variant_name,
         component_name=component.name,
         routing=component.routing,

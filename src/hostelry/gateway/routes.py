@@ -18,6 +18,7 @@ from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 from hostelry.gateway.route_keeper import KeptRoutes, RouteKeeper
+from hostelry.gateway.route_memory import RouteMemory
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT, RouteTable
 from hostelry.routing.remote_copies import Published, through_proxy
 
@@ -91,6 +92,14 @@ class RouteFile:
             log.warning("%s cannot be read (%s); waiting for control's routes", self._path, error)
             return EMPTY_SNAPSHOT
 
+    @property
+    def num_bytes(self) -> int:
+        """Its size; 0 where there is none."""
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
     def kept(self) -> KeptRoutes | None:
         """The version in the file, and when it was written; None where that cannot be read."""
         try:
@@ -153,7 +162,9 @@ class PublishedRoutes:
         self._keeper = RouteKeeper(file, clock)
         self._clock = clock
         self._proxy = proxy
-        self._table = RouteTable(self._seen(file.load()))
+        self._memory = RouteMemory()
+        with self._memory.taking(file.num_bytes):
+            self._table = RouteTable(self._seen(file.load()))
         self._connected = True
         self._asks_for_delta = True
         self._listeners: list[Callable[[], None]] = []
@@ -203,9 +214,11 @@ class PublishedRoutes:
             raise SnapshotError(f"control answered {reply.status}: {body[:200]!r}")
         if reply.headers.get(ROUTES_HEADER) != DELTA:
             self._asks_for_delta = True
-            return RouteTable(self._seen(decode_snapshot(body)))
+            with self._memory.taking(len(body)):
+                return RouteTable(self._seen(decode_snapshot(body)))
         try:
-            return self._table.changed(self._seen(decode_delta(body)))
+            with self._memory.taking(len(body)):
+                return self._table.changed(self._seen(decode_delta(body)))
         except (ValueError, SnapshotError) as error:
             self._asks_for_delta = False
             log.warning("changed routes do not fit, so all are asked for: %s", error)

@@ -1,5 +1,6 @@
 """Changes of routes: however they went, both ends have the same routes after them."""
 
+import itertools
 import random
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -38,6 +39,7 @@ from hostelry.domain.routes import (
     RouteSnapshot,
     ShadowRoute,
 )
+from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.gateway.route_table import EMPTY_SNAPSHOT, RouteTable
 from hostelry.gateway.routes import decode_delta, decode_snapshot
@@ -121,10 +123,13 @@ def published(board: RouteBoard, endpoints: list[EndpointRoute]) -> RouteSnapsho
 
 
 def content(table: RouteTable) -> Mapping[str, Any]:
-    """All that the table has now; it is changed in place."""
-    return {name: copy(it) for name, it in vars(table).items() if name != "_endpoints"} | {
-        "_endpoints": table.snapshot()
+    """All that the table has now; it is changed in place, and made ready where it is asked."""
+    kept = {name: copy(it) for name, it in vars(table).items() if name != "_endpoints"}
+    kept["_components"] = {
+        place: {name: table.component(Scope(*place), name) for name in there}
+        for place, there in table._components.items()
     }
+    return kept | {"snapshot": table.snapshot()}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -141,6 +146,7 @@ def test_changes_since_any_known_version_lead_to_the_newest_routes(seed: int) ->
                 num_deltas += 1
                 after = table.changed(decode_delta(msgspec.json.encode(delta)))
                 assert content(after) == content(whole)
+                assert destinations(after) == destinations(whole)
                 assert after.counted_ids() == whole.counted_ids() == counted(snapshot)
                 assert after.snapshot() == snapshot
         earlier.append(snapshot)
@@ -183,6 +189,12 @@ def whole(
         components=tuple(made[it] for it in sorted(made)),
         failed=tuple(failed[it] for it in sorted(failed)),
     )
+
+
+def destinations(table: RouteTable) -> list[object]:
+    """What requests for each name get, in both regions."""
+    asked = itertools.product((HERE, ELSEWHERE), NAMES)
+    return [table.llms(HERE.account), [table.llm(scope, name) for scope, name in asked]]
 
 
 def counted(snapshot: RouteSnapshot) -> set[str]:

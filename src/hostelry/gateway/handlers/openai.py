@@ -72,7 +72,7 @@ class OpenAiHandler:
         table, owner = self._routes.table, self._callers.owner
         if request.path == "/v1/models":
             _check_method(request, "GET")
-            models = [_model_object(it.component_name or "") for it in table.llms(owner.account)]
+            models = [_model_object(name) for name in table.llms(owner.account)]
             return _json({"object": "list", "data": models}, request_id)
         if not request.path.startswith("/v1/models/"):
             raise ServiceError(

@@ -73,6 +73,6 @@ def test_bodies_that_name_no_model(body: bytes) -> None:
 
 
 def test_all_models_are_listed_once() -> None:
-    names = [it.component_name for it in TABLE.llms(HERE.account)]
+    names = TABLE.llms(HERE.account)
     assert names == ["abroad", "asleep", "base", "pirate", "starting", "unregistered"]
-    assert list(TABLE.llms(OTHER_ACCOUNT.account)) == []
+    assert TABLE.llms(OTHER_ACCOUNT.account) == []
