@@ -30,7 +30,7 @@ from benchmarks.scale_platform import (
     CountedStore,
     Settlements,
     SimulatedControl,
-    component_routes,
+    component_route,
     simulated_fleet,
 )
 from benchmarks.scale_seed import grown, seed, staff
@@ -264,9 +264,9 @@ class Run:
             have, now = snapshot.version, time.perf_counter()
             self._earlier, self._latest = self._latest, snapshot
             waiting = [it for it in sent if it.published_at is None]
-            routes = component_routes(snapshot, {it.endpoint for it in waiting})
+            endpoints = {it.name: it for it in snapshot.endpoints}
             for change in waiting:
-                route = routes.get(change.endpoint, {}).get(change.name)
+                route = component_route(endpoints.get(change.endpoint), change.name)
                 copies = 0 if route is None else len(route.copies)
                 if copies == change.copies:
                     change.published_at = now

@@ -4,6 +4,7 @@ import asyncio
 import re
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from hostelry.api.context import CallContext, Result
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.api.operations import perform
 from hostelry.base.clock import SystemClock
-from hostelry.domain.routes import ComponentRoute, RouteSnapshot
+from hostelry.domain.routes import ComponentRoute, EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.fleet.shapes import instance_types, shape_of
@@ -206,12 +207,12 @@ class Settlements:
         return None if found is None or found < at else found
 
 
-def component_routes(
-    snapshot: RouteSnapshot, endpoints: set[str]
-) -> dict[str, dict[str, ComponentRoute]]:
-    """The routes of components of some endpoints, by endpoint and name."""
-    found = [it for it in snapshot.endpoints if it.name in endpoints]
-    return {it.name: {one.name: one for one in it.components} for it in found}
+def component_route(endpoint: EndpointRoute | None, name: str) -> ComponentRoute | None:
+    """The route of a component of an endpoint, whose routes are in the order of their names."""
+    components = () if endpoint is None else endpoint.components
+    place = bisect_left(components, name, key=lambda it: it.name)
+    found = components[place : place + 1]
+    return found[0] if found and found[0].name == name else None
 
 
 def simulated_fleet(num_instances: int) -> FakeFleet:

@@ -10,12 +10,13 @@ import hashlib
 import heapq
 import json
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.first_created import Parts, first_created
 from hostelry.base.errors import ServiceError
 
 DEFAULT_PAGE_SIZE = 10
@@ -175,20 +176,27 @@ def list_records(
     context: CallContext,
     operation: str,
     params: Params,
-    records: Iterable[L],
+    groups: Iterable[tuple[Hashable, Parts[L]]],
     summary: Callable[[L], Result],
+    belongs: Callable[[L], bool] | None = None,
 ) -> tuple[list[Result], Result]:
-    """As `list_page`, of thousands of records: `summary` is of those on the page alone."""
-    if any(params.get(it) is not None for it in FILTERS):
+    """As `list_page`, of thousands of records in parts: `summary` is of those on the page alone.
+
+    With `belongs` the list has those of which it holds.
+    """
+    order, size = params.get("SortBy", "CreationTime"), params.get("MaxResults")
+    descending = params.get("SortOrder", "Descending") == "Descending"
+    size = size or DEFAULT_PAGE_SIZE
+    is_first = not params.get("NextToken") and order == "CreationTime"
+    if is_first and not belongs and all(params.get(it) is None for it in FILTERS):
+        records: Iterable[L] = first_created(groups, size + 1, descending=descending)
+    else:
+        records = (it for _, parts in groups for part in parts.values() for it in part.values())
         records = (it for it in records if passes(_listed(it), params))
-    place = POSITIONS[params.get("SortBy", "CreationTime")]
-    found, following = _page(
-        PageTokens(context, operation, params),
-        records,
-        operator.attrgetter(*(PLACES_OF_RECORDS.get(it, it) for it in place)),
-        params.get("MaxResults") or DEFAULT_PAGE_SIZE,
-        descending=params.get("SortOrder", "Descending") == "Descending",
-    )
+        records = filter(belongs, records) if belongs else records
+    tokens = PageTokens(context, operation, params)
+    place = operator.attrgetter(*(PLACES_OF_RECORDS.get(it, it) for it in POSITIONS[order]))
+    found, following = _page(tokens, records, place, size, descending=descending)
     return [summary(it) for it in found], following
 
 

@@ -53,11 +53,15 @@ def parts_with_changes(
     return after
 
 
-def changed_pairs(before: Mapping[K, V], now: Mapping[K, V], nothing: V) -> list[tuple[V, V]]:
-    """What was and what is under each name whose object is new, another or gone.
+def changed_names(before: Mapping[K, V], now: Mapping[K, V]) -> set[K]:
+    """The names whose object is new, another or gone; no value is None."""
+    if before is now:
+        return set()
+    found = {name for name, it in now.items() if before.get(name) is not it}
+    return found | (before.keys() - now.keys())
 
-    `nothing` stands for one that was not or is not there.
-    """
-    pairs = [(before.get(name, nothing), it) for name, it in now.items()]
-    found = [(old, it) for old, it in pairs if old is not it]
-    return found + [(it, nothing) for name, it in before.items() if name not in now]
+
+def changed_pairs(before: Mapping[K, V], now: Mapping[K, V], nothing: V) -> list[tuple[V, V]]:
+    """What was and what is under each of those names; `nothing` where there is none."""
+    names = changed_names(before, now)
+    return [(before.get(it, nothing), now.get(it, nothing)) for it in names]

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hostelry.base.parts import changed_pairs
+from hostelry.base.parts import changed_names, changed_pairs
 from hostelry.domain.component import ComponentSpec, InferenceComponent
 from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
@@ -22,13 +22,14 @@ from hostelry.metrics.sagemaker.census import (
     Resources,
     VariantCensus,
 )
-from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
+from hostelry.reconcile.plan.adapters import adapter_id, component_of, routed_adapter
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     NOTHING_KNOWN,
     SERVING_ENDPOINT,
     EndpointState,
     InstanceFacts,
+    changed_families,
     is_routable,
 )
 
@@ -46,11 +47,11 @@ def take_census(
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """What a base with its adapters contributes, by name, and the records that it is of."""
+    """A base with its adapters, and what each contributes."""
 
-    components: Mapping[str, InferenceComponent]
-    copies: Mapping[str, Copy]
+    components: Mapping[str, InferenceComponent] = field(default_factory=dict)
     base: ComponentCensus | None = None
+    proven: Sequence[frozenset[str]] = ()  # the adapters of each copy that serves
     found: Mapping[str, ComponentCensus] = field(default_factory=dict)
 
 
@@ -74,7 +75,7 @@ class _CountedEndpoint:
 
 
 NO_COPIES: Mapping[str, Copy] = {}
-NO_FAMILY = _Family({}, NO_COPIES)
+NO_FAMILY = _Family()
 NO_HOST = _Host()
 NOTHING_COUNTED = _CountedEndpoint(EndpointState(endpoint=None), {}, {}, {}, {})
 
@@ -217,17 +218,18 @@ def _families(
         copy.component_name
         for old, host in changed_pairs(before.hosts, hosts, NO_HOST)
         for copy in (*old.copies, *host.copies)
+        if copy.component_name is not None
     }
-    found = {}
-    for name, components in state.families.items():
-        copies, known = state.copy_parts.get(name, NO_COPIES), before.families.get(name, NO_FAMILY)
-        if known.components is not components or known.copies is not copies or name in moved:
-            base, mine, serving = components.get(name), None, []
-            if base is not None and base.spec is not None:
-                serving = _serving(state, endpoint, hosts, base)
-                mine = _base_census(endpoint, base, base.spec, [use for _, use in serving])
-            known = _Family(components, copies, mine, _by_name(components, mine, serving, known))
-        found[name] = known
+    found = dict(before.families)
+    for name in changed_families(before.state, state) | moved:
+        known, components = found.pop(name, NO_FAMILY), state.families.get(name)
+        if components is None:
+            continue
+        base, mine, serving = components.get(name), None, []
+        if base is not None and base.spec is not None:
+            serving = _serving(state, endpoint, hosts, base)
+            mine = _base_census(endpoint, base, base.spec, [use for _, use in serving])
+        found[name] = _family(components, mine, serving, known)
     return found
 
 
@@ -240,38 +242,45 @@ def _serving(
     return [(it, hosts[it.instance_id].uses[it.spec.id]) for it in copies]
 
 
-def _by_name(
+def _family(
     components: Mapping[str, InferenceComponent],
     base: ComponentCensus | None,
     serving: Sequence[tuple[Copy, CopyUsage]],
     known: _Family,
-) -> dict[str, ComponentCensus]:
-    """The census of a base and of each adapter on it; those that are known where they are equal."""
-    found: dict[str, ComponentCensus] = {}
-    if base is None:
-        return found
-    old, is_alike = known.base, False
-    if old is not None:
-        is_alike = (old.key, old.reserved) == (base.key, base.reserved)
-    for name, component in components.items():
-        adapter, mine = routed_adapter(component), known.found.get(name)
-        if component.status not in LIVE_COMPONENT:
+) -> _Family:
+    """A base and the adapters on it, with what is `known` of those that are as before."""
+    proven = tuple([it.proven_adapters for it, _ in serving])
+    names = changed_names(known.components, components)
+    if base is None or base != known.base:
+        names |= components.keys()
+    else:
+        for old, new in zip(known.proven, proven, strict=True):
+            names |= set() if old is new else {component_of(it) for it in old ^ new}
+    found = dict(known.found)
+    for name in names:
+        before, component = found.pop(name, None), components.get(name)
+        if base is None or component is None or component.status not in LIVE_COMPONENT:
             continue
-        if adapter is None:
-            found[name] = base if mine is None or mine != base else mine
-            continue
-        routed_id = adapter_id(name, adapter)
-        proven = tuple([use for it, use in serving if routed_id in it.proven_adapters])
-        if mine is None or not is_alike or mine.copies != proven:
-            mine = ComponentCensus(
-                key=replace(base.key, component_name=name),
-                num_copies=len(proven),
-                base=base.key,
-                reserved=base.reserved,
-                copies=proven,
+        mine, adapter = base, routed_adapter(component)
+        if adapter is not None:
+            routed_id = adapter_id(name, adapter)
+            mine = _adapter_census(
+                name, base, [use for it, use in serving if routed_id in it.proven_adapters]
             )
-        found[name] = mine
-    return found
+        found[name] = before if before is not None and before == mine else mine
+    return _Family(components, base, proven, found)
+
+
+def _adapter_census(
+    name: str, base: ComponentCensus, proven: Sequence[CopyUsage]
+) -> ComponentCensus:
+    return replace(
+        base,
+        key=replace(base.key, component_name=name),
+        num_copies=len(proven),
+        base=base.key,
+        copies=tuple(proven),
+    )
 
 
 def _variants(

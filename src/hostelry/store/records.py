@@ -1,6 +1,5 @@
 """Typed records over a store: what the control plane reads and writes."""
 
-import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -131,11 +130,13 @@ def on_endpoint(records: Records[T], scope: Scope, endpoint_name: str) -> Mappin
     return records.group(endpoint_address(scope, endpoint_name)).values
 
 
-def in_scope(records: Records[T], scope: Scope) -> Iterator[T]:
-    """The components, instances or copies of a scope, an endpoint after the other."""
-    groups = all_groups({records.kind: records})[records.kind]
-    found = (group.values.values() for (owner, _), group in groups.items() if owner == scope)
-    return itertools.chain.from_iterable(found)
+def parts_in_scope(
+    records: Records[T], scope: Scope, endpoint_name: str | None = None
+) -> Iterator[tuple[Hashable, Mapping[Hashable, Mapping[str, T]]]]:
+    """The components or copies of each endpoint of a scope, or of one, in their parts."""
+    for name, group in all_groups({records.kind: records})[records.kind].items():
+        if name[0] == scope and endpoint_name in (None, name[1]):
+            yield name, group.parts
 
 
 def groups_named(

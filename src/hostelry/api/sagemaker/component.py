@@ -1,6 +1,6 @@
 """CreateInferenceComponent, DescribeInferenceComponent, ListInferenceComponents and Delete."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.resize import copies_deadline
 from hostelry.domain.status import Event, next_status
 from hostelry.domain.validation import MAX_COPIES, check_limit
-from hostelry.store.records import Versioned, in_scope, on_endpoint
+from hostelry.store.records import Versioned, on_endpoint, parts_in_scope
 
 KIND = "inference-component"
 # Components may be created while their endpoint is: they wait for its instances.
@@ -143,15 +143,13 @@ def describe_inference_component(context: CallContext, params: Params) -> Result
 def list_inference_components(context: CallContext, params: Params) -> Result:
     """ListInferenceComponents."""
     endpoint, variant = params.get("EndpointNameEquals"), params.get("VariantNameEquals")
-    components: Iterable[InferenceComponent]
-    if endpoint is None:
-        components = in_scope(context.state.components, context.scope)
-    else:
-        components = on_endpoint(context.state.components, context.scope, endpoint).values()
-    if variant is not None:
-        components = (it for it in components if it.variant_name == variant)
     shown, following = list_records(
-        context, "ListInferenceComponents", params, components, _list_entry
+        context,
+        "ListInferenceComponents",
+        params,
+        parts_in_scope(context.state.components, context.scope, endpoint),
+        _list_entry,
+        None if variant is None else lambda it: it.variant_name == variant,
     )
     return {"InferenceComponents": shown, **following}
 

@@ -22,6 +22,11 @@ def adapter_id(name: str, adapter: AdapterSpec) -> str:
     return f"{name}--g{adapter.generation}"
 
 
+def component_of(adapter_id: str) -> str:
+    """The name of the component whose adapter has that id."""
+    return adapter_id.rpartition("--g")[0]
+
+
 def desired_adapters(
     state: EndpointState, base_name: str, now: float
 ) -> tuple[AdapterPlacement, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from hostelry.base.parts import parts_of, parts_with_changes
+from hostelry.base.parts import changed_names, parts_of, parts_with_changes
 from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent, family_name
@@ -357,6 +357,12 @@ def _grouped(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for value in values:
         groups.setdefault(key(value), []).append(value)
     return groups
+
+
+def changed_families(before: EndpointState, after: EndpointState) -> set[str]:
+    """The names of the bases of which, or of whose adapters or copies, there are other objects."""
+    copied = changed_names(before.copy_parts, after.copy_parts)
+    return changed_names(before.families, after.families) | {it for it in copied if it is not None}
 
 
 def is_routable(copy: Copy) -> bool:

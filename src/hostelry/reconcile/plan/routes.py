@@ -14,10 +14,9 @@ a copy that has not registered an adapter            not in the adapter's route
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from hostelry.base.parts import changed_pairs
+from hostelry.base.parts import changed_names
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.copy import Copy
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.route_delta import (
@@ -39,11 +38,12 @@ from hostelry.domain.routes import (
 )
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
+from hostelry.reconcile.plan.adapters import adapter_id, component_of, routed_adapter
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     SERVING_ENDPOINT,
     EndpointState,
+    changed_families,
 )
 from hostelry.reconcile.plan.variant_routes import (
     MAX_WAITING_FOR_CHARS,
@@ -104,13 +104,11 @@ class _Family:
     """A base (None: there is none of the name) with its adapters: their routes, and of what."""
 
     components: Mapping[str, InferenceComponent]
-    copies: Mapping[str, Copy]
     base: "_Base | None" = None
     parts: EndpointParts = NO_PARTS
 
 
-NO_COPIES: Mapping[str, Copy] = {}
-NO_FAMILY = _Family(components={}, copies=NO_COPIES)
+NO_FAMILY = _Family(components={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +156,13 @@ def planned_endpoint(
         return PlannedEndpoint(state=state, route=None)
     if before is None or not _is_of_kind(before.route, endpoint):
         before = PlannedEndpoint(state=state, route=None)
-    families = _families(state, endpoint, rules, before, afresh=afresh)
-    changed = changed_pairs(before.families, families, NO_FAMILY)
-    delta = difference(
-        _head(state, endpoint, rules.waking), [(old.parts, it.parts) for old, it in changed]
-    )
+    changed = _changed(state, endpoint, rules, before, afresh=afresh)
+    pairs = [(before.families.get(it, NO_FAMILY).parts, new.parts) for it, new in changed.items()]
+    delta = difference(_head(state, endpoint, rules.waking), pairs)
+    families = {**before.families, **changed}
+    for name, family in changed.items():
+        if family is NO_FAMILY:
+            del families[name]
     if before.route is not None and is_empty(delta) and head_of(before.route) == delta.head:
         return PlannedEndpoint(state=state, route=before.route, families=families)
     delta = replace(delta, is_whole=before.route is None)
@@ -193,7 +193,7 @@ def _head(state: EndpointState, endpoint: Endpoint, waking: WakeRules) -> Endpoi
     )
 
 
-def _families(
+def _changed(
     state: EndpointState,
     endpoint: Endpoint,
     rules: RouteRules,
@@ -201,53 +201,54 @@ def _families(
     *,
     afresh: bool,
 ) -> dict[str, _Family]:
-    """Every base with its adapters; those before where nothing of theirs changed."""
+    """The families that may have other routes than before; `NO_FAMILY` where one is gone."""
     if not endpoint.takes_components:
         return {}
-    had = before.state
-    afresh = afresh or had.endpoint is not endpoint or had.instances is not state.instances
-    found: dict[str, _Family] = {}
-    for name, components in state.families.items():
-        copies = state.copy_parts.get(name, NO_COPIES)
-        known = before.families.get(name, NO_FAMILY)
-        if afresh or known.components is not components or known.copies is not copies:
+    had, found = before.state, dict[str, _Family]()
+    same = before.route is not None and not afresh and had.endpoint is endpoint
+    same = same and had.instances is state.instances
+    every = before.families.keys() | state.families.keys()
+    for name in changed_families(had, state) if same else every:
+        known, components = before.families.get(name, NO_FAMILY), state.families.get(name)
+        found[name] = NO_FAMILY
+        if components is not None:
             base = _base(state, endpoint, rules, components.get(name), known.base)
-            known = _family(components, copies, base, known)
-        found[name] = known
+            found[name] = _family(components, base, known)
     return found
 
 
 def _family(
-    components: Mapping[str, InferenceComponent],
-    copies: Mapping[str, Copy],
-    base: _Base | None,
-    known: _Family,
+    components: Mapping[str, InferenceComponent], base: _Base | None, known: _Family
 ) -> _Family:
-    """The routes of a base and its adapters; where they are equal, those of `known`."""
-    is_same_base = base is not None and base == known.base
-    routes: dict[str, ComponentRoute] = {}
-    failed: dict[str, FailedComponent] = {}
-    for name, component in components.items():
+    """The routes of a base and its adapters; those of `known` where they are of the same."""
+    names = changed_names(known.components, components)
+    if base is None or known.base is None or base != known.base:
+        names |= components.keys()
+    else:
+        names |= _names_proven_elsewhere(known.base, base)
+    routes, failed = dict(known.parts.components), dict(known.parts.failed)
+    for name in names:
+        old, component = routes.pop(name, None), components.get(name)
+        failed.pop(name, None)
+        if component is None:
+            continue
         if component.status is FAILED:
             failed[name] = _failed(component, base)
-        if base is None or component.status not in LIVE_COMPONENT:
-            continue
-        adapter = routed_adapter(component)
-        routed_id = None if adapter is None else adapter_id(name, adapter)
-        to = base.routes if routed_id is None else base.routes_with(routed_id)
-        old = known.parts.components.get(name)
-        if (
-            old is None
-            or old.copies != to
-            or not (is_same_base and known.components[name] is component)
-        ):
-            route = _component_route(component, base, routed_id, to)
-            if route is None:
-                continue
-            old = old if old == route else route
-        routes[name] = old
+        elif base is not None and component.status in LIVE_COMPONENT:
+            route = _component_route(component, base)
+            if route is not None:
+                routes[name] = route if old != route or old is None else old
     parts = EndpointParts(components=routes, failed=failed)
-    return _Family(components=components, copies=copies, base=base, parts=parts)
+    return _Family(components=components, base=base, parts=parts)
+
+
+def _names_proven_elsewhere(before: _Base, base: _Base) -> set[str]:
+    """The adapters that other copies have registered than before, of the same ones."""
+    found: set[str] = set()
+    for old, proven in zip(before.proven, base.proven, strict=True):
+        if old is not proven:
+            found |= {component_of(it) for it in old ^ proven}
+    return found
 
 
 def _base(
@@ -278,11 +279,11 @@ def _base(
     )
 
 
-def _component_route(
-    component: InferenceComponent, base: _Base, routed_id: str | None, to: tuple[CopyRoute, ...]
-) -> ComponentRoute | None:
-    """The route of a base (`routed_id` is None) or of its adapter, to some of its copies."""
-    owner = base.component
+def _component_route(component: InferenceComponent, base: _Base) -> ComponentRoute | None:
+    """The route of a base or of its adapter; None where there is none yet."""
+    owner, adapter = base.component, routed_adapter(component)
+    routed_id = None if adapter is None else adapter_id(component.name, adapter)
+    to = base.routes if routed_id is None else base.routes_with(routed_id)
     if not to and component.status is ComponentStatus.CREATING:
         return None
     failure = component.failure_reason or owner.failure_reason
