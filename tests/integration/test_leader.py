@@ -209,6 +209,8 @@ def test_a_control_that_joins_is_supervised_and_leads(tmp_path: Path) -> None:
         kms = first.boto3("kms", retries={"total_max_attempts": 8})
         key_id = kms.create_key()["KeyMetadata"]["KeyId"]
         sealed = kms.encrypt(KeyId=key_id, Plaintext=b"kept")["CiphertextBlob"]
+        s3 = first.boto3("s3", retries={"total_max_attempts": 8}, s3={"addressing_style": "path"})
+        s3.create_bucket(Bucket="sealed")
         printed = json.loads(first.cli("join-token", "--role", "control", "--json").stdout)
         further, stopped, frozen = Home(tmp_path / "further"), first.pid("up"), list[int]()
         words = ["control", "--home", str(further.root), "--json", "--host-name", "second"]
@@ -228,6 +230,7 @@ def test_a_control_that_joins_is_supervised_and_leads(tmp_path: Path) -> None:
                 os.kill(stopped, signal.SIGSTOP)  # which would start the first control again
                 before = first.kill("control")
                 assert_calls_pass(first, "without-own-control")
+                s3.put_object(Bucket="sealed", Key="a", Body=b"a", ServerSideEncryption="aws:kms")
                 assert first.running("control") is None, "the second took the calls"
                 assert health_of(further)["ready"]
                 os.kill(stopped, signal.SIGCONT)

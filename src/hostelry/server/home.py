@@ -296,7 +296,7 @@ class Home:
 
     @property
     def known_controls(self) -> Path:
-        """The addresses of all controls as they were last known, on a host that has none."""
+        """The addresses of all controls, as they were last known; of a single one there is none."""
         return self.root / "controls.json"
 
     @property
