@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import pytest
 import sqlalchemy as sa
@@ -436,6 +437,28 @@ def test_a_batch_that_fails_leaves_no_bytes_behind(
     assert count(database, CLAIMS) == 0
     there.files.sweep()  # type: ignore[attr-defined]
     assert [row.file for row in database.query(sa.select(CHUNKS.c.file))] == ["file-in"]
+
+
+def test_a_full_disk_of_the_host_holds_a_batch_up_and_ends_nothing(two: tuple[Rig, Rig]) -> None:
+    here, there = two
+    opened, failures = here.files.opened, [OSError(28, "No space left on device")] * 2
+    seen: list[str | None] = []
+
+    def full(id: str) -> IO[bytes]:
+        if failures:
+            raise failures.pop()
+        seen.append(here.work.present(here.batch())[1])
+        return opened(id)
+
+    here.files.opened = full  # type: ignore[method-assign]
+
+    async def steps() -> None:
+        there.stored("a")
+        await here.work.submit(here.batch())
+        assert (await there.ended()).status is BatchStatus.COMPLETED
+        assert seen == ["nothing can be written: [Errno 28] No space left on device"]
+
+    run_on((here,), steps)
 
 
 def test_a_batch_waits_for_a_database_that_is_away(tmp_path: Path) -> None:

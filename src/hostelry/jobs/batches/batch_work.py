@@ -111,8 +111,9 @@ class BatchWork:
 
     async def _share(self, claims: BatchClaims) -> None:
         """Look at what other hosts did, and claim what none runs, until cancelled."""
+        look, is_failing = functools.partial(self._look, claims), False
         while True:
-            await run_guarded("sharing batches", functools.partial(self._look, claims))
+            is_failing = not await run_guarded("sharing batches", look, quiet=is_failing)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._asked.wait()
