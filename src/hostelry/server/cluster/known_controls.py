@@ -1,6 +1,7 @@
 """Addresses of the platform's controls, which each host of control keeps: it asks the others.
 
-So a rotation of the authority reaches each control, whichever host it was begun on.
+So a rotation of the authority reaches each control, whichever host it was begun on. One that does
+not answer is kept, after those that do: its host's object store and gateway may run.
 """
 
 import asyncio
@@ -16,25 +17,29 @@ from hostelry.base.recurring import run_periodically
 from hostelry.server.home import Home, UpConfig
 
 PAUSE_S = 10.0
+MAX_KNOWN = 16
 
 
 @contextlib.asynccontextmanager
 async def keeping_controls(
     home: Home, config: UpConfig, document: Callable[[], dict[str, Any]]
 ) -> AsyncIterator[None]:
-    """For the block, keep the controls of `document`, which GET /internal/leader answers."""
+    """For the block, keep the controls of `document`, which GET /internal/leader answers.
+
+    They come first; of those that were known before as many are kept as make `MAX_KNOWN`.
+    """
     if config.cluster_host is None:
         yield
         return
-    kept = b""
+    kept = _last_known(home)
 
     async def look() -> None:
         nonlocal kept
         controls = (await asyncio.to_thread(document))["controls"]
-        body = msgspec.json.encode(controls)
-        if controls and body != kept:
-            await asyncio.to_thread(write_whole, home.known_controls, body)
-            kept = body
+        both = list(dict.fromkeys([*controls, *kept]))[:MAX_KNOWN]
+        if both != kept:
+            await asyncio.to_thread(write_whole, home.known_controls, msgspec.json.encode(both))
+            kept = both
 
     task = asyncio.create_task(run_periodically("keeping the other controls", look, PAUSE_S))
     try:
@@ -45,9 +50,12 @@ async def keeping_controls(
 
 def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
     """The addresses of other hosts' controls: those known last, then those of the joined home."""
-    try:
-        last = decode(home.known_controls.read_bytes(), list[str])
-    except (OSError, msgspec.DecodeError):
-        last = []
-    both = dict.fromkeys([*last, *config.controls])
+    both = dict.fromkeys([*_last_known(home), *config.controls])
     return tuple(it for it in both if it.startswith("https://") and it != config.control_address)
+
+
+def _last_known(home: Home) -> list[str]:
+    try:
+        return decode(home.known_controls.read_bytes(), list[str])
+    except (OSError, msgspec.DecodeError):
+        return []
