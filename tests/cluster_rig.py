@@ -66,15 +66,20 @@ async def proxied(
     handle: Handler,
     limits: ProxyLimits | None = None,
     fronts: dict[str, Front] | None = None,
+    *,
+    without: str = "",
 ) -> AsyncIterator[ProxyRig]:
-    """A node proxy with the certificate in `folder`, before a server that `handle` serves."""
+    """A node proxy with the certificate in `folder`, before a server that `handle` serves.
+
+    The host has no server called `without`.
+    """
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = free.getsockname()[1]
         ports = {"c-1": port, "control": port, "i-1": port, "s3": port, "c-gone": gone}
-        servers = {name: ("127.0.0.1", it) for name, it in ports.items()}
+        servers = {name: ("127.0.0.1", it) for name, it in ports.items() if name != without}
         proxy = NodeProxy(ClusterTls(folder), servers.get, fronts or {}, limits)
         listener = proxy_listener("127.0.0.1", 0)
         serving = asyncio.create_task(proxy.serve(listener))

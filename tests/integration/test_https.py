@@ -1,6 +1,5 @@
 """Hosts with --https-cert: boto3 unmodified by `hostelry env`, and the commands."""
 
-import json
 import os
 import socket
 import ssl
@@ -13,9 +12,10 @@ import httpx
 import pytest
 from tests.https_rig import HostAuthority
 from tests.integration.echo_image import ECHO_IMAGE
+from tests.integration.joined_host import JoinedHost
 from tests.integration.platform import Platform, until
 
-from hostelry.base.ports import free_ports
+from hostelry.base.ports import free_port
 from hostelry.server.home import Home
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -95,29 +95,15 @@ def from_elsewhere(url: str, trusting: ssl.SSLContext, source: str) -> int:
         return client.get(f"{url}/health").status_code
 
 
-class JoinedGateways(Platform):
-    """Gateways on another address of this machine, with a certificate for it alone."""
-
-    def __init__(self, first: Platform, *flags: str) -> None:
-        super().__init__(first.home.root.parent / "gateways")
-        self._first, self._flags = first, (*flags, "--port", str(self.port))
-
-    def start(self) -> None:
-        printed = json.loads(self._first.cli("join-token", "--role", "gateway", "--json").stdout)
-        token = ("--join", printed["url"], "--token", printed["token"], "--host-name", "gateways")
-        self.cli("gateway", "--detach", *token, *self._flags, "--no-mirror-process")
-
-
 def test_clients_come_by_https_and_the_platforms_own_programs_as_ever(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.root.mkdir()
     home.images.write_text(ECHO_IMAGE)
     authority = HostAuthority(tmp_path)
     certificate, key = authority.pair("host", "localhost")
-    cluster_ports = free_ports(2)
     files = ("--https-cert", str(certificate), "--https-key", str(key))
     flags = (*files, "--https-ca", str(authority.ca), "--gateway-workers", "1")
-    peers = ("--cluster-host", "127.0.0.1", "--cluster-port", str(cluster_ports[0]))
+    peers = ("--cluster-host", "127.0.0.1", "--cluster-port", str(free_port()))
     with Platform(home.root, *flags, *peers) as platform:
         variables = platform.env()
         url = f"https://localhost:{platform.port}"
@@ -135,7 +121,7 @@ def test_clients_come_by_https_and_the_platforms_own_programs_as_ever(tmp_path: 
             httpx.get(f"{url}/health", trust_env=False)
         plain = httpx.get(f"{platform.config.gateway_url}/health", trust_env=False)
         assert plain.status_code == 200, "a program of this machine"
-        joined_gateways_have_their_own(platform, authority, cluster_ports[1])
+        joined_gateways_have_their_own(platform, authority)
 
         first = shown_by("localhost", platform.port)
         replaced((certificate, key), authority.pair("new", "localhost"))
@@ -145,14 +131,13 @@ def test_clients_come_by_https_and_the_platforms_own_programs_as_ever(tmp_path: 
         run(INVOKE, variables)
 
 
-def joined_gateways_have_their_own(first: Platform, authority: HostAuthority, port: int) -> None:
+def joined_gateways_have_their_own(first: Platform, authority: HostAuthority) -> None:
     """A certificate of their own, under which clients use both the gateways and the S3 port."""
     address = "127.0.0.2"
     pair = authority.pair("gateways", address)
     files = ("--https-cert", str(pair[0]), "--https-key", str(pair[1]))
-    flags = (*files, "--https-ca", str(authority.ca), "--host", address, "--gateway-workers", "1")
-    cluster = ("--cluster-host", address, "--cluster-port", str(port))
-    with JoinedGateways(first, *flags, *cluster) as gateways:
+    flags = (*files, "--https-ca", str(authority.ca), "--gateway-workers", "1")
+    with JoinedHost(first, "gateway", *flags, address=address) as gateways:
         variables = gateways.env()
         url = f"https://{address}:{gateways.port}"
         assert variables["AWS_ENDPOINT_URL"] == url

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from tests.integration.control_rig import (
@@ -22,6 +21,7 @@ from tests.integration.control_rig import (
     create_endpoint,
     endpoint_status,
 )
+from tests.integration.joined_host import health_of
 from tests.integration.leader_rig import Controls, controls
 from tests.integration.platform import CLI, Platform, clean_environment, until
 from tests.postgres_rig import postgres_database, postgres_server
@@ -31,7 +31,7 @@ from hostelry.base.errors import Fenced
 from hostelry.base.ports import free_ports
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.records import instance_folders
-from hostelry.server.home import Home, load_config, load_credentials
+from hostelry.server.home import Home
 from hostelry.server.run_file import live_run_file, live_run_files
 from hostelry.server.standby import STEPPED_DOWN
 
@@ -171,17 +171,6 @@ def is_created(sagemaker: Any, name: str) -> bool:
             return "already existing" in str(error)
         return False
     return True
-
-
-def health_of(home: Home) -> dict[str, Any]:
-    """The health of a further host's control; empty where it does not answer."""
-    key = {"X-Hostelry-Key": load_credentials(home).internal_key}
-    try:
-        answer = httpx.get(f"{load_config(home).control_url}/internal/health", headers=key)
-    except httpx.TransportError:
-        return {}
-    found: dict[str, Any] = answer.json()
-    return found
 
 
 def controls_of(home: Home) -> list[str]:

@@ -1,4 +1,4 @@
-"""A platform on a Ray cluster of three nodes: deaths of control, `up`, a proxy and a node.
+"""A platform on a Ray cluster of three nodes: deaths of control, `up`, a proxy, a node and a host.
 
 Instances are reached, and reach the object store and the gateway, as on other machines: through
 node proxies.
@@ -10,7 +10,7 @@ import signal
 import tarfile
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
 from tests.integration.echo_image import ECHO_IMAGE
+from tests.integration.joined_host import JoinedHost, health_of, kill_host
 from tests.integration.platform import Platform, until
+from tests.postgres_rig import postgres_database
 from tests.ray_rig import RayCluster, ray_cluster
 
 from hostelry.base.address import Address
@@ -26,10 +28,10 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.ports import free_port
 from hostelry.server.aws_client import aws_client
-from hostelry.server.fleets import PROXY_MODULE
+from hostelry.server.fleets import AGENT_MODULE, PROXY_MODULE
 from hostelry.server.home import Home, load_config
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 STREAMS, CALLERS = 6, 2
@@ -44,6 +46,7 @@ def copies(platform: Platform) -> dict[str, dict[str, Any]]:
         f"{platform.config.control_url}/internal/state",
         headers={INTERNAL_KEY_HEADER: platform.credentials.internal_key},
         trust_env=False,
+        timeout=30,
     )
     (endpoint,) = answer.raise_for_status().json()["endpoints"]
     return {it["id"]: it for it in endpoint["copies"] if it["phase"] == "ready"}
@@ -53,21 +56,24 @@ def pids(platform: Platform) -> set[int]:
     return {it["pid"] for it in copies(platform).values()}
 
 
-def all_answer(platform: Platform) -> bool:
+def adopted(platform: Platform) -> set[int]:
+    """The same, of a control that may not lead yet."""
+    try:
+        return pids(platform)
+    except httpx.HTTPError:
+        return set()
+
+
+def all_answer(platform: Platform, component: str = "base") -> bool:
     """Whether calls are answered, enough of them that each copy has its part."""
     runtime = platform.boto3("sagemaker-runtime", retries={"total_max_attempts": 1})
-    asked = {"EndpointName": "ep", "InferenceComponentName": "base", "Body": b"hello"}
+    asked = {"EndpointName": "ep", "InferenceComponentName": component, "Body": b"hello"}
     return {outcome(lambda: runtime.invoke_endpoint(**asked)) for _ in range(8)} == {"ok"}
 
 
 def deploy(platform: Platform) -> None:
     """An endpoint of two instances with a copy on each, whose model is in the object store."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as packed:
-        packed.addfile(tarfile.TarInfo("model"))
-    s3 = platform.boto3("s3")
-    s3.create_bucket(Bucket="models")
-    s3.put_object(Bucket="models", Key=KEY, Body=archive.getvalue())
+    platform.boto3("s3").create_bucket(Bucket="models")
     sagemaker = platform.boto3("sagemaker")
     sagemaker.create_endpoint_config(
         EndpointConfigName="c",
@@ -77,24 +83,35 @@ def deploy(platform: Platform) -> None:
                 "VariantName": "AllTraffic",
                 "InstanceType": "ml.m5.large",
                 "InitialInstanceCount": 2,
+                # At random all streams may come to one copy.
+                "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
             }
         ],
     )
     sagemaker.create_endpoint(EndpointName="ep", EndpointConfigName="c")
-    sagemaker.create_inference_component(
-        InferenceComponentName="base",
+    add_component(platform, "base", KEY, 2)
+    until(lambda: len(copies(platform)) == 2, "two copies are ready", WHOLE_S)
+
+
+def add_component(platform: Platform, name: str, key: str, num_copies: int) -> None:
+    """A component of which a copy fills an instance, and its model, named `key`."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as packed:
+        packed.addfile(tarfile.TarInfo("model"))
+    platform.boto3("s3").put_object(Bucket="models", Key=key, Body=archive.getvalue())
+    platform.boto3("sagemaker").create_inference_component(
+        InferenceComponentName=name,
         EndpointName="ep",
         VariantName="AllTraffic",
         Specification={
-            "Container": {"Image": "echo:1", "ArtifactUrl": f"s3://models/{KEY}"},
+            "Container": {"Image": "echo:1", "ArtifactUrl": f"s3://models/{key}"},
             "ComputeResourceRequirements": {
                 "MinMemoryRequiredInMb": 1024,
                 "NumberOfCpuCoresRequired": 2,
             },
         },
-        RuntimeConfig={"CopyCount": 2},
+        RuntimeConfig={"CopyCount": num_copies},
     )
-    until(lambda: len(copies(platform)) == 2, "two copies are ready", WHOLE_S)
 
 
 def reached_by_links(platform: Platform, cluster: RayCluster, node: str) -> None:
@@ -179,12 +196,13 @@ def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: 
     home = Home(tmp_path / "home")
     home.root.mkdir()
     home.images.write_text(ECHO_IMAGE)
-    with ray_cluster({}) as cluster:
+    with ray_cluster({}) as cluster, ExitStack() as stack:
         first = cluster.add({"ml.m5.large": 1}, "--labels", "hostelry.zone=us-east-1a")
         second = cluster.add({"ml.m5.large": 2}, "--labels", "hostelry.zone=us-east-1b")
         flags = ("--fleet", "ray", "--ray-address", cluster.address, "--gateway-workers", "1")
         peers = ("--cluster-host", "127.0.0.1", "--cluster-port", str(free_port()))
-        with Platform(home.root, *flags, *peers) as platform:
+        store = ("--store", stack.enter_context(postgres_database()))
+        with Platform(home.root, *flags, *peers, *store) as platform:
             deploy(platform)
             before = pids(platform)
             on_first = before & set(cluster.processes(first))
@@ -205,9 +223,9 @@ def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: 
             assert pids(platform) == before
             reached_by_links(platform, cluster, first)
             platform.back("control", platform.kill("control"))
-            until(lambda: pids(platform) == before, "control adopts the copies", WHOLE_S)
+            until(lambda: adopted(platform) == before, "control adopts the copies", WHOLE_S)
             platform.back("up", platform.kill("up"))
-            until(lambda: pids(platform) == before, "`up` adopts what runs", WHOLE_S)
+            until(lambda: adopted(platform) == before, "`up` adopts what runs", WHOLE_S)
 
             with Calls(platform) as calls:
                 until(lambda: calls.begun == STREAMS and calls.answers, "all ask", WHOLE_S)
@@ -225,4 +243,53 @@ def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: 
             assert 0 < len(cut) < STREAMS, "those of the dead copy, and no others"
             assert len(failed) <= CALLERS, "at most those that were in progress"
             assert len(calls.answers) > asked
+            with (
+                JoinedHost(platform, "control") as further,
+                JoinedHost(platform, "gateway", "--gateway-workers", "1") as gateways,
+            ):
+                another_control_leads(platform, further, gateways, (cluster, second))
         assert not [it for it in cluster.processes(second) if it in before], "down ends copies"
+
+
+def another_control_leads(
+    first: Platform, further: Platform, gateways: Platform, node: tuple[RayCluster, str]
+) -> None:
+    """It does what the first host's did, and no copy is started again."""
+    before, (cluster, address) = pids(first), node
+    until(lambda: all_answer(gateways), "the further host serves", WHOLE_S)
+    kill_host(first, "gateway-1", "objectstore", "s3door", "proxy")
+    until(lambda: health_of(further.home).get("ready"), "the other control leads", WHOLE_S)
+    until(lambda: pids(further) == before, "it adopts the copies", WHOLE_S)
+    assert all_answer(gateways)
+
+    sagemaker = gateways.boto3("sagemaker", retries={"total_max_attempts": 5})
+    sagemaker.update_inference_component_runtime_config(
+        InferenceComponentName="base", DesiredRuntimeConfig={"CopyCount": 1}
+    )
+    until(lambda: len(pids(further)) == 1, "one copy is ended", WHOLE_S)
+    (kept,) = pids(further)
+    assert kept in before
+    proxies = set(cluster.running(address, PROXY_MODULE))
+    for proxy in proxies:  # with their connections to the first host, which are of its time
+        os.kill(proxy, signal.SIGKILL)
+    until(
+        lambda: len(set(cluster.running(address, PROXY_MODULE)) - proxies) == len(proxies),
+        "the instances' proxies are started again",
+        WHOLE_S,
+    )
+    add_component(gateways, "late", "late.tar.gz", 1)
+    until(lambda: len(pids(further)) == 2, "its model comes from the first host's store", WHOLE_S)
+    (late,) = pids(further) - {kept}
+    until(lambda: all_answer(gateways, "late"), "it answers", WHOLE_S)
+
+    kill_host(first)
+    assert all_answer(gateways, "late")
+    sagemaker.delete_inference_component(InferenceComponentName="base")
+    until(lambda: pids(further) == {late}, "only the other is left", WHOLE_S)
+    weights = {"VariantName": "AllTraffic", "DesiredInstanceCount": 1}
+    sagemaker.update_endpoint_weights_and_capacities(
+        EndpointName="ep", DesiredWeightsAndCapacities=[weights]
+    )
+    until(lambda: len(cluster.running(address, AGENT_MODULE)) == 1, "an instance ended", WHOLE_S)
+    assert pids(further) == {late}
+    assert all_answer(gateways, "late")

@@ -15,7 +15,8 @@ Who joins a cluster has no certificate yet: ``join``, and nothing else, is reach
 Which names a client may reach is decided by the server (`server/node_proxy.py`). A client that
 speaks `PEER_PROTOCOL` gets one byte once the target is connected, before it sends anything, and
 another when the target has ended, unless it may have read a request that it did not answer: a
-request that has this byte for its answer was never read. Clients of other protocols get neither.
+request that has this byte for its answer was never read. One of `LINK_PROTOCOL` gets the first of
+them alone, so that the server's bytes end as they end; clients of other protocols get neither.
 """
 
 import logging
@@ -29,7 +30,8 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.file_stamp import Stamp, stamp_of
 from hostelry.base.peer_name import PeerName, PeerRole
 
-PEER_PROTOCOL = "hostelry/1"  # by ALPN
+PEER_PROTOCOL, LINK_PROTOCOL = "hostelry/1", "hostelry-link/1"  # by ALPN
+HTTP = "http/1.1"
 CONNECTED, UNREAD = b"\x01", b"\x00"  # neither can be the first byte of an HTTP answer
 JOIN, CERTIFICATES = "join", "certificates"  # a node proxy answers these itself
 LOOK_EVERY_S = 1.0
@@ -72,6 +74,7 @@ class _Made:
     own: PeerName
     client: ssl.SSLContext
     http_client: ssl.SSLContext
+    link_client: ssl.SSLContext
     server: ssl.SSLContext
 
 
@@ -97,6 +100,10 @@ class ClusterTls:
     def http_client(self) -> ssl.SSLContext:
         """The same for clients that speak HTTP alone, and not `PEER_PROTOCOL`."""
         return self._current().http_client
+
+    def link_client(self) -> ssl.SSLContext:
+        """The same for clients of `LINK_PROTOCOL`, or of HTTP where a server does not know it."""
+        return self._current().link_client
 
     def server(self) -> ssl.SSLContext:
         """The context of connections from peers; raises TerminalError where there are no files."""
@@ -184,16 +191,18 @@ def _contexts(folder: TlsFolder) -> _Made:
         own = PeerName.of_uris(facts(folder.identity.read_bytes()).uris)
         client = _context(ssl.PROTOCOL_TLS_CLIENT, folder, own)
         http_client = _context(ssl.PROTOCOL_TLS_CLIENT, folder, own)
+        link_client = _context(ssl.PROTOCOL_TLS_CLIENT, folder, own)
         server = _context(ssl.PROTOCOL_TLS_SERVER, folder, own)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise TerminalError(f"the certificates in {folder.root} cannot be used: {error}") from None
     client.set_alpn_protocols([PEER_PROTOCOL])
-    server.set_alpn_protocols([PEER_PROTOCOL, "http/1.1"])
+    link_client.set_alpn_protocols([LINK_PROTOCOL, HTTP])
+    server.set_alpn_protocols([PEER_PROTOCOL, LINK_PROTOCOL, HTTP])
     if folder.authority.exists():
         server.verify_mode = ssl.CERT_OPTIONAL  # who joins has none: `check_peer` requires others'
     server.sni_callback = _note_name
     server.num_tickets = 0  # bytes that come while a connection is idle mean its end
-    return _Made(own, client, http_client, server)
+    return _Made(own, client, http_client, link_client, server)
 
 
 def _note_name(given: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:

@@ -23,6 +23,7 @@ from hostelry.metrics.persistence.shared import PART_BYTES, journal_part
 from hostelry.server import audit_rows, metric_rows
 from hostelry.server.audit_log import AuditLog
 from hostelry.server.audit_rows import AuditRows
+from hostelry.server.cut_off_copy import mark
 from hostelry.server.home import Home
 from hostelry.server.metric_rows import MetricRows
 from hostelry.store.database import Database, open_database
@@ -59,13 +60,15 @@ def histories_of(home: Home) -> Iterator[Database]:
 def save_histories(database: Database, home: Home) -> None:
     """Make `database`'s histories and files the home's own, in place of what it had.
 
-    The metrics' folder is written beside the old one, and takes its place last. Raises
+    The metrics' folder is written beside the old one. Then the home is marked: from now on it is
+    no more what it was, and its databases are to be committed before it is unmarked. Raises
     TerminalError.
     """
     folder = home.metrics.with_name("metrics.copied")
     with _explained(home):
         shutil.rmtree(folder, ignore_errors=True)
         _write_metrics(MetricRows(database), folder)
+        mark(home)
         write_files(database, home.files)
         AuditLog(home.audit).replace(AuditRows(database).newest(ALL_ENTRIES))
         if home.metrics.exists():

@@ -225,6 +225,11 @@ class Home:
         return self.root / "state.db"
 
     @property
+    def cut_off_copy(self) -> Path:
+        """Present while `hostelry store copy` replaces the home's files, or was cut off in that."""
+        return self.root / "store-copy.unfinished"
+
+    @property
     def messages(self) -> Path:
         """The SQLite file of messages of topics and queues."""
         return self.root / "messages.db"

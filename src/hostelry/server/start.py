@@ -14,6 +14,7 @@ from hostelry.base.peer_name import PeerRole
 from hostelry.base.ports import free_port
 from hostelry.server.cluster.start import in_cluster, prepare_certificates
 from hostelry.server.copy_user_option import decided_copy_user, open_home
+from hostelry.server.cut_off_copy import refuse_marked
 from hostelry.server.heartbeat import line_path, take_listener
 from hostelry.server.home import (
     Credentials,
@@ -135,6 +136,8 @@ def check_start_store(
 
     Processes that run on the same store need a supervisor all the same: then `say` takes it.
     """
+    if config.store_url is None:
+        refuse_marked(home)
     if not involves_server(config, before):
         return
     # Imported late: a database's code is slow to load, and `up` does without it.

@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection, MetaData
 
 from hostelry.base.errors import TerminalError
+from hostelry.server.cut_off_copy import is_marked, refuse_marked, unmark
 from hostelry.server.durable_tables import DURABLE
 from hostelry.server.file_histories import HISTORIES, histories_of, save_histories
 from hostelry.server.home import Home, load_credentials
@@ -32,7 +33,8 @@ class StoreSide:
     name: str
     databases: tuple[tuple[MetaData, Database], ...]
     cluster_id: str | None
-    save_last: Callable[[], None] | None = None  # makes files of the last of the databases
+    home: Home | None = None  # whose files the databases are, of the last one its histories
+    is_cut_off: bool = False  # an earlier copy to it has replaced a part
 
 
 def copy_store(
@@ -40,10 +42,15 @@ def copy_store(
 ) -> list[CopiedTable]:
     """Copy every table; the target has all of it or, after any failure or kill, what it had.
 
+    A home whose files were being replaced meanwhile is marked (`cut_off_copy`): it is used by no
+    one until it was copied to again, for which `replace` is not needed.
+
     Raises TerminalError where either is in use, where they are the same or another cluster's, and
     where the target has rows already and `replace` is false.
     """
     with store_side(source_place) as source, store_side(target_place) as target:
+        if source.home is not None:
+            refuse_marked(source.home)
         if source.name == target.name:
             raise TerminalError(f"--from and --to are both {source.name}")
         if target.cluster_id not in (None, source.cluster_id or target.cluster_id):
@@ -51,7 +58,10 @@ def copy_store(
                 f"the store {target.name} belongs to another cluster than {source.name}; if that"
                 " is gone for good, `hostelry store release` gives it up"
             )
-        return _copy(source, target, replace=replace, report=report)
+        copied = _copy(source, target, replace=replace or target.is_cut_off, report=report)
+        if target.home is not None:
+            unmark(target.home)
+        return copied
 
 
 @contextmanager
@@ -94,7 +104,8 @@ def store_side(place: str) -> Iterator[StoreSide]:
             name=str(home.root),
             databases=tuple(databases),
             cluster_id=load_credentials(home).cluster_id,
-            save_last=partial(save_histories, histories, home),
+            home=home,
+            is_cut_off=is_marked(home),
         )
 
 
@@ -126,8 +137,8 @@ def _transactions(stack: ExitStack, side: StoreSide, *, write: bool) -> dict[int
     """One transaction a database, none of which a running platform uses."""
     found: dict[int, Connection] = {}
     for _, database in side.databases:
-        if write and side.save_last is not None and database is side.databases[-1][1]:
-            stack.enter_context(_then(side.save_last))
+        if write and side.home is not None and database is side.databases[-1][1]:
+            stack.enter_context(_then(partial(save_histories, database, side.home)))
         if id(database) not in found:
             begun = database.write() if write else database.read()
             found[id(database)] = stack.enter_context(begun)

@@ -11,6 +11,7 @@ from hostelry.jobs.queue.work_claims import SharedWork
 REPORT_S = 5.0
 MAX_KEPT = 200
 QUEUES = "metrics of queues"
+TURN_S = 12.0  # after a report: the next one, and one after that, may be late
 
 
 class MetricReports:
@@ -44,7 +45,7 @@ class MetricReports:
     async def send(self) -> None:
         """Report what was measured since the last call, and what control has not taken yet."""
         # Once for all hosts: sums and counts are those of one process.
-        is_ours = self._measurements.has_queues and await self._shared.has_turn(QUEUES)
+        is_ours = self._measurements.has_queues and await self._shared.has_turn(QUEUES, TURN_S)
         samples = self._measurements.take(self._clock.now(), with_queues=is_ours)
         if samples:
             self._sequence += 1

@@ -39,10 +39,10 @@ class WorkClaims:
         self._host = host
         database.create(METADATA)
 
-    def take(self, name: str, now: float) -> bool:
-        """Whether this host has the work until `now` + LEASE_S."""
+    def take(self, name: str, now: float, lease_s: float = LEASE_S) -> bool:
+        """Whether this host has the work until `now` + `lease_s`."""
         free = sa.or_(WORK.c.owner == self._host, WORK.c.lease_until <= now)
-        mine = {"owner": self._host, "lease_until": now + LEASE_S}
+        mine = {"owner": self._host, "lease_until": now + lease_s}
         with self._database.write() as connection:
             added = connection.execute(insert_once(WORK, connection), {"name": name, **mine})
             if added.rowcount == 1:
@@ -81,12 +81,12 @@ class SharedWork:
         while not await self._run_claimed(self._claims, name, step):
             await self._clock.sleep(LOOK_S)
 
-    async def has_turn(self, name: str) -> bool:
-        """Whether short work is this host's to do now; it stays so while it asks again in time."""
+    async def has_turn(self, name: str, lease_s: float) -> bool:
+        """Whether short work is this host's to do now; it stays so if asked again in `lease_s`."""
         if self._claims is None:
             return True
         try:
-            return await asyncio.to_thread(self._claims.take, name, self._clock.now())
+            return await asyncio.to_thread(self._claims.take, name, self._clock.now(), lease_s)
         except StoreUnavailable as error:
             log.warning("%s wait: %s", name, error)
             return False

@@ -1,7 +1,8 @@
 """Ports on a node's loopback that lead to servers of control's host, over mutual TLS.
 
 The bytes pass unchanged, so that a client signs the address it connects to, and the server sees it.
-Where no host of control can be reached, a request is answered with 503 and the reason.
+Of several hosts of control the first that has the server gets them: a further one has no object
+store and no gateway. Where none has it, a request is answered with 503 and the reason.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from xml.sax.saxutils import escape
 from hostelry.base.address import Address, on_host
 from hostelry.base.errors import TerminalError
 from hostelry.base.splice import SpliceEnd
-from hostelry.base.tls import ClusterTls
+from hostelry.base.tls import CONNECTED, LINK_PROTOCOL, ClusterTls
 from hostelry.server.cluster.proxy import keep_alive
 
 log = logging.getLogger(__name__)
@@ -79,8 +80,56 @@ class LinkEnd(SpliceEnd):
             self.lost.set_result(None)
 
 
+class HostEnd(SpliceEnd):
+    """The end of the server's node proxy; `connected` is done once that says that the server is.
+
+    It is failed where the host has no such server.
+    """
+
+    def __init__(self, client: LinkEnd) -> None:
+        super().__init__()
+        self.connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._client = client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the proxy's word; one of an earlier version has none."""
+        super().connection_made(transport)
+        if transport.get_extra_info("ssl_object").selected_alpn_protocol() != LINK_PROTOCOL:
+            self._begin()
+
+    def data_received(self, data: bytes) -> None:
+        """Take the proxy's word, and forward the server's bytes."""
+        if not self.connected.done():
+            if data[:1] != CONNECTED:
+                self._fail("its node proxy answers something else")
+                return
+            self._begin()
+            data = data[1:]
+        if data:
+            super().data_received(data)
+
+    def eof_received(self) -> bool:
+        """Forward the server's end, unless it was never connected."""
+        return False if self.other is None else super().eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forward the loss, or fail."""
+        self._fail(str(error or "it is not there"))
+        super().connection_lost(error)
+
+    def _begin(self) -> None:
+        self.other = self._client
+        self.connected.set_result(None)
+
+    def _fail(self, fault: str) -> None:
+        if not self.connected.done():
+            self.connected.set_exception(ConnectionError(fault))
+            if self.transport is not None:
+                self.transport.abort()
+
+
 class HostLink:
-    """Forwards connections to the server called `name`, on the first of `controls` that answers."""
+    """Forwards connections to the server called `name`, on the first of `controls` that has it."""
 
     def __init__(
         self,
@@ -156,12 +205,17 @@ class HostLink:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._limits.connect_s):
             transport, server = await loop.create_connection(
-                lambda: SpliceEnd(end),
+                lambda: HostEnd(end),
                 address.host,
                 address.port,
-                ssl=self._tls.http_client(),
+                ssl=self._tls.link_client(),
                 server_hostname=address.name,
             )
+            try:
+                await server.connected
+            except BaseException:
+                transport.abort()
+                raise
         keep_alive(transport.get_extra_info("socket"))
         end.connected(server)
 

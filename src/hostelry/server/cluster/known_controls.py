@@ -1,7 +1,8 @@
 """Addresses of the platform's controls, which each host of control keeps.
 
 By them a rotation of the authority reaches each control, whichever host it was begun on, and the
-host's other processes another control while their own is away (`server.own_control`).
+host's other processes another control while their own is away (`server.own_control`). One that does
+not answer is kept, after those that do: its host's object store and gateway may run.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from hostelry.base.recurring import run_periodically
 from hostelry.server.home import Home, UpConfig
 
 PAUSE_S = 2.0
+MAX_KNOWN = 16
 
 
 @contextlib.asynccontextmanager
@@ -26,18 +28,19 @@ async def keeping_controls(
 ) -> AsyncIterator[None]:
     """For the block, keep the controls of `document`, which GET /internal/leader answers.
 
-    One that is alone, and that no host can join, keeps none.
+    They come first; of those that were known before as many are kept as make `MAX_KNOWN`. One that
+    is alone, and that no host can join, keeps none.
     """
-    kept = b""
+    kept = _last_known(home)
 
     async def look() -> None:
         nonlocal kept
         controls = (await asyncio.to_thread(document))["controls"]
-        body = msgspec.json.encode(controls)
-        is_alone = config.cluster_host is None and len(controls) == 1 and not kept
-        if controls and body != kept and not is_alone:
-            await asyncio.to_thread(write_whole, home.known_controls, body)
-            kept = body
+        both = list(dict.fromkeys([*controls, *kept]))[:MAX_KNOWN]
+        is_alone = config.cluster_host is None and len(both) == 1
+        if both != kept and not is_alone:
+            await asyncio.to_thread(write_whole, home.known_controls, msgspec.json.encode(both))
+            kept = both
 
     task = asyncio.create_task(run_periodically("keeping the other controls", look, PAUSE_S))
     try:
@@ -48,11 +51,7 @@ async def keeping_controls(
 
 def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
     """The addresses of the other controls: those known last, then those of the joined home."""
-    try:
-        last = decode(home.known_controls.read_bytes(), list[str])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        last = []
-    both = dict.fromkeys([*last, *config.controls])
+    both = dict.fromkeys([*_last_known(home), *config.controls])
     return tuple(it for it in both if may_be_asked(it) and it != config.control_address)
 
 
@@ -63,3 +62,10 @@ def may_be_asked(address: str) -> bool:
     except ValueError:
         return False
     return found.name == "control" or (found.scheme, found.host) == ("http", "127.0.0.1")
+
+
+def _last_known(home: Home) -> list[str]:
+    try:
+        return decode(home.known_controls.read_bytes(), list[str])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return []

@@ -13,6 +13,7 @@ from hostelry.base.peer_name import PeerName
 from hostelry.base.splice import SpliceEnd
 from hostelry.base.tls import (
     CONNECTED,
+    LINK_PROTOCOL,
     PEER_PROTOCOL,
     UNREAD,
     ClusterTls,
@@ -235,7 +236,8 @@ class NodeProxy:
             log.info("%.64r is not on this host", name)
             return False
         loop = asyncio.get_running_loop()
-        reports = secured.selected_alpn_protocol() == PEER_PROTOCOL
+        protocol = secured.selected_alpn_protocol()
+        reports = protocol == PEER_PROTOCOL
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 _, server = await loop.create_connection(
@@ -250,7 +252,7 @@ class NodeProxy:
                 server.transport.close()
             return False
         end.other = server
-        if reports:
+        if protocol in (PEER_PROTOCOL, LINK_PROTOCOL):
             transport.write(CONNECTED)
         transport.resume_reading()
         return True

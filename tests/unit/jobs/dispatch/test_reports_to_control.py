@@ -22,7 +22,7 @@ from hostelry.jobs.dispatch.measurements import (
     PROCESSED,
     AsyncMeasurements,
 )
-from hostelry.jobs.dispatch.metric_reports import MetricReports
+from hostelry.jobs.dispatch.metric_reports import TURN_S, MetricReports
 from hostelry.jobs.dispatch.outbox import Outbox
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
@@ -196,9 +196,11 @@ def test_queues_are_reported_by_one_host_at_a_time_and_events_by_each(tmp_path: 
             seen.append((report.host, [it.sample.metric.name for it in report.samples]))
 
     async def scenario() -> None:
-        for name in ("a", "b", "a", "b", "b"):
+        for name in ("a", "b", "a", "b", "b", "a", "a"):
             if len(seen) == 4:
                 await reports["a"][1].finish()  # this host leaves, and has seen nothing since
+            if len(seen) >= 5:  # the other one is dead
+                clock.advance(TURN_S / 2)
             measurements, own = reports[name]
             measurements.count(PLACE, PROCESSED)
             queues = backlog_samples("queued", 7, 0, None, 1, clock.now())
@@ -212,7 +214,8 @@ def test_queues_are_reported_by_one_host_at_a_time_and_events_by_each(tmp_path: 
             reports[name] = (measured, MetricReports(measured, Control(), clock, shared, name))
         asyncio.run(scenario())
     both, counted = [PROCESSED, "ApproximateBacklogSize"], [PROCESSED]
-    assert seen == [("a", both), ("b", counted), ("a", both), ("b", counted), ("b", both)]
+    assert seen[:4] == [("a", both), ("b", counted), ("a", both), ("b", counted)]
+    assert seen[4:] == [("b", both), ("a", counted), ("a", both)]
 
 
 def test_a_report_that_control_refuses_is_dropped() -> None:

@@ -62,16 +62,24 @@ async def asked(port: int, request: bytes) -> bytes:
 
 
 def test_bytes_pass_unchanged_and_in_order(tmp_path: Path) -> None:
-    sent = HEAD + bytes(range(256)) * (BODY_BYTES // 256)
+    sent = HEAD + bytes(range(256)) * (BODY_BYTES // 256) + bytes(9)
 
     async def scenario() -> None:
         async with (
+            proxied(identity(tmp_path / "further"), echo, without="s3") as further,
             proxied(identity(tmp_path / "host"), echo) as host,
-            linked(tmp_path, ["https://control@127.0.0.1:1", host.address("control")]) as port,
+            linked(
+                tmp_path,
+                [
+                    "https://control@127.0.0.1:1",
+                    further.address("control"),
+                    host.address("control"),
+                ],
+            ) as port,
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent)
-            assert await reader.readexactly(len(sent)) == sent, "by the second, the first is gone"
+            assert await reader.readexactly(len(sent)) == sent, "one is gone, one has none"
             writer.close()
 
     uvloop.run(asyncio.wait_for(scenario(), 60))
@@ -82,7 +90,7 @@ def test_the_end_of_either_side_reaches_the_other(tmp_path: Path) -> None:
 
     async def until_ended(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if await reader.readline() == b"answer\n":
-            writer.write(b"answered")
+            writer.write(b"answered\0")
         else:
             await reader.read()
             ended.set()
@@ -93,7 +101,7 @@ def test_the_end_of_either_side_reaches_the_other(tmp_path: Path) -> None:
             proxied(identity(tmp_path / "host"), until_ended) as host,
             linked(tmp_path, [host.address("control")]) as port,
         ):
-            assert await asked(port, b"answer\n") == b"answered"
+            assert await asked(port, b"answer\n") == b"answered\0", "and no word of the proxy's"
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"wait\n")
             writer.close()
@@ -106,6 +114,7 @@ def test_the_end_of_either_side_reaches_the_other(tmp_path: Path) -> None:
     ("role", "text"),
     [
         pytest.param(PeerRole.AGENT, b"which it may not be", id="a server that is another agent"),
+        pytest.param(PeerRole.CONTROL, b"it is not there", id="a host of control without it"),
         pytest.param(None, b"no host of control is known", id="no host of control"),
     ],
 )
@@ -113,7 +122,8 @@ def test_a_request_that_reaches_nothing_is_refused_with_the_reason(
     tmp_path: Path, role: PeerRole | None, text: bytes
 ) -> None:
     async def scenario() -> None:
-        async with proxied(identity(tmp_path / "host", role or PeerRole.CONTROL), echo) as host:
+        folder = identity(tmp_path / "host", role or PeerRole.CONTROL)
+        async with proxied(folder, echo, without="s3") as host:
             known = [] if role is None else [host.address("control")]
             async with linked(tmp_path, known) as port:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)

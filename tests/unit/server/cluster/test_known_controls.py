@@ -18,7 +18,8 @@ def test_controls_that_come_are_known_and_no_answer_forgets_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(known_controls, "PAUSE_S", 0.01)
-    home, answers = Home(tmp_path), iter([[OWN], [OWN, SECOND], [], [OWN, SECOND, THIRD]])
+    home, third = Home(tmp_path), [OWN, SECOND, THIRD]
+    answers = iter([[OWN], [OWN, SECOND], [], third, [OWN, THIRD]])
     seen: list[tuple[str, ...]] = []
     is_over, loops = asyncio.Event(), list[asyncio.AbstractEventLoop]()
 
@@ -36,6 +37,7 @@ def test_controls_that_come_are_known_and_no_answer_forgets_them(
 
     asyncio.run(main())
     assert seen[:5] == [(), (), (SECOND,), (SECOND,), (SECOND, THIRD)]
+    assert seen[5] == (THIRD, SECOND), "the second's host may have more than its control"
 
 
 def test_a_host_without_others_keeps_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""A further host of a platform, on the same machine: its home joins by a token as it starts."""
+
+import json
+import os
+import signal
+from typing import Any
+
+import httpx
+from tests.integration.platform import Platform
+
+from hostelry.base.ports import free_port
+from hostelry.server.home import Home, load_config, load_credentials
+from hostelry.server.run_file import live_run_files
+
+
+class JoinedHost(Platform):
+    """`hostelry ROLE --join ... --detach` with `flags`; `role` is gateway or control."""
+
+    def __init__(self, first: Platform, role: str, *flags: str, address: str = "127.0.0.1") -> None:
+        super().__init__(first.home.root.parent / f"further-{role}")
+        cluster = ("--cluster-host", address, "--cluster-port", str(free_port()))
+        own = ("--host", address, "--port", str(self.port)) if role == "gateway" else ()
+        self._first, self._role, self._flags = first, role, (*cluster, *own, *flags)
+
+    def start(self) -> None:
+        """Print a token on the first host, and join by it."""
+        printed = json.loads(self._first.cli("join-token", "--role", self._role, "--json").stdout)
+        token = ("--join", printed["url"], "--token", printed["token"])
+        self.cli(self._role, "--detach", *token, *self._flags, "--host-name", self._role)
+
+
+def kill_host(platform: Platform, *spared: str) -> None:
+    """Kill what runs on the host but for `spared`, first what would start the others again."""
+    order = {"watcher": 0, "up": 1}
+    for file in sorted(live_run_files(platform.home), key=lambda it: order.get(it.name, 2)):
+        if file.name not in spared:
+            os.kill(file.pid, signal.SIGKILL)
+
+
+def health_of(home: Home) -> dict[str, Any]:
+    """The health of a host's control; empty where it does not answer."""
+    key = {"X-Hostelry-Key": load_credentials(home).internal_key}
+    try:
+        answer = httpx.get(f"{load_config(home).control_url}/internal/health", headers=key)
+    except httpx.TransportError:
+        return {}
+    found: dict[str, Any] = answer.json()
+    return found
