@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.integration.platform import Platform, until
+from tests.integration.sdk_rig import SHORT_WAITS
 from tests.integration.served_models import IMAGE, ROLE, Served, sklearn_runtimes
 from tests.integration.virtual_environments import virtual_environment
 
@@ -46,7 +47,7 @@ def test_the_sdks_async_predictor_waits_for_results_and_raises_failures(served: 
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     command = [str(python), "-W", "ignore", str(PROGRAM), ARCHIVE, IMAGE, topic]
-    done = served.platform.exec([*command, json.dumps(served.expected["rows"])])
+    done = served.platform.exec([*command, json.dumps(served.expected["rows"])], SHORT_WAITS)
     found = json.loads(done.stdout.splitlines()[-1])
     predicted = pytest.approx(served.expected["predicted"], abs=1e-5)
     assert found["waited"] == predicted
