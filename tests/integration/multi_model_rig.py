@@ -13,6 +13,19 @@ from tests.integration.platform import Platform, until
 
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 BUCKET = "others"
+# Multiplies by the number that it finds in the model.
+MANY = """
+import os
+import signal
+def model_fn(model_dir):
+    return float(open(os.path.join(model_dir, "factor")).read())
+def input_fn(body, content_type):
+    if body == b"die":
+        os._exit(3)
+    return float(body)
+def predict_fn(data, model):
+    return [data * model]
+"""
 
 
 def archive(files: Mapping[str, bytes | str]) -> bytes:

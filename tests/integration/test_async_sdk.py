@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.platform import Platform, until
+from tests.integration.sdk_rig import SHORT_WAITS
 from tests.integration.served_models import IMAGE, ROLE, Served, sklearn_runtimes
 from tests.integration.virtual_environments import virtual_environment
 
@@ -39,39 +41,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(platform, tmp_path_factory.mktemp("trained"), python)
 
 
-def test_the_sdks_async_predictor_waits_for_results_and_raises_failures(served: Served) -> None:
-    sns, sqs = served.platform.boto3("sns"), served.platform.boto3("sqs")
-    topic, queue = sns.create_topic(Name="ends")["TopicArn"], sqs.create_queue(QueueName="ends")
-    arn = topic.replace(":sns:", ":sqs:")
-    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+@pytest.fixture(scope="module")
+def program(served: Served) -> "Iterator[Future[str]]":
+    """What the SDK's program prints, which runs beside the other test."""
+    topic = served.platform.boto3("sns").create_topic(Name="ends")["TopicArn"]
+    sqs = served.platform.boto3("sqs")
+    sqs.create_queue(QueueName="ends")
+    served.platform.boto3("sns").subscribe(
+        TopicArn=topic, Protocol="sqs", Endpoint=topic.replace(":sns:", ":sqs:")
+    )
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
-    command = [str(python), "-W", "ignore", str(PROGRAM), ARCHIVE, IMAGE, topic]
-    done = served.platform.exec([*command, json.dumps(served.expected["rows"])])
-    found = json.loads(done.stdout.splitlines()[-1])
-    predicted = pytest.approx(served.expected["predicted"], abs=1e-5)
-    assert found["waited"] == predicted
-    assert found["result"] == predicted
-    assert found["output"].endswith("/mine.out")
-    assert "error" in found["failure"]
-    assert found["settings"]["ClientConfig"] == {"MaxConcurrentInvocationsPerInstance": 2}
-
-    texts: list[dict[str, Any]] = []
-
-    def all_came() -> bool:
-        answer = sqs.receive_message(QueueUrl=queue["QueueUrl"], MaxNumberOfMessages=10)
-        texts.extend(
-            json.loads(json.loads(message["Body"])["Message"])
-            for message in answer.get("Messages", [])
-        )
-        return len(texts) >= 4
-
-    until(all_came, "the test message, two successes and a failure")
-    names = sorted(it.get("invocationStatus", it["eventName"]) for it in texts)
-    assert names == ["Completed", "Completed", "Failed", "TestNotification"]
-    assert all(it["eventSource"] == "aws:sagemaker" for it in texts)
+    rows = json.dumps(served.expected["rows"])
+    command = [str(python), "-W", "ignore", str(PROGRAM), ARCHIVE, IMAGE, topic, rows]
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(lambda: served.platform.exec(command, SHORT_WAITS).stdout)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("program")
 def test_a_backlog_brings_up_the_first_instance_and_its_end_takes_it_away(served: Served) -> None:
     # Source: "Autoscale an asynchronous endpoint" in the SageMaker developer guide.
     create_queued(served)
@@ -130,6 +117,35 @@ def test_a_backlog_brings_up_the_first_instance_and_its_end_takes_it_away(served
     until(lambda: num_instances(served) == (0, 0), "a drained queue has no instance", 200)
     found = served.sagemaker.describe_endpoint(EndpointName="queued")
     assert found["EndpointStatus"] == "InService"
+
+
+def test_the_sdks_async_predictor_waits_for_results_and_raises_failures(
+    served: Served, program: "Future[str]"
+) -> None:
+    found = json.loads(program.result().splitlines()[-1])
+    predicted = pytest.approx(served.expected["predicted"], abs=1e-5)
+    assert found["waited"] == predicted
+    assert found["result"] == predicted
+    assert found["output"].endswith("/mine.out")
+    assert "error" in found["failure"]
+    assert found["settings"]["ClientConfig"] == {"MaxConcurrentInvocationsPerInstance": 2}
+
+    sqs = served.platform.boto3("sqs")
+    queue = sqs.get_queue_url(QueueName="ends")["QueueUrl"]
+    texts: list[dict[str, Any]] = []
+
+    def all_came() -> bool:
+        answer = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
+        texts.extend(
+            json.loads(json.loads(message["Body"])["Message"])
+            for message in answer.get("Messages", [])
+        )
+        return len(texts) >= 4
+
+    until(all_came, "the test message, two successes and a failure")
+    names = sorted(it.get("invocationStatus", it["eventName"]) for it in texts)
+    assert names == ["Completed", "Completed", "Failed", "TestNotification"]
+    assert all(it["eventSource"] == "aws:sagemaker" for it in texts)
 
 
 def create_queued(served: Served) -> None:

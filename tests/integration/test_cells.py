@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from botocore.session import Session
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.guardrail_rig import ROLE, Traffic
-from tests.integration.platform import CLI, Platform, clean_environment, until
+from tests.integration.platform import CLI, Platform, clean_environment, client_session, until
 from tests.integration.served_models import packed
 
 from hostelry.base.ports import free_port
-from hostelry.server.readiness import NO_CONFIGURATION
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -33,7 +31,7 @@ class Routed(Platform):
 
     def boto3(self, service: str, **options: Any) -> Any:
         """A client of the router."""
-        return Session(session_vars=NO_CONFIGURATION).create_client(
+        return client_session().create_client(
             service,
             region_name=self.credentials.region,
             endpoint_url=self.url,

@@ -23,6 +23,7 @@ from tests.integration.guardrail_rig import (
     share,
 )
 from tests.integration.platform import Platform, until
+from tests.integration.sdk_rig import SHORT_WAITS
 from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.clock import SystemClock
@@ -320,7 +321,7 @@ def test_the_sdks_own_classes_begin_an_update_in_steps_and_read_its_progress(
 ) -> None:
     python = virtual_environment("sdk3-core", "sagemaker-core==2.27.0") / "python"
     program = Path(__file__).parent / "sdk_programs" / "v3" / "guardrails.py"
-    text = platform.exec([str(python), str(program)]).stdout
+    text = platform.exec([str(python), str(program)], SHORT_WAITS).stdout
     found = json.loads(text.splitlines()[-1])
     assert (found["status"], found["config"], found["size"]) == ("InService", "sdk-v2", 25)
     assert found["seen"] == ["Creating", "ActivatingTraffic", "Baking"]

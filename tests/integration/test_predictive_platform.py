@@ -7,14 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.integration.multi_model_rig import Models
+from tests.integration.multi_model_rig import MANY, Models
 from tests.integration.platform import CLI, Platform, until
+from tests.integration.sdk_rig import SHORT_WAITS
 from tests.integration.served_models import IMAGE, ROLE, Served, packed, sklearn_runtimes
 from tests.integration.virtual_environments import virtual_environment
 
@@ -152,18 +153,6 @@ def start_kinds(platform: Platform, endpoint: str) -> dict[str, str]:
     return {it["component"]: it["start_kind"] for it in found["copies"]}
 
 
-MANY = """
-import os
-import signal
-def model_fn(model_dir):
-    return float(open(os.path.join(model_dir, "factor")).read())
-def input_fn(body, content_type):
-    if body == b"die":
-        os._exit(3)
-    return float(body)
-def predict_fn(data, model):
-    return [data * model]
-"""
 ROW = "text/csv"
 KEPT_S = 5.5  # a load that has failed answers further requests for 5 s
 
@@ -194,6 +183,30 @@ def many(served: Served) -> Served:
     return served
 
 
+STUCK = "import time\ndef model_fn(model_dir): time.sleep(3600)"
+
+
+@pytest.fixture(scope="module")
+def stuck(many: Served) -> "Iterator[Future[tuple[dict[str, Any], int]]]":
+    """The error of a request to a model whose load hangs, and the model's requests in flight then.
+
+    It takes a minute, beside the other tests of its endpoint.
+    """
+    put(many, "stuck.tar.gz", packed(**{"code/inference.py": STUCK.encode()}))
+    patient = many.platform.boto3(
+        "sagemaker-runtime", retries={"total_max_attempts": 1}, read_timeout=90
+    )
+    order = {"EndpointName": "many", "TargetModel": "stuck.tar.gz", "ContentType": ROW}
+
+    def ended() -> tuple[dict[str, Any], int]:
+        with pytest.raises(ClientError) as caught:
+            patient.invoke_endpoint(**order, Body=b"2")
+        return caught.value.response, many.models("many")["stuck.tar.gz"]["in_flight"]
+
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(ended)
+
+
 def put(served: Served, name: str, content: bytes) -> None:
     served.s3.put_object(Bucket="many", Key=f"models/{name}", Body=content)
 
@@ -202,6 +215,7 @@ def asked(served: Served, target: str, body: bytes = b"2") -> Any:
     return json.loads(served.invoke("many", ROW, body, TargetModel=target))
 
 
+@pytest.mark.usefixtures("stuck")
 def test_models_are_served_once_their_objects_are_there(many: Served) -> None:
     for number in (1, 2, 3):
         put(many, f"a/m{number}.tar.gz", factor(number))
@@ -307,31 +321,6 @@ def test_a_model_that_hangs_or_floods_its_log_holds_up_no_other(many: Served) ->
     assert asked(many, "hanging.tar.gz") == [8.0]
 
 
-STUCK = "import time\ndef model_fn(model_dir): time.sleep(3600)"
-
-
-@pytest.mark.slow
-def test_a_model_whose_load_hangs_is_not_ready_after_a_minute_and_holds_up_no_other(
-    many: Served,
-) -> None:
-    put(many, "stuck.tar.gz", packed(**{"code/inference.py": STUCK.encode()}))
-    put(many, "beside-stuck.tar.gz", factor(9))
-    patient = many.platform.boto3(
-        "sagemaker-runtime", retries={"total_max_attempts": 1}, read_timeout=90
-    )
-    order = {"EndpointName": "many", "TargetModel": "stuck.tar.gz", "ContentType": ROW}
-    with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(lambda: patient.invoke_endpoint(**order, Body=b"2"))
-        while not waits.done():
-            assert asked(many, "beside-stuck.tar.gz") == [18.0]
-        with pytest.raises(ClientError) as caught:
-            waits.result()
-    error = caught.value.response
-    assert error["Error"]["Code"] == "ModelNotReadyException"
-    assert error["ResponseMetadata"]["HTTPStatusCode"] == 429
-    assert many.models("many")["stuck.tar.gz"]["in_flight"] == 1, "its load continues, up to 360 s"
-
-
 BALLAST = """
 import os
 import numpy
@@ -376,12 +365,26 @@ def test_an_object_that_is_replaced_is_served_once_the_old_one_has_left(many: Se
 def test_the_sdks_own_multi_model_class_deploys_adds_lists_and_predicts(served: Served) -> None:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     program = Path(__file__).parent / "sdk_programs" / "sdk2_multi_model.py"
-    done = served.platform.exec([str(python), "-W", "ignore", str(program)])
+    done = served.platform.exec([str(python), "-W", "ignore", str(program)], SHORT_WAITS)
     output = json.loads(done.stdout.splitlines()[-1])
     assert output == {
         "listed": ["added/times-2.tar.gz", "added/times-3.tar.gz"],
         "answers": [[14.0], [21.0]],
     }
+
+
+@pytest.mark.slow
+def test_a_model_whose_load_hangs_is_not_ready_after_a_minute_and_holds_up_no_other(
+    many: Served, stuck: "Future[tuple[dict[str, Any], int]]"
+) -> None:
+    put(many, "beside-stuck.tar.gz", factor(9))
+    while not stuck.done():
+        assert asked(many, "beside-stuck.tar.gz") == [18.0]
+        time.sleep(0.1)
+    error, in_flight = stuck.result()
+    assert error["Error"]["Code"] == "ModelNotReadyException"
+    assert error["ResponseMetadata"]["HTTPStatusCode"] == 429
+    assert in_flight == 1, "its load continues, up to 360 s"
 
 
 def test_a_runtime_that_is_not_there_is_installed_when_it_is_first_needed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.platform import CLI, Platform, until
 from tests.integration.sdk_rig import (
+    SHORT_WAITS,
     Programs,
     direct_answer,
     hub_variables,
@@ -42,11 +43,11 @@ def no_endpoint_is_left(platform: Platform) -> None:
 
 
 def run(platform: Platform, python: Path, program: str, *arguments: str) -> dict[str, str]:
-    """The JSON that the program prints last. The SDKs poll every 20 to 30 seconds."""
+    """The JSON that the program prints last."""
     command = [str(python), "-W", "ignore", str(PROGRAMS / program), *arguments]
     done = subprocess.run(
         [*CLI, "exec", "--home", str(platform.home.root), "--", *command],
-        env=platform.environment,
+        env={**platform.environment, **SHORT_WAITS},
         capture_output=True,
         text=True,
         timeout=280,

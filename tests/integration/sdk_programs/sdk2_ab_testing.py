@@ -24,6 +24,8 @@ cloudwatch = boto3.client("cloudwatch")
 bucket, endpoint = sm_session.default_bucket(), "ab-testing"
 rows = (folder / "rows.csv").read_text().splitlines()
 image = retrieve("xgboost", region, "1.7-1")
+NUM_REQUESTS = 200 + 2 * len(rows) + 400 + 100
+PUBLISHED_S = 120  # metrics are, each minute
 variants = []
 for number, archive in enumerate(("good.tar.gz", "other.tar.gz"), 1):
     url = S3Uploader.upload(
@@ -115,8 +117,11 @@ weighted = reweighted(25, 75)
 shared = requests(400)
 moved = reweighted(0, 1)
 alone = requests(100)
-time.sleep(70)  # the last minute's metrics
 counted = {name: invocations(name) for name in names}
+deadline = time.monotonic() + PUBLISHED_S
+while sum(counted.values()) < NUM_REQUESTS and time.monotonic() < deadline:
+    time.sleep(1)
+    counted = {name: invocations(name) for name in names}
 sm_session.delete_endpoint(endpoint)
 sm_session.delete_endpoint_config(endpoint)
 for variant in variants:

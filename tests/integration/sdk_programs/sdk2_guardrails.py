@@ -22,7 +22,11 @@ sm_session = session.Session(boto3.Session())
 sm, runtime = boto3.client("sagemaker"), boto3.client("sagemaker-runtime")
 cloudwatch = boto3.client("cloudwatch", region_name=region)
 bucket, prefix = sm_session.default_bucket(), f"guardrails/{kind.lower()}"
-WAIT_S = 2400  # of which the platform's pace leaves 80 s, more than the alarm's minute
+# The canary has the notebook's alarm, over a minute of metrics that are published each minute. The
+# platform's pace leaves 80 s of its wait, 30 s of the others': each outlasts its alarm's period.
+PERIOD_S, WAIT_S = (60, 2400) if kind == "CANARY" else (10, 900)
+METRICS = {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": PERIOD_S}
+PUBLISHED_S = 120
 rows = (folder / "rows.csv").read_text().splitlines()
 image = image_uris.retrieve("xgboost", region, "1.7-1")
 endpoint = f"guardrails-{kind.lower()}"
@@ -45,6 +49,7 @@ for version, config in configs.items():
                 "InitialInstanceCount": 2,
             }
         ],
+        **({} if kind == "CANARY" else {"MetricsConfig": METRICS}),
     )
 
 
@@ -70,7 +75,7 @@ def until_settled(invokes: bool) -> dict[str, int]:
 
 
 def alarm_on(name: str, metric: str, threshold: float) -> None:
-    """An alarm on the mean of a metric of all requests over a minute."""
+    """An alarm on the mean of a metric of all requests over a period."""
     cloudwatch.put_metric_alarm(
         AlarmName=name,
         AlarmDescription="takes an update back",
@@ -82,7 +87,7 @@ def alarm_on(name: str, metric: str, threshold: float) -> None:
             {"Name": "EndpointName", "Value": endpoint},
             {"Name": "VariantName", "Value": "AllTraffic"},
         ],
-        Period=60,
+        Period=PERIOD_S,
         EvaluationPeriods=1,
         Threshold=threshold,
         ComparisonOperator="GreaterThanOrEqualToThreshold",
@@ -111,6 +116,44 @@ def invocations(config: str | None) -> float:
     return float(sum(it["Sum"] for it in found["Datapoints"]))
 
 
+def all_invocations() -> dict[str, float]:
+    """`invocations` of all and of each configuration: once each has some, or time is over."""
+    deadline = time.monotonic() + PUBLISHED_S
+    while True:
+        found = {it: invocations(configs.get(it)) for it in ("", *configs)}
+        if min(found.values()) > 0 or time.monotonic() > deadline:
+            return found
+        time.sleep(1)
+
+
+def deployment(wait_s: int) -> dict[str, Any]:
+    """The update in steps, or in batches, with a wait after each."""
+    size: dict[str, Any] = {"Type": "CAPACITY_PERCENT", "Value": 50}
+    if kind == "ROLLING":
+        return {
+            "RollingUpdatePolicy": {
+                "MaximumBatchSize": size,
+                "WaitIntervalInSeconds": wait_s,
+                "MaximumExecutionTimeoutInSeconds": 7200,
+            }
+        }
+    routing = {
+        "CANARY": {"CanarySize": {"Type": "INSTANCE_COUNT", "Value": 1}},
+        "LINEAR": {"LinearStepSize": size},
+    }
+    return {
+        "BlueGreenUpdatePolicy": {
+            "TrafficRoutingConfiguration": {
+                "Type": kind,
+                **routing[kind],
+                "WaitIntervalInSeconds": wait_s,
+            },
+            "TerminationWaitInSeconds": 120,
+            "MaximumExecutionTimeoutInSeconds": 7200,
+        }
+    }
+
+
 def shown() -> dict[str, Any]:
     """What DescribeEndpoint says after an update, as far as the test compares it."""
     found = sm.describe_endpoint(EndpointName=endpoint)
@@ -131,49 +174,23 @@ alarms = [f"{endpoint}-errors", f"{endpoint}-latency"]
 alarm_on(alarms[0], "Invocation5XXErrors", 0.1)
 alarm_on(alarms[1], "ModelLatency", 10_000_000)
 cloudwatch.describe_alarms(AlarmNames=alarms)
-size: dict[str, Any] = {"Type": "CAPACITY_PERCENT", "Value": 50}
-if kind == "ROLLING":
-    policy: dict[str, Any] = {
-        "RollingUpdatePolicy": {
-            "MaximumBatchSize": size,
-            "WaitIntervalInSeconds": WAIT_S,
-            "MaximumExecutionTimeoutInSeconds": 7200,
-        }
-    }
-else:
-    routing = {
-        "CANARY": {"CanarySize": {"Type": "INSTANCE_COUNT", "Value": 1}},
-        "LINEAR": {"LinearStepSize": size},
-    }
-    policy = {
-        "BlueGreenUpdatePolicy": {
-            "TrafficRoutingConfiguration": {
-                "Type": kind,
-                **routing[kind],
-                "WaitIntervalInSeconds": WAIT_S,
-            },
-            "TerminationWaitInSeconds": 120,
-            "MaximumExecutionTimeoutInSeconds": 7200,
-        }
-    }
+rollback = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": it} for it in alarms]}}
 sm.update_endpoint(
     EndpointName=endpoint,
     EndpointConfigName=configs["broken"],
-    DeploymentConfig={
-        **policy,
-        "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": it} for it in alarms]},
-    },
+    DeploymentConfig={**deployment(WAIT_S), **rollback},
 )
 during_broken = until_settled(invokes=True)
 after_broken = shown()
 while cloudwatch.describe_alarms(AlarmNames=alarms[:1])["MetricAlarms"][0]["StateValue"] != "OK":
     time.sleep(2)  # an alarm that is in ALARM would take the next update back at once
-sm.update_endpoint(
-    EndpointName=endpoint, EndpointConfigName=configs["good"], RetainDeploymentConfig=True
-)
+again: dict[str, Any] = {"RetainDeploymentConfig": True}
+if kind == "CANARY":
+    again = {"DeploymentConfig": {**deployment(300), **rollback}}  # a wait for an alarm is over
+sm.update_endpoint(EndpointName=endpoint, EndpointConfigName=configs["good"], **again)
 during_good = until_settled(invokes=True)
 after_good = shown()
-counted = {it: invocations(configs.get(it)) for it in ("", "first", "broken", "good")}
+counted = all_invocations()
 sm.delete_endpoint(EndpointName=endpoint)
 for config in configs.values():
     sm.delete_endpoint_config(EndpointConfigName=config)

@@ -22,6 +22,8 @@ cloudwatch = boto3.client("cloudwatch", region_name=region)
 bucket, endpoint = sm_session.default_bucket(), "shadow-variant"
 rows = (folder / "rows.csv").read_text().splitlines()
 image = image_uris.retrieve("xgboost", region, "1.7-1")
+NUM_REQUESTS = 200
+PUBLISHED_S = 120  # metrics are, each minute
 models = {}
 for name, archive in (("production", "good.tar.gz"), ("shadow", "other.tar.gz")):
     url = S3Uploader.upload(
@@ -91,8 +93,13 @@ sm.create_endpoint_config(
 )
 sm.create_endpoint(EndpointName=endpoint, EndpointConfigName="shadow-variant-both")
 until_settled()
-by_production = answers(200)
-time.sleep(70)  # the last minute's metrics
+by_production = answers(NUM_REQUESTS)
+deadline = time.monotonic() + PUBLISHED_S
+while time.monotonic() < deadline and (
+    sum(metric("production", "Invocations", "Sum")) < NUM_REQUESTS
+    or sum(metric("shadow", "Invocations", "Sum")) < 0.45 * NUM_REQUESTS
+):
+    time.sleep(1)
 seen = {
     name: {
         "invocations": sum(metric(name, "Invocations", "Sum")),
