@@ -120,7 +120,7 @@ async def serve(home: Home) -> None:
 
     async def sweep() -> None:
         await asyncio.to_thread(rows.sweep, clock.now())
-        if await shared.has_turn("forgetting files and batches"):
+        if await shared.has_turn("forgetting files and batches", SWEEP_S):
             await batches.sweep()
 
     work: dict[str, Coroutine[Any, Any, None]] = {
