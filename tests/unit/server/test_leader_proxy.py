@@ -148,6 +148,7 @@ def test_the_leader_that_gets_a_request(
         assert "may have been executed" in answer.text
         assert answer.headers["retry-after"] == "1"
         assert "may have been executed" in answer.headers["x-hostelry-away"]
+        assert leader_calls.NOT_LEADER not in answer.headers, "its sender must not send it again"
 
 
 def test_without_a_leader_the_answer_is_503_with_the_cause(
@@ -157,6 +158,7 @@ def test_without_a_leader_the_answer_is_503_with_the_cause(
     answer = ask(Leaders(None), Controls())
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert "all controls are down" in answer.text
+    assert answer.headers[leader_calls.NOT_LEADER] == "1", "its sender may send it elsewhere"
 
 
 def test_a_request_waits_for_a_leader_that_is_coming() -> None:
