@@ -3,7 +3,7 @@
 A path is a file of SQLite, a URL a database of PostgreSQL; statements are portable between both.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,8 +36,13 @@ class Database(Protocol):
         """A transaction that sees one state of the database."""
         ...
 
-    def query(self, statement: Executable) -> Sequence[Row[Any]]:
-        """The rows of one reading statement: what `read` would give, in one round trip."""
+    def query(
+        self, statement: Executable, values: Mapping[str, Any] | None = None
+    ) -> Sequence[Row[Any]]:
+        """The rows of one reading statement: what `read` would give, in one round trip.
+
+        `values` are those of its parameters.
+        """
         ...
 
     def write(self, announce: str | None = None) -> AbstractContextManager[Connection]:

@@ -6,7 +6,7 @@ write is either committed before a newer epoch exists, or it sees that epoch and
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -87,9 +87,11 @@ class FencedDatabase:
         """A transaction that sees one state of the database."""
         return self._database.read()
 
-    def query(self, statement: Executable) -> Sequence[Row[Any]]:
+    def query(
+        self, statement: Executable, values: Mapping[str, Any] | None = None
+    ) -> Sequence[Row[Any]]:
         """The rows of one reading statement."""
-        return self._database.query(statement)
+        return self._database.query(statement, values)
 
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:

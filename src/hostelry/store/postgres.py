@@ -1,6 +1,6 @@
 """A database of PostgreSQL: a pool of connections that recovers by itself, errors translated."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,10 +97,12 @@ class PostgresDatabase:
         with self._translated(), self._reading.connect() as connection:
             yield connection
 
-    def query(self, statement: sa.Executable) -> Sequence[sa.Row[Any]]:
+    def query(
+        self, statement: sa.Executable, values: Mapping[str, Any] | None = None
+    ) -> Sequence[sa.Row[Any]]:
         """The rows of one reading statement, which by itself sees one state of the database."""
         with self._translated(), self._querying.connect() as connection:
-            return connection.execute(statement).all()
+            return connection.execute(statement, values).all()
 
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection, Row
+from sqlalchemy import Connection, Row
 
 from hostelry.base.errors import HostelryError
 from hostelry.domain.scope import Scope
@@ -41,7 +41,7 @@ class SqlStore:
 
     def get(self, key: Key) -> Record | None:
         """The record, or None."""
-        rows = self._database.query(sa.select(RECORDS).where(*is_key(key)))
+        rows = self._database.query(NAMED, names_of(key))
         return record_of(rows[0]) if rows and rows[0].body is not None else None
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
@@ -79,17 +79,13 @@ class SqlStore:
     def changes(self, since: int) -> Sequence[Change]:
         """Every key changed after revision `since`, once, with its present record."""
         # One statement, and so one state of both tables; the counter's row is there in any case.
-        rows = self._database.query(
-            sa.select(COUNTER.c.forgotten, RECORDS)
-            .outerjoin_from(COUNTER, RECORDS, RECORDS.c.revision > since)
-            .order_by(RECORDS.c.revision)
-        )
+        rows = self._database.query(CHANGED, {"since": since})
         check_watchable(since, rows[0].forgotten)
         return [change_of(row) for row in rows if row.revision is not None]
 
     def revision(self) -> int:
         """Revision of the newest write; 0 when there was none."""
-        return int(self._database.query(sa.select(COUNTER.c.revision))[0].revision)
+        return int(self._database.query(NEWEST)[0].revision)
 
     def wait(self, since: int, timeout_s: float) -> bool:
         """Block until the revision exceeds `since`; False when `timeout_s` passed first."""
@@ -126,10 +122,19 @@ GROWN = (
     .values(revision=COUNTER.c.revision + sa.bindparam("by"))
     .returning(COUNTER.c.revision)
 )
+NEWEST = sa.select(COUNTER.c.revision)
+CHANGED = (
+    sa.select(COUNTER.c.forgotten, RECORDS)
+    .outerjoin_from(COUNTER, RECORDS, RECORDS.c.revision > sa.bindparam("since"))
+    .order_by(RECORDS.c.revision)
+)
+IS_NAMED = tuple(RECORDS.c[name] == sa.bindparam(f"its_{name}") for name in NAMED_BY)
+NAMED = sa.select(RECORDS).where(*IS_NAMED)
+INSERTED = sa.insert(RECORDS)
 REPLACED = (
     sa.update(RECORDS)
     .where(
-        *(RECORDS.c[name] == sa.bindparam(f"its_{name}") for name in NAMED_BY),
+        *IS_NAMED,
         RECORDS.c.revision == sa.bindparam("expected"),
         RECORDS.c.body.is_not(None),
     )
@@ -148,9 +153,9 @@ def insert_row(connection: Connection, key: Key, body: bytes | None, revision: i
     check_version(key, version_of(present), None)
     values = {"revision": revision, "body": body}
     if present is None:
-        connection.execute(sa.insert(RECORDS).values(values | columns_of(key)))
+        connection.execute(INSERTED, values | columns_of(key))
     else:  # a tombstone
-        connection.execute(sa.update(RECORDS).where(*is_key(key)).values(values))
+        connection.execute(sa.update(RECORDS).where(*IS_NAMED).values(values), names_of(key))
 
 
 def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite]]) -> None:
@@ -160,7 +165,7 @@ def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite
     """
     values = [
         {
-            **{f"its_{name}": it for name, it in columns_of(write.key).items()},
+            **names_of(write.key),
             "expected": write.expect,
             "new_revision": revision,
             "new_body": write.body,
@@ -178,7 +183,7 @@ def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite
 
 def present_row(connection: Connection, key: Key) -> Row[Any] | None:
     """The record's row, which may be a tombstone's."""
-    return connection.execute(sa.select(RECORDS).where(*is_key(key))).one_or_none()
+    return connection.execute(NAMED, names_of(key)).one_or_none()
 
 
 def version_of(row: Row[Any] | None) -> int | None:
@@ -210,9 +215,9 @@ def columns_of(key: Key) -> dict[str, str]:
     }
 
 
-def is_key(key: Key) -> list[ColumnElement[bool]]:
-    """Conditions that only the key's row meets."""
-    return [RECORDS.c[column] == value for column, value in columns_of(key).items()]
+def names_of(key: Key) -> dict[str, str]:
+    """The values of `IS_NAMED` that only the key's row meets."""
+    return {f"its_{name}": it for name, it in columns_of(key).items()}
 
 
 def key_of(row: Row[Any]) -> Key:

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,12 @@ class SqliteFile:
         with self._translated(), self._engine.connect() as connection:
             yield connection
 
-    def query(self, statement: Executable) -> Sequence[Row[Any]]:
+    def query(
+        self, statement: Executable, values: Mapping[str, Any] | None = None
+    ) -> Sequence[Row[Any]]:
         """The rows of one reading statement."""
         with self.read() as connection:
-            return connection.execute(statement).all()
+            return connection.execute(statement, values).all()
 
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:
