@@ -8,30 +8,36 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-LARGE_BYTES = 1 << 20  # of routes as JSON, some thousand components; less is not worth a freeze
+LARGE_BYTES = 1 << 20  # of routes as JSON; less is not worth a freeze
+MANY = 2_000  # components, which are about as much
+THOROUGH_EVERY = 16  # freezes
 
 
 class RouteMemory:
     """Exempts what routes that came since are made of, once they are many.
 
-    What else is alive then is exempt too. Nothing that serves requests is in cycles for long, and
-    all is freed as before when nothing refers to it any more.
+    What else is alive then is exempt too, and freed as before when nothing refers to it any more.
+    Should some of it be in cycles, all is looked at again at one freeze in `THOROUGH_EVERY`.
     """
 
     def __init__(self) -> None:
         self._since_bytes = 0
+        self._num_freezes = 0
 
     @contextlib.contextmanager
-    def taking(self, num_bytes: int) -> Iterator[None]:
-        """While routes, or changes of them, of `num_bytes` as JSON are decoded and indexed."""
+    def taking(self, num_bytes: int, num_kept: int = 0) -> Iterator[None]:
+        """While routes, or changes of them, of `num_bytes` as JSON are decoded and indexed.
+
+        `num_kept` components are changed, not replaced.
+        """
         if num_bytes < LARGE_BYTES:
             yield
-            self._since_bytes += num_bytes
+            self._since_bytes = self._since_bytes + num_bytes if num_kept >= MANY else 0
             if self._since_bytes >= LARGE_BYTES:
-                gc.collect()
+                self._collect()
                 self._freeze()
             return
-        gc.collect()  # garbage is not to be exempt
+        self._collect()  # garbage is not to be exempt
         gc.disable()
         try:
             yield
@@ -39,6 +45,12 @@ class RouteMemory:
         finally:
             gc.enable()
 
+    def _collect(self) -> None:
+        if self._num_freezes % THOROUGH_EVERY == THOROUGH_EVERY - 1:
+            gc.unfreeze()
+        gc.collect()
+
     def _freeze(self) -> None:
         self._since_bytes = 0
+        self._num_freezes += 1
         gc.freeze()

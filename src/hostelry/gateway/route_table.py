@@ -146,6 +146,11 @@ class RouteTable:
             after._add_changed(change)
         return after
 
+    @property
+    def num_components(self) -> int:
+        """How many components there are, adapters among them."""
+        return sum(map(len, self._components.values()))
+
     def snapshot(self) -> RouteSnapshot:
         """The routes as they are published."""
         ordered = tuple(self._endpoints[it].route() for it in sorted(self._endpoints))

@@ -217,7 +217,7 @@ class PublishedRoutes:
             with self._memory.taking(len(body)):
                 return RouteTable(self._seen(decode_snapshot(body)))
         try:
-            with self._memory.taking(len(body)):
+            with self._memory.taking(len(body), self._table.num_components):
                 return self._table.changed(self._seen(decode_delta(body)))
         except (ValueError, SnapshotError) as error:
             self._asks_for_delta = False

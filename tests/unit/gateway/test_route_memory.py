@@ -1,11 +1,12 @@
 """Routes and garbage collection: many are exempt from it, also as they change one by one."""
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from hostelry.gateway.route_memory import LARGE_BYTES, RouteMemory
+from hostelry.gateway.route_memory import LARGE_BYTES, MANY, THOROUGH_EVERY, RouteMemory
 
 
 @pytest.fixture(autouse=True)
@@ -20,19 +21,39 @@ def is_exempt(made: object) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "is_exempt_after"),
+    ("num_bytes", "num_kept", "is_exempt_after"),
     [
-        pytest.param([LARGE_BYTES], True, id="many at once"),
-        pytest.param([LARGE_BYTES // 4] * 4, True, id="as many little by little"),
-        pytest.param([LARGE_BYTES // 4] * 3, False, id="few"),
+        pytest.param([LARGE_BYTES], 0, True, id="many at once"),
+        pytest.param([LARGE_BYTES // 4] * 4, MANY, True, id="as many changes, of many"),
+        pytest.param([LARGE_BYTES // 4] * 3, MANY, False, id="few changes, of many"),
+        pytest.param([LARGE_BYTES // 4] * 8, MANY - 1, False, id="many changes, of few"),
     ],
 )
-def test_many_routes_are_exempt(num_bytes: list[int], is_exempt_after: bool) -> None:
+def test_many_routes_are_exempt(num_bytes: list[int], num_kept: int, is_exempt_after: bool) -> None:
     memory, made = RouteMemory(), list[list[int]]()
     for each in num_bytes:
-        with memory.taking(each):
+        with memory.taking(each, num_kept):
             made.append([each])
     assert [is_exempt(it) for it in made] == [is_exempt_after] * len(made)
+
+
+class InCycle:
+    """An object that refers to itself: only a collection can free it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_exempt_and_is_in_a_cycle_is_freed_in_the_end() -> None:
+    memory, kept = RouteMemory(), [InCycle()]
+    freed = weakref.ref(kept[0])
+    with memory.taking(LARGE_BYTES):
+        pass
+    kept.clear()
+    for _ in range(THOROUGH_EVERY):
+        with memory.taking(LARGE_BYTES):
+            pass
+    assert freed() is None
 
 
 def test_collection_goes_on_after_routes_that_cannot_be_decoded() -> None:
