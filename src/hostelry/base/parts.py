@@ -21,7 +21,10 @@ def with_changes(known: Mapping[str, T], changed: Mapping[str, T | None]) -> dic
         else:
             has_more = has_more or name not in after
             after[name] = value
-    return {name: after[name] for name in sorted(after)} if has_more else after
+    if not has_more:
+        return after
+    names = sorted(after)
+    return dict(zip(names, map(after.__getitem__, names), strict=True))
 
 
 def parts_of(values: Mapping[str, T], part_of: Callable[[T], K]) -> dict[K, Mapping[str, T]]:

@@ -231,8 +231,8 @@ class InstanceDriver:
         )
 
     def _set(self, facts: InstanceFacts) -> None:
-        has_news, self.facts = facts != self.facts, facts
-        if has_news:
+        if facts != self.facts:
+            self.facts = facts
             self._changed(self.instance.id)
 
 

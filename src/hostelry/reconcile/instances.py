@@ -35,6 +35,10 @@ class Instances:
         drivers = tuple(self._drivers.items())
         return {instance_id: it.facts for instance_id, it in drivers if instance_id in self._seen}
 
+    def facts_on(self, key: GroupKey) -> Mapping[str, InstanceFacts]:
+        """Facts about each observed instance of an endpoint, by id."""
+        return {it: self._drivers[it].facts for it in self.known(key) if it in self._seen}
+
     def set_desired(self, instance: Instance, desired: Sequence[CopySpec] | None) -> None:
         """Have the instance run exactly `desired`; None: have it terminated."""
         if instance.id not in self._drivers:

@@ -39,6 +39,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 from hostelry.reconcile.plan.guards import guarding_alarms
 from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
+from hostelry.reconcile.plan.settled import without_settled
 from hostelry.reconcile.plan.watched_update import watched_update
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
@@ -89,14 +90,17 @@ def one_pass(
     context: PlanContext,
     verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None,
     own: OwnWrites | None = None,
+    last: EndpointState | None = None,
 ) -> EndpointState:
     """Load, plan and write one endpoint; return the state that is recorded then.
+
+    `last` is what this returned for its last pass; without it the result is the same, but dearer.
 
     `verdict_of` compares the fleets of an update under way; `own` notes what is written, unless
     a verdict was followed: the next pass may have one on other fleets.
     Raises Conflict where a record changed meanwhile: the caller retries from the new state.
     """
-    loaded = load(state, key, facts)
+    loaded = load(state, key, facts, last)
     names = guarding_alarms(loaded.state)
     if names:
         context = replace(
@@ -111,9 +115,10 @@ def one_pass(
     verdict = context.verdict
     text = None if verdict is None or verdict.since is None else verdict.text
     updated = with_history(loaded.state.endpoint, after.endpoint, context.now, text)
-    after = replace(after, endpoint=updated)
+    if updated is not None:
+        after = after.with_endpoint(updated)
     write(state, loaded, writes(loaded.state, after), own if verdict is None else None)
-    return after
+    return without_settled(after, context)
 
 
 class Reconciler:
@@ -133,6 +138,7 @@ class Reconciler:
         self._started_at = deps.clock.now()
         self._is_open = False
         self._own = OwnWrites()
+        self._last: dict[GroupKey, EndpointState] = {}  # what the last pass of each left
         self._has_changes = asyncio.Event()
         self._publishing = asyncio.Lock()
         self._followed = state.store.revision()
@@ -164,18 +170,22 @@ class Reconciler:
             max_drain_s=self._deps.max_drain_s,
             watched_since=self._started_at,
         )
-        facts = self.instances.facts
+        facts, last = self.instances.facts_on(key), self._last.get(key)
         verdict_of = self._deps.verdict_of
         after, cpu_s = await asyncio.to_thread(
             _with_cpu_s,
-            lambda: one_pass(self._state, key, facts, context, verdict_of, self._own),
+            lambda: one_pass(self._state, key, facts, context, verdict_of, self._own, last),
         )
         self.queue.rest(key, rest_s(cpu_s))
-        for instance_id, desired in desired_by_instance(after, now).items():
+        for instance_id, desired in desired_by_instance(after, now, last).items():
             self.instances.set_desired(after.instances[instance_id], desired)
         for instance_id in self.instances.known(key):
             if instance_id not in after.instances:
                 self.instances.forget(instance_id)
+        if after.endpoint is None:
+            self._last.pop(key, None)
+        else:
+            self._last[key] = after
         return next_plan_at(after, context)
 
     def release(self) -> None:

@@ -4,9 +4,10 @@ A crash after any write leaves a state that still serves and can be planned from
 new and observed records, statuses, records that are leaving, settled components, removals.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from hostelry.domain.transform_job import is_hidden
 from hostelry.reconcile.own_writes import OwnWrites
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
+from hostelry.reconcile.plan.settled import following
 from hostelry.scaling_policy.composite import children, parse
 from hostelry.store.mirror import NO_RECORDS, RecordGroup
 from hostelry.store.protocol import Change, RecordWrite
@@ -54,13 +56,21 @@ class Write:
     arn: str | None = None
 
 
-def load(state: State, key: GroupKey, facts: Mapping[str, InstanceFacts]) -> LoadedEndpoint:
-    """The recorded state of the endpoint named by `key`, and of everything on it."""
+def load(
+    state: State,
+    key: GroupKey,
+    facts: Mapping[str, InstanceFacts],
+    last: EndpointState | None = None,
+) -> LoadedEndpoint:
+    """The recorded state of the endpoint named by `key`, and of everything on it.
+
+    `last` is what its last pass left: what is settled since then need not be looked at.
+    """
     name = endpoint_address(key.scope, key.endpoint_name)
     groups = groups_named(_kinds(state), name)
     endpoint = groups["endpoint"].values.get(key.endpoint_name)
     known = {it: facts[it] for it in groups["instance"].values if it in facts}
-    loaded = _state_of(endpoint, groups, known)
+    loaded = following(_state_of(endpoint, groups, known), last)
     versions = {kind: it.versions for kind, it in groups.items()}
     return LoadedEndpoint(key=key, state=loaded, versions=versions)
 
@@ -134,7 +144,8 @@ def _state_of(
         copies=copies.values,
         facts=facts,
     )
-    return state.knowing(cast("Any", components.parts), cast("Any", copies.parts))
+    state.know(families=components.parts, copy_parts=copies.parts)
+    return state
 
 
 def _by_name(state: EndpointState) -> tuple[str, str, str]:
@@ -186,13 +197,31 @@ def _kinds(state: State) -> dict[str, Records[Any]]:
 
 def writes(before: EndpointState, after: EndpointState) -> list[Write]:
     """The writes, in order, that take the records from `before` to `after`."""
-    found = [
-        *_endpoint_write(before, after),
-        *_differences("component", before.components, after.components),
-        *_differences("instance", before.instances, after.instances),
-        *_differences("copy", before.copies, after.copies),
-    ]
+    found = [*_endpoint_write(before, after)]
+    if before.instances is not after.instances:
+        found += _differences("instance", before.instances, after.instances)
+    if after.known_unsettled is None:
+        found += _differences("component", before.components, after.components)
+        found += _differences("copy", before.copies, after.copies)
+    else:
+        names = before.unsettled | after.unsettled
+        for kind, parts_of in PARTS_OF_KIND.items():
+            old, new = (_joined(parts_of(it), names) for it in (before, after))
+            found += _differences(kind, old, new)
     return sorted(found, key=lambda it: (it.rank, RANK_OF_REMOVAL.index(it.kind), it.name))
+
+
+PARTS_OF_KIND: Mapping[str, Callable[[EndpointState], Mapping[Any, Mapping[str, Any]]]] = {
+    "component": operator.attrgetter("families"),
+    "copy": operator.attrgetter("copy_parts"),
+}
+
+
+def _joined(
+    parts: Mapping[Any, Mapping[str, Any]], names: Iterable[str | None]
+) -> Mapping[str, Any]:
+    """The values of these parts, by name."""
+    return {name: value for part in names for name, value in parts.get(part, {}).items()}
 
 
 RANK_OF_REMOVAL = ("copy", "instance", "component", "endpoint")

@@ -219,6 +219,7 @@ class Town:
         self.watched_since = 0.0
         self.verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None
         self._ids = itertools.count(1)
+        self._last: dict[GroupKey, EndpointState] = {}
         self.planner = RoutePlanner(self.state, lambda image: image == IMAGE, AtZero.HOLD)
         self._counter = CensusCounter()
         self._runner = asyncio.Runner()
@@ -261,13 +262,18 @@ class Town:
     def restart_control(self) -> None:
         """Control dies and starts again with nothing but its records."""
         self.drivers = {}
+        self._last = {}
+
+    def last_states(self) -> list[EndpointState]:
+        """What the last pass of each endpoint left."""
+        return list(self._last.values())
 
     def pass_once(self) -> None:
         """One pass over every endpoint; instances get its result only if it succeeds."""
         context, known = self.context(), set[str]()
         for key in sorted(all_keys(self.state), key=str):
-            after = self._pass_over(key, context)
-            for instance_id, desired in desired_by_instance(after, context.now).items():
+            last, after = self._last.get(key), self._pass_over(key, context)
+            for instance_id, desired in desired_by_instance(after, context.now, last).items():
                 if instance_id not in self.drivers:
                     self.drivers[instance_id] = InstanceDriver(
                         after.instances[instance_id],
@@ -277,6 +283,7 @@ class Town:
                         lambda _: None,
                     )
                 self.drivers[instance_id].set_desired(desired)
+            self._last[key] = after
             known |= set(after.instances)
         for instance_id in set(self.drivers) - known:
             del self.drivers[instance_id]
@@ -285,11 +292,14 @@ class Town:
         assert self._counter.take(states, self.facts()) == take_census(states, self.facts())
 
     def _pass_over(self, key: GroupKey, context: PlanContext) -> EndpointState:
-        """One pass; a second one must change nothing where none would follow the first."""
+        """One pass; a second one must change nothing where none would follow the first.
+
+        The second one looks at everything, also at what did not change since the pass before.
+        """
         store, own = self.state.store, OwnWrites()
         args = (self.state, key, self.facts(), context, self.verdict_of)
         before = store.revision()
-        after = one_pass(*args, own)
+        after = one_pass(*args, own, self._last.get(key))
         if not own.others(store.changes(before)):
             settled = store.revision()
             one_pass(*args)

@@ -31,7 +31,7 @@ def is_at_rest(state: EndpointState, component: InferenceComponent) -> bool:
         component.status is ComponentStatus.IN_SERVICE
         and component.adapter is not None
         and component.previous_adapter is None
-        and not state.refused_adapters
+        and not state.refused_adapters(component.adapter.base_name)
     )
 
 
@@ -111,7 +111,7 @@ def _refusal(
 ) -> str | None:
     """The reason of the first copy that refuses the adapter; None if none does."""
     registered_id = adapter_id(component.name, adapter)
-    if registered_id not in state.refused_adapters:
+    if registered_id not in state.refused_adapters(adapter.base_name):
         return None
     for copy in _ready_copies(state, component, adapter.base_name):
         status = _status_on(copy, registered_id)

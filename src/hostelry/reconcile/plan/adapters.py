@@ -7,14 +7,9 @@ Deleting, less than DRAIN_S ago                 registered             registere
 Deleting since longer, Failed                   -                      -
 """
 
-import operator
-
-from hostelry.base.same_pairs import SamePairs
 from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.copy import AdapterPlacement, CopySpec
 from hostelry.reconcile.plan.endpoint_state import DRAIN_S, LIVE_COMPONENT, EndpointState
-
-PLACED = SamePairs()  # by copy, its adapters and the components that they are of
 
 
 def adapter_id(name: str, adapter: AdapterSpec) -> str:
@@ -64,23 +59,15 @@ def placed_adapters(
     state: EndpointState, base_name: str, copy: CopySpec, now: float
 ) -> tuple[AdapterPlacement, ...]:
     """As `desired_adapters`; those of a copy of the base themselves where it has the same."""
-    known, components = copy.adapters, state.adapters_of(base_name)
-    checked = PLACED.match_of(copy.id, known) or ()
-    if len(checked) == len(components) > 0 and all(map(operator.is_, checked, components)):
-        return known
+    known, num_same = copy.adapters, 0
     by_id = {it.id: it for it in known}
-    num_same = 0
-    for component in components:
+    for component in state.adapters_of(base_name):
         for adapter in _desired_of(component, now):
             before = by_id.get(adapter_id(component.name, adapter))
             if before is None or not _is_of(before, component, adapter):
                 return desired_adapters(state, base_name, now)
             num_same += 1
-    if num_same != len(known):
-        return desired_adapters(state, base_name, now)
-    if known and all(it.status is ComponentStatus.IN_SERVICE for it in components):
-        PLACED.add(copy.id, known, components)  # holds at any time: none of them leaves
-    return known
+    return known if num_same == len(known) else desired_adapters(state, base_name, now)
 
 
 def _is_of(placed: AdapterPlacement, component: InferenceComponent, adapter: AdapterSpec) -> bool:

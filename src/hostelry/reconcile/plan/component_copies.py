@@ -47,7 +47,7 @@ Missing = tuple[DesiredCopies, CopyRequest]  # one copy to place, and what it is
 
 def plan_component_copies(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state with the desired copies of all base components, as far as they fit."""
-    bases = [it for it in state.components.values() if it.spec is not None]
+    bases = [it for it in state.unsettled_components() if it.spec is not None]
     for base in bases:
         if base.status not in LIVE_COMPONENT:
             leaving = [drained(it, context, DELETE_DRAIN_S) for it in state.copies_of(base.name)]
@@ -96,8 +96,8 @@ def _counted_again(
 
 
 def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
-    """The base components on a variant that may have copies, the oldest first."""
-    bases = [it for it in state.components.values() if it.spec is not None]
+    """The base components on a variant that may need other copies, the oldest first."""
+    bases = [it for it in state.unsettled_components() if it.spec is not None]
     living = [it for it in bases if it.status in LIVE_COMPONENT]
     mine = [it for it in living if it.variant_name == variant.variant.name]
     return sorted(mine, key=operator.attrgetter("created_at", "name"))

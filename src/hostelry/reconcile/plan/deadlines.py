@@ -13,7 +13,7 @@ def with_deadlines(state: EndpointState, now: float) -> EndpointState:
     """The state in which exactly the statuses that are not final have a deadline."""
     if state.endpoint is not None:
         state = state.with_endpoint(_endpoint(state.endpoint, now))
-    changing = [it for it in state.components.values() if not _is_at_rest(it)]
+    changing = [it for it in state.unsettled_components() if not _is_at_rest(it)]
     return state.with_components(_component(it, now) for it in changing)
 
 

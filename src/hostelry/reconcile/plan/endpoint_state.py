@@ -5,7 +5,7 @@ difference.
 """
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -108,7 +108,10 @@ class PlanContext:
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached properties need a __dict__
 class EndpointState:
-    """An endpoint (None once deleted), its components by name, instances and copies by id."""
+    """An endpoint (None once deleted), its components by name, instances and copies by id.
+
+    What is found from these is found once, and kept where that did not change (`FOUND_FROM`).
+    """
 
     endpoint: Endpoint | None
     components: Mapping[str, InferenceComponent] = field(default_factory=dict)
@@ -142,6 +145,12 @@ class EndpointState:
     def with_components(self, components: Iterable[InferenceComponent]) -> "EndpointState":
         """This state with `components` replaced; itself where that changes nothing."""
         changed = _differing(self.components, ((it.name, it) for it in components))
+        return self._with_changed("components", changed) if changed else self
+
+    def with_changed_components(
+        self, changed: Mapping[str, InferenceComponent | None]
+    ) -> "EndpointState":
+        """This state with these components; None: without one of that name."""
         return self._with_changed("components", changed) if changed else self
 
     def with_live_components(self, components: Mapping[str, InferenceComponent]) -> "EndpointState":
@@ -182,19 +191,11 @@ class EndpointState:
     def copies_of(self, component_name: str | None) -> Sequence[Copy]:
         """All copies of a component (None: of the model), oldest first."""
         copies = self.copy_parts.get(component_name)
-        if copies is None:
-            return ()
-        if len(copies) == 1:
-            return tuple(copies.values())
-        known = self._oldest_first.get(component_name)
-        if known is None:
-            found = sorted(copies.values(), key=_by_age)
-            known = self._oldest_first[component_name] = found
-        return known
+        return _oldest_first(copies, self._of_component, component_name)
 
     def copies_at(self, instance_id: str) -> Sequence[Copy]:
         """All copies recorded on an instance, oldest first."""
-        return self._copies_by_instance.get(instance_id, ())
+        return _oldest_first(self.instance_parts.get(instance_id), self._at_instance, instance_id)
 
     def copies_on(self, hosts: Sequence[Instance], component_name: str | None) -> list[Copy]:
         """A component's (None: the model's) copies on `hosts` that are not draining."""
@@ -227,20 +228,20 @@ class EndpointState:
             if value is None:
                 del values[name]
         after = self._with(**{kind: values})
-        name, part_of = PARTS[kind]
-        if name in self.__dict__:
-            known = self.__dict__[name]
-            after.__dict__[name] = parts_with_changes(known, before, changed, part_of)
+        for name, part_of in PARTS[kind].items():
+            if name in self.__dict__:
+                parts = parts_with_changes(self.__dict__[name], before, changed, part_of)
+                after.know(**{name: parts})
+        known = after.known_unsettled
+        if known is not None:
+            both = (it for name in changed for it in (before.get(name), changed[name]))
+            touched = {FAMILY_OF[kind](it) for it in both if it is not None}
+            after.know(_unsettled=known | touched)
         return after
 
-    def knowing(
-        self,
-        families: Mapping[str, Mapping[str, InferenceComponent]],
-        copy_parts: Mapping[str | None, Mapping[str, Copy]],
-    ) -> "EndpointState":
-        """This state, with these of its properties found already."""
-        self.__dict__.update(families=families, copy_parts=copy_parts)
-        return self
+    def know(self, **found: Any) -> None:
+        """Take these values of what is found from this state; it need not be looked for then."""
+        self.__dict__.update(found)
 
     def _with(self, **changes: Any) -> "EndpointState":
         """This state with other values; what is found from the others is not looked for again."""
@@ -250,15 +251,63 @@ class EndpointState:
                 after.__dict__[name] = self.__dict__[name]
         return after
 
+    def refused_adapters(self, base_name: str) -> frozenset[str]:
+        """The ids of adapters that a copy of a base, also one that drains, reports as FAILED."""
+        if base_name not in self._refused:
+            self._refused[base_name] = frozenset(
+                adapter.id
+                for copy in self.copy_parts.get(base_name, {}).values()
+                for adapter in copy.status.adapters
+                if adapter.phase is AdapterPhase.FAILED
+            )
+        return self._refused[base_name]
+
+    def unsettled_components(self) -> Iterator[InferenceComponent]:
+        """The components of the families that a plan must look at, in no order."""
+        known = self.known_unsettled
+        if known is None:
+            yield from self.components.values()
+        else:
+            for name in known:
+                yield from self.families.get(name or "", {}).values()
+
+    def unsettled_copies(self) -> Iterator[Copy]:
+        """The copies of the families that a plan must look at, in no order."""
+        known = self.known_unsettled
+        if known is None:
+            yield from self.copies.values()
+        else:
+            for name in known:
+                yield from self.copy_parts.get(name, {}).values()
+
+    def unsettled_copies_at(self, hosts: Iterable[Instance]) -> list[Copy]:
+        """Those of them that are recorded on `hosts`, of each the oldest first."""
+        by_instance = _grouped(sorted(self.unsettled_copies(), key=_by_age), instance_of)
+        return [copy for it in hosts for copy in by_instance.get(it.id, ())]
+
+    @property
+    def unsettled(self) -> frozenset[str | None]:
+        """The families that a plan must look at, by their bases' names (None: the model's copies).
+
+        All of them, unless some are known to be settled: see `settled`.
+        """
+        known = self.known_unsettled
+        return frozenset({*self.families, *self.copy_parts}) if known is None else known
+
+    @property
+    def known_unsettled(self) -> frozenset[str | None] | None:
+        """As `unsettled`; None: all of them, as nothing is known."""
+        known: frozenset[str | None] | None = self.__dict__.get("_unsettled")
+        return known
+
     @cached_property
-    def refused_adapters(self) -> frozenset[str]:
-        """The ids of adapters that a copy, also one that drains, reports as FAILED."""
-        return frozenset(
-            adapter.id
-            for copy in self.copies.values()
-            for adapter in copy.status.adapters
-            if adapter.phase is AdapterPhase.FAILED
-        )
+    def with_news(self) -> frozenset[str]:
+        """The ids of the instances that a plan must look at the reports of."""
+        return frozenset(self.instances)
+
+    @cached_property
+    def _refused(self) -> dict[str, frozenset[str]]:
+        return {}
 
     @cached_property
     def restarts(self) -> Mapping[str, CopyRestart]:
@@ -307,28 +356,40 @@ class EndpointState:
 
         One is the same object for as long as none of its copies changes.
         """
-        return parts_of(self.copies, _component_of)
+        return parts_of(self.copies, component_of)
 
     @cached_property
-    def _oldest_first(self) -> dict[str | None, Sequence[Copy]]:
+    def instance_parts(self) -> Mapping[str, Mapping[str, Copy]]:
+        """The copies by id, in its order, by their instance's id; see `copy_parts`."""
+        return parts_of(self.copies, instance_of)
+
+    @cached_property
+    def _of_component(self) -> dict[str | None, Sequence[Copy]]:
         return {}
 
     @cached_property
-    def _copies_by_instance(self) -> Mapping[str, Sequence[Copy]]:
-        return _grouped(sorted(self.copies.values(), key=_by_age), lambda it: it.instance_id)
+    def _at_instance(self) -> dict[str, Sequence[Copy]]:
+        return {}
 
 
 _by_age = operator.attrgetter("created_at", "spec.id")
-_component_of = operator.attrgetter("component_name")
+component_of: Callable[[Copy], str | None] = operator.attrgetter("component_name")
+instance_of: Callable[[Copy], str] = operator.attrgetter("instance_id")
 
-# The parts of the values of a kind: the cached property, and the part of a value.
-PARTS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "components": ("families", family_name),
-    "copies": ("copy_parts", _component_of),
+# The parts of the values of a kind, as cached properties, and the part of a value.
+PARTS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
+    "components": {"families": family_name},
+    "copies": {"copy_parts": component_of, "instance_parts": instance_of},
 }
+FAMILY_OF: Mapping[str, Callable[[Any], str | None]] = {
+    "components": family_name,
+    "copies": component_of,
+}
+
 # What each cached property of an EndpointState is found from.
 FOUND_FROM: Mapping[str, frozenset[str]] = {
-    "refused_adapters": frozenset({"copies"}),
+    "_unsettled": frozenset({"endpoint", "instances", "facts"}),
+    "_refused": frozenset({"copies"}),
     "restarts": frozenset({"endpoint"}),
     "restarting": frozenset({"endpoint"}),
     "_cordoned": frozenset({"endpoint", "instances"}),
@@ -336,8 +397,9 @@ FOUND_FROM: Mapping[str, frozenset[str]] = {
     "_lost": frozenset({"endpoint", "instances", "facts"}),
     "_hosts_by_variant": frozenset({"instances"}),
     "copy_parts": frozenset({"copies"}),
-    "_oldest_first": frozenset({"copies"}),
-    "_copies_by_instance": frozenset({"copies"}),
+    "instance_parts": frozenset({"copies"}),
+    "_of_component": frozenset({"copies"}),
+    "_at_instance": frozenset({"copies"}),
     "families": frozenset({"components"}),
 }
 
@@ -350,6 +412,19 @@ def _differing(known: Mapping[str, T], values: Iterable[tuple[str, T]]) -> dict[
         if before is not value and before != value:
             found[name] = value
     return found
+
+
+def _oldest_first(
+    copies: Mapping[str, Copy] | None, known: dict[K, Sequence[Copy]], name: K
+) -> Sequence[Copy]:
+    """The copies in order, once for each name."""
+    if not copies:
+        return ()
+    if len(copies) == 1:
+        return tuple(copies.values())
+    if name not in known:
+        known[name] = sorted(copies.values(), key=_by_age)
+    return known[name]
 
 
 def _grouped(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

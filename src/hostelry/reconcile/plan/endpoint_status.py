@@ -41,7 +41,7 @@ def plan_endpoint(state: EndpointState, context: PlanContext) -> EndpointState:
         after = updated(state, endpoint, context)
     elif endpoint.status is EndpointStatus.DELETING:
         after = _deleted(state, endpoint, context)
-    return replace(state, endpoint=after)
+    return state if after is endpoint else replace(state, endpoint=after)
 
 
 def reuse_instances(state: EndpointState) -> EndpointState:

@@ -109,8 +109,10 @@ def _counted(
     for _ in range(missing):
         new = new_instance(state, deployment, variant, next_type(variant, context), context)
         state = state.with_instances([new])
-    least_used_first = sorted(hosts, key=lambda it: (not it.leaving, *_usefulness(state, it)))
-    surplus = least_used_first[: max(0, -missing)]
+    surplus: list[Instance] = []
+    if missing < 0:
+        least_used_first = sorted(hosts, key=lambda it: (not it.leaving, *_usefulness(state, it)))
+        surplus = least_used_first[:-missing]
     if variant.model is not None:
         return retired(state, surplus, context)
     state = _marked(state, hosts, {it.id for it in surplus})
@@ -157,14 +159,16 @@ def _without_capacity(
     assert state.endpoint is not None, "only an endpoint has deployments"
     now = context.now
     for instance in state.hosts(deployment.generation, variant.variant.name):
+        problem = _launch_trouble(state, instance, variant, context)
+        if problem is None:
+            continue
         passed = tuple(
             other
             for other in variant.passed_over
             if now < other.until and other.instance_type != instance.instance_type
         )
-        problem = _launch_trouble(state, instance, variant, context)
         others = set(variant.variant.instance_types) - {instance.instance_type}
-        if problem is None or others <= {it.instance_type for it in passed}:
+        if others <= {it.instance_type for it in passed}:
             continue
         here = PassedOver(
             instance_type=instance.instance_type,

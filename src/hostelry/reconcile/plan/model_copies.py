@@ -114,7 +114,7 @@ def plan_adapters_on_copies(state: EndpointState, context: PlanContext) -> Endpo
     """The state in which each copy of a base component has exactly the desired adapters."""
     changed: list[Copy] = []
     desired: dict[str, tuple[AdapterPlacement, ...]] = {}
-    for copy in state.copies.values():
+    for copy in state.unsettled_copies():
         base = copy.component_name
         if base is None or copy.draining:
             continue

@@ -60,7 +60,7 @@ def _with_moves_done(
 ) -> EndpointState:
     """The state in which old copies drain where their successors serve; see the table above."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    copies = [it for host in hosts for it in state.copies_at(host.id)]
+    copies = state.unsettled_copies_at(hosts)
     settled = [it for it in copies if it.replaces is not None and it.replaces not in state.copies]
     state = state.with_copies(replace(it, replaces=None) for it in settled)
     moving = [it for it in copies if is_moving(state, it) and not it.draining]
@@ -82,7 +82,7 @@ def _with_crash_looping_moved(
 ) -> EndpointState:
     """The state with a successor on another instance for each crash-looping copy."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    for copy in [copy for host in hosts for copy in state.copies_at(host.id)]:
+    for copy in state.unsettled_copies_at(hosts):
         component = state.components.get(copy.component_name or "")
         if component is None or not _is_crash_looping(state, copy, component, context.now):
             continue

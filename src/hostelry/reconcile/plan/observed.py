@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hostelry.base.address import on_host
-from hostelry.base.same_pairs import SamePairs
 from hostelry.domain.copy import (
     AdapterPhase,
     AdapterPlacement,
@@ -28,18 +27,20 @@ from hostelry.domain.copy import (
 from hostelry.fleet.protocol import Observation
 from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
 
-STEADY = SamePairs()  # by copy, its status as recorded and as reported
-
 
 def with_observations(state: EndpointState, now: float) -> EndpointState:
     """The state with every instance and copy as its agent reported it last."""
-    instances = [_seen_instance(it, state.facts_of(it.id)) for it in state.instances.values()]
-    seen = {name: _by_id(facts.observation) for name, facts in state.facts.items()}
-    copies = [
-        _seen_copy(copy, state.facts_of(copy.instance_id), seen.get(copy.instance_id, {}), now)
-        for copy in state.copies.values()
+    news = state.with_news
+    instances = [_seen_instance(state.instances[it], state.facts_of(it)) for it in news]
+    copies = {it.spec.id: it for name in news for it in state.copies_at(name)}
+    copies |= {it.spec.id: it for it in state.unsettled_copies()}
+    hosts = {it.instance_id for it in copies.values()}
+    seen = {it: _by_id(state.facts_of(it).observation) for it in hosts}
+    after = [
+        _seen_copy(copy, state.facts_of(copy.instance_id), seen[copy.instance_id], now)
+        for copy in copies.values()
     ]
-    return state.with_instances(instances).with_copies(copies)
+    return state.with_instances(instances).with_copies(after)
 
 
 def _by_id(observation: Observation | None) -> Mapping[str, CopyStatus]:
@@ -118,10 +119,7 @@ def _steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
 
     Memory in use is not, nor the number of open connections while some are open.
     """
-    if STEADY.match_of(known.id, known) is seen:
-        return known
     if seen == known:
-        STEADY.add(known.id, known, seen)
         return known
     both_open = known.open_connections and seen.open_connections
     unmoved = replace(

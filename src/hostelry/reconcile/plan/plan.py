@@ -5,9 +5,11 @@ From the result follow the copies that each agent should run (`desired_by_instan
 instant at which time alone matters (`next_plan_at`).
 """
 
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, InstanceState
 from hostelry.reconcile.plan.adapter_status import FORGET_S, is_at_rest, plan_adapter
 from hostelry.reconcile.plan.adapters import adapter_leaves_at, is_leaving
@@ -30,6 +32,7 @@ from hostelry.reconcile.plan.observed import with_observations
 from hostelry.reconcile.plan.restarts import plan_restarts, restart_instants
 from hostelry.reconcile.plan.rollout import plan_rollouts, rollout_instants
 from hostelry.reconcile.plan.scale_in import plan_scale_in, scale_in_instants
+from hostelry.reconcile.plan.settled import instances_since
 
 MAX_ROUNDS = 50
 FORGET_UNAPPLIED_S = 10.0
@@ -43,19 +46,22 @@ def plan(state: EndpointState, context: PlanContext) -> EndpointState:
     state, context = with_observations(state, context.now), with_drain_limit(state, context)
     for _ in range(MAX_ROUNDS):
         after = _round(state, context)
-        if after == state:
+        if after is state or after == state:
             return state
         state = after
     raise AssertionError(f"the plan of {state.endpoint} does not settle")
 
 
-def desired_by_instance(state: EndpointState, now: float) -> dict[str, tuple[CopySpec, ...] | None]:
+def desired_by_instance(
+    state: EndpointState, now: float, last: EndpointState | None = None
+) -> dict[str, tuple[CopySpec, ...] | None]:
     """The copies that each instance's agent should run; None: the instance should end.
 
-    A terminating instance runs until its last copy has drained.
+    A terminating instance runs until its last copy has drained. Without the instances for which
+    nothing changed since `last`, from which they were found before.
     """
     found: dict[str, tuple[CopySpec, ...] | None] = {}
-    for instance_id in state.instances:
+    for instance_id in instances_since(state, last):
         specs = [it.spec for it in state.copies_at(instance_id) if _is_kept(it, now)]
         desired = tuple(sorted(specs, key=lambda it: it.id))
         found[instance_id] = desired or (None if _is_ending(state, instance_id) else ())
@@ -74,21 +80,23 @@ def _round(state: EndpointState, context: PlanContext) -> EndpointState:
 
 
 def _plan_components(state: EndpointState, context: PlanContext) -> EndpointState:
+    unsettled = [it for it in state.unsettled_components() if not is_at_rest(state, it)]
+    if not unsettled:
+        return state
     left = dict(state.components)
     live = state.with_live_components(left)  # each sees what became of those before it
-    has_changed = False
-    for name, component in sorted(state.components.items()):
-        if is_at_rest(state, component):
-            continue
+    changed: dict[str, InferenceComponent | None] = {}
+    for component in sorted(unsettled, key=operator.attrgetter("name")):
         step = plan_component if component.adapter is None else plan_adapter
         after = step(live, component, context)
+        if after is component or after == component:
+            continue
+        changed[component.name] = after
         if after is None:
-            del left[name]
-            has_changed = True
-        elif after is not component and after != component:
-            left[name] = after
-            has_changed = True
-    return state.with_live_components(left) if has_changed else state
+            del left[component.name]
+        else:
+            left[component.name] = after
+    return state.with_changed_components(changed)
 
 
 def _without_gone(state: EndpointState, context: PlanContext) -> EndpointState:
@@ -97,8 +105,8 @@ def _without_gone(state: EndpointState, context: PlanContext) -> EndpointState:
     if ended:
         left = {name: it for name, it in state.instances.items() if name not in ended}
         state = replace(state, instances=left)
-    copies = state.copies.items()
-    return state.without_copies(name for name, it in copies if _is_gone(state, it, context.now))
+    copies = state.unsettled_copies()
+    return state.without_copies(it.spec.id for it in copies if _is_gone(state, it, context.now))
 
 
 def _is_gone(state: EndpointState, copy: Copy, now: float) -> bool:
@@ -129,10 +137,9 @@ def _is_gone(state: EndpointState, copy: Copy, now: float) -> bool:
 
 def _without_homeless(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state in which copies drain whose component is gone, as after an incomplete write."""
-    homeless = {it.component_name for it in state.copies.values()} - {None, *state.components}
-    return state.with_copies(
-        drained(copy, context) for name in homeless for copy in state.copies_of(name)
-    )
+    copies = (it for it in state.unsettled_copies() if it.component_name is not None)
+    homeless = [it for it in copies if it.component_name not in state.components]
+    return state.with_copies(drained(it, context) for it in homeless)
 
 
 def _is_kept(copy: Copy, now: float) -> bool:
@@ -144,17 +151,17 @@ def _is_ending(state: EndpointState, instance_id: str) -> bool:
 
 
 def _instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
-    for record in (state.endpoint, *state.components.values()):
+    for record in (state.endpoint, *state.unsettled_components()):
         if record is not None and record.deadline_at is not None:
             yield record.deadline_at
     yield from bake_instants(state, context)
-    for component in state.components.values():
+    for component in state.unsettled_components():
         if component.rollout is not None:
             yield from rollout_instants(component, context)
         if component.adapter is not None and is_leaving(component):
             yield adapter_leaves_at(component)
             yield adapter_leaves_at(component) + FORGET_S
-    for copy in state.copies.values():
+    for copy in state.unsettled_copies():
         yield from _copy_instants(copy)
     for facts in state.facts.values():
         if facts.unreachable_since is not None:

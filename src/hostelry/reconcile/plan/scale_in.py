@@ -52,8 +52,8 @@ def plan_scale_in(state: EndpointState, context: PlanContext) -> EndpointState:
         scaling = managed_scaling(variant.variant)
         if scaling is not None:
             hosts = state.hosts(deployment.generation, variant.variant.name)
-            idle_times = [_with_idle_time(state, it, context.now) for it in hosts]
-            state = state.with_instances(idle_times)
+            idle = [it for it in hosts if (it.idle_since is None) == (not state.copies_at(it.id))]
+            state = state.with_instances(_with_idle_time(state, it, context.now) for it in idle)
             state = _scaled_in(state, deployment.generation, variant, scaling, context)
     return state
 
@@ -67,7 +67,8 @@ def scale_in_instants(state: EndpointState, context: PlanContext) -> Iterator[fl
         scaling = managed_scaling(variant.variant)
         if scaling is None:
             continue
-        yield _cooled_at(state, variant, scaling.scale_in, context)
+        if scaling.scale_in.strategy is ScaleInStrategy.CONSOLIDATION:
+            yield _cooled_at(state, variant, scaling.scale_in, context)
         for host in state.hosts(deployment.generation, variant.variant.name):
             if host.idle_since is not None:
                 yield context.end_of(host.idle_since, IDLE_S)
