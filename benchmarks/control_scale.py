@@ -258,11 +258,14 @@ class Run:
         """Note when the published routes show each change."""
         have: str | None = None
         while True:
-            snapshot = await control.reconciler.routes.newer_than(have, 60.0)
+            newer = await control.reconciler.routes.newer_than(have, LOOK_S)
+            if newer is not None:
+                self._earlier, self._latest = self._latest, newer
+            snapshot, now = self._latest, time.perf_counter()
             if snapshot is None:
-                return  # control ends
-            have, now = snapshot.version, time.perf_counter()
-            self._earlier, self._latest = self._latest, snapshot
+                continue
+            # A change may have been published before it was answered: it is looked for again.
+            have = snapshot.version
             waiting = [it for it in sent if it.published_at is None]
             endpoints = {it.name: it for it in snapshot.endpoints}
             for change in waiting:

@@ -68,6 +68,7 @@ class FakeMachine:
     started: int = 0
     num_applies: int = 0
     moved: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: Observation | None = None  # the last; one of the same content is the same object
 
     @property
     def address(self) -> str:
@@ -171,10 +172,12 @@ class FakeFleet:
             machine.copies[spec.id] = self._counted(spec, machine.copies[spec.id])
         if not self.switches.slow:
             for _ in LIFE:
+                before = machine.copies
                 machine.copies = {
-                    spec.id: self._advanced(machine, spec, machine.copies[spec.id])
-                    for spec in desired
+                    spec.id: self._advanced(machine, spec, before[spec.id]) for spec in desired
                 }
+                if all(machine.copies[it] is before[it] for it in machine.copies):
+                    break
         self._touch(machine)
 
     def _start_copy(self, machine: FakeMachine, spec: CopySpec) -> CopyStatus:
@@ -184,7 +187,8 @@ class FakeFleet:
 
     def _advanced(self, machine: FakeMachine, spec: CopySpec, status: CopyStatus) -> CopyStatus:
         if status.phase is CopyPhase.READY:
-            return replace(self._counted(spec, status), adapters=self._adapters(spec, status))
+            counted, adapters = self._counted(spec, status), self._adapters(spec, status)
+            return counted if counted.adapters == adapters else replace(counted, adapters=adapters)
         if status.phase not in LIFE:
             return status
         reason = self.switches.broken_images.get(spec.container.image)
@@ -201,11 +205,15 @@ class FakeFleet:
             if status.phase is CopyPhase.READY:
                 held = self.switches.memory_bytes.get(spec.owner, status.memory_bytes)
                 peak = max(status.peak_memory_bytes, held)
+                if (held, peak) == (status.memory_bytes, status.peak_memory_bytes):
+                    continue
                 machine.copies[spec.id] = replace(status, memory_bytes=held, peak_memory_bytes=peak)
 
     def _counted(self, spec: CopySpec, status: CopyStatus) -> CopyStatus:
         """`status` with the number of open connections while the copy drains."""
         still_open = self.switches.open_connections.get(spec.id, 0) if spec.draining else None
+        if status.open_connections == still_open:
+            return status
         return replace(status, open_connections=still_open)
 
     def _adapters(self, spec: CopySpec, known: CopyStatus) -> tuple[AdapterStatus, ...]:
@@ -285,5 +293,9 @@ class FakeAgent:
 
 
 def _observation(machine: FakeMachine) -> Observation:
-    copies = tuple(machine.copies[it] for it in sorted(machine.copies))
-    return Observation(instance_id=machine.instance_id, version=str(hash(copies)), copies=copies)
+    copies, seen = tuple(machine.copies[it] for it in sorted(machine.copies)), machine.seen
+    if seen is None or seen.copies != copies:
+        version = str(hash(copies))
+        seen = Observation(instance_id=machine.instance_id, version=version, copies=copies)
+        machine.seen = seen
+    return seen
