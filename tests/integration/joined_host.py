@@ -14,10 +14,16 @@ from hostelry.server.run_file import live_run_files
 
 
 class JoinedHost(Platform):
-    """`hostelry ROLE --join ... --detach` with `flags`; `role` is gateway or control."""
+    """`hostelry ROLE --join ... --detach` with `flags`; `role` is gateway or control.
 
-    def __init__(self, first: Platform, role: str, *flags: str, address: str = "127.0.0.1") -> None:
-        super().__init__(first.home.root.parent / f"further-{role}")
+    It joins under `name`, by default its role.
+    """
+
+    def __init__(
+        self, first: Platform, role: str, *flags: str, address: str = "127.0.0.1", name: str = ""
+    ) -> None:
+        super().__init__(first.home.root.parent / f"further-{name or role}")
+        self.name = name or role
         cluster = ("--cluster-host", address, "--cluster-port", str(free_port()))
         own = ("--host", address, "--port", str(self.port)) if role == "gateway" else ()
         self._first, self._role, self._flags = first, role, (*cluster, *own, *flags)
@@ -26,7 +32,14 @@ class JoinedHost(Platform):
         """Print a token on the first host, and join by it."""
         printed = json.loads(self._first.cli("join-token", "--role", self._role, "--json").stdout)
         token = ("--join", printed["url"], "--token", printed["token"])
-        self.cli(self._role, "--detach", *token, *self._flags, "--host-name", self._role)
+        self.cli(self._role, "--detach", *token, *self._flags, "--host-name", self.name)
+
+    def clean_up(self) -> list[str]:
+        """Of a control no instance is ended: they are the platform's."""
+        if self._role == "control":
+            self.cli("down")
+            return []
+        return super().clean_up()
 
 
 def kill_host(platform: Platform, *spared: str) -> None:

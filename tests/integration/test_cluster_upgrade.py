@@ -2,17 +2,16 @@
 
 import contextlib
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from tests.https_rig import HostAuthority
 from tests.integration.control_rig import create_config
 from tests.integration.drill import (
     COMPONENT,
@@ -23,6 +22,7 @@ from tests.integration.drill import (
     wait_ready,
     write_image_rule,
 )
+from tests.integration.joined_host import JoinedHost
 from tests.integration.platform import Platform, processes_naming, until
 from tests.integration.test_supervisor_death import agents, next_version, services
 from tests.postgres_rig import postgres_database, postgres_server
@@ -30,7 +30,6 @@ from tests.postgres_rig import postgres_database, postgres_server
 import hostelry
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.ports import free_port
-from hostelry.server.home import save_config, save_credentials
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 MAJOR, MINOR = hostelry.__version__.split(".")[:2]
@@ -62,46 +61,6 @@ def package_of_next_version(folder: Path) -> Path:
     )
     (store / "migrations/versions/r0002_note.py").write_text(GROWS)
     return package
-
-
-class FurtherHost(Platform):
-    """A further host of `first`'s platform: another home, which `command` runs on."""
-
-    def __init__(self, first: Platform, name: str, *command: str) -> None:
-        super().__init__(first.home.root.parent / name)
-        self.command = command
-        self.home.make()
-        save_credentials(self.home, first.credentials)
-        save_config(self.home, first.config)
-        shutil.copy(first.home.images, self.home.images)
-
-    def start(self) -> None:
-        """Run it in the background."""
-        self.cli(*self.command, "--detach")
-
-
-class FurtherControl(FurtherHost):
-    """A control; on one machine it has the first one's instances, too."""
-
-    def __init__(self, first: Platform, name: str) -> None:
-        super().__init__(first, name, "control")
-        self.home.root_key.write_text("00" * 32)
-        self.home.instances.rmdir()
-        self.home.instances.symlink_to(first.home.instances)
-
-    def __exit__(self, *error: object) -> None:
-        """End it; `down` of the first ends the agents that it started."""
-        self.cli("down")
-
-
-def further_gateway(first: Platform, name: str) -> FurtherHost:
-    port = free_port()
-    flags = ("--port", str(port), "--gateway-workers", "1", "--no-mirror-process")
-    host = FurtherHost(first, name, "gateway", *flags)
-    controls = (first.config.control_url,)  # the others it gets to know
-    joined = replace(first.config, controls=controls, host_id=name, store_url=None)
-    save_config(host.home, joined)
-    return host
 
 
 class Writer:
@@ -162,7 +121,7 @@ def led(asked: Platform) -> dict[str, Any]:
         "leader": [it["version"] for it in members if it["leads"]],
         "address": [it["address"] for it in members if it["leads"]],
         "standbys": sorted(it["version"] for it in members if not it["leads"]),
-        "gateways": {it["host_id"]: it["version"] for it in state.get("gateway_hosts", ())},
+        "gateways": sorted(it["version"] for it in state.get("gateway_hosts", ())),
     }
 
 
@@ -173,10 +132,17 @@ class Cluster:
         self.next = package_of_next_version(root / "next")
         self.database = url.rpartition("/")[2]
         write_image_rule(root / "first")
-        flags = ("--gateway-workers", "1", "--no-mirror-process", "--no-console")
-        self.first = stack.enter_context(Platform(root / "first", *flags, "--store", url))
-        self.second = FurtherControl(self.first, "second")
-        self.gateways = [further_gateway(self.first, name) for name in ("h-1", "h-2")]
+        authority = HostAuthority(root)
+        certificate, key = authority.pair("host", "127.0.0.1")
+        https = ("--https-cert", str(certificate), "--https-key", str(key))
+        workers = ("--gateway-workers", "1", "--no-mirror-process")
+        flags = (*workers, *https, "--https-ca", str(authority.ca))
+        peers = ("--cluster-host", "127.0.0.1", "--cluster-port", str(free_port()), "--no-console")
+        self.first = stack.enter_context(Platform(root / "first", *flags, *peers, "--store", url))
+        self.second = JoinedHost(self.first, "control", name="second")
+        self.gateways = [
+            JoinedHost(self.first, "gateway", *flags, name=name) for name in ("h-1", "h-2")
+        ]
         with ThreadPoolExecutor() as starting:
             for host in starting.map(lambda it: it.__enter__(), [self.second, *self.gateways]):
                 stack.push(host)
@@ -224,7 +190,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_each_host_is_upgraded_in_its_turn_under_traffic(cluster: Cluster) -> None:
     first = cluster.first
-    until(lambda: set(led(first)["gateways"]) == {"h-1", "h-2"}, "both hosts report themselves")
+    until(lambda: len(led(first)["gateways"]) == 3, "all hosts report themselves")
     copies, old_agents = copies_of(first, COMPONENT), agents(first)
     with cluster.busy():
         the_standby_comes_first(cluster)
@@ -233,10 +199,10 @@ def test_each_host_is_upgraded_in_its_turn_under_traffic(cluster: Cluster) -> No
         one_of_the_version_before_stands_by(cluster)
         for host in cluster.gateways:
             assert cluster.upgraded(host)["leads"] is None
-            versions = {it.home.root.name: version_of(it) for it in cluster.gateways}
+            versions = sorted(version_of(it) for it in (first, *cluster.gateways))
             until(lambda: led(first)["gateways"] == versions, "each tells its own")  # noqa: B023
         until(lambda: led(first)["leader"] == [NEXT], "one leads")
-        leads = led(first)["address"] == [cluster.second.config.control_url]
+        leads = led(first)["address"] == [cluster.second.config.control_address]
         done = cluster.upgraded(cluster.second if leads else first)
         assert len(done["agents"]) == len(old_agents)
         assert set(agents(first)).isdisjoint(old_agents)
@@ -258,7 +224,8 @@ def the_standby_comes_first(cluster: Cluster) -> None:
     assert found == [("0002",)]
     old = [hostelry.__version__]
     until(lambda: led(first)["leader"] == old, "it leads, and writes to a schema that has grown")
-    lines = (f"version {NEXT}  control ", "gateways h-1, gateways h-2")
+    hosts = (f"gateways {it.config.host_id}" for it in cluster.gateways)
+    lines = (f"version {NEXT}  control ", *hosts)
 
     def is_shown() -> bool:
         shown = first.cli("status", code=None).stdout
@@ -275,12 +242,12 @@ def the_leader_hands_over(cluster: Cluster) -> dict[str, Any]:
     assert {"gateway-1", "control", "jobs"} <= set(found["replaced"])
     assert set(before.values()).isdisjoint(services(first).values())
     until(lambda: led(first)["leader"] == [NEXT], "the upgraded standby leads")
-    until(lambda: led(first)["gateways"] == {"h-1": old, "h-2": old}, "it knows older gateways")
+    until(lambda: led(first)["gateways"] == [old, old, NEXT], "it knows older gateways")
     return found
 
 
 def one_of_the_version_before_stands_by(cluster: Cluster) -> None:
-    with FurtherControl(cluster.first, "third") as third:
+    with JoinedHost(cluster.first, "control", name="third") as third:
         until(
             lambda: led(third)["standbys"] == [hostelry.__version__, NEXT],
             "it stands by on a schema that is newer than its own",

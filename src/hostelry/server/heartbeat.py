@@ -1,9 +1,9 @@
 """Heartbeats of a service over a Unix socket beside its run file.
 
 The service echoes each line, which shows that its event loop runs and nothing more: a slow store
-is no reason to kill a process. A gateway worker that is sent `LISTENER_REQUEST` passes its
-listening socket, so that the successor of a killed supervisor loses no connection; to a line that
-begins with `CALLS_REQUEST` it says which calls it has noted.
+is no reason to kill a process. A gateway worker or node proxy that is sent `LISTENER_REQUEST`
+passes its listening socket, so that the successor of a killed supervisor loses no connection; to a
+line that begins with `CALLS_REQUEST` a worker says which calls it has noted.
 
 The socket needs no port and no key: only the home's owner can reach it (run/ has mode 0700). The
 service binds it, so that it outlives a supervisor.

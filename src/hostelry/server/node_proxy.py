@@ -58,11 +58,12 @@ async def serve(
     port: int,
     port_file: Path | None,
     links: Mapping[str, socket.socket] | None,
+    listener: socket.socket | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; raises TerminalError where it cannot.
 
     `links` are listening sockets by the names of the servers that they lead to; None: this is no
-    node, but a host of the platform.
+    node, but a host of the platform. `listener` is the predecessor's listening socket.
     """
     config, credentials = load_config(home), load_credentials(home)
     clock, files = SystemClock(), HostFiles(TlsFolder(home.tls), credentials.cluster_id)
@@ -77,7 +78,8 @@ async def serve(
     names = service_addresses(config) if links is None else {}
     fronts = fronts_of(config, credentials, files) if links is None else {}
     proxy = NodeProxy(tls.in_use(), ProxyTargets(names, home.instances).address_of, fronts)
-    listener = proxy_listener(host, port)
+    listener = listener or proxy_listener(host, port)
+    listener.setblocking(False)
     if port_file is not None:
         write_whole(port_file, str(listener.getsockname()[1]).encode(), durable=False)
     loop, stopping = asyncio.get_running_loop(), stop_event()
@@ -88,7 +90,7 @@ async def serve(
     for name, linked in (links or {}).items():
         link = HostLink(name, tls.in_use(), lambda: known_controls(home, config))
         tasks[f"forwarding to {name}"] = loop.create_task(link.serve(linked))
-    heartbeats = loop.create_task(answer_heartbeats())
+    heartbeats = loop.create_task(answer_heartbeats(listener))
     cause = await first_to_end(tasks, stopping)
     for task in tasks.values():
         task.cancel()
@@ -124,6 +126,7 @@ def main() -> None:
     parser.add_argument("--host", help="address to listen on, instead of the home's")
     parser.add_argument("--port", type=int, help="port; 0: any")
     parser.add_argument("--port-file", type=Path, help="where the port is written")
+    parser.add_argument("--listener", type=int, help="descriptor of the predecessor's socket")
     parser.add_argument("--link", action="append", default=[], help="NAME=DESCRIPTOR, of a node")
     given = parser.parse_args()
     home = Home(given.home)
@@ -137,7 +140,8 @@ def main() -> None:
             sys.exit("the node proxy needs --host, or a home with a cluster host")
         port = config.cluster_port if given.port is None else given.port
         links = None if given.instance_id is None else inherited(given.link)
-        uvloop.run(serve(home, host, port, given.port_file, links))
+        listener = None if given.listener is None else socket.socket(fileno=given.listener)
+        uvloop.run(serve(home, host, port, given.port_file, links, listener))
     except (TerminalError, OSError) as error:
         sys.exit(f"the node proxy cannot run: {error}")
 

@@ -8,7 +8,7 @@ from hostelry.base.ports import free_port
 from hostelry.server import objectstore, watcher
 from hostelry.server.cluster.start import service_addresses
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Home
-from hostelry.server.start import HostPlan, StartPlan
+from hostelry.server.start import HostPlan, StartPlan, inherited_listener
 from hostelry.server.started_by import digest, program_of, service_digest
 from hostelry.server.store_disk import StoreDisk
 from hostelry.server.store_option import VARIABLE as STORE_VARIABLE
@@ -90,14 +90,32 @@ def own_service(
 
 
 def proxy_service(start: HostPlan, env: Mapping[str, str]) -> ServiceSpec:
-    """The node proxy, through which other hosts reach this one's servers."""
+    """The node proxy, through which other hosts reach this one's servers.
+
+    It has the listening socket of the one that it replaces, where that is at its address.
+    """
     config = start.config
+    inherited = inherited_listener(start.home, start.found, "proxy")
+    if inherited is not None and inherited.getsockname()[:2] != (
+        config.cluster_host,
+        config.cluster_port,
+    ):
+        inherited.close()
+        inherited = None
     argv = [sys.executable, "-m", "hostelry.server.node_proxy", "--home", str(start.home.root)]
     read = (service_addresses(config), config.cluster_host, config.cluster_port, config.controls)
     files = (config.tls_ca, config.tls_cert, config.tls_key)
+
+    def command() -> Command:
+        if inherited is None:
+            return Command(argv=argv, env=env)
+        given = inherited.fileno()
+        return Command(argv=[*argv, f"--listener={given}"], env=env, pass_fds=[given])
+
     return ServiceSpec(
         name="proxy",
-        command=lambda: Command(argv=argv, env=env),
+        command=command,
+        starts_beside=inherited is not None,
         port=config.cluster_port,
         digest=digest(argv, read, files, config.host, asdict(start.credentials)),
         liveness=PATIENT_LIVENESS,

@@ -152,10 +152,12 @@ def check_start_store(
         raise TerminalError(str(error)) from error
 
 
-def inherited_listener(home: Home, found: Mapping[str, RunFile]) -> socket.socket | None:
-    """The gateway's listening socket, from any live worker that passes it."""
+def inherited_listener(
+    home: Home, found: Mapping[str, RunFile], kind: str = "gateway"
+) -> socket.socket | None:
+    """The listening socket of gateway or node proxy, from any live process that passes it."""
     for name in found:
-        if kind_of(name) == "gateway":
+        if kind_of(name) == kind:
             listener = take_listener(line_path(service_path(home, name)), LISTENER_TIMEOUT_S)
             if listener is not None:
                 return listener

@@ -81,6 +81,7 @@ class ServiceSpec:
     after: Callable[[], None] = lambda: None
     liveness: LivenessPolicy | None = None
     is_alive: Callable[[float], Awaitable[bool]] | None = None
+    starts_beside: bool = False  # the process that it replaces: it has its listening socket
 
     @property
     def stopping(self) -> Stopping:

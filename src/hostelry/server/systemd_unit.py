@@ -1,9 +1,11 @@
 """Text of the systemd unit that runs `hostelry up` in the foreground. Pure."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 STOP_WITHIN_S = 120
+PLAIN = re.compile(r"[A-Za-z0-9_./:=@,+-]+")  # no quote, no separator, no lone semicolon
 UNIT = """\
 [Unit]
 Description=Hostelry on {home}
@@ -32,11 +34,13 @@ def unit_text(program: Sequence[str], arguments: Sequence[str], home: Path) -> s
     kept = [it for it in arguments if it not in ("--print-unit", "--detach")]
     command = [*program, *kept, "--home", str(home)]  # of two homes, the later one holds
     return UNIT.format(
-        home=home, command=" ".join(map(quoted, command)), stop_within_s=STOP_WITHIN_S
+        home=str(home).replace("%", "%%"),
+        command=" ".join(map(quoted, command)),
+        stop_within_s=STOP_WITHIN_S,
     )
 
 
 def quoted(word: str) -> str:
     """A word of ExecStart; systemd.service(5), "Command lines"."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return f'"{escaped}"' if escaped != word or not word or " " in word else word
+    return word if escaped == word and PLAIN.fullmatch(word) else f'"{escaped}"'

@@ -194,7 +194,8 @@ def begin(
     """Adopt, replace and start the desired services; end the others.
 
     A gateway worker starts beside the one that it replaces, which finishes its requests: they share
-    the socket. A service with a port of its own waits until that is free.
+    the socket. So does a node proxy that has its predecessor's socket. Another service with a port
+    of its own waits until that is free.
     """
     for name, decision in decided.items():
         if decision.action is AdoptionAction.END:
@@ -203,7 +204,9 @@ def begin(
         action = decided[service.name].action
         if action is AdoptionAction.ADOPT:
             supervisor.start(service, adopted=found[service.name])
-        elif action is AdoptionAction.REPLACE and kind_of(service.name) == "gateway":
+        elif action is AdoptionAction.REPLACE and (
+            kind_of(service.name) == "gateway" or service.starts_beside
+        ):
             supervisor.retire(found[service.name])
             supervisor.start(service)
         else:

@@ -277,6 +277,14 @@ def test_systemd_verifies_the_unit_and_finds_it_confined(unit: Path, tmp_path: P
     assert float(exposure[1]) <= MOST_EXPOSED, shown
 
 
+def test_systemd_verifies_the_unit_that_up_prints(tmp_path: Path) -> None:
+    home, words = Path('/srv/a 100% "home\'s" $HOME'), ["--port", "1", "it's", "a;b", ";", "\t"]
+    printed = tmp_path / "printed.service"
+    printed.write_text(unit_text(["/bin/true"], ["up", *words], home))
+    done = asked("systemd-analyze", "verify", "--man=no", printed)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_unit_is_stopped_and_restarted_as_up_prints_it() -> None:
     printed = unit_text(["hostelry"], ["up"], Path("/var/lib/hostelry")).splitlines()
     shipped = (DEPLOY / "systemd" / "hostelry.service").read_text().splitlines()

@@ -28,6 +28,8 @@ def test_systemd_signals_up_alone_and_starts_it_again_where_it_was_killed() -> N
         pytest.param("100%", '"100%%"', id="a specifier"),
         pytest.param("$HOME", '"$$HOME"', id="a variable"),
         pytest.param('a"b\\', '"a\\"b\\\\"', id="quotes and backslashes"),
+        pytest.param("it's", '"it\'s"', id="an apostrophe"),
+        pytest.param(";", '";"', id="a separator of commands"),
         pytest.param("", '""', id="nothing"),
     ],
 )

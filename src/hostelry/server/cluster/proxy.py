@@ -85,11 +85,17 @@ class ServerEnd(SpliceEnd):
     it may have read a request it did not answer      no word: the close alone
     any other clean end, also of a kept connection    UNREAD, then the close
     a reset                                           a reset
+
+    Of a proxy that `is_ending` it gets UNREAD for its next request, which the server does not get.
     """
 
-    def __init__(self, other: SpliceEnd, *, reports_unread: bool) -> None:
+    def __init__(
+        self, other: SpliceEnd, *, reports_unread: bool, is_ending: Callable[[], bool]
+    ) -> None:
         super().__init__(other)
         self._reports_unread = reports_unread
+        self._is_ending = is_ending
+        self._is_refused = False
         self._socket: socket.socket | None = None
         self._sent_bytes = 0
         self._answered_bytes = 0  # of those sent, when bytes last came back
@@ -102,11 +108,25 @@ class ServerEnd(SpliceEnd):
 
     def send(self, data: bytes) -> None:
         """Bytes of the peer."""
+        if self._is_refused:
+            return
         if self._sent_bytes == self._answered_bytes:
             self._is_request = data.startswith(REQUEST_STARTS)
+            if self._is_request and self._sent_bytes and self._is_ending() and self._refuse():
+                return
         self._sent_bytes += len(data)
         if self.transport is not None:
             self.transport.write(data)
+
+    def _refuse(self) -> bool:
+        """Whether the peer got the word that its request was not read."""
+        peer = None if self.other is None else self.other.transport
+        if not self._reports_unread or peer is None or peer.is_closing():
+            return False
+        self._is_refused = True
+        peer.write(UNREAD)
+        peer.close()
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Forward the bytes."""
@@ -150,6 +170,7 @@ class NodeProxy:
         self._limits = limits or ProxyLimits()
         self._unverified: dict[asyncio.Task[None], None] = {}  # the oldest first
         self._open: set[asyncio.Task[None]] = set()
+        self._is_ending = False
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections until cancelled."""
@@ -174,7 +195,11 @@ class NodeProxy:
             task.add_done_callback(self._forget)
 
     async def drain(self, timeout_s: float) -> None:
-        """Return once every connection has ended, or after `timeout_s`."""
+        """Return once every connection has ended, or after `timeout_s`.
+
+        Of a peer that speaks `PEER_PROTOCOL` each ends with its next request, which is sent again.
+        """
+        self._is_ending = True
         if self._open:
             await asyncio.wait(self._open, timeout=timeout_s)
 
@@ -241,7 +266,10 @@ class NodeProxy:
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 _, server = await loop.create_connection(
-                    lambda: ServerEnd(end, reports_unread=reports), *address
+                    lambda: ServerEnd(
+                        end, reports_unread=reports, is_ending=lambda: self._is_ending
+                    ),
+                    *address,
                 )
         except (OSError, TimeoutError) as error:
             log.info("%s at %s port %d: %s", name, *address, error)

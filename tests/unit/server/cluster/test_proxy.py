@@ -347,6 +347,32 @@ def test_a_request_that_meets_the_end_of_a_kept_connection_is_sent_again(tmp_pat
     in_uvloop(scenario)
 
 
+def test_a_proxy_that_ends_is_left_by_each_kept_connection_at_its_next_request(
+    tmp_path: Path,
+) -> None:
+    connections = []
+
+    async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        await answer_each(reader, writer)
+
+    async def scenario() -> None:
+        as_process(identity(tmp_path / "gateway", PeerRole.GATEWAY))
+        async with proxied(identity(tmp_path / "host"), counted) as rig:
+            pool = UpstreamPool()
+            (await pool.send(rig.address(), REQUEST, LIMITS)).close()
+            ending = asyncio.create_task(rig.proxy.drain(60))
+            await asyncio.sleep(0)
+            reply = await pool.send(rig.address(), REQUEST, LIMITS)
+            assert await reply.body(10) == b"body"
+            reply.close()
+            assert len(connections) == 2, "the first ended, and its request was sent again"
+            pool.close()
+            await ending
+
+    in_uvloop(scenario)
+
+
 def test_an_answer_that_ends_with_its_connection_is_whole(tmp_path: Path) -> None:
     """Though its last byte is one that a node proxy sends."""
 
