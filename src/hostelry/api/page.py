@@ -16,8 +16,8 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.first_created import Parts, first_created
 from hostelry.base.errors import ServiceError
+from hostelry.store.first_created import FirstCreated, Parts
 
 DEFAULT_PAGE_SIZE = 10
 # These may differ from page to page; all other parameters may not.
@@ -177,6 +177,7 @@ def list_records(
     operation: str,
     params: Params,
     groups: Iterable[tuple[Hashable, Parts[L]]],
+    first: FirstCreated,
     summary: Callable[[L], Result],
     belongs: Callable[[L], bool] | None = None,
 ) -> tuple[list[Result], Result]:
@@ -189,7 +190,7 @@ def list_records(
     size = size or DEFAULT_PAGE_SIZE
     is_first = not params.get("NextToken") and order == "CreationTime"
     if is_first and not belongs and all(params.get(it) is None for it in FILTERS):
-        records: Iterable[L] = first_created(groups, size + 1, descending=descending)
+        records: Iterable[L] = first.among(groups, size + 1, descending=descending)
     else:
         records = (it for _, parts in groups for part in parts.values() for it in part.values())
         records = (it for it in records if passes(_listed(it), params))

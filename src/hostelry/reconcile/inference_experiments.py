@@ -26,6 +26,7 @@ from hostelry.reconcile.record import load
 from hostelry.store.records import State, Versioned
 
 WATCH_S = 1.0
+REST_S = 0.1  # what changes meanwhile is looked at together
 # Only these look at copies, which are many.
 CHANGES_ENDPOINT = frozenset({ExperimentStatus.STARTING, ExperimentStatus.STOPPING})
 
@@ -47,8 +48,8 @@ class InferenceExperiments:
     async def run(self) -> None:
         """Watch and drive until cancelled."""
         while True:
-            if not await run_guarded("driving inference experiments", self._follow):
-                await self._clock.sleep(WATCH_S)
+            is_done = await run_guarded("driving inference experiments", self._follow)
+            await self._clock.sleep(REST_S if is_done else WATCH_S)
 
     async def _follow(self) -> None:
         if self._followed >= 0:

@@ -60,8 +60,9 @@ from hostelry.store.records import State
 T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
-NUM_WORKERS = 4
-REST = 2.0  # so an endpoint's passes, or the publications, take a third of a core at most
+NUM_WORKERS = 2  # one plans while another writes: more wait for the lock and the interpreter
+PASS_REST = 2.0  # so that an endpoint's passes take a third of a core at most
+PUBLICATION_REST = 10.0  # so that publications take an eleventh
 MAX_REST_S = 1.0
 WATCH_S = 1.0
 RESYNC_S = 30.0
@@ -176,7 +177,7 @@ class Reconciler:
             _with_cpu_s,
             lambda: one_pass(self._state, key, facts, context, verdict_of, self._own, last),
         )
-        self.queue.rest(key, rest_s(cpu_s))
+        self.queue.rest(key, rest_s(cpu_s, PASS_REST))
         for instance_id, desired in desired_by_instance(after, now, last).items():
             self.instances.set_desired(after.instances[instance_id], desired)
         for instance_id in self.instances.known(key):
@@ -281,15 +282,15 @@ class Reconciler:
             await run_guarded("publishing routes", self._publish_then_rest)
 
     async def _publish_then_rest(self) -> None:
-        await self._deps.clock.sleep(rest_s(await self.publish()))
+        await self._deps.clock.sleep(rest_s(await self.publish(), PUBLICATION_REST))
 
     async def _publish_afresh(self) -> None:
         await self.publish(afresh=True)
 
 
-def rest_s(cpu_s: float) -> float:
-    """Seconds to rest after work that used a processor for `cpu_s`."""
-    return min(MAX_REST_S, REST * cpu_s)
+def rest_s(cpu_s: float, rest: float) -> float:
+    """Seconds to rest after work that used a processor for `cpu_s`: `rest` times as long."""
+    return min(MAX_REST_S, rest * cpu_s)
 
 
 def _with_cpu_s(work: Callable[[], T]) -> tuple[T, float]:

@@ -40,6 +40,7 @@ from hostelry.reconcile.route_board import SnapshotBoard
 from hostelry.store.records import State, Versioned
 
 WATCH_S = 1.0
+REST_S = 0.1  # what changes meanwhile is looked at together
 JobKey = tuple[Scope, str]
 
 
@@ -63,8 +64,8 @@ class TransformJobs:
     async def run(self) -> None:
         """Watch and drive until cancelled."""
         while True:
-            if not await run_guarded("driving transform jobs", self._follow):
-                await self._clock.sleep(WATCH_S)
+            is_done = await run_guarded("driving transform jobs", self._follow)
+            await self._clock.sleep(REST_S if is_done else WATCH_S)
 
     async def _follow(self) -> None:
         if self._followed >= 0:

@@ -31,6 +31,7 @@ from hostelry.domain.tags import TagSet
 from hostelry.domain.topic import Subscription, Topic
 from hostelry.domain.transform_job import TransformJob
 from hostelry.store.errors import StoreRefused
+from hostelry.store.first_created import FirstCreated
 from hostelry.store.mirror import GroupedKind, Mirror, RecordGroup
 from hostelry.store.protocol import Key, Record, RecordWrite, Store
 
@@ -179,7 +180,8 @@ class State:
     ARN, what belongs to a scalable target by `domain.scaling`'s `target_name` and `policy_key`;
     `event_schedules` by `schedule_key`; `roles` and what else IAM has, account-wide, by their names
     in lower case.
-    `writing` is held by an API operation from its first check to its last write.
+    `writing` is held by an API operation from its first check to its last write;
+    `first_components` finds the components that a list begins with.
     """
 
     store: Store
@@ -214,6 +216,7 @@ class State:
     transform_jobs: Records[TransformJob]
     inference_experiments: Records[InferenceExperiment]
     writing: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
+    first_components: FirstCreated = field(default_factory=FirstCreated, compare=False, repr=False)
 
 
 def open_state(store: Store) -> State:

@@ -148,6 +148,7 @@ def list_inference_components(context: CallContext, params: Params) -> Result:
         "ListInferenceComponents",
         params,
         parts_in_scope(context.state.components, context.scope, endpoint),
+        context.state.first_components,
         _list_entry,
         None if variant is None else lambda it: it.variant_name == variant,
     )

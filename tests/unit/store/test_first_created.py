@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hostelry.api.first_created import first_created
+from hostelry.store.first_created import FirstCreated
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def drawn_part(source: random.Random, name: str, most: int) -> Mapping[str, Made
 @pytest.mark.parametrize("seed", range(5))
 def test_the_first_records_are_among_those_found(seed: int, most: int, descending: bool) -> None:
     source = random.Random(seed)
-    group = ("first created", seed, most)
+    first, group = FirstCreated(), "one"
     parts: dict[Hashable, Mapping[str, Made]] = {}
     for _ in range(30):
         parts = dict(parts)
@@ -38,7 +38,7 @@ def test_the_first_records_are_among_those_found(seed: int, most: int, descendin
             else:
                 parts[name] = drawn_part(source, name, most)
         num = source.choice([1, 5, 200])
-        found = first_created([(group, parts)], num, descending=descending)
+        found = first.among([(group, parts)], num, descending=descending)
         every = [it for part in parts.values() for it in part.values()]
         ordered = sorted(every, key=lambda it: (it.created_at, it.name), reverse=descending)
         again = sorted(found, key=lambda it: (it.created_at, it.name), reverse=descending)
@@ -50,5 +50,5 @@ def test_parts_that_come_late_are_not_looked_through() -> None:
     parts: Mapping[Hashable, Mapping[str, Made]] = {
         name: {it.name: it} for name, it in made.items()
     }
-    found = first_created([(("late",), parts)], 3, descending=True)
+    found = FirstCreated().among([("late", parts)], 3, descending=True)
     assert {it.created_at for it in found} == {497.0, 498.0, 499.0}

@@ -1,0 +1,87 @@
+"""The newest or oldest of thousands of records in parts, of which few are looked through."""
+
+import heapq
+import itertools
+import operator
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from hostelry.base.parts import changed_names
+
+MAX_KNOWN = 2_000  # groups; then all are looked at again
+
+
+class CreatedRecord(Protocol):
+    """A record with a name and an instant of creation."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def created_at(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+
+C = TypeVar("C", bound=CreatedRecord)
+Parts = Mapping[Hashable, Mapping[str, C]]
+Head = tuple[tuple[float, str], Mapping[str, Any]]  # the position of a part's first record
+_created = operator.attrgetter("created_at", "name")
+_position = operator.itemgetter(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownGroup:
+    """A group as it was at the last look: its parts, their heads, and these in order."""
+
+    parts: Parts[Any] = field(default_factory=dict)
+    heads: Mapping[Hashable, Head] = field(default_factory=dict)
+    in_order: Sequence[Head] = ()
+
+
+class FirstCreated:
+    """Finds the first records of groups; what is the same object as at the last look costs nothing.
+
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Hashable, bool], _KnownGroup] = {}  # by group and direction
+
+    def among(
+        self, groups: Iterable[tuple[Hashable, Parts[C]]], num: int, *, descending: bool
+    ) -> list[C]:
+        """The first `num` records by instant of creation, then name, among some that come later.
+
+        They are in the `num` parts whose own first ones come first, and none comes after those of
+        all of them.
+        """
+        heads = [self._heads(group, parts, descending=descending) for group, parts in groups]
+        merged = heapq.merge(*heads, key=_position, reverse=descending)
+        chosen = list(itertools.islice(merged, num))
+        found: Iterable[C] = itertools.chain.from_iterable(part.values() for _, part in chosen)
+        if len(chosen) < num:
+            return list(found)
+        (last, _), _ = chosen[-1]
+        if descending:
+            return [it for it in found if it.created_at >= last]
+        return [it for it in found if it.created_at <= last]
+
+    def _heads(self, group: Hashable, parts: Parts[C], *, descending: bool) -> Sequence[Head]:
+        """The heads of a group's parts, in order."""
+        before = self._known.get((group, descending), _KnownGroup())
+        if before.parts is parts:
+            return before.in_order
+        heads, first = dict(before.heads), max if descending else min
+        for name in changed_names(before.parts, parts):
+            heads.pop(name, None)
+            if name in parts:
+                heads[name] = first(map(_created, parts[name].values())), parts[name]
+        in_order = sorted(heads.values(), key=_position, reverse=descending)
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[group, descending] = _KnownGroup(parts, heads, in_order)
+        return in_order
