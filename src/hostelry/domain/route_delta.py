@@ -209,33 +209,6 @@ def total_change(endpoint: EndpointRoute | None, delta: EndpointDelta) -> int:
     return added - sum(part_hash(address, it) for it in replaced)
 
 
-def applied(
-    endpoints: Mapping[EndpointId, EndpointRoute], version: str, delta: RouteDelta
-) -> dict[EndpointId, EndpointRoute]:
-    """All endpoints of version `version`, with the changes applied.
-
-    Raises ValueError where they do not lead to the version that the delta names: the two ends did
-    not have the same routes.
-    """
-    if version != delta.since:
-        raise ValueError(f"changes since {delta.since!r} do not apply to {version!r}")
-    total, found = total_of(version), dict(endpoints)
-    for gone in delta.removed:
-        known = found.pop(gone, None)
-        total -= 0 if known is None else endpoint_total(known)
-    for changed in delta.changed:
-        address = endpoint_id(changed.head)
-        known = found.get(address)
-        total += total_change(known, changed)
-        found[address] = after(known, changed)
-    if version_of(total) != delta.version:
-        raise ValueError(
-            f"the changes since {delta.since!r} lead to {version_of(total)!r}, not to"
-            f" {delta.version!r}"
-        )
-    return found
-
-
 def _names(parts: Iterable[P]) -> list[str]:
     return [it.name for it in parts]
 
