@@ -33,16 +33,16 @@ demo: $(DEMO_STAMP)
 	$(BIN)/hostelry demo
 
 # One half after the other, so that both print as they go. Units compute: a process a core, and first, since they
-# show most defects within minutes. Integration tests wait for processes most of their time: more of them than
-# cores. Beside each other the units took the CPUs that the others waited for, and both took longer than in
-# turn. Tests kill and hang processes beside each other on a busy machine: what failed in company is run
-# once more alone, and must pass then; its first failure stays in the output.
+# show most defects within minutes. Integration tests wait for processes half of their time: more of them than
+# cores; five of them kept two cores busy, and met more time limits. Tests kill and hang processes beside each
+# other on a busy machine: what failed in company is run once more alone, and must pass then; its first failure
+# stays in the output.
 UNITS := $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -o cache_dir=.pytest_cache_units
 INTEGRATION := $(BIN)/python -m pytest tests/integration tests/hostile -o cache_dir=.pytest_cache_integration
 ALONE := --last-failed --last-failed-no-failures none
 test: check engine browser database tools
 	$(UNITS) -n 2 --dist loadfile --durations=40; units=$$?; \
-	$(INTEGRATION) -n 5 --dist loadfile --no-loadscope-reorder --durations=60; integration=$$?; \
+	$(INTEGRATION) -n 4 --dist loadfile --no-loadscope-reorder --durations=60; integration=$$?; \
 	test $$integration -eq 0 || { $(INTEGRATION) $(ALONE); integration=$$?; }; \
 	test $$units -eq 0 || { $(UNITS) $(ALONE); units=$$?; }; \
 	test $$integration -eq 0 -a $$units -eq 0

@@ -97,12 +97,13 @@ def ends(control: ControlUnderTest, runner: Runner, name: str) -> None:
     """Nothing of the job is left but its record."""
     control.until(lambda: not control.state()["transform_jobs"][0]["endpoint"], f"{name} is gone")
     control.until(lambda: not control.agents(), "its instances are gone")
-    assert name not in runner.jobs()
+    control.until(lambda: name not in runner.jobs(), "the runner has it no more")
 
 
 def test_a_job_outlives_control_and_takes_its_instances_away(control: ControlUnderTest) -> None:
     sagemaker, runner = control.client(), Runner(control)
     create(sagemaker, "nightly", instances=2)
+    control.until(lambda: "nightly" in runner.jobs(), "the runner knows the job")
     control.until(lambda: runner.jobs()["nightly"].started_at, "its instances serve")
     agents, copies = control.agents(), runner.copies("nightly")
     assert (len(agents), len(copies)) == (2, 2)
