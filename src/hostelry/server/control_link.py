@@ -21,7 +21,6 @@ from hostelry.base import tls
 from hostelry.base.address import on_host
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.logging import configure_logging
 from hostelry.base.private_file import write_whole
@@ -30,8 +29,9 @@ from hostelry.base.stop_event import stop_event
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.jobs.records.batch_lines import MAX_FILE_BYTES
 from hostelry.server.asgi_server import asgi_server, listening
+from hostelry.server.cluster.known_controls import known_controls
 from hostelry.server.heartbeat import answer_heartbeats
-from hostelry.server.home import Home, UpConfig, load_config, load_credentials, log_format
+from hostelry.server.home import Home, load_config, load_credentials, log_format
 from hostelry.server.host_capture import HostCapture
 from hostelry.server.leader_proxy import LeaderProxy
 from hostelry.server.leader_view import AskedControls
@@ -93,18 +93,6 @@ def guarded(app: ASGIApp, key: str) -> ASGIApp:
     """`app`, for holders of the internal key."""
     refusal = Response("The internal key is missing or wrong.", 403)
     return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, key, refusal))
-
-
-def known_controls(home: Home, config: UpConfig) -> tuple[str, ...]:
-    """The addresses of controls that were known last, then those that this host joined with."""
-    last: list[str] = []
-    try:
-        last = decode(home.known_controls.read_bytes(), list[str])
-    except FileNotFoundError:
-        pass
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        log.warning("%s is not used: %s", home.known_controls, error)
-    return tuple(dict.fromkeys([*last, *config.controls]))
 
 
 def main() -> None:

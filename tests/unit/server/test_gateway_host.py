@@ -10,7 +10,8 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.server.control_link import jobs_beside, known_controls
+from hostelry.server.cluster.known_controls import known_controls
+from hostelry.server.control_link import jobs_beside
 from hostelry.server.gateway import why_unhealthy
 from hostelry.server.gateway_host import gateway_host_plan, host_config
 from hostelry.server.home import (
@@ -90,7 +91,10 @@ def test_the_processes_of_such_a_host(home: Home) -> None:
     ("kept", "known"),
     [
         pytest.param(None, JOINED.controls, id="at the first start those that it joined by"),
-        pytest.param(b'["https://a@b:1"]', ("https://a@b:1", *JOINED.controls), id="the last ones"),
+        pytest.param(
+            b'["https://control@b:1"]', ("https://control@b:1", *JOINED.controls), id="the last"
+        ),
+        pytest.param(b'["https://a@b:1", "http://b:1"]', JOINED.controls, id="not what is none"),
         pytest.param(b"{half", JOINED.controls, id="a damaged file"),
     ],
 )

@@ -7,6 +7,7 @@ not answer is kept, after those that do: its host's object store and gateway may
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.server.home import Home, UpConfig
 
+log = logging.getLogger(__name__)
 PAUSE_S = 2.0
 MAX_KNOWN = 16
 
@@ -67,5 +69,8 @@ def may_be_asked(address: str) -> bool:
 def _last_known(home: Home) -> list[str]:
     try:
         return decode(home.known_controls.read_bytes(), list[str])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        log.warning("%s is not used: %s", home.known_controls, error)
         return []
