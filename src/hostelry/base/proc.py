@@ -115,7 +115,9 @@ def environment_value(pid: int, name: str) -> str | None:
 
 def arguments(pid: int) -> list[str]:
     """The command line of a process, program first; empty once it is gone."""
-    return [os.fsdecode(it) for it in _read(f"{pid}/cmdline").split(b"\0")[:-1]]
+    # A forked process shows its own in the space of its parent's, filled up with zeros.
+    shown = _read(f"{pid}/cmdline").rstrip(b"\0")
+    return [os.fsdecode(it) for it in shown.split(b"\0")] if shown else []
 
 
 def resident_bytes(pid: int) -> int:

@@ -4,11 +4,12 @@
 refused: the others accept it, and where none is left it waits in the socket's backlog.
 """
 
+import asyncio
 import logging
 import socket
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from hostelry.gateway.shared.count_table import CountTable
 from hostelry.gateway.shared.mapped_file import LockedError
@@ -18,6 +19,14 @@ from hostelry.server.supervision import GATEWAY_LIVENESS
 from hostelry.server.supervisor import Command, ServiceSpec
 
 log = logging.getLogger(__name__)
+# Without Retry-After: the object store's client would wait for as long before its start goes on.
+REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nContent-Length: 39\r\n\r\n"
+    b'{"message": "the gateway is starting."}'
+)
+REFUSAL_S = 5.0
+READ_BYTES = 65_536
 
 
 class SharedListener:
@@ -45,6 +54,19 @@ class SharedListener:
         absent = [f"gateway-{n}" for n, (_, at_ns) in enumerate(presences, start=1) if not at_ns]
         return f"{', '.join(absent)} did not start" if absent else None
 
+    async def refuse_early(self) -> None:
+        """Answer 503 to connections that no worker has accepted yet, until cancelled.
+
+        Without an answer the object store, which asks KMS here as it starts, would wait for the
+        gateway and control to start, 40 s at most.
+        """
+        loop, answering = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        while True:
+            client, _ = await loop.sock_accept(self._listening)
+            task = asyncio.create_task(refuse(client))
+            answering.add(task)
+            task.add_done_callback(answering.discard)
+
     def shut(self) -> None:
         """Close the socket, so that connections are refused once the workers end; idempotent."""
         self._listening.close()
@@ -61,6 +83,7 @@ class SharedListener:
         argv += ["--worker", str(number), "--listen-fd", str(listen_fd)]
         return ServiceSpec(
             name=gateway_name(number),
+            module=argv[2],
             command=lambda: Command(argv=argv, env=env, pass_fds=(listen_fd,)),
             after=lambda: self._ended(number),
             digest=digest,
@@ -72,6 +95,18 @@ class SharedListener:
         """Clear a dead worker's counts, which would mislead the load balancing of its peers."""
         if self._table is not None and number <= self._table.num_workers:
             self._table.clear(number - 1)
+
+
+async def refuse(client: socket.socket) -> None:
+    """Answer one client 503, and close the connection once it has closed its end."""
+    loop = asyncio.get_running_loop()
+    client.setblocking(False)
+    with client, suppress(OSError, TimeoutError):
+        async with asyncio.timeout(REFUSAL_S):
+            await loop.sock_sendall(client, REFUSAL)
+            client.shutdown(socket.SHUT_WR)
+            while await loop.sock_recv(client, READ_BYTES):
+                pass
 
 
 @contextmanager

@@ -59,6 +59,7 @@ def s3_proxy_service(start: StartPlan, env: Mapping[str, str], inner_port: int) 
     read = (config.host, config.s3_port, config.control_url, files, asdict(credentials))
     return ServiceSpec(
         name="s3door",
+        module=argv[2],
         command=lambda: Command(argv=argv, env=env),
         port=config.s3_port,
         digest=digest(argv, read),
@@ -82,6 +83,7 @@ def own_service(
     argv = [sys.executable, "-m", module, "--home", str(start.home.root)]
     return ServiceSpec(
         name=name,
+        module=module,
         command=lambda: Command(argv=argv, env=env),
         port=port,
         digest=service_digest(name, start.config, start.credentials),
@@ -114,6 +116,7 @@ def proxy_service(start: HostPlan, env: Mapping[str, str]) -> ServiceSpec:
 
     return ServiceSpec(
         name="proxy",
+        module=argv[2],
         command=command,
         starts_beside=inherited is not None,
         port=config.cluster_port,

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
@@ -77,6 +77,7 @@ class ServiceSpec:
     name: str
     command: Callable[[], Command]
     port: int
+    module: str | None = None  # that runs it, if it is one of our own
     digest: str = ""
     after: Callable[[], None] = lambda: None
     liveness: LivenessPolicy | None = None
@@ -87,6 +88,16 @@ class ServiceSpec:
     def stopping(self) -> Stopping:
         """How the service is stopped."""
         return STOPPING[kind_of(self.name)]
+
+
+class Forks(Protocol):
+    """Starts services without a new interpreter."""
+
+    async def fork(
+        self, module: str, command: Command, service: str, log: Path
+    ) -> WatchedProcess | None:
+        """Fork the service with the files `service`; None if it is to be started as a program."""
+        ...
 
 
 @dataclass(slots=True)
@@ -116,13 +127,14 @@ class ServiceProcess:
 class Supervisor:
     """Supervisor that starts services, restarts those that die, and stops them by name.
 
-    `say` receives each message to the operator. `failed` is done, with a TerminalError, when a
-    service cannot start.
+    `say` receives each message to the operator. `forks` are tried before a program is started.
+    `failed` is done, with a TerminalError, when a service cannot start.
     """
 
-    def __init__(self, home: Home, say: Callable[[str], None]) -> None:
+    def __init__(self, home: Home, say: Callable[[str], None], forks: Forks | None = None) -> None:
         self._home = home
         self._say = say
+        self._forks = forks
         self._running: dict[str, SupervisedService] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._was_ready = False
@@ -257,15 +269,19 @@ class Supervisor:
         )
 
     async def _spawn(self, service: ServiceSpec) -> ServiceProcess:
-        command = service.command()
+        command, mark = service.command(), str(service_path(self._home, service.name))
+        if self._forks is not None and service.module is not None:
+            log_path = self.log_path(service.name)
+            forked = await self._forks.fork(service.module, command, mark, log_path)
+            if forked is not None:
+                return ServiceProcess(
+                    pid=forked.identity.pid, started_at=monotonic_s(), ended=forked.wait
+                )
         log = os.open(self.log_path(service.name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command.argv,
-                env={
-                    **command.env,
-                    SERVICE_VARIABLE: str(service_path(self._home, service.name)),
-                },
+                env={**command.env, SERVICE_VARIABLE: mark},
                 cwd=self._home.root,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -37,6 +37,7 @@ from hostelry.server.run_file import (
     save_run_file,
     worker_numbers,
 )
+from hostelry.server.service_forks import ServiceForks
 from hostelry.server.services import (
     gateway_digest,
     service_environment,
@@ -138,7 +139,6 @@ async def supervise(
 ) -> None:
     """Run the services until a signal asks to stop or one of them cannot start."""
     home, config = start.home, start.config
-    supervisor = Supervisor(home, report.say)
     asked = asyncio.Event()
     env = service_environment(environment, home)
     behind = services(start, env)
@@ -148,20 +148,21 @@ async def supervise(
     if sentence := adoption_sentence(decided):
         report.say(sentence)
     with shared_listener(home, config, start.ports.listener, worker_numbers(adopted)) as listener:
+        desired = [*behind, *listener.services(home, env, gateway_digest(start))]
+        forks = ServiceForks(home, [it.module for it in desired if it.module], env)
+        supervisor = Supervisor(home, report.say, forks)
         listen_for_signals(asked, supervisor)
-        begin(
-            supervisor,
-            start.found,
-            decided,
-            [*behind, *listener.services(home, env, gateway_digest(start))],
-        )
+        begin(supervisor, start.found, decided, desired)
         within_s = math.inf if adopted else READY_WITHIN_S
         asking = asyncio.create_task(asked.wait())
         bounding = asyncio.create_task(bound_logs(home.logs))
         started = asyncio.create_task(
             until_ready(config, start.credentials, listener, report, within_s)
         )
+        refusing = asyncio.create_task(listener.refuse_early())
+        started.add_done_callback(lambda _: refusing.cancel())
         if adopted:
+            refusing.cancel()
             supervisor.now_ready()
         try:
             await first_of(started, asking, supervisor.failed)
@@ -171,10 +172,11 @@ async def supervise(
                 report.ready(config, start.credentials)
                 await first_of(asking, supervisor.failed)
         finally:
-            for task in (asking, bounding, started):
+            for task in (asking, bounding, refusing, started):
                 task.cancel()
             listener.shut()
             await stop_platform(home, config, supervisor, report, fleet=asked.is_set())
+            forks.close()
 
 
 def decide(start: StartPlan, desired: Sequence[ServiceSpec]) -> dict[str, AdoptionDecision]:

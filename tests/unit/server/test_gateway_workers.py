@@ -1,3 +1,4 @@
+import asyncio
 import errno
 import os
 import socket
@@ -117,3 +118,22 @@ def test_without_room_on_the_disk_each_worker_counts_alone(
         assert listener.why_not_ready() is None
         assert len(listener.services(home, {})) == 3
         listener.services(home, {})[0].after()
+
+
+def test_who_comes_before_a_worker_is_told_so_at_once(
+    config: UpConfig, listener: SharedListener
+) -> None:
+    async def work() -> None:
+        refusing = asyncio.create_task(listener.refuse_early())
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection(config.host, config.gateway_port)
+            writer.write(b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello")
+            answer = await reader.read()
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b"Retry-After" not in answer, "the object store would wait for as long"
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert b"Content-Length: %d\r\n" % len(body) in head + b"\r\n"
+            writer.close()
+        refusing.cancel()
+
+    asyncio.run(work())

@@ -1,7 +1,7 @@
-"""Agent's side of warm starts: an interpreter with imported libraries, and copies forked from it.
+"""The owner's side of warm starts: an interpreter with imported modules, and its forks.
 
-Any failure of the interpreter (it dies, hangs, sends invalid messages, cannot fork) only causes a
-cold start of the copy in question. Copies that were forked before keep running without it.
+If the interpreter fails (it dies, hangs, sends invalid messages, cannot fork), the process in
+question is started cold. Processes that were forked before keep running without it.
 """
 
 import asyncio
@@ -22,7 +22,6 @@ from hostelry.fleet.host.processes import MARKER_VARIABLE, WatchedProcess, ident
 from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
 from hostelry.fleet.launch.warm_rules import (
     WARM_MODULES,
-    arguments_of,
     cold_cause,
     own_home_cause,
     parent_environment,
@@ -39,6 +38,7 @@ CODE_S = 3.0  # between a copy's end and its exit code
 IDLE_S = 120.0  # of an interpreter without copies
 RETRY_AFTER_S = 60.0  # pause after a failure of a warm interpreter
 MAX_LINE_BYTES = 1 << 20
+TITLE_ROOM = 1024  # bytes; bounds the command line that a forked process shows
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class WarmStarts(Protocol):
 
 
 class ForkedProcess(WatchedProcess):
-    """A copy that is a child of the warm interpreter, which reports its exit code."""
+    """A child of the warm interpreter, which reports its exit code."""
 
     start_kind = "warm"
 
@@ -66,7 +66,7 @@ class ForkedProcess(WatchedProcess):
         self._code = parent.code_of(process.identity.pid)
 
     def begin(self) -> None:
-        """Let it run; until then it waits, and it ends if the agent does."""
+        """Let it run; until then it waits, and it ends if its owner does."""
         self._parent.begin(self.identity.pid)
 
     async def wait(self) -> int | None:
@@ -111,7 +111,11 @@ class WarmForks:
             return
         try:
             self._parents[modules] = WarmParent(
-                modules, self._environment, self._folder, self._idle_s
+                modules,
+                self._environment,
+                self._folder / "warm.log",
+                self._idle_s,
+                ("--no-new-privileges",),
             )
         except OSError as error:
             self._failed(f"it cannot be started: {error}")
@@ -143,7 +147,9 @@ class WarmForks:
         self._last_number += 1
         order = ForkOrder(
             number=self._last_number,
-            arguments=arguments_of(argv),
+            module=modules[0],
+            argv=tuple(argv),
+            marker=MARKER_VARIABLE,
             environment=run_as.environment(environment) if run_as else dict(environment),
             folder=str(run_as.work if run_as else folder),
             log=str(copy_log),
@@ -178,19 +184,20 @@ class WarmParent:
         self,
         modules: tuple[str, ...],
         environment: Mapping[str, str],
-        folder: Path,
+        log: Path,
         idle_s: float,
+        flags: Sequence[str] = (),
     ) -> None:
         self._ours, theirs = socket.socketpair()
         argv = [
             *PYTHON, "-m", "hostelry.fleet.launch.warm_process",
             "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()),
-            "--idle-s", f"{idle_s:g}", *modules,
+            "--idle-s", f"{idle_s:g}", *flags, f"--room={'-' * TITLE_ROOM}", *modules,
         ]  # fmt: skip
         try:
             # By this thread, which lives as long as the agent: PR_SET_PDEATHSIG follows threads.
             self.process = WatchedProcess.start(
-                argv, environment, folder, folder / "warm.log", (theirs.fileno(),)
+                argv, environment, log.parent, log, (theirs.fileno(),)
             )
         except OSError:
             self._ours.close()
@@ -212,12 +219,15 @@ class WarmParent:
         """Whether it has not failed yet."""
         return self._failure is None
 
-    async def fork(self, order: ForkOrder) -> ForkedProcess:
-        """A copy that waits for `begin`; raises ColdStartError, and may not be used after that."""
+    async def fork(self, order: ForkOrder, fds: Sequence[int] = ()) -> ForkedProcess:
+        """Fork a process, which waits for `begin`. It gets duplicates of `fds` as `order.fds`.
+
+        Raises ColdStartError. After that this interpreter forks no more.
+        """
         async with self._forking:
             await self._within(self._ready, IMPORT_S, "it did not finish importing")
             self._answer, self._asked = asyncio.get_running_loop().create_future(), order.number
-            self._send(ToParent(fork=order))
+            self._send(ToParent(fork=order), fds)
             try:
                 answer = await self._within(self._answer, FORK_S, "it did not fork")
             finally:
@@ -267,9 +277,14 @@ class WarmParent:
             self.end(reason)
             raise ColdStartError(reason) from None
 
-    def _send(self, message: ToParent) -> None:
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(line(message))
+    def _send(self, message: ToParent, fds: Sequence[int] = ()) -> None:
+        if self._writer is None or self._writer.is_closing():
+            return
+        sent = line(message)
+        if fds:  # they come with the first byte of the line
+            socket.send_fds(self._ours, [sent[:1]], list(fds))
+            sent = sent[1:]
+        self._writer.write(sent)
 
     async def _read(self) -> None:
         self._ours.setblocking(False)

@@ -1,5 +1,6 @@
-"""Messages between an agent and its warm interpreter: JSON, one message a line."""
+"""Messages between a process and its warm interpreter: JSON, one message per line."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -7,24 +8,29 @@ import msgspec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkOrder:
-    """Fork a copy: its arguments (without the program), variables, working folder and log.
+    """Fork a process that runs `main()` of `module` as if `argv` had been started.
 
-    The answer repeats `number`: an earlier order may have been cancelled. With `uid` and
-    `gid` the copy runs as that user, without supplementary groups.
+    The answer repeats `number`: an earlier order may have been cancelled. The variable `marker` of
+    `environment` also becomes visible in /proc. With `uid` and `gid` the process runs as that user,
+    without supplementary groups. The descriptors that come with the order get the numbers `fds`.
     """
 
     number: int
-    arguments: tuple[str, ...]
+    module: str
+    argv: tuple[str, ...]
     environment: dict[str, str]
+    marker: str
     folder: str
     log: str
+    umask: int | None = None
     uid: int | None = None
     gid: int | None = None
+    fds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToParent:
-    """One of: a copy to fork, or the pid of a forked one that may run."""
+    """One of: a process to fork, or the pid of a forked process that may run."""
 
     fork: ForkOrder | None = None
     go: int | None = None
@@ -32,7 +38,7 @@ class ToParent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromParent:
-    """One of: everything is imported; the pid of a new copy; why none was forked; one that ended.
+    """One of: ready; the pid of a forked process; why none was forked; the pid of an ended process.
 
     `number` is that of the order answered; `exit_code` belongs to `ended`; negative: the signal.
     """
@@ -48,3 +54,8 @@ class FromParent:
 def line(message: ToParent | FromParent) -> bytes:
     """The message as it is sent."""
     return msgspec.json.encode(message) + b"\n"
+
+
+def arguments_of(argv: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of a program that is started as `python -m MODULE ARGUMENTS`."""
+    return tuple(argv[argv.index("-m") + 2 :]) if "-m" in argv else ()

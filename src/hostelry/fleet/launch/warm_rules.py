@@ -52,11 +52,6 @@ def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def arguments_of(argv: Sequence[str]) -> tuple[str, ...]:
-    """The arguments of a program that is started as `python -m MODULE ARGUMENTS`."""
-    return tuple(argv[argv.index("-m") + 2 :]) if "-m" in argv else ()
-
-
 def framework_of(argv: Sequence[str]) -> tuple[str, str] | None:
     """The framework and the runtime of a framework model server; None for other programs."""
     num_parts = len(FRAMEWORK_COMMAND)

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.peer_http import loopback_client
 from hostelry.server.home import Credentials, UpConfig
 from hostelry.server.s3.admission import S3Refusal
 
@@ -34,7 +35,7 @@ class KmsKeys:
             "X-Amz-Target": "TrentService.DescribeKey",
             "Content-Type": "application/x-amz-json-1.1",
         }
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, mounts=mounts)
+        self._client = loopback_client(TIMEOUT_S, mounts)
 
     async def usable_arn(self, name: str) -> str:
         """The ARN of an enabled key of that name; raises S3Refusal with S3's error otherwise."""

@@ -18,6 +18,7 @@ import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.peer_http import loopback_client
 from hostelry.domain.bucket_notification import CREATED
 from hostelry.domain.object_event import ObjectEvent
 from hostelry.domain.scope import Scope
@@ -153,7 +154,7 @@ def control_reporter(
     mounts: Mapping[str, httpx.AsyncBaseTransport],
 ) -> Callable[[Sequence[ObjectEvent]], Awaitable[bool]]:
     """Notifies control, by `mounts`, of events; whether it has taken them, or never will."""
-    client = httpx.AsyncClient(timeout=30.0, trust_env=False, mounts=mounts)
+    client = loopback_client(30.0, mounts)
     headers = {INTERNAL_KEY_HEADER: credentials.internal_key}
 
     async def report(events: Sequence[ObjectEvent]) -> bool:

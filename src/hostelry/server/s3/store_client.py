@@ -4,6 +4,7 @@ import httpx
 
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import Clock
+from hostelry.base.peer_http import loopback_client
 from hostelry.server.s3.head import Head, parse_head
 from hostelry.server.s3.signing import signed_head
 
@@ -17,7 +18,7 @@ class StoreClient:
         self._url = url
         self._key = key
         self._clock = clock
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False)
+        self._client = loopback_client(TIMEOUT_S)
 
     async def ask(self, method: str, target: str) -> httpx.Response | None:
         """The answer to a request without a body; None where the store does not answer."""

@@ -10,6 +10,7 @@ import msgspec
 from hostelry.base.clock import Clock
 from hostelry.base.ids import new_request_id
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.peer_http import loopback_client
 from hostelry.domain.bucket_notification import BucketNotification
 from hostelry.domain.object_event import TargetCheck
 from hostelry.domain.scope import Scope
@@ -54,7 +55,7 @@ class Watch:
         self._store = store
         self._file = file
         self._clock = clock
-        self._client = httpx.AsyncClient(timeout=10.0, trust_env=False, mounts=mounts)
+        self._client = loopback_client(10.0, mounts)
         self.events = ObjectEvents(file, store, clock, self._scope)
 
     def settle_of(self, head: Head, source_address: str) -> Settle | None:

@@ -1,10 +1,10 @@
 import pytest
 
 from hostelry.fleet.host.processes import MARKER_VARIABLE
+from hostelry.fleet.launch.warm_messages import arguments_of
 from hostelry.fleet.launch.warm_rules import (
     MARKER_ROOM,
     WARM_MODULES,
-    arguments_of,
     cold_cause,
     framework_of,
     parent_environment,

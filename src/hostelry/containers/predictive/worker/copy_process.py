@@ -14,7 +14,7 @@ import tempfile
 from typing import Any
 
 PR_SET_DUMPABLE = 4
-ENVIRONMENT_AT = 50  # the number of the field in proc_pid_stat(5)
+ARGUMENTS_AT, ENVIRONMENT_AT = 48, 50  # the numbers of the fields in proc_pid_stat(5)
 
 
 def become_copy(copy: dict[str, Any], gate: socket.socket) -> bool:
@@ -72,13 +72,25 @@ def mark(variable: str, folder: str) -> None:
     """
     with open("/proc/self/environ", "rb") as file:
         shown = file.read()
-    with open("/proc/self/stat", "rb") as file:
-        # The command in parentheses may itself hold spaces and parentheses.
-        fields = [b"", b"", b"", *file.read().rpartition(b")")[2].split()]
     begin = (b"\0" + shown).index(b"\0" + variable.encode() + b"=")
     begin += len(variable) + 1
     room = shown.index(b"\0", begin) - begin
     value = os.fsencode(folder)
     if len(value) > room:
         raise ValueError(f"the copy's folder {folder} has more than {room} bytes")
-    ctypes.memmove(int(fields[ENVIRONMENT_AT]) + begin, value.ljust(room, b"\0"), room)
+    ctypes.memmove(memory_address(ENVIRONMENT_AT) + begin, value.ljust(room, b"\0"), room)
+
+
+def show_command(argv: list[str] | tuple[str, ...]) -> None:
+    """Show `argv` as this process's command line in /proc, cut to the space of the first one."""
+    begin = memory_address(ARGUMENTS_AT)
+    room = memory_address(ARGUMENTS_AT + 1) - begin
+    shown = b"".join(os.fsencode(it) + b"\0" for it in argv)[: room - 1]
+    ctypes.memmove(begin, shown.ljust(room, b"\0"), room)
+
+
+def memory_address(field: int) -> int:
+    """An address in this process's memory, by its number in proc_pid_stat(5)."""
+    with open("/proc/self/stat", "rb") as file:
+        # The command in parentheses may itself hold spaces and parentheses.
+        return int([b"", b"", b"", *file.read().rpartition(b")")[2].split()][field])

@@ -1,0 +1,86 @@
+"""The platform's own processes, forked from one interpreter that has imported their modules.
+
+A fork is ready within a fifth of the time of a new interpreter, and shares the memory of what is
+imported. A service whose fork fails is started as a program of its own.
+"""
+
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hostelry.base.clock import monotonic_s
+from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmParent
+from hostelry.fleet.launch.warm_messages import ForkOrder
+from hostelry.server.heartbeat import SERVICE_VARIABLE
+from hostelry.server.home import Home
+from hostelry.server.supervisor import PRIVATE_UMASK, Command
+
+LOG = logging.getLogger("hostelry.up")
+RETRY_AFTER_S = 60.0  # after a failure of the interpreter
+MARK_ROOM = 4096  # bytes; bounds the path of a service's files
+
+
+class ServiceForks:
+    """Forks services of `home` from an interpreter that has imported `modules`.
+
+    Every service has the variables `environment`.
+    """
+
+    def __init__(self, home: Home, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._root = home.root
+        self._log = home.logs / "forkserver.log"
+        self._modules = tuple(dict.fromkeys(modules))
+        self._environment = dict(environment)
+        self._parent: WarmParent | None = None
+        self._not_before = 0.0
+        self._last_number = 0
+
+    def prepare(self) -> None:
+        """Start importing, unless the interpreter runs or has failed a short time ago."""
+        if (self._parent and self._parent.usable) or monotonic_s() < self._not_before:
+            return
+        environment = {**self._environment, SERVICE_VARIABLE: "-" * MARK_ROOM}
+        try:
+            self._parent = WarmParent(self._modules, environment, self._log, math.inf)
+        except OSError as error:
+            self._failed(str(error))
+
+    async def fork(
+        self, module: str, command: Command, service: str, log: Path
+    ) -> ForkedProcess | None:
+        """Fork the service with the files `service`; None if it is to be started as a program."""
+        if command.env != self._environment or len(os.fsencode(service)) > MARK_ROOM:
+            return None
+        self.prepare()
+        if self._parent is None or not self._parent.usable:
+            return None
+        self._last_number += 1
+        order = ForkOrder(
+            number=self._last_number,
+            module=module,
+            argv=tuple(command.argv),
+            environment={**command.env, SERVICE_VARIABLE: service},
+            marker=SERVICE_VARIABLE,
+            folder=str(self._root),
+            log=str(log),
+            umask=PRIVATE_UMASK,
+            fds=tuple(command.pass_fds),
+        )
+        try:
+            forked = await self._parent.fork(order, command.pass_fds)
+        except ColdStartError as error:
+            self._failed(str(error))
+            return None
+        forked.begin()
+        return forked
+
+    def close(self) -> None:
+        """End the interpreter; its forks keep running."""
+        if self._parent is not None:
+            self._parent.end("up ends")
+
+    def _failed(self, reason: str) -> None:
+        LOG.warning("services are not forked for %g s: %s", RETRY_AFTER_S, reason)
+        self._not_before = monotonic_s() + RETRY_AFTER_S

@@ -1,0 +1,165 @@
+"""Services forked from one interpreter: what each process has, and what becomes of its parent."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.agent_rig import until_true
+
+from hostelry.base.clock import monotonic_s
+from hostelry.base.proc import arguments, environment_value, process_stat
+from hostelry.fleet.launch.warm import ForkedProcess
+from hostelry.server.heartbeat import SERVICE_VARIABLE
+from hostelry.server.home import Home
+from hostelry.server.service_forks import MARK_ROOM, ServiceForks
+from hostelry.server.supervisor import Command
+
+pytestmark = pytest.mark.integration
+SERVER = Path(__file__).parent / "servers"
+MODULE = "warm_server"
+
+
+@dataclass(frozen=True)
+class Rig:
+    home: Home
+    forks: ServiceForks
+    command: Command
+
+    @property
+    def mark(self) -> str:
+        return str(self.home.run / "service-1")
+
+    async def fork(self, command: Command | None = None) -> ForkedProcess:
+        given = command or self.command
+        forked = await self.forks.fork(MODULE, given, self.mark, self.home.logs / "s.log")
+        assert forked is not None
+        return forked
+
+    async def told(self) -> dict[str, Any]:
+        file = self.home.root / "told.json"
+        await until_true(file.exists, "the service runs")
+        told: dict[str, Any] = json.loads(file.read_text())
+        file.unlink()
+        return told
+
+
+@asynccontextmanager
+async def rig(tmp_path: Path, modules: tuple[str, ...] = (MODULE,)) -> AsyncIterator[Rig]:
+    home = Home(tmp_path / "home")
+    home.make()
+    environment = {"PYTHONPATH": str(SERVER), "PATH": os.environ["PATH"]}
+    argv = [sys.executable, "-m", MODULE, "--home", str(home.root)]
+    forks = ServiceForks(home, modules, environment)
+    try:
+        yield Rig(home, forks, Command(argv=argv, env=environment))
+    finally:
+        forks.close()
+
+
+def kill(pid: int) -> None:
+    os.killpg(pid, signal.SIGKILL)
+
+
+def test_a_forked_service_looks_like_one_that_was_started(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with rig(tmp_path) as there:
+            forked = await there.fork()
+            pid, told = forked.identity.pid, await there.told()
+            assert told["cwd"] == str(there.home.root)
+            assert told["environment"] == {**there.command.env, SERVICE_VARIABLE: there.mark}
+            assert environment_value(pid, SERVICE_VARIABLE) == there.mark
+            assert arguments(pid) == list(there.command.argv)
+            assert os.getsid(pid) == pid
+            assert "NoNewPrivs:\t0" in status(pid)
+            assert (there.home.root / "told.scratch").exists() is False
+            log = there.home.logs / "s.log"
+            assert "this is a copy" in log.read_text()
+            assert log.stat().st_mode & 0o077 == 0
+            kill(pid)
+            assert await forked.wait() == -signal.SIGKILL
+
+    asyncio.run(work())
+
+
+def test_a_descriptor_gets_its_number_in_that_service_alone(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with rig(tmp_path) as there:
+            given, far = os.pipe()
+            command = replace(there.command, pass_fds=(given,))
+            with_pipe = await there.fork(command)
+            await there.told()
+            without = await there.fork()
+            await there.told()
+            assert open_fds(with_pipe.identity.pid) == {
+                given: os.readlink(f"/proc/self/fd/{given}")
+            }
+            assert open_fds(without.identity.pid) == {}
+            (parent,) = children(os.getpid())
+            assert not set(open_fds(parent).values()) & {os.readlink(f"/proc/self/fd/{given}")}
+            os.close(given)
+            os.close(far)
+            for forked in (with_pipe, without):
+                kill(forked.identity.pid)
+
+    asyncio.run(work())
+
+
+def test_services_outlive_their_interpreter_and_others_are_started_cold(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with rig(tmp_path) as there:
+            forked = await there.fork()
+            await there.told()
+            (parent,) = children(os.getpid())
+            kill(parent)
+            await until_true(lambda: process_stat(parent) is None, "the interpreter is gone")
+            assert process_stat(forked.identity.pid) is not None
+            kill(forked.identity.pid)
+            assert await forked.wait() is None
+            log = there.home.logs / "s.log"
+            assert await there.forks.fork(MODULE, there.command, there.mark, log) is not None
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("modules", "variable", "mark"),
+    [
+        pytest.param((MODULE,), "OTHER", "m", id="with a variable that the interpreter has not"),
+        pytest.param((MODULE,), "", "m" * (MARK_ROOM + 1), id="whose path is too long to be shown"),
+        pytest.param(("no_such_module",), "", "m", id="whose module cannot be imported"),
+    ],
+)
+def test_a_service_is_not_forked(
+    tmp_path: Path, modules: tuple[str, ...], variable: str, mark: str
+) -> None:
+    async def work() -> None:
+        async with rig(tmp_path, modules) as there:
+            env = {**there.command.env, **({variable: "1"} if variable else {})}
+            command = replace(there.command, env=env)
+            began = monotonic_s()
+            assert await there.forks.fork(MODULE, command, mark, there.home.logs / "s.log") is None
+            assert monotonic_s() - began < 30.0, "a failed import is noticed at once"
+
+    asyncio.run(work())
+
+
+def open_fds(pid: int) -> dict[int, str]:
+    folder = Path(f"/proc/{pid}/fd")
+    return {int(it.name): os.readlink(it) for it in folder.iterdir() if int(it.name) > 2}
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(it) for it in text.split()]
+
+
+def status(pid: int) -> str:
+    return Path(f"/proc/{pid}/status").read_text()
