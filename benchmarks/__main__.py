@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 NAMES = (
+    "start_platform",
     "gateway_overhead",
     "shadow",
     "console",

@@ -43,12 +43,12 @@ class Rig:
         assert forked is not None
         return forked
 
-    async def told(self) -> dict[str, Any]:
+    async def reported(self) -> dict[str, Any]:
         file = self.home.root / "told.json"
         await until_true(file.exists, "the service runs")
-        told: dict[str, Any] = json.loads(file.read_text())
+        reported: dict[str, Any] = json.loads(file.read_text())
         file.unlink()
-        return told
+        return reported
 
 
 @asynccontextmanager
@@ -72,9 +72,9 @@ def test_a_forked_service_looks_like_one_that_was_started(tmp_path: Path) -> Non
     async def work() -> None:
         async with rig(tmp_path) as there:
             forked = await there.fork()
-            pid, told = forked.identity.pid, await there.told()
-            assert told["cwd"] == str(there.home.root)
-            assert told["environment"] == {**there.command.env, SERVICE_VARIABLE: there.mark}
+            pid, reported = forked.identity.pid, await there.reported()
+            assert reported["cwd"] == str(there.home.root)
+            assert reported["environment"] == {**there.command.env, SERVICE_VARIABLE: there.mark}
             assert environment_value(pid, SERVICE_VARIABLE) == there.mark
             assert arguments(pid) == list(there.command.argv)
             assert os.getsid(pid) == pid
@@ -95,9 +95,9 @@ def test_a_descriptor_gets_its_number_in_that_service_alone(tmp_path: Path) -> N
             given, far = os.pipe()
             command = replace(there.command, pass_fds=(given,))
             with_pipe = await there.fork(command)
-            await there.told()
+            await there.reported()
             without = await there.fork()
-            await there.told()
+            await there.reported()
             assert open_fds(with_pipe.identity.pid) == {
                 given: os.readlink(f"/proc/self/fd/{given}")
             }
@@ -116,7 +116,7 @@ def test_services_outlive_their_interpreter_and_others_are_started_cold(tmp_path
     async def work() -> None:
         async with rig(tmp_path) as there:
             forked = await there.fork()
-            await there.told()
+            await there.reported()
             (parent,) = children(os.getpid())
             kill(parent)
             await until_true(lambda: process_stat(parent) is None, "the interpreter is gone")

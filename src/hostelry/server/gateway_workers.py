@@ -19,7 +19,7 @@ from hostelry.server.supervision import GATEWAY_LIVENESS
 from hostelry.server.supervisor import Command, ServiceSpec
 
 log = logging.getLogger(__name__)
-# Without Retry-After: the object store's client would wait for as long before its start goes on.
+# Without Retry-After, for which the client of the object store would wait before it starts.
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
     b"Content-Type: application/json\r\nContent-Length: 39\r\n\r\n"

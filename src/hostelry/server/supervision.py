@@ -17,6 +17,7 @@ The death of a service that was not asked to stop:
 | yes | any | RestartAfter, at most 10 s; reported as a crash loop from 5 on |
 """
 
+import re
 import signal
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,9 @@ MAX_STARTUP_DEATHS = 3
 # Afterwards it is restarted for ever; from this many on, messages call it a crash loop.
 CRASH_LOOP_DEATHS = 5
 SHOWN_LOG_LINES = 8
+# The cause, to which a Go program adds the stacks of all its threads: F1128 11:48:12.088899 ...
+GO_FATAL_CODE = 255
+GO_FATAL = re.compile(r"F\d{4} \d\d:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +172,8 @@ def death_message(
 ) -> str:
     """The message to the operator on a death: how, what follows, and its last log lines.
 
-    `how` is its exit, or its failure to start in words.
+    `how` is its exit, or its failure to start in words. Of a Go program that ended on an error only
+    the line with the error is shown.
     """
     ended = f"{name} {how if isinstance(how, str) else exit_phrase(how.code)}"
     if isinstance(decision, StartupFailure):
@@ -180,5 +185,8 @@ def death_message(
         )
     else:
         head = f"{ended}; restarting in {decision.delay_s:g} s"
-    lines = [line for line in log_tail.splitlines() if line.strip()][-SHOWN_LOG_LINES:]
-    return "\n".join([head, *(f"    {name}| {line}" for line in lines)])
+    lines = [line for line in log_tail.splitlines() if line.strip()]
+    shown = lines[-SHOWN_LOG_LINES:]
+    if how == Exit(GO_FATAL_CODE):
+        shown = [line for line in lines if GO_FATAL.match(line)][-1:] or shown
+    return "\n".join([head, *(f"    {name}| {line}" for line in shown)])

@@ -46,7 +46,7 @@ from hostelry.server.supervision import (
     pause_s,
 )
 
-TAIL_BYTES = 8192
+TAIL_BYTES = 512 * 1024  # a Go program's error comes before the stacks of all its threads
 RECORD_RETRY_S = 1.0
 UNKNOWN = Liveness()
 # Files of services and of the model servers below them are for the owner alone.

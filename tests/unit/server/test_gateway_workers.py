@@ -120,7 +120,7 @@ def test_without_room_on_the_disk_each_worker_counts_alone(
         listener.services(home, {})[0].after()
 
 
-def test_who_comes_before_a_worker_is_told_so_at_once(
+def test_a_client_that_comes_before_a_worker_is_refused_at_once(
     config: UpConfig, listener: SharedListener
 ) -> None:
     async def work() -> None:

@@ -154,6 +154,22 @@ def test_a_death_without_output_is_reported_too() -> None:
     assert message == "gateway was killed by SIGTERM; restarting in 0.2 s"
 
 
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        pytest.param(255, ["F1128 11:48:12.09 s3.go:421] port 8333 is taken"], id="its last error"),
+        pytest.param(-9, ["goroutine 2:", "main.go:7"], id="nothing of an earlier end once killed"),
+    ],
+)
+def test_a_go_program_s_end_shows(code: int, shown: list[str]) -> None:
+    errors = ["F1128 11:47:12.01 s3.go:1] old", "F1128 11:48:12.09 s3.go:421] port 8333 is taken"]
+    log = "\n".join([*errors, *["x.go:1"] * 6, "goroutine 2:", "main.go:7"])
+    restart = RestartAfter(delay_s=0.2, quick_deaths=1)
+    _, *lines = death_message("objectstore", Exit(code), restart, log).splitlines()
+    assert lines[-len(shown) :] == [f"    objectstore| {line}" for line in shown]
+    assert ("F1128" in "".join(lines)) is (code == 255)
+
+
 ANSWER, MISS, LATE = (True, 0.0), (False, 0.0), (False, 30.0)
 
 
