@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Where no bytecode is kept, each process compiles what it imports: a third of control's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test fuzz engine browser database tools check bench screenshots walkthrough format clean
+.PHONY: install demo test test-all fuzz engine browser database tools check bench screenshots walkthrough format clean
 
 install: $(STAMP)
 
@@ -37,8 +37,11 @@ demo: $(DEMO_STAMP)
 # cores; five of them kept two cores busy, and met more time limits. Tests kill and hang processes beside each
 # other on a busy machine: what failed in company is run once more alone, and must pass then; its first failure
 # stays in the output.
-UNITS := $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -o cache_dir=.pytest_cache_units
-INTEGRATION := $(BIN)/python -m pytest tests/integration tests/hostile -o cache_dir=.pytest_cache_integration
+# make test-all adds the tests marked `thorough`; CONTRIBUTING.md says before which change.
+UNITS = $(BIN)/python -m pytest tests/contract tests/unit tests/fuzz tests/gpu -o cache_dir=.pytest_cache_units $(SCOPE)
+INTEGRATION = $(BIN)/python -m pytest tests/integration tests/hostile -o cache_dir=.pytest_cache_integration $(SCOPE)
+test-all: SCOPE := --all
+test-all: test
 ALONE := --last-failed --last-failed-no-failures none
 test: check engine browser database tools
 	$(UNITS) -n 2 --dist loadfile --durations=40; units=$$?; \

@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 from hypothesis import settings
 
 # Machines are shared: how long a case takes says nothing of the code.
@@ -10,3 +11,18 @@ settings.load_profile("shared machine")
 
 # A shell has its background jobs ignore Ctrl-C, and so all that tests start, and press it for.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--all`: the whole suite, of which `make test` leaves a part out."""
+    parser.addoption("--all", action="store_true", help="run the tests marked `thorough`, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `thorough`, unless all was asked for or a test is named."""
+    if config.getoption("--all") or any("::" in it for it in config.args):
+        return
+    left_out = [it for it in items if it.get_closest_marker("thorough") is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [it for it in items if it.get_closest_marker("thorough") is None]
