@@ -226,20 +226,21 @@ async def stop_platform(
     home: Home, config: UpConfig, supervisor: Supervisor, report: Report, *, fleet: bool
 ) -> None:
     """Stop in the order that loses nothing: gateway, control, copies, object store."""
+
+    async def stop_all(*names: str) -> None:
+        await asyncio.gather(*map(supervisor.stop, names))
+
     if fleet:
         home.kept.unlink(missing_ok=True)
         await supervisor.stop("watcher")
         await drain(home, config, supervisor, report)
-    await supervisor.stop("console")  # its streams have no end that the gateway could wait for
     report.phase("draining the gateway")
-    workers = gateway_names(config.gateway_workers)
-    await asyncio.gather(*[supervisor.stop(name) for name in workers], supervisor.retired())
+    # The console's streams have no end that the gateway could wait for.
+    await stop_all("console", *gateway_names(config.gateway_workers))
+    await supervisor.retired()
     report.phase("stopping the mirror, jobs and control")
-    await supervisor.stop("mirror")
-    await supervisor.stop("peers")
-    await supervisor.stop("link")
-    await supervisor.stop("jobs")
-    await supervisor.stop("control")
+    await stop_all("mirror", "peers", "jobs")
+    await stop_all("link", "control")  # to which the others have reported until now
     if fleet and not config.is_gateway_host:
         report.phase("stopping agents and copies")
         if (problem := await asyncio.to_thread(stop_fleet, home)) is not None:
@@ -248,8 +249,7 @@ async def stop_platform(
     if config.is_gateway_host:
         return
     report.phase("stopping the object store")
-    await supervisor.stop("s3door")
-    await supervisor.stop("objectstore")
+    await stop_all("s3door", "objectstore")
 
 
 async def drain(home: Home, config: UpConfig, supervisor: Supervisor, report: Report) -> None:
