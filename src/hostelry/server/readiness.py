@@ -8,7 +8,7 @@ from functools import partial
 
 from hostelry.base.errors import RetryableError
 from hostelry.server.home import Credentials
-from hostelry.server.signed_call import Answer, SignedApi, call
+from hostelry.server.signed_call import CallAnswer, SignedApi, call
 
 # A cold object store answers its first call slowly; a slower call is tried again.
 ONE_CALL_S = 3.0
@@ -16,7 +16,7 @@ GET_CALLER_IDENTITY = b"Action=GetCallerIdentity&Version=2011-06-15"
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
-def why_not_ready(ask: Callable[[], Answer], result: bytes) -> str | None:
+def why_not_ready(ask: Callable[[], CallAnswer], result: bytes) -> str | None:
     """None once the answer is a success with `result` in it, else why not.
 
     A starting server may answer anything.

@@ -17,7 +17,7 @@ MAX_SHOWN = 500  # characters of an answer, in an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CallAnswer:
     """The status and the body of a response."""
 
     status: int
@@ -46,7 +46,7 @@ class SignedApi:
         path: str = "/",
         body: bytes = b"",
         headers: Mapping[str, str] = NO_HEADERS,
-    ) -> Answer:
+    ) -> CallAnswer:
         """The answer, of any status; raises RetryableError without one.
 
         `path` is percent-encoded. `headers` have lower-case names.
@@ -76,13 +76,13 @@ def call(
     body: bytes = b"",
     *,
     timeout_s: float,
-) -> Answer:
+) -> CallAnswer:
     """The answer to a request as it is given, of any status; raises RetryableError without one."""
     connection = connection_to(url, timeout_s)
     try:
         connection.request(method, target, body or None, headers)
         response = connection.getresponse()
-        return Answer(status=response.status, body=response.read())
+        return CallAnswer(status=response.status, body=response.read())
     except (OSError, HTTPException) as error:
         raise RetryableError(str(error) or type(error).__name__) from error
     finally:
