@@ -1,11 +1,7 @@
 """Readiness checks against a server that answers what it is told to."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
+from tests.unit.server.told_server import told_server
 
 from hostelry.aws.call import parse_call
 from hostelry.aws.sigv4 import Secret, Verifier
@@ -20,43 +16,6 @@ KEYS = new_credentials("111122223333", "eu-west-1")
 BUCKETS = b"<?xml version='1.0'?><ListAllMyBucketsResult xmlns='x'></ListAllMyBucketsResult>"
 CALLER = b"<GetCallerIdentityResponse><GetCallerIdentityResult></GetCallerIdentityResult>"
 REFUSED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
-
-
-class Seen(list[HttpRequest]):
-    """The requests that a server got."""
-
-
-@contextmanager
-def server(*answers: tuple[int, bytes]) -> Iterator[tuple[str, Seen]]:
-    """A server that gives each of `answers` in turn, the last of them for ever."""
-    seen, left = Seen(), list(answers)
-
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            path, _, query = self.path.partition("?")
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            body = self.rfile.read(int(headers.get("content-length", 0)))
-            seen.append(HttpRequest(self.command, path, query, headers, body))
-            status, text = left.pop(0) if len(left) > 1 else left[0]
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(text)
-
-        do_GET = do_POST = do_HEAD = do_PUT = answer
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Print nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as listening:
-        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.server_port}", seen
-        finally:
-            listening.shutdown()
-            thread.join()
 
 
 def verify(request: HttpRequest) -> str:
@@ -80,7 +39,7 @@ def verify(request: HttpRequest) -> str:
 def test_only_a_list_of_buckets_says_that_the_store_is_ready(
     status: int, body: bytes, reason: str | None
 ) -> None:
-    with server((status, body)) as (url, seen):
+    with told_server((status, body)) as (url, seen):
         assert store_check(url, KEYS)() == reason
     assert verify(seen[0]) == KEYS.account_id
 
@@ -93,14 +52,14 @@ def test_only_a_list_of_buckets_says_that_the_store_is_ready(
     ],
 )
 def test_the_gateway_is_ready_once_it_says_who_calls(body: bytes, *, is_ready: bool) -> None:
-    with server((200, body)) as (url, seen):
+    with told_server((200, body)) as (url, seen):
         assert (gateway_check(url, KEYS)() is None) == is_ready
     assert verify(seen[0]) == KEYS.account_id
     assert parse_call(seen[0], "id").operation == "GetCallerIdentity"
 
 
 def test_an_unhealthy_gateway_says_why() -> None:
-    with server((503, b"no routes yet"), (200, b"")) as (url, _):
+    with told_server((503, b"no routes yet"), (200, b"")) as (url, _):
         check = health_check(url)
         assert (check(), check()) == ("503 no routes yet", None)
 
@@ -111,7 +70,7 @@ def test_where_nobody_listens_the_reason_is_the_systems() -> None:
 
 def test_catalogues_are_written_once_with_their_bucket() -> None:
     absent, done = (404, b""), (200, b"")
-    with server(absent, absent, absent, done) as (url, seen):
+    with told_server(absent, absent, absent, done) as (url, seen):
         stock_catalogues(url, KEYS)
         calls = [f"{it.method} {it.path.rpartition('/')[2]}" for it in seen]
     bucket, files = "jumpstart-cache-prod-eu-west-1", [it.split()[1] for it in calls[:2]]
@@ -121,7 +80,7 @@ def test_catalogues_are_written_once_with_their_bucket() -> None:
 
 
 def test_catalogues_that_are_there_stay() -> None:
-    with server((200, b"")) as (url, seen):
+    with told_server((200, b"")) as (url, seen):
         stock_catalogues(url, KEYS)
     assert [it.method for it in seen] == ["HEAD", "HEAD"]
 
@@ -129,6 +88,6 @@ def test_catalogues_that_are_there_stay() -> None:
 def test_a_store_that_refuses_the_catalogues_is_reported_and_no_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with server((403, REFUSED)) as (url, _):
+    with told_server((403, REFUSED)) as (url, _):
         stock_catalogues(url, KEYS)
     assert "cannot be written" in caplog.text
