@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.integration.platform import client
 from tests.integration.test_objectstore import KEYS
 
 from hostelry.aws.s3_signing import OwnKey
@@ -27,7 +28,6 @@ from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import RequestQueue
 from hostelry.jobs.queue.work_claims import SharedWork
-from hostelry.server.readiness import client
 
 SCOPE = Scope("111122223333", "us-west-2")
 SUCCESS = "arn:aws:sns:us-west-2:111122223333:good"

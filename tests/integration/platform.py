@@ -27,8 +27,8 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.ports import free_ports
 from hostelry.base.proc import PROC, processes
 from hostelry.cli.client_environment import client_variables
+from hostelry.server.aws_client import NO_CONFIGURATION
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
-from hostelry.server.readiness import NO_CONFIGURATION
 from hostelry.server.run_file import RunFile, gateway_names, live_run_file
 
 CLI = (sys.executable, "-m", "hostelry.cli.main")
@@ -43,6 +43,20 @@ def client_session() -> Session:
     session = Session(session_vars=NO_CONFIGURATION)
     session.register_component("data_loader", DESCRIPTIONS)
     return session
+
+
+def client(service: str, url: str, credentials: Credentials) -> Any:
+    """A botocore client of the server at `url` that tries each call once, for 3 s."""
+    return client_session().create_client(
+        service,
+        region_name=credentials.region,
+        endpoint_url=url,
+        aws_access_key_id=credentials.access_key_id,
+        aws_secret_access_key=credentials.secret_access_key,
+        config=Config(
+            connect_timeout=3.0, read_timeout=3.0, retries={"total_max_attempts": 1}, proxies={}
+        ),
+    )
 
 
 def until(check: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.platform import client
 from tests.integration.test_objectstore import KEYS, object_store
 
 from hostelry.aws.s3_signing import OwnKey
@@ -24,7 +25,6 @@ from hostelry.jobs.objects.errors import (
 )
 from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
 from hostelry.server.home import Home
-from hostelry.server.readiness import client
 
 pytestmark = pytest.mark.integration
 LARGE = os.urandom(1024 * 1024) * 20

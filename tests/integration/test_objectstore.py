@@ -15,12 +15,13 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.session import Session
-from tests.integration.platform import clean_environment, until
+from tests.integration.platform import clean_environment, client, until
 
 from hostelry.base.ports import free_port
+from hostelry.server.aws_client import NO_CONFIGURATION
 from hostelry.server.home import Credentials, Home, new_credentials
 from hostelry.server.objectstore import INTERNAL_PORTS, SOCKETS, prepare, remove_sockets
-from hostelry.server.readiness import NO_CONFIGURATION, client, store_check
+from hostelry.server.readiness import store_check
 
 pytestmark = pytest.mark.integration
 

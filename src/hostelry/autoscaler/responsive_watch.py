@@ -87,6 +87,10 @@ class ResponsiveWatch:
         """Wait until there is a second to handle, or for `timeout_s`."""
         self._has_seconds.wait(timeout_s)
 
+    def end_wait(self) -> None:
+        """End a `wait` at once."""
+        self._has_seconds.set()
+
     def tick(self) -> None:
         """Handle the seconds that came."""
         self._has_seconds.clear()

@@ -1,4 +1,4 @@
-"""Signature Version 4 of requests to an object store. Pure."""
+"""Signature Version 4 of requests to an object store, or to another service. Pure."""
 
 import hashlib
 import hmac
@@ -50,7 +50,12 @@ def signed_request_head(
 
 
 def authorization(
-    method: str, target: str, values: Mapping[str, str], key: OwnKey, stamp: str
+    method: str,
+    target: str,
+    values: Mapping[str, str],
+    key: OwnKey,
+    stamp: str,
+    service: str = "s3",
 ) -> str:
     """The Authorization header of a request with the header `values`, by lower-case name."""
     path, _, query = target.partition("?")
@@ -58,7 +63,7 @@ def authorization(
     lines = [method, s3_path(path), canonical_query(query)]
     lines += [f"{name}:{' '.join(values[name].split())}" for name in names]
     lines += ["", ";".join(names), values["x-amz-content-sha256"]]
-    scope = f"{stamp[:8]}/{key.region}/s3/aws4_request"
+    scope = f"{stamp[:8]}/{key.region}/{service}/aws4_request"
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"
     signature = hmac.digest(_key_of(key, scope), text.encode(), "sha256").hex()

@@ -1,6 +1,5 @@
 """Clocks, the only source of time; decisions take `now` as an argument instead."""
 
-import asyncio
 import time
 from typing import Protocol
 
@@ -26,7 +25,7 @@ class SystemClock:
 
     async def sleep(self, delay_s: float) -> None:
         """Return after `delay_s` real seconds."""
-        await asyncio.sleep(delay_s)
+        await sleep(delay_s)
 
 
 class MonotonicClock:
@@ -38,7 +37,7 @@ class MonotonicClock:
 
     async def sleep(self, delay_s: float) -> None:
         """Return after `delay_s` real seconds."""
-        await asyncio.sleep(delay_s)
+        await sleep(delay_s)
 
 
 class ManualClock:
@@ -58,7 +57,14 @@ class ManualClock:
     async def sleep(self, delay_s: float) -> None:
         """Advance by `delay_s` and let other tasks run once."""
         self.advance(delay_s)
-        await asyncio.sleep(0)
+        await sleep(0)
+
+
+async def sleep(delay_s: float) -> None:
+    """Return after `delay_s` real seconds."""
+    import asyncio  # which commands that only measure a time do without
+
+    await asyncio.sleep(delay_s)
 
 
 # Seconds of a clock that never goes back, for durations.

@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+# Files of services and of the model servers below them are for the owner alone.
+PRIVATE_UMASK = 0o077
+
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Write `data` atomically; readable by the owner only.

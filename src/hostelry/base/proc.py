@@ -8,6 +8,7 @@ open files, raises OSError: it must not pass for the end of a process. Source: p
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +38,18 @@ class ProcessStat(NamedTuple):
     num_threads: int
     start_ticks: int
     environment_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """A process, beyond doubt: the kernel reuses pids.
+
+    `start_ticks` is the kernel's start time of the process, `boot_id` the boot it is counted from.
+    """
+
+    pid: int
+    start_ticks: int
+    boot_id: str
 
 
 class TcpSocket(NamedTuple):

@@ -15,7 +15,7 @@ import httpx
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.base.proc import boot_id
+from hostelry.base.proc import ProcessIdentity, boot_id
 from hostelry.chaos.threads import running_threads
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.fleet.host.processes import is_alive, send
@@ -23,7 +23,6 @@ from hostelry.fleet.records import (
     CopyFolder,
     CopyRecord,
     InstanceFolder,
-    ProcessIdentity,
     instance_folders,
 )
 from hostelry.server.home import Credentials, Home, UpConfig

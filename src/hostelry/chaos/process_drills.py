@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.proc import ProcessIdentity
 from hostelry.chaos.call import OK
 from hostelry.chaos.context import DrillContext
 from hostelry.chaos.ledger import control_ledger, object_ledger
@@ -12,7 +13,6 @@ from hostelry.chaos.observer import PlatformObserver, identity_of, ready_pids
 from hostelry.chaos.outcome import DrillLimits, DrillOutcome
 from hostelry.chaos.runner import Fault, run_fault, started_at
 from hostelry.fleet.launch.copy_log import CopyLog
-from hostelry.fleet.records import ProcessIdentity
 from hostelry.server.aws_client import aws_client
 from hostelry.server.run_file import RunFile, live_run_files
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.proc import process_stat, uptime_s
+from hostelry.base.proc import ProcessIdentity, process_stat, uptime_s
 from hostelry.chaos.context import DrillContext
 from hostelry.chaos.ledger import WriteLedger, no_ledger
 from hostelry.chaos.observer import (
@@ -20,7 +20,6 @@ from hostelry.chaos.observer import (
 )
 from hostelry.chaos.outcome import DrillLimits, DrillOutcome, judge, served_calls
 from hostelry.fleet.host.processes import send
-from hostelry.fleet.records import ProcessIdentity
 
 WARM_UP_ANSWERS = 20
 AFTERWARDS_S = 20.0

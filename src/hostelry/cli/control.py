@@ -1,6 +1,5 @@
 """`hostelry control`: a further control of a platform, on this host."""
 
-import asyncio
 import os
 
 import msgspec
@@ -12,7 +11,7 @@ from hostelry.base.own_arguments import hide_argument
 from hostelry.base.peer_name import PeerRole
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at
 from hostelry.cli.joining import HostNameOption, JoinOption, TokenOption, joined
-from hostelry.cli.up import log_to, waiting
+from hostelry.cli.up import log_to
 from hostelry.cli.up_flags import (
     ClusterHostOption,
     ClusterPortOption,
@@ -23,11 +22,10 @@ from hostelry.cli.up_flags import (
     TlsCertOption,
     TlsKeyOption,
 )
+from hostelry.cli.wait_display import waiting
+from hostelry.server.background import start_detached
 from hostelry.server.cluster.start import check_cluster
-from hostelry.server.control_host import run_control
-from hostelry.server.detached import start_detached
-from hostelry.server.home import Credentials, Home, UpConfig, load_config
-from hostelry.server.up import Report, log_line, make_home
+from hostelry.server.home import Credentials, Home, UpConfig, load_config, make_home
 from hostelry.server.up_options import UpOptions, check_logs
 
 
@@ -82,6 +80,12 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
             start_detached(options, display.progress)
             print_ready(at, load_config(at), "`hostelry down` stops it.", as_json=as_json)
             return
+
+        # Imported here: a start in the background leaves all of it to that process.
+        import asyncio
+
+        from hostelry.server.control_host import run_control
+        from hostelry.server.up import Report, log_line
 
         def ready(config: UpConfig, credentials: Credentials) -> None:
             display.pause()

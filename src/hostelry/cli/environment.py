@@ -1,6 +1,5 @@
 """`hostelry env` and `hostelry exec`: have a program use the hostelry instead of AWS."""
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -62,7 +61,10 @@ def exec_(
 
     Example: hostelry exec --report -- aws sagemaker list-endpoints
     """
-    from hostelry.cli.program.run import run_program  # TLS and HTTP, which no other command needs
+    # Imported here: `env` needs neither TLS nor HTTP.
+    import asyncio
+
+    from hostelry.cli.program.run import run_program
 
     at = home_at(home)
     seen = CallReport()

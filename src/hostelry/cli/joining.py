@@ -6,8 +6,8 @@ import typer
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerRole
-from hostelry.server.home import Home
-from hostelry.server.up import make_home, only_one
+from hostelry.server.home import Home, make_home
+from hostelry.server.run_file import only_one
 
 JoinOption = Annotated[
     str | None,

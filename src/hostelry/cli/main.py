@@ -28,7 +28,7 @@ COMMANDS = (
     CommandEntry(
         "certificates", "hostelry.cli.cluster:certificates", "Certificates between hosts."
     ),
-    CommandEntry("down", "hostelry.cli.up:down", "Stop the platform with every agent and copy."),
+    CommandEntry("down", "hostelry.cli.down:down", "Stop the platform with every agent and copy."),
     CommandEntry(
         "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
     ),

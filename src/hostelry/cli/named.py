@@ -13,6 +13,7 @@ from typing import Any
 
 from hostelry.base.errors import TerminalError
 from hostelry.server.home import UpConfig
+from hostelry.server.json_client import JsonClient
 
 MAX_SUGGESTIONS = 3
 NAME_OF = {
@@ -121,7 +122,7 @@ def suggestions(name: str, names: Iterable[str]) -> list[str]:
 
 
 def find_named(sagemaker: Any, name: str, prefer: NameKind = NameKind.COMPONENT) -> NamedModel:
-    """The resource that `name` stands for on the platform; `sagemaker` is a boto3 client.
+    """The resource that `name` stands for on the platform; `sagemaker` is a client.
 
     Raises as `resolve` does, and botocore's errors: see `api_errors`.
     """
@@ -162,6 +163,8 @@ def rows_of(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dic
 
 def described(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
     """The description of a resource, by its kind's name in Python; None where there is none."""
+    if isinstance(sagemaker, JsonClient):
+        return sagemaker.found(f"describe_{kind}", **{NAME_OF[kind]: name})
     from botocore.exceptions import ClientError
 
     try:

@@ -8,7 +8,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.own_arguments import hide_argument
 from hostelry.cli.home_option import JsonOption, print_json
-from hostelry.cli.up import waiting
+from hostelry.cli.wait_display import waiting
 from hostelry.server.store_transfer import copy_store
 from hostelry.store.claim import release as release_claim
 from hostelry.store.database import open_database

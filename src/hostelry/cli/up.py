@@ -1,19 +1,15 @@
-"""`hostelry up` and `hostelry down`."""
+"""`hostelry up`."""
 
-import asyncio
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
@@ -62,14 +58,13 @@ from hostelry.cli.up_flags import (
     TlsKeyOption,
     WorkersOption,
 )
+from hostelry.cli.wait_display import waiting
 from hostelry.fleet.rules.copy_user import AUTO
-from hostelry.server.detached import StartupProgress, start_detached
-from hostelry.server.down import StopOutcome, stop_hostelry
+from hostelry.server.background import start_detached
 from hostelry.server.fleet_option import LOCAL
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.store_option import secret_in
 from hostelry.server.systemd_unit import unit_text
-from hostelry.server.up import LOG, Report, log_line, run_up
 from hostelry.server.up_options import UpOptions
 
 PROGRAM = [sys.executable, "-m", "hostelry.cli.main"]
@@ -167,6 +162,11 @@ def keep_secret(store: str | None, *, print_unit: bool) -> None:
 
 def up_here(options: UpOptions, *, as_json: bool) -> None:
     """Run the platform in this process until Ctrl-C or `hostelry down`."""
+    # Imported here: a start in the background leaves all of it to that process.
+    import asyncio
+
+    from hostelry.server.up import Report, log_line, run_up
+
     started = monotonic_s()
     with waiting() as display:
 
@@ -190,9 +190,10 @@ def log_to(path: Path, log_format: str) -> None:
     """Write the messages of `up` into its log, too, as with --detach."""
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(formatter_of("up", log_format))
-    LOG.addHandler(handler)
-    LOG.setLevel(logging.INFO)
-    LOG.propagate = False
+    log = logging.getLogger("hostelry.up")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
 
 
 def up_detached(options: UpOptions, *, as_json: bool) -> None:
@@ -203,46 +204,6 @@ def up_detached(options: UpOptions, *, as_json: bool) -> None:
     at = Home(options.home)
     config, _ = settled(at)
     print_ready(at, config, monotonic_s() - started, as_json)
-
-
-def down(
-    home: HomeOption = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds, after --drain-s, until what still runs is killed.")
-    ] = 60.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Stop the platform with every agent and copy, and wait until all of it is gone.
-
-    Endpoints and uploaded objects are kept: the next `hostelry up` brings them back.
-
-    Example: hostelry down
-
-    Example: hostelry down --home ./h --timeout 20
-    """
-    at = home_at(home)
-    config, _ = settled(at)
-    started = monotonic_s()
-    with waiting() as display:
-        outcome = stop_hostelry(at, timeout + config.drain_s, display.phase)
-    took_s = monotonic_s() - started
-    if as_json:
-        typer.echo(msgspec.json.encode({"outcome": outcome.value, "seconds": round(took_s, 1)}))
-    else:
-        typer.echo(down_sentence(at, outcome, took_s))
-
-
-def down_sentence(home: Home, outcome: StopOutcome, took_s: float) -> str:
-    """The outcome of `down` as a sentence."""
-    match outcome:
-        case StopOutcome.NOTHING:
-            return f"No hostelry was running in {home.root}."
-        case StopOutcome.SWEPT:
-            return f"Hostelry was not running in {home.root}; ended the processes that it had left."
-        case StopOutcome.KILLED:
-            return f"Hostelry did not stop in time and was killed after {took_s:.1f} s."
-        case StopOutcome.STOPPED:
-            return f"Hostelry has stopped ({took_s:.1f} s)."
 
 
 def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> None:
@@ -271,54 +232,3 @@ def console_line(config: UpConfig, flag: str) -> str:
     if not config.has_console:
         return ""
     return f"  console       {config.console_url}  (`hostelry console{flag}` signs you in)\n"
-
-
-class WaitDisplay:
-    """Display of the present phase and its time; plain lines where there is no terminal."""
-
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._live = Progress(*columns, console=console, transient=True)
-        self._task = self._live.add_task("starting", total=None)
-        self._on_terminal = console.is_terminal
-        self._started = monotonic_s()
-
-    def phase(self, text: str) -> None:
-        """Show what `up` waits for."""
-        if self._on_terminal:
-            self._live.update(self._task, description=text)
-            self._live.start()
-        else:
-            self._print(f"{monotonic_s() - self._started:5.1f} s  {text}")
-
-    def say(self, text: str) -> None:
-        """Print a sentence above the display."""
-        self._print(text)
-
-    def progress(self, progress: StartupProgress) -> None:
-        """Show what a start in the background reports."""
-        if progress.phase is not None:
-            self.phase(progress.phase)
-        if progress.note is not None:
-            self.say(progress.note)
-
-    def pause(self) -> None:
-        """Show nothing until the next phase."""
-        self._live.stop()
-
-    def _print(self, text: str) -> None:
-        if self._on_terminal:
-            self._live.console.print(text, markup=False, highlight=False)
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def waiting() -> Iterator[WaitDisplay]:
-    """A display for the block, cleared at its end."""
-    display = WaitDisplay()
-    try:
-        yield display
-    finally:
-        display.pause()

@@ -7,7 +7,7 @@ import typer
 from hostelry import __version__
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
-from hostelry.cli.up import waiting
+from hostelry.cli.wait_display import waiting
 from hostelry.server.upgrade import upgrade_host
 
 

@@ -15,6 +15,7 @@ import msgspec
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
+from hostelry.base.proc import ProcessIdentity
 from hostelry.base.shared_memory import region_prefix, remove_regions
 from hostelry.domain.copy import CopySpec, LastEnd
 from hostelry.domain.log_source import LogSource
@@ -25,18 +26,6 @@ T = TypeVar("T")
 ENDED_LOGS = ".ended"
 PACKAGE_LOCKS = ".requirements"  # there as well
 SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessIdentity:
-    """A process, beyond doubt: the kernel reuses pids.
-
-    `start_ticks` is the kernel's start time of the process, `boot_id` the boot it is counted from.
-    """
-
-    pid: int
-    start_ticks: int
-    boot_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +222,12 @@ class InstanceFolder:
     def load_starting(self) -> ProcessIdentity | None:
         """The agent process started last; None where there is none that can be read."""
         return _load(self.starting, ProcessIdentity)
+
+    def load_agents(self) -> list[ProcessIdentity]:
+        """Every agent process that is recorded, whether it lives or not."""
+        record = self.load_agent()
+        recorded = [self.load_starting(), record.process if record is not None else None]
+        return [identity for identity in recorded if identity is not None]
 
     def load_devices(self) -> tuple[str, ...] | None:
         """The instance's real accelerators; None before they are chosen."""

@@ -1,5 +1,6 @@
 """HTTP servers of the platform's own processes: a listening socket, and uvicorn over it."""
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -10,11 +11,28 @@ from starlette.types import ASGIApp
 from hostelry.base.errors import TerminalError
 from hostelry.base.server_end import EndsWithServer
 
+DATE_EVERY_S = 1.0
 HOST = "127.0.0.1"
 
 
 class AsgiServer(uvicorn.Server):
-    """uvicorn without signal handlers: its process stops it, and cleans up after it."""
+    """uvicorn without signal handlers: its process stops it by `end`, and cleans up after it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Stop serving, in good order."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """Serve until `end`. uvicorn's own loop looks ten times a second, and so ends later."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DATE_EVERY_S):
+                    await self._ending.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,8 +1,16 @@
 """Clients of AWS's APIs at a running platform, for commands and drills."""
 
+import os
 from typing import Any
 
 from hostelry.server.home import Credentials, UpConfig
+
+# The user's own profile and configuration must not change how the platform is called.
+NO_CONFIGURATION = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
 
 
 def aws_client(
@@ -17,8 +25,6 @@ def aws_client(
     # Commands that complete a name import this module, and need no client.
     from botocore.config import Config
     from botocore.session import Session
-
-    from hostelry.server.readiness import NO_CONFIGURATION
 
     options = Config(
         connect_timeout=5.0,

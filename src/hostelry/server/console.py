@@ -7,6 +7,7 @@ or hung it takes nothing else with it, and while no browser looks it asks no pro
 import argparse
 import asyncio
 import contextlib
+import gc
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -159,7 +160,7 @@ async def serve(home: Home) -> None:
         heartbeats = asyncio.create_task(answer_heartbeats())
         waiting = asyncio.create_task(stopping.wait())
         await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
+        server.end()
         await serving
         for task in (heartbeats, waiting):
             task.cancel()
@@ -180,6 +181,8 @@ def main() -> None:
         uvloop.run(serve(home))
     except (TerminalError, OSError) as error:
         sys.exit(f"the console cannot run: {error}")
+    finally:
+        gc.freeze()  # else the exit looks at all of it again
 
 
 if __name__ == "__main__":

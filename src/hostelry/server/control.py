@@ -7,6 +7,7 @@ acknowledged is in the store, and the next control process adopts the agents tha
 import argparse
 import asyncio
 import contextlib
+import gc
 import sys
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -251,6 +252,8 @@ def main() -> None:
         uvloop.run(serve(home))
     except (HostelryError, OSError) as error:
         sys.exit(f"control cannot run: {error}")
+    finally:
+        gc.freeze()  # else the exit looks at all of it again
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class ControlFront:
 
     def stop(self) -> None:
         """End, in good order."""
-        self._server.should_exit = True
+        self._server.end()
         self.release()
 
     async def close(self) -> None:

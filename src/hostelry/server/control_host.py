@@ -21,9 +21,9 @@ from hostelry.server.cluster.further_control import NO_STORE, ON_FIRST_HOST
 from hostelry.server.cluster.start import check_cluster, in_cluster, prepare_certificates
 from hostelry.server.copy_user_option import open_home
 from hostelry.server.fleet_option import LOCAL, check_fleet
-from hostelry.server.home import Credentials, Home, UpConfig, save_config
+from hostelry.server.home import Credentials, Home, UpConfig, make_home, save_config
 from hostelry.server.leftovers import find_services
-from hostelry.server.run_file import remove_run_file, save_run_file
+from hostelry.server.run_file import only_one, remove_run_file, save_run_file
 from hostelry.server.services import (
     control_services,
     proxy_service,
@@ -41,8 +41,6 @@ from hostelry.server.up import (
     begin,
     first_of,
     listen_for_signals,
-    make_home,
-    only_one,
     until_answered,
 )
 from hostelry.server.up_options import UpOptions

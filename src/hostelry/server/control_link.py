@@ -74,7 +74,7 @@ async def serve(home: Home) -> None:
         heartbeats = loop.create_task(answer_heartbeats())
         cause = await first_to_end(tasks, stopping)
         for server in servers:
-            server.should_exit = True
+            server.end()
         for name, task in (*tasks.items(), ("", heartbeats)):
             if not name.startswith("serving"):
                 task.cancel()

@@ -11,7 +11,6 @@ from pathlib import Path
 import hostelry
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import effective_capabilities
-from hostelry.fleet.launch.run_as import let_pass
 from hostelry.fleet.rules.copy_user import (
     AUTO,
     EACH_ITS_OWN,
@@ -75,6 +74,9 @@ def admitted_copy_user(asked: str, home: Home) -> CopyUser:
 
 def open_home(home: Home) -> None:
     """Let copies reach their own folders through the home, and close its files to them."""
+    # Imported where it is needed: `up` imports this module at each start.
+    from hostelry.fleet.launch.run_as import let_pass
+
     for path in home.root.iterdir():
         if path.is_file() and not path.is_symlink():
             path.chmod(path.stat().st_mode & 0o7777 & ~OTHERS)

@@ -1,11 +1,8 @@
 """The option --fleet and those that go with it, checked. Imports no Ray."""
 
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from hostelry.base.errors import TerminalError
 
@@ -41,6 +38,10 @@ def check_fleet(
 
 def runtime_env_of(path: Path) -> dict[str, Any]:
     """Ray's runtime environment in the file; raises TerminalError where there is none."""
+    import json  # which a local fleet does without
+
+    import yaml
+
     try:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)

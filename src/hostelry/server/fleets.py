@@ -8,18 +8,18 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import HostelryError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
-from hostelry.fleet.local.client import HttpAgent
-from hostelry.fleet.local.fleet import LocalFleet
-from hostelry.fleet.local.sweep import stop_everything
-from hostelry.fleet.protocol import Agent, Fleet
-from hostelry.fleet.ray.fleet import RayFleet
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.server.fleet_option import RAY
 from hostelry.server.home import Credentials, Home, UpConfig, load_config, load_credentials
+
+if TYPE_CHECKING:
+    from hostelry.fleet.protocol import Agent, Fleet
+    from hostelry.fleet.ray.fleet import RayFleet
 
 LOG = logging.getLogger("hostelry.up")
 HEALTH = "/internal/health"
@@ -31,7 +31,7 @@ END_ALL_S = 60.0
 
 def fleet_of(
     home: Home, config: UpConfig, credentials: Credentials, epoch: LeaderEpoch | None
-) -> tuple[Fleet, Callable[[str], Agent]]:
+) -> "tuple[Fleet, Callable[[str], Agent]]":
     """The platform's fleet, and what connects to its agents. Starts nothing.
 
     `epoch` is that of the leader, for calls to agents; None for a control without others.
@@ -39,6 +39,10 @@ def fleet_of(
     if config.fleet == RAY:
         ray = ray_fleet(home, credentials, epoch)
         return ray, ray.connect
+    # Imported late: `up` and `down` end the fleet without a client of its agents.
+    from hostelry.fleet.local.client import HttpAgent
+    from hostelry.fleet.local.fleet import LocalFleet
+
     command = [sys.executable, "-m", AGENT_MODULE, "--home", str(home.root)]
     devices = real_devices(os.environ, os.listdir("/dev"))
     key = credentials.internal_key
@@ -46,8 +50,10 @@ def fleet_of(
     return local, partial(HttpAgent, internal_key=key, epoch=epoch)
 
 
-def ray_fleet(home: Home, credentials: Credentials, epoch: LeaderEpoch | None = None) -> RayFleet:
+def ray_fleet(home: Home, credentials: Credentials, epoch: LeaderEpoch | None = None) -> "RayFleet":
     """The fleet of a platform on Ray; nothing is started before its first call."""
+    from hostelry.fleet.ray.fleet import RayFleet
+
     command = [sys.executable, "-m", "hostelry.server.ray_driver", "--home", str(home.root)]
     return RayFleet(command, credentials.internal_key, epoch)
 
@@ -62,6 +68,9 @@ def stop_fleet(home: Home) -> str | None:
 
     None is ended where this host is not the platform's first, or another control runs on.
     """
+    # Imported late: `up` imports this module at its start, and ends the fleet at its end.
+    from hostelry.fleet.local.sweep import stop_everything
+
     try:
         config, credentials = load_config(home), load_credentials(home)
     except FileNotFoundError:
@@ -110,7 +119,7 @@ def another_control(home: Home, config: UpConfig, credentials: Credentials) -> s
     return None
 
 
-async def _end_all(fleet: RayFleet) -> None:
+async def _end_all(fleet: "RayFleet") -> None:
     try:
         async with asyncio.timeout(END_ALL_S):
             await fleet.end_all()

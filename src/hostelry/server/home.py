@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from hostelry.base.errors import TerminalError
 from hostelry.base.json import convert, decode
 from hostelry.base.logging import TEXT
 from hostelry.base.private_file import write_whole
@@ -384,6 +385,16 @@ class Home:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self.run, self.logs, self.objects, self.instances, self.capture):
             folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def make_home(root: Path) -> Home:
+    """The home, made where it is missing; raises TerminalError where it cannot be."""
+    home = Home(root)
+    try:
+        home.make()
+    except OSError as error:
+        raise TerminalError(f"the home folder {root} cannot be used: {error}") from None
+    return home
 
 
 def new_credentials(

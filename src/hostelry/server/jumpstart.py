@@ -4,15 +4,14 @@ The SageMaker SDK v3 reads it for every model that a program names by a text; it
 catalogue of at least one model for the answer that the text is no JumpStart model.
 """
 
-import json
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from botocore.exceptions import BotoCoreError, ClientError
+import msgspec
 
+from hostelry.base.errors import RetryableError
 from hostelry.server.home import Credentials
-from hostelry.server.readiness import client
+from hostelry.server.signed_call import SignedApi
 
 # The SDK shows this name beside "Did you mean", and refuses it: its version is below every SDK's.
 NO_MODEL: Mapping[str, str] = {
@@ -21,6 +20,7 @@ NO_MODEL: Mapping[str, str] = {
     "min_version": "9999.0.0",
     "spec_key": "hostelry/none.json",
 }
+CALL_S = 3.0
 CATALOGUES = ("models_manifest.json", "proprietary-sdk-manifest.json")
 
 log = logging.getLogger(__name__)
@@ -36,32 +36,29 @@ def stock_catalogues(url: str, credentials: Credentials) -> None:
 
     Without them only programs fail that ask for them, so an error is logged and no more.
     """
-    s3, bucket = client("s3", url, credentials), catalogue_bucket(credentials.region)
+    s3 = SignedApi(service="s3", url=url, credentials=credentials, timeout_s=CALL_S)
+
+    def ask(method: str, key: str = "", body: bytes = b"") -> bool:
+        """Whether the bucket, or the object in it, is there; raises RetryableError."""
+        path = f"/{catalogue_bucket(credentials.region)}{key and f'/{key}'}"
+        answer = s3.call(method, path, body)
+        if answer.status != 200 and (method, answer.status) != ("HEAD", 404):
+            raise RetryableError(f"{method} {path}: {answer}")
+        return answer.status == 200
+
     try:
-        missing = [key for key in CATALOGUES if not is_there(s3.head_object, bucket, Key=key)]
-        if missing and not is_there(s3.head_bucket, bucket):
-            s3.create_bucket(Bucket=bucket, **place(credentials.region))
+        missing = [key for key in CATALOGUES if not ask("HEAD", key)]
+        if missing and not ask("HEAD"):
+            ask("PUT", body=location(credentials.region))
         for key in missing:
-            s3.put_object(Bucket=bucket, Key=key, Body=json.dumps([NO_MODEL]).encode())
-    except (ClientError, BotoCoreError) as error:
+            ask("PUT", key, msgspec.json.encode([NO_MODEL]))
+    except RetryableError as error:
         log.warning("the JumpStart catalogue cannot be written: %s", error)
-    finally:
-        s3.close()
 
 
-def is_there(head: Callable[..., Any], bucket: str, **given: str) -> bool:
-    """Whether a bucket or object exists; raises ClientError for all but a missing one."""
-    try:
-        head(Bucket=bucket, **given)
-    except ClientError as error:
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
-            raise
-        return False
-    return True
-
-
-def place(region: str) -> dict[str, Any]:
-    """CreateBucket's argument for a region: us-east-1 has none."""
+def location(region: str) -> bytes:
+    """The body of CreateBucket for a region: us-east-1 has none."""
     if region == "us-east-1":
-        return {}
-    return {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        return b""
+    constraint = f"<LocationConstraint>{region}</LocationConstraint>"
+    return f"<CreateBucketConfiguration>{constraint}</CreateBucketConfiguration>".encode()

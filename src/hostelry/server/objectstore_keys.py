@@ -7,7 +7,6 @@ only processes that can read its key file may connect: the store's servers, and 
 from collections.abc import Mapping
 from pathlib import Path
 
-from hostelry.base.certificate import self_signed
 from hostelry.base.private_file import write_whole
 
 CERTIFICATE, KEY = "grpc.crt", "grpc.key"
@@ -17,6 +16,9 @@ PARTS = ("MASTER", "VOLUME", "FILER", "S3", "ADMIN", "WORKER", "CLIENT")
 
 def grpc_environment(folder: Path, now: float) -> Mapping[str, str]:
     """Make a certificate in `folder`; the settings that have SeaweedFS require it (mTLS)."""
+    # Imported late: it takes 50 ms, and most who import this module make no certificate.
+    from hostelry.base.certificate import self_signed
+
     certificate, key = self_signed("hostelry-objectstore", now)
     write_whole(folder / CERTIFICATE, certificate)
     write_whole(folder / KEY, key)

@@ -325,7 +325,7 @@ async def serve(home: Home) -> None:
         }
         heartbeats = loop.create_task(answer_heartbeats())
         cause = await first_to_end(tasks, stopping)
-        server.should_exit = True
+        server.end()
         for task in (*list(tasks.values())[1:], heartbeats):
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)

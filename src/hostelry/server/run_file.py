@@ -1,15 +1,18 @@
 """run/NAME.json: pid, port and start of each live process of a hostelry."""
 
-from collections.abc import Iterable
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
 from hostelry.base.proc import boot_id, is_same_process, process_stat
-from hostelry.server.heartbeat import line_path
 from hostelry.server.home import Home
 
 AFTER_GATEWAY = ("mirror", "jobs", "console", "control", "s3door", "objectstore")
@@ -125,4 +128,26 @@ def place(name: str) -> tuple[int, int, str]:
 def remove_run_file(home: Home, name: str) -> None:
     """Remove the files of a process that has ended."""
     run_path(home, name).unlink(missing_ok=True)
+    # Imported late: commands read run files, and do without asyncio.
+    from hostelry.server.heartbeat import line_path
+
     line_path(service_path(home, name)).unlink(missing_ok=True)
+
+
+@contextmanager
+def only_one(home: Home, held: int | None = None) -> Iterator[None]:
+    """Hold the home's lock; `held` is a descriptor that has it already.
+
+    Raises TerminalError naming the `up` that has it.
+    """
+    with home.up_lock.open("a") if held is None else os.fdopen(held, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = live_run_file(home, "up")
+            who = f"pid {other.pid}" if other else "another process that is starting or stopping"
+            raise TerminalError(
+                f"a hostelry already runs on {home.root} ({who}); "
+                "`hostelry down` stops it, --home DIR starts another beside it"
+            ) from None
+        yield

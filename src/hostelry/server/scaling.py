@@ -148,7 +148,8 @@ class Scaling:
             LOG.warning("no copy is started for %s now: %s", wake.key, error)
 
     def close(self) -> None:
-        """Close what control keeps beside the store."""
+        """Close what control keeps beside the store, and end the waits of its threads."""
+        self._responsive.end_wait()
         self._data.close()
 
     def _tasks(self) -> dict[str, Step]:

@@ -13,8 +13,7 @@ from hostelry.server.cut_off_copy import is_marked, refuse_marked, unmark
 from hostelry.server.durable_tables import DURABLE
 from hostelry.server.file_histories import HISTORIES, histories_of, save_histories
 from hostelry.server.home import Home, load_credentials
-from hostelry.server.run_file import kind_of, live_run_files
-from hostelry.server.up import only_one
+from hostelry.server.run_file import kind_of, live_run_files, only_one
 from hostelry.store.claim import claim_of
 from hostelry.store.copying import CopiedTable, Report, copy_tables, has_rows
 from hostelry.store.database import Database, open_database

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.proc import boot_id, process_stat, uptime_s
+from hostelry.base.private_file import PRIVATE_UMASK
+from hostelry.base.proc import ProcessIdentity, boot_id, process_stat, uptime_s
 from hostelry.fleet.host.processes import WatchedProcess, signal_group
-from hostelry.fleet.records import ProcessIdentity
 from hostelry.server.heartbeat import SERVICE_VARIABLE, Heartbeat, line_path
 from hostelry.server.home import Home
 from hostelry.server.leftovers import STOPPING, Stopping
@@ -49,8 +49,6 @@ from hostelry.server.supervision import (
 TAIL_BYTES = 512 * 1024  # a Go program's error comes before the stacks of all its threads
 RECORD_RETRY_S = 1.0
 UNKNOWN = Liveness()
-# Files of services and of the model servers below them are for the owner alone.
-PRIVATE_UMASK = 0o077
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,11 @@
 """`hostelry up`, from checked options to a clean end."""
 
 import asyncio
-import fcntl
 import logging
 import math
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,14 +23,14 @@ from hostelry.server.cluster.start import check_cluster
 from hostelry.server.fleets import stop_fleet
 from hostelry.server.gateway_host import gateway_host_plan
 from hostelry.server.gateway_workers import SharedListener, shared_listener
-from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.home import Credentials, Home, UpConfig, make_home
 from hostelry.server.jumpstart import stock_catalogues
 from hostelry.server.readiness import gateway_check, health_check, store_check
 from hostelry.server.run_file import (
     RunFile,
     gateway_names,
     kind_of,
-    live_run_file,
+    only_one,
     remove_run_file,
     save_run_file,
     worker_numbers,
@@ -103,35 +101,6 @@ async def run_up(
                 await supervise(start, environment, report, relaunch)
             finally:
                 remove_run_file(home, "up")
-
-
-def make_home(root: Path) -> Home:
-    """The home, made where it is missing; raises TerminalError where it cannot be."""
-    home = Home(root)
-    try:
-        home.make()
-    except OSError as error:
-        raise TerminalError(f"the home folder {root} cannot be used: {error}") from None
-    return home
-
-
-@contextmanager
-def only_one(home: Home, held: int | None = None) -> Iterator[None]:
-    """Hold the home's lock; `held` is a descriptor that has it already.
-
-    Raises TerminalError naming the `up` that has it.
-    """
-    with home.up_lock.open("a") if held is None else os.fdopen(held, "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            other = live_run_file(home, "up")
-            who = f"pid {other.pid}" if other else "another process that is starting or stopping"
-            raise TerminalError(
-                f"a hostelry already runs on {home.root} ({who}); "
-                "`hostelry down` stops it, --home DIR starts another beside it"
-            ) from None
-        yield
 
 
 async def supervise(
@@ -259,20 +228,21 @@ async def stop_platform(
     home: Home, config: UpConfig, supervisor: Supervisor, report: Report, *, fleet: bool
 ) -> None:
     """Stop in the order that loses nothing: gateway, control, copies, object store."""
+
+    async def stop_all(*names: str) -> None:
+        await asyncio.gather(*map(supervisor.stop, names))
+
     if fleet:
         home.kept.unlink(missing_ok=True)
         await supervisor.stop("watcher")
         await drain(home, config, supervisor, report)
-    await supervisor.stop("console")  # its streams have no end that the gateway could wait for
     report.phase("draining the gateway")
-    workers = gateway_names(config.gateway_workers)
-    await asyncio.gather(*[supervisor.stop(name) for name in workers], supervisor.retired())
+    # The console's streams have no end that the gateway could wait for.
+    await stop_all("console", *gateway_names(config.gateway_workers))
+    await supervisor.retired()
     report.phase("stopping the mirror, jobs and control")
-    await supervisor.stop("mirror")
-    await supervisor.stop("peers")
-    await supervisor.stop("link")
-    await supervisor.stop("jobs")
-    await supervisor.stop("control")
+    await stop_all("mirror", "peers", "jobs")
+    await stop_all("link", "control")  # to which the others have reported until now
     if fleet and not config.is_gateway_host:
         report.phase("stopping agents and copies")
         if (problem := await asyncio.to_thread(stop_fleet, home)) is not None:
@@ -281,8 +251,7 @@ async def stop_platform(
     if config.is_gateway_host:
         return
     report.phase("stopping the object store")
-    await supervisor.stop("s3door")
-    await supervisor.stop("objectstore")
+    await stop_all("s3door", "objectstore")
 
 
 async def drain(home: Home, config: UpConfig, supervisor: Supervisor, report: Report) -> None:
@@ -307,15 +276,16 @@ async def until_ready(
         await until_answered(
             store_check(config.s3_url, credentials), f"object store at {config.s3_url}", deadline
         )
-        if config.s3_endpoint is None:
-            await asyncio.to_thread(stock_catalogues, config.s3_url, credentials)
     report.phase("waiting for control and the gateway")
     check = (
         health_check(config.gateway_url)
         if config.is_gateway_host
         else gateway_check(config.gateway_url, credentials)
     )
-    await until_answered(check, f"gateway at {config.gateway_url}", deadline)
+    waited = [until_answered(check, f"gateway at {config.gateway_url}", deadline)]
+    if config.has_own_s3 and not config.is_gateway_host:
+        waited.append(asyncio.to_thread(stock_catalogues, config.s3_url, credentials))
+    await asyncio.gather(*waited)
     await until_answered(listener.why_not_ready, f"gateway at {config.gateway_url}", deadline)
 
 

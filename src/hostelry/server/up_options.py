@@ -11,7 +11,6 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.logging import FORMATS, TEXT
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import AUTO, CopyUser
-from hostelry.gateway.shared.count_table import MAX_WORKERS
 from hostelry.server.fleet_option import LOCAL, absolute, check_fleet
 from hostelry.server.home import Credentials, UpConfig, new_credentials
 from hostelry.server.port_choice import ChosenPorts
@@ -25,7 +24,7 @@ MAX_BODY_LIMIT_MB = 1024
 MIN_CACHE_GB = 0.1
 MIN_FILES_GB = 0.001
 MIN_PACE, MAX_PACE = 1.0, 3600.0
-MAX_DEFAULT_WORKERS = 4
+MAX_DEFAULT_WORKERS, MAX_WORKERS = 4, 64
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
 MAX_HOLD_REQUESTS = 1_000_000
 MAX_HOLD_MB = 1024 * 1024

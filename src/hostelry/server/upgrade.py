@@ -24,10 +24,10 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
-from hostelry.base.proc import arguments, environment_value
+from hostelry.base.proc import ProcessIdentity, arguments, environment_value
 from hostelry.fleet.host.processes import is_alive, send
-from hostelry.fleet.records import InstanceFolder, ProcessIdentity, instance_folders
-from hostelry.server.detached import StartupProgress, decode_options, start_detached
+from hostelry.fleet.records import InstanceFolder, instance_folders
+from hostelry.server.background import StartupProgress, decode_options, start_detached
 from hostelry.server.home import Home, load_config, load_credentials
 from hostelry.server.run_file import RunFile, live_run_file, live_run_files
 from hostelry.server.up_options import UpOptions

@@ -14,6 +14,7 @@ class Announcements:
         self._announced = threading.Condition()
         self._counts: Counter[str] = Counter()
         self._missed = 0
+        self._has_ended = False
 
     def announce(self, topic: str) -> None:
         """Wake everything that waits for `topic`."""
@@ -27,6 +28,11 @@ class Announcements:
             self._missed += 1
             self._announced.notify_all()
 
+    def end(self) -> None:
+        """Wake everything that waits, for good: nothing is waited for any more."""
+        self._has_ended = True
+        self.announce_all()
+
     def wait_until(
         self,
         topic: str,
@@ -36,11 +42,14 @@ class Announcements:
     ) -> bool:
         """Whether `condition` holds before `timeout_s` has passed.
 
-        It is asked first, at each announcement of `topic`, and `poll_s` after it was asked last.
+        It is asked first, at each announcement of `topic`, and `poll_s` after it was asked last;
+        after `end` it does not hold.
         """
         ends_at = monotonic_s() + timeout_s
         while True:
             before = self._count(topic)
+            if self._has_ended:
+                return False
             if condition():
                 return True
             left_s = ends_at - monotonic_s()

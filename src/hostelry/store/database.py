@@ -65,7 +65,7 @@ class Database(Protocol):
         ...
 
     def close(self) -> None:
-        """Close every connection; the database is not used again."""
+        """Close every connection; the database is not used again. Waits end."""
         ...
 
 

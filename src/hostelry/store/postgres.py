@@ -137,8 +137,12 @@ class PostgresDatabase:
         )
 
     def close(self) -> None:
-        """Close every connection, one in use with its transaction; it is not used again."""
+        """Close every connection, one in use with its transaction, and end waits.
+
+        It is not used again.
+        """
         self._is_closed = True
+        self._announcements.end()
         self._listener.close()
         self._engine.dispose()
 

@@ -97,7 +97,8 @@ class SqliteFile:
         return self._announcements.wait_until(topic, condition, timeout_s, lambda: POLL_S)
 
     def close(self) -> None:
-        """Close every connection; the file is not used again."""
+        """Close every connection; the file is not used again. Waits end."""
+        self._announcements.end()
         self._engine.dispose()
 
     @contextmanager

@@ -26,13 +26,14 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import CapacityError, HostelryError, InstanceLostError, RetryableError
 from hostelry.base.json import decode
 from hostelry.base.peer_name import PeerRole
+from hostelry.base.proc import ProcessIdentity
 from hostelry.base.tls import TlsFolder
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import Agent, Fleet
 from hostelry.fleet.ray.node_home import NodeHome
-from hostelry.fleet.records import InstanceFolder, ProcessIdentity
+from hostelry.fleet.records import InstanceFolder
 from hostelry.server.cluster.host_files import HostFiles
 from hostelry.server.fleets import ray_fleet
 from hostelry.server.home import load_config, load_credentials, save_config

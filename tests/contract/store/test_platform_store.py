@@ -13,7 +13,7 @@ from tests.postgres_rig import postgres_database
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.scope import Scope
-from hostelry.server.detached import command_line
+from hostelry.server.background import command_line
 from hostelry.server.home import Home, UpConfig, load_config, new_credentials, save_config
 from hostelry.server.platform_store import check_store
 from hostelry.server.services import service_environment

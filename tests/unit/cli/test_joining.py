@@ -9,7 +9,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerRole
 from hostelry.cli.joining import joined
 from hostelry.server.home import Home, UpConfig, save_config
-from hostelry.server.up import only_one
+from hostelry.server.run_file import only_one
 
 URL = "https://127.0.0.1:1"  # where nothing answers
 TOKEN = f"h1.{'0' * 64}.{'A' * 43}"

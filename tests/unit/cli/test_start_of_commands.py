@@ -15,6 +15,8 @@ finally:
     print("\\nloaded:", *sys.modules)
 """
 HEAVY = ("numpy", "torch", "matplotlib", "hostelry.sim", "hostelry.chaos.catalogue")
+# What a process that only starts, watches and asks others does without.
+SLOW = ("botocore", "httpx", "yaml", "starlette", "cryptography", "rich")
 # What the list of commands, and completion, do without as well.
 NOT_LISTING = (*HEAVY, "httpx", "botocore", "cryptography", "starlette", "asyncio")
 
@@ -41,3 +43,20 @@ def test_a_command_loads_neither_arrays_nor_the_simulator(
     loaded = set(text.rpartition("\nloaded: ")[2].split())
     assert needed in loaded
     assert not loaded.intersection(heavy)
+
+
+@pytest.mark.parametrize(
+    ("module", "without"),
+    [
+        pytest.param("hostelry.server.detached", SLOW, id="the supervisor in the background"),
+        pytest.param("hostelry.cli.up", (*SLOW, "asyncio"), id="the command that starts it"),
+        pytest.param("hostelry.cli.status", (*SLOW, "asyncio"), id="status"),
+        pytest.param("hostelry.cli.models.ls", (*SLOW, "asyncio"), id="ls"),
+        pytest.param("hostelry.cli.down", SLOW, id="down"),
+    ],
+)
+def test_a_module_imports_nothing_slow(module: str, without: tuple[str, ...]) -> None:
+    program = f"import sys, {module}\nprint(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert not set(loaded).intersection(without)

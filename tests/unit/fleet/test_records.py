@@ -5,6 +5,7 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import write_whole
+from hostelry.base.proc import ProcessIdentity
 from hostelry.base.shared_memory import REGIONS, region_prefix
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
@@ -13,7 +14,6 @@ from hostelry.fleet.records import (
     CopyFolder,
     CopyRecord,
     InstanceFolder,
-    ProcessIdentity,
     plain_name,
 )
 from hostelry.fleet.rules.images import LMI_RULE

@@ -1,28 +1,93 @@
+"""Readiness checks against a server that answers what it is told to."""
+
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
-from botocore.parsers import ResponseParserError
+from tests.unit.server.told_server import told_server
 
-from hostelry.server.readiness import why_not_ready
+from hostelry.aws.call import parse_call
+from hostelry.aws.sigv4 import Secret, Verifier
+from hostelry.base.clock import SystemClock
+from hostelry.base.http import HttpRequest
+from hostelry.base.ports import free_port
+from hostelry.server.home import new_credentials
+from hostelry.server.jumpstart import stock_catalogues
+from hostelry.server.readiness import gateway_check, health_check, store_check
 
-REFUSED = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "ListBuckets")
+KEYS = new_credentials("111122223333", "eu-west-1")
+BUCKETS = b"<?xml version='1.0'?><ListAllMyBucketsResult xmlns='x'></ListAllMyBucketsResult>"
+CALLER = b"<GetCallerIdentityResponse><GetCallerIdentityResult></GetCallerIdentityResult>"
+REFUSED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+
+
+def verify(request: HttpRequest) -> str:
+    """The account that has signed the request; raises ServiceError for a wrong signature."""
+    secret = Secret(secret_access_key=KEYS.secret_access_key, account_id=KEYS.account_id)
+    return (
+        Verifier({KEYS.access_key_id: secret}.get).verify(request, SystemClock().now()).account_id
+    )
 
 
 @pytest.mark.parametrize(
-    "failure",
+    ("status", "body", "reason"),
     [
-        pytest.param(EndpointConnectionError(endpoint_url="http://x"), id="nobody listens"),
-        pytest.param(REFUSED, id="it refuses"),
-        pytest.param(ResponseParserError("404 page not found"), id="it answers no XML yet"),
+        pytest.param(200, BUCKETS, None, id="a list of buckets"),
+        pytest.param(403, REFUSED, f"403 {REFUSED.decode()}", id="it refuses"),
+        pytest.param(404, b"404 page\nnot found", "404 404 page not found", id="no XML yet"),
+        pytest.param(200, b"starting", "200 starting", id="another program's success"),
+        pytest.param(503, b"", "503", id="nothing but a status"),
     ],
 )
-def test_whatever_a_server_answers_while_it_starts_is_a_reason_to_ask_again(
-    failure: Exception,
+def test_only_a_list_of_buckets_says_that_the_store_is_ready(
+    status: int, body: bytes, reason: str | None
 ) -> None:
-    def call() -> None:
-        raise failure
+    with told_server((status, body)) as (url, seen):
+        assert store_check(url, KEYS)() == reason
+    assert verify(seen[0]) == KEYS.account_id
 
-    assert str(failure) == why_not_ready(call)
+
+@pytest.mark.parametrize(
+    ("body", "is_ready"),
+    [
+        pytest.param(CALLER, True, id="the caller's identity"),
+        pytest.param(b"", False, id="an empty success"),
+    ],
+)
+def test_the_gateway_is_ready_once_it_says_who_calls(body: bytes, *, is_ready: bool) -> None:
+    with told_server((200, body)) as (url, seen):
+        assert (gateway_check(url, KEYS)() is None) == is_ready
+    assert verify(seen[0]) == KEYS.account_id
+    assert parse_call(seen[0], "id").operation == "GetCallerIdentity"
 
 
-def test_an_answer_is_no_reason() -> None:
-    assert why_not_ready(lambda: {"Buckets": []}) is None
+def test_an_unhealthy_gateway_says_why() -> None:
+    with told_server((503, b"no routes yet"), (200, b"")) as (url, _):
+        check = health_check(url)
+        assert (check(), check()) == ("503 no routes yet", None)
+
+
+def test_where_nobody_listens_the_reason_is_the_systems() -> None:
+    assert "refused" in str(store_check(f"http://127.0.0.1:{free_port()}", KEYS)())
+
+
+def test_catalogues_are_written_once_with_their_bucket() -> None:
+    absent, done = (404, b""), (200, b"")
+    with told_server(absent, absent, absent, done) as (url, seen):
+        stock_catalogues(url, KEYS)
+        calls = [f"{it.method} {it.path.rpartition('/')[2]}" for it in seen]
+    bucket, files = "jumpstart-cache-prod-eu-west-1", [it.split()[1] for it in calls[:2]]
+    assert calls[2:] == [f"HEAD {bucket}", f"PUT {bucket}", *(f"PUT {it}" for it in files)]
+    assert b"<LocationConstraint>eu-west-1<" in seen[3].body
+    assert all(verify(it) == KEYS.account_id for it in seen)
+
+
+def test_catalogues_that_are_there_stay() -> None:
+    with told_server((200, b"")) as (url, seen):
+        stock_catalogues(url, KEYS)
+    assert [it.method for it in seen] == ["HEAD", "HEAD"]
+
+
+def test_a_store_that_refuses_the_catalogues_is_reported_and_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with told_server((403, REFUSED)) as (url, _):
+        stock_catalogues(url, KEYS)
+    assert "cannot be written" in caplog.text

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.server.detached import decode_options, encode_options
+from hostelry.server.background import decode_options, encode_options
 from hostelry.server.home import Credentials, new_credentials
 from hostelry.server.port_choice import ChosenPorts
 from hostelry.server.up_options import (

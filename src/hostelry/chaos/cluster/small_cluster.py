@@ -26,13 +26,12 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.ports import free_ports
-from hostelry.base.proc import PROC, processes
+from hostelry.base.proc import PROC, ProcessIdentity, processes
 from hostelry.chaos.cluster.forwarding import LOOPBACK, NetworkLink, NetworkLinks
 from hostelry.chaos.cluster.namespace import NetworkNamespace, cannot, own_namespace
 from hostelry.chaos.cluster.own_postgres import OwnPostgres
 from hostelry.chaos.observer import PlatformObserver, identity_of, wait_for
 from hostelry.fleet.host.processes import identify, send
-from hostelry.fleet.records import ProcessIdentity
 from hostelry.server import objectstore
 from hostelry.server.home import (
     Credentials,

@@ -8,6 +8,7 @@ from random import Random
 from signal import SIGKILL
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.proc import ProcessIdentity
 from hostelry.chaos.call import OK
 from hostelry.chaos.jobs.deployment import JobsDeployment
 from hostelry.chaos.jobs.jobs_ledger import KillReport
@@ -17,7 +18,6 @@ from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver, identity_of
 from hostelry.chaos.threads import running_threads
 from hostelry.fleet.host.processes import is_alive, send
-from hostelry.fleet.records import ProcessIdentity
 from hostelry.server.aws_client import aws_client
 
 SERVICES = ("gateway", "control", "jobs")

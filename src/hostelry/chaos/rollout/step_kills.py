@@ -6,11 +6,11 @@ from signal import SIGKILL
 from typing import Any
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.proc import ProcessIdentity
 from hostelry.chaos.observer import PlatformObserver, identity_of, wait_for
 from hostelry.chaos.rollout.deployment import RolloutDeployment
 from hostelry.chaos.rollout.rollout_ledger import RolloutKill
 from hostelry.fleet.host.processes import send
-from hostelry.fleet.records import ProcessIdentity
 
 KINDS = ("control", "gateway", "agent of the old fleet", "agent of the new fleet")
 BACK_S = 60.0

@@ -25,6 +25,7 @@ from hostelry.cli.printable import one_line
 from hostelry.cli.work_reporter import WorkReporter
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
+from hostelry.server.json_client import JsonClient
 
 LOOK_EVERY_S = 0.25
 S3, HUB = "s3://", "hf://"
@@ -118,10 +119,9 @@ def list_adapters(base: Base, home: HomeOption = None, as_json: JsonOption = Fal
     Example: hostelry adapters ls llama
     """
     config, credentials = settled(home_at(home))
-    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
-    with api_errors(config):
-        model = base_of(sagemaker, base)
-        rows: list[ModelRow] = adapter_rows(sagemaker, model.endpoint, str(model.component))
+    sagemaker = JsonClient("sagemaker", config, credentials)
+    model = base_of(sagemaker, base)
+    rows: list[ModelRow] = adapter_rows(sagemaker, model.endpoint, str(model.component))
     if as_json:
         print_json([msgspec.to_builtins(it) for it in rows])
     elif rows:

@@ -20,8 +20,8 @@ from hostelry.cli.models.listing import (
     requests_in_last_minute,
     variants_text,
 )
-from hostelry.cli.named import NameKind, api_errors, described, find_named, rows_of
-from hostelry.server.aws_client import aws_client
+from hostelry.cli.named import NameKind, described, find_named, rows_of
+from hostelry.server.json_client import JsonClient
 
 MAX_LOOKED_AT = 200  # components of one endpoint, a call each
 NUM_THREADS = 8
@@ -54,12 +54,11 @@ def ls(
     Example: hostelry ls --json
     """
     config, credentials = settled(home_at(home))
-    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
-    with api_errors(config):
-        only = None if name is None else find_named(sagemaker, name, NameKind.ENDPOINT).endpoint
-        found = model_rows(sagemaker, only, most=None if everything else MAX_LOOKED_AT)
-        now = SystemClock().now()
-        rows = with_requests(aws_client("cloudwatch", config, credentials), found, now)
+    sagemaker = JsonClient("sagemaker", config, credentials)
+    only = None if name is None else find_named(sagemaker, name, NameKind.ENDPOINT).endpoint
+    found = model_rows(sagemaker, only, most=None if everything else MAX_LOOKED_AT)
+    now = SystemClock().now()
+    rows = with_requests(JsonClient("cloudwatch", config, credentials), found, now)
     if as_json:
         print_json([msgspec.to_builtins(it) for it in in_order(rows)])
     else:

@@ -11,6 +11,7 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.proc import ProcessIdentity
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse
 from hostelry.domain.log_source import source_of
 from hostelry.fleet.agent.adapter_mount import mount_of
@@ -53,7 +54,7 @@ from hostelry.fleet.host.processes import members, process_table
 from hostelry.fleet.host.read_ahead import read_model_ahead
 from hostelry.fleet.host.usage import memory_use
 from hostelry.fleet.launch.launcher import CopyProcess
-from hostelry.fleet.records import CopyFolder, CopyRecord, ProcessIdentity
+from hostelry.fleet.records import CopyFolder, CopyRecord
 from hostelry.fleet.rules.devices import devices_of_copy
 from hostelry.fleet.rules.given_variables import given_variables, left_out_note
 from hostelry.fleet.rules.images import ImageRule

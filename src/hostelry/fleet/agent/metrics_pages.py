@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hostelry.base.metrics_page import MetricsPage, parsed_page
+from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.agent.model_server import MAX_ANSWER_BYTES, Answer, ModelServer
 from hostelry.fleet.protocol import CopyPage
-from hostelry.fleet.records import ProcessIdentity
 
 PATH = "/metrics"
 PLAIN = {"Accept": "text/plain; version=0.0.4", "Accept-Encoding": "identity"}

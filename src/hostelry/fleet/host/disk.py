@@ -11,8 +11,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hostelry.base.proc import open_files
-from hostelry.fleet.records import CopyFolder, ProcessIdentity
+from hostelry.base.proc import ProcessIdentity, open_files
+from hostelry.fleet.records import CopyFolder
 
 BLOCK_BYTES = 512  # what st_blocks counts. Source: inode(7)
 LEAST_BYTES = 4096  # an empty file takes an inode

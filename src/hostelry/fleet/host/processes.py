@@ -16,9 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.proc import boot_id, environment_value, is_same_process, process_stat
+from hostelry.base.proc import (
+    ProcessIdentity,
+    boot_id,
+    environment_value,
+    is_same_process,
+    process_stat,
+)
 from hostelry.base.proc import processes as living_processes
-from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.rules.copy_user import RunAs
 
 MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"

@@ -9,8 +9,7 @@ A limit is on the second, as a cgroup's is: weights that are only mapped can alw
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hostelry.base.proc import TICKS_PER_S, process_stat, sizes
-from hostelry.fleet.records import ProcessIdentity
+from hostelry.base.proc import TICKS_PER_S, ProcessIdentity, process_stat, sizes
 
 # Fields of smaps_rollup and of status.
 HELD_BY_SHARE = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")

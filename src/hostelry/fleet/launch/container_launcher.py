@@ -22,7 +22,7 @@ from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
-from hostelry.base.proc import boot_id, oom_kills
+from hostelry.base.proc import ProcessIdentity, boot_id, oom_kills
 from hostelry.base.recurring import run_guarded
 from hostelry.fleet.host.processes import (
     MARKER_VARIABLE,
@@ -55,7 +55,6 @@ from hostelry.fleet.launch.container_order import ContainerOrder, adapters_folde
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.exit_detail import exit_detail
 from hostelry.fleet.launch.launcher import LaunchOrder
-from hostelry.fleet.records import ProcessIdentity
 
 log = logging.getLogger(__name__)
 

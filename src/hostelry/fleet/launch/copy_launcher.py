@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import stop_all, stop_processes
 from hostelry.fleet.launch.container_launcher import ContainerLauncher, end_container, is_container
 from hostelry.fleet.launch.launcher import CopyProcess, Launcher, LaunchOrder
-from hostelry.fleet.records import ProcessIdentity
 
 Group = tuple[Path, ProcessIdentity | None]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.cgroups import CgroupParent
 from hostelry.fleet.host.processes import WatchedProcess, stop_processes
 from hostelry.fleet.launch.container_order import ContainerOrder
@@ -27,7 +28,6 @@ from hostelry.fleet.launch.limited_process import (
 from hostelry.fleet.launch.run_as import prepare_run_as
 from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmForks
 from hostelry.fleet.launch.warm_runtimes import LentZygote, WarmRuntimes
-from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.rules.copy_user import CopyUser, RunAs
 from hostelry.fleet.rules.limits import CopyLimits
 

@@ -22,7 +22,7 @@ import msgspec
 
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
-from hostelry.base.proc import PROC, oom_kills
+from hostelry.base.proc import PROC, ProcessIdentity, oom_kills
 from hostelry.base.recurring import run_periodically
 from hostelry.fleet.host.cgroups import CgroupParent, CopyGroup, make_group, remove_groups
 from hostelry.fleet.host.disk import remove_written, written_bytes
@@ -35,7 +35,6 @@ from hostelry.fleet.host.processes import (
     send,
 )
 from hostelry.fleet.host.usage import held_at_most, memory_use
-from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.rules.copy_user import RunAs
 from hostelry.fleet.rules.limits import (
     CopyLimits,

@@ -18,6 +18,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.json import decode
+from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import MARKER_VARIABLE, WatchedProcess, identify, send
 from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
 from hostelry.fleet.launch.warm_rules import (
@@ -26,7 +27,6 @@ from hostelry.fleet.launch.warm_rules import (
     own_home_cause,
     parent_environment,
 )
-from hostelry.fleet.records import ProcessIdentity
 from hostelry.fleet.rules.copy_user import RunAs
 from hostelry.fleet.rules.interpreter import PYTHON
 

@@ -20,6 +20,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import Fenced, RetryableError, TerminalError
 from hostelry.base.private_file import write_whole
+from hostelry.base.proc import ProcessIdentity
 from hostelry.domain.copy import Instance
 from hostelry.fleet.host.processes import identify, is_alive, reap, send
 from hostelry.fleet.launch.copy_launcher import end_copy
@@ -30,7 +31,6 @@ from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.records import (
     AgentRecord,
     InstanceFolder,
-    ProcessIdentity,
     instance_folders,
     plain_name,
 )
@@ -152,7 +152,7 @@ class LocalFleet:
 
     async def _end_hung_agent(self, folder: InstanceFolder) -> None:
         """Kill an agent that lives but does not answer; its copies keep running."""
-        for agent in agents_of(folder):
+        for agent in folder.load_agents():
             if is_alive(agent):
                 log.warning("agent of %s (pid %d) is killed", folder.root.name, agent.pid)
                 send([agent], signal.SIGKILL)
@@ -211,13 +211,6 @@ class LocalFleet:
             log.warning("instance %s: %s", folder.root.name, error)
             return
         await _gone(record.process, STOP_TIMEOUT_S)
-
-
-def agents_of(folder: InstanceFolder) -> list[ProcessIdentity]:
-    """The agent processes recorded in the folder, whether they live or not."""
-    record = folder.load_agent()
-    recorded = [folder.load_starting(), record.process if record is not None else None]
-    return [identity for identity in recorded if identity is not None]
 
 
 async def _gone(process: ProcessIdentity, timeout_s: float) -> bool:

@@ -3,11 +3,9 @@
 import signal
 from pathlib import Path
 
+from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import is_alive, send
-from hostelry.fleet.launch.copy_launcher import end_copies
-from hostelry.fleet.launch.limited_process import release
-from hostelry.fleet.local.fleet import agents_of
-from hostelry.fleet.records import InstanceFolder, ProcessIdentity
+from hostelry.fleet.records import InstanceFolder
 
 GRACE_S = 10.0
 
@@ -22,8 +20,14 @@ def stop_everything(root: Path, grace_s: float = GRACE_S) -> None:
         return
     folders = [InstanceFolder(path) for path in root.resolve().iterdir() if path.is_dir()]
     # Agents first: a living one would restart its copies.
-    agents = [agent for folder in folders for agent in agents_of(folder) if is_alive(agent)]
+    agents = [agent for folder in folders for agent in folder.load_agents() if is_alive(agent)]
     send(agents, signal.SIGKILL)
+    if not any(folder.copy_ids() for folder in folders):
+        return
+    # Imported late: without a copy, most of this function's time would be this import.
+    from hostelry.fleet.launch.copy_launcher import end_copies
+    from hostelry.fleet.launch.limited_process import release
+
     copies = [group for folder in folders for group in _copies(folder)]
     end_copies(copies, grace_s)
     for folder, _ in copies:

@@ -21,10 +21,10 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
+from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import identify, is_alive, reap, send
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.ray.node_home import NodeHome
-from hostelry.fleet.records import ProcessIdentity
 
 START_S = 30.0
 ANSWER_S = 5.0

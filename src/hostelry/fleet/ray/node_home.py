@@ -14,9 +14,10 @@ import msgspec
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
+from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import is_alive, own_identity
 from hostelry.fleet.ray.messages import NodeOrder
-from hostelry.fleet.records import ProcessIdentity, plain_name
+from hostelry.fleet.records import plain_name
 
 CONFIG = "config.json"
 ID_LETTERS = 8  # of ids in paths: sockets have short ones

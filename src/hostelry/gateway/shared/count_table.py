@@ -18,7 +18,6 @@ from hostelry.routing.copy_choice import GatewayShare
 KIND = b"hstcount"
 FORMAT = 2
 NUM_ROWS = 16384
-MAX_WORKERS = 64
 WORD_BYTES = 8
 KEY_BYTES = 16
 NO_KEY = bytes(KEY_BYTES)

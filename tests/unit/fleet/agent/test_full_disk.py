@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.proc import ProcessIdentity
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.model import Container
 from hostelry.fleet.agent.agent import InstanceAgent
@@ -21,7 +22,7 @@ from hostelry.fleet.agent.server import AgentRoutes
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
 from hostelry.fleet.host.processes import WatchedProcess, own_identity
 from hostelry.fleet.launch.launcher import LaunchOrder
-from hostelry.fleet.records import CopyFolder, CopyRecord, InstanceFolder, ProcessIdentity
+from hostelry.fleet.records import CopyFolder, CopyRecord, InstanceFolder
 from hostelry.fleet.shapes import shape_of
 
 FULL = Path("/dev/full")  # every write to it fails as on a full disk

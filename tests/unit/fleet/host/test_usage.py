@@ -2,9 +2,9 @@
 
 from time import process_time
 
+from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import own_identity
 from hostelry.fleet.host.usage import MemoryUse, cpu_seconds, held_at_most, memory_use
-from hostelry.fleet.records import ProcessIdentity
 
 
 def test_a_process_that_works_has_used_more() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import MARKER_VARIABLE, is_alive, process_table
 from hostelry.fleet.launch import container_launcher
 from hostelry.fleet.launch.container_arguments import EngineFacts
@@ -23,7 +24,6 @@ from hostelry.fleet.launch.container_launcher import (
 from hostelry.fleet.launch.container_order import ContainerOrder
 from hostelry.fleet.launch.copy_launcher import CopyLauncher, end_copies, end_copy
 from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
-from hostelry.fleet.records import ProcessIdentity
 
 # Keeps a container as files: "image" where there is one, "container" while there is one.
 ENGINE = """#!/bin/sh

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from hostelry.base.peer_name import PeerName, PeerRole
-from hostelry.fleet.records import AgentRecord, CopyRecord, InstanceFolder, ProcessIdentity
+from hostelry.base.proc import ProcessIdentity
+from hostelry.fleet.records import AgentRecord, CopyRecord, InstanceFolder
 from hostelry.server.cluster.access import may_reach
 from hostelry.server.cluster.targets import ProxyTargets
 

@@ -1,0 +1,52 @@
+"""`hostelry down`."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from hostelry.base.clock import monotonic_s
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.wait_display import waiting
+from hostelry.server.down import StopOutcome, stop_hostelry
+from hostelry.server.home import Home
+
+
+def down(
+    home: HomeOption = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds, after --drain-s, until what still runs is killed.")
+    ] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop the platform with every agent and copy, and wait until all of it is gone.
+
+    Endpoints and uploaded objects are kept: the next `hostelry up` brings them back.
+
+    Example: hostelry down
+
+    Example: hostelry down --home ./h --timeout 20
+    """
+    at = home_at(home)
+    config, _ = settled(at)
+    started = monotonic_s()
+    with waiting() as display:
+        outcome = stop_hostelry(at, timeout + config.drain_s, display.phase)
+    took_s = monotonic_s() - started
+    if as_json:
+        typer.echo(msgspec.json.encode({"outcome": outcome.value, "seconds": round(took_s, 1)}))
+    else:
+        typer.echo(down_sentence(at, outcome, took_s))
+
+
+def down_sentence(home: Home, outcome: StopOutcome, took_s: float) -> str:
+    """The outcome of `down` as a sentence."""
+    match outcome:
+        case StopOutcome.NOTHING:
+            return f"No hostelry was running in {home.root}."
+        case StopOutcome.SWEPT:
+            return f"Hostelry was not running in {home.root}; ended the processes that it had left."
+        case StopOutcome.KILLED:
+            return f"Hostelry did not stop in time and was killed after {took_s:.1f} s."
+        case StopOutcome.STOPPED:
+            return f"Hostelry has stopped ({took_s:.1f} s)."

@@ -1,0 +1,73 @@
+"""What a command that takes seconds shows while it waits."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hostelry.base.clock import monotonic_s
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from hostelry.server.background import StartupProgress
+
+
+class WaitDisplay:
+    """Display of the present phase and its time; plain lines where there is no terminal."""
+
+    def __init__(self) -> None:
+        self._live: Progress | None = None
+        self._on_terminal = sys.stderr.isatty()
+        self._started = monotonic_s()
+
+    def phase(self, text: str) -> None:
+        """Show what the command waits for."""
+        if not self._on_terminal:
+            print(f"{monotonic_s() - self._started:5.1f} s  {text}", file=sys.stderr, flush=True)
+            return
+        if self._live is None:
+            self._live = progress_line()
+        self._live.update(self._live.task_ids[0], description=text)
+        self._live.start()
+
+    def say(self, text: str) -> None:
+        """Print a sentence above the display."""
+        if self._live is None:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self._live.console.print(text, markup=False, highlight=False)
+
+    def progress(self, progress: "StartupProgress") -> None:
+        """Show what a start in the background reports."""
+        if progress.phase is not None:
+            self.phase(progress.phase)
+        if progress.note is not None:
+            self.say(progress.note)
+
+    def pause(self) -> None:
+        """Show nothing until the next phase."""
+        if self._live is not None:
+            self._live.stop()
+
+
+def progress_line() -> "Progress":
+    """A line with a spinner, a text and the time, on the terminal of standard error."""
+    # Imported for a terminal only: it takes as long as all else of a command.
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    line = Progress(*columns, console=Console(stderr=True), transient=True)
+    line.add_task("starting", total=None)
+    return line
+
+
+@contextmanager
+def waiting() -> Iterator[WaitDisplay]:
+    """A display for the block, cleared at its end."""
+    display = WaitDisplay()
+    try:
+        yield display
+    finally:
+        display.pause()
