@@ -136,6 +136,10 @@ class PostgresDatabase:
             topic, condition, timeout_s, lambda: self._listener.poll_s
         )
 
+    def stamp(self) -> int | None:
+        """None: only a query tells whether something changed."""
+        return None
+
     def close(self) -> None:
         """Close every connection, one in use with its transaction; it is not used again."""
         self._is_closed = True
