@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from hostelry.base.clock import Clock
+from hostelry.base.clock import Clock, SystemClock, until_next_s
 from hostelry.base.errors import RetryableError
 
 log = logging.getLogger(__name__)
@@ -36,10 +36,13 @@ async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
 
 
 async def run_periodically(name: str, step: Step, pause_s: float) -> None:
-    """Run `step` after each `pause_s`, until cancelled; of failures in a row one is logged."""
-    failing = False
+    """Run `step` each `pause_s`, until cancelled; of failures in a row one is logged.
+
+    Steps with the same pause run at the same instants.
+    """
+    failing, clock = False, SystemClock()
     while True:
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(until_next_s(clock.now(), pause_s) if pause_s > 0 else 0)
         failing = not await run_guarded(name, step, quiet=failing)
 
 

@@ -52,10 +52,13 @@ class InferenceExperiments:
             await self._clock.sleep(REST_S if is_done else WATCH_S)
 
     async def _follow(self) -> None:
+        await asyncio.to_thread(self._wait_and_pass)
+
+    def _wait_and_pass(self) -> None:
         if self._followed >= 0:
-            await asyncio.to_thread(self._state.store.wait, self._followed, WATCH_S)
+            self._state.store.wait(self._followed, WATCH_S)
         self._followed = self._state.store.revision()
-        await asyncio.to_thread(self.one_pass)
+        self.one_pass()
 
     def one_pass(self) -> None:
         """Drive every experiment by one step; one that changed meanwhile waits for the next.

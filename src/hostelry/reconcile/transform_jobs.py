@@ -68,14 +68,17 @@ class TransformJobs:
             await self._clock.sleep(REST_S if is_done else WATCH_S)
 
     async def _follow(self) -> None:
-        if self._followed >= 0:
-            await asyncio.to_thread(self._state.store.wait, self._followed, WATCH_S)
-        self._followed = self._state.store.revision()
         try:
-            await asyncio.to_thread(self.one_pass)
+            await asyncio.to_thread(self._wait_and_pass)
         finally:
             if self.snapshot is not None:
                 self.board.publish(self.snapshot)
+
+    def _wait_and_pass(self) -> None:
+        if self._followed >= 0:
+            self._state.store.wait(self._followed, WATCH_S)
+        self._followed = self._state.store.revision()
+        self.one_pass()
 
     def one_pass(self) -> None:
         """Drive every job by one step; `snapshot` has the jobs to be run then.

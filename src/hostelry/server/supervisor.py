@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hostelry.base.clock import monotonic_s
+from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import boot_id, process_stat, uptime_s
 from hostelry.fleet.host.processes import WatchedProcess, signal_group
@@ -43,10 +43,11 @@ from hostelry.server.supervision import (
     hung_message,
     is_hung,
     liveness_of_adopted,
-    pause_s,
+    next_check_at,
 )
 
 TAIL_BYTES = 8192
+WALL = SystemClock()
 RECORD_RETRY_S = 1.0
 UNKNOWN = Liveness()
 # Files of services and of the model servers below them are for the owner alone.
@@ -302,7 +303,7 @@ class Supervisor:
         is_alive = service.is_alive or heartbeat.answered
         check_at = monotonic_s()
         while not is_hung(liveness, age_s=monotonic_s() - living.started_at, policy=policy):
-            check_at = max(monotonic_s(), check_at + pause_s(liveness, policy))
+            check_at = next_check_at(liveness, check_at, monotonic_s(), WALL.now(), policy)
             await asyncio.sleep(check_at - monotonic_s())
             answered = await is_alive(policy.timeout_s)
             late_s = monotonic_s() - check_at - policy.timeout_s

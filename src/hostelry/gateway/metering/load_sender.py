@@ -4,7 +4,7 @@ import logging
 
 import msgspec
 
-from hostelry.base.clock import Clock
+from hostelry.base.clock import AFTER_THE_SECOND_S, Clock
 from hostelry.gateway.http.reply import UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 from hostelry.gateway.metering.load_backlog import LoadBacklog
@@ -14,7 +14,6 @@ log = logging.getLogger(__name__)
 TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
 LAST_TIMEOUTS = Timeouts(total_s=1.0, connect_s=0.5)
 MAX_ANSWER_BYTES = 64 * 1024
-AFTER_THE_SECOND_S = 0.002
 MOST_REPORTS_AT_ONCE = 20  # of a backlog, each second
 
 
