@@ -9,6 +9,7 @@ any other exception      False                 traceback; nothing where `quiet`
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -51,6 +52,27 @@ async def run_again(name: str, step: Step, pause_s: float, clock: Clock) -> None
     while True:
         await run_guarded(name, step)
         await clock.sleep(pause_s)
+
+
+async def run_woken(
+    name: str,
+    step: Step,
+    woken: asyncio.Event,
+    longest_s: Callable[[], float],
+    rest_s: float,
+    clock: Clock,
+) -> None:
+    """Run `step` when `woken` is set, or after `longest_s()`, until cancelled.
+
+    What comes within `rest_s` of its end is handled together.
+    """
+    while True:
+        woken.clear()
+        await run_guarded(name, step)
+        await clock.sleep(rest_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest_s()):
+                await woken.wait()
 
 
 async def run_until_done(name: str, step: Step, pause_s: float, clock: Clock) -> None:
