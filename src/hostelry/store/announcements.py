@@ -38,7 +38,7 @@ class Announcements:
         """Whether `condition` holds before `timeout_s` has passed.
 
         It is asked first and at each announcement of `topic`. One of the threads that wait for a
-        topic also asks each `poll_s`. When it returns, another one asks at once and goes on.
+        topic also asks each `poll_s`. When it returns, another one takes over and asks at once.
         """
         ends_at = monotonic_s() + timeout_s
         is_polling = False

@@ -67,7 +67,7 @@ class Database(Protocol):
     def stamp(self) -> int | None:
         """A number that differs once any process has committed a change.
 
-        None if that cannot be told without a query.
+        None if only a query would show that.
         """
         ...
 

@@ -137,7 +137,7 @@ class PostgresDatabase:
         )
 
     def stamp(self) -> int | None:
-        """None: only a query tells whether something changed."""
+        """None: only a query shows whether something changed."""
         return None
 
     def close(self) -> None:

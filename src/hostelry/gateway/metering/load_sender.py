@@ -65,7 +65,7 @@ class LoadSender:
                 await self._idle()
 
     async def _idle(self) -> None:
-        """Wait for a request, or until control is to hear again that there is none."""
+        """Wait for a request, or until it is time to report again that there is none."""
         wait_s = self._meter.until_next_s + AFTER_THE_SECOND_S + IDLE_S - 1.0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):

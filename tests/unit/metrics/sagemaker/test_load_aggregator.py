@@ -64,7 +64,7 @@ def test_an_idle_worker_holds_no_second_back_until_it_has_a_request() -> None:
     assert arrivals(aggregator, since=T0 + 2) == {T0 + 2: 3, T0 + 3: 3}
 
 
-def test_an_idle_worker_that_says_no_more_is_gone() -> None:
+def test_an_idle_worker_without_another_report_is_gone() -> None:
     aggregator = aggregator_of("gateway-1")
     idle = replace(report("gateway-1", 3, first=T0, through=T0), idle_s=5.0)
     aggregator.take(idle, T0 + 1.01)
