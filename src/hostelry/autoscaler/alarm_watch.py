@@ -31,7 +31,7 @@ from hostelry.autoscaler.alarm_actions import AlarmActionDeps, AlarmNotifier, Jo
 from hostelry.autoscaler.alarm_composites import Composites, arns_of, statuses_of
 from hostelry.autoscaler.alarm_look import forced_values, look_at
 from hostelry.autoscaler.protocol import Scaler
-from hostelry.base.clock import Clock, MonotonicClock
+from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.errors import Conflict, RetryableError
 from hostelry.domain.alarm import AlarmHistoryItem, AlarmStatus, CompositeAlarm, MetricAlarm
 from hostelry.metrics.protocol import MetricReader
@@ -104,7 +104,7 @@ class AlarmWatch:
                 except RetryableError as error:
                     LOG.warning("alarms are evaluated again: %s", error)
                 if not self.is_behind:
-                    await self._deps.clock.sleep(TICK_S)
+                    await self._deps.clock.sleep(until_next_s(self._deps.clock.now(), TICK_S))
 
     def look(self) -> list[Alarm]:
         """Make one pass over due alarms; return those whose web actions have to be done now."""

@@ -1,10 +1,14 @@
 """botocore's service models, loaded at first use; the only source of shapes."""
 
+import gzip
+import json
+import os
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
-from botocore.loaders import Loader
+from botocore.loaders import JSONFileLoader, Loader
 from botocore.model import OperationModel, ServiceModel
 
 TARGETS: Mapping[str, str] = MappingProxyType(
@@ -56,11 +60,38 @@ OPEN_ENUMS = frozenset({"ProductionVariantInstanceType", "InstanceType", "QueueA
 have the attributes of queues."""
 
 
+class ModelFiles(JSONFileLoader):  # type: ignore[misc] # botocore has no types
+    """Reads models without their documentation, which is most of them.
+
+    Equal references to shapes are one object. botocore never changes a model.
+    """
+
+    def load_file(self, file_path: str) -> dict[str, Any] | None:
+        """The model at `file_path` plus ``.json`` or ``.json.gz``; None if there is neither."""
+        known: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}
+
+        def slim(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            # A member of that name is no text.
+            kept = [it for it in pairs if it[0] != "documentation" or not isinstance(it[1], str)]
+            if all(isinstance(it[1], str) for it in kept):
+                return known.setdefault(tuple(kept), dict(kept))
+            return dict(kept)
+
+        for path, opened in ((f"{file_path}.json", open), (f"{file_path}.json.gz", gzip.open)):
+            if os.path.isfile(path):
+                with opened(path, "rb") as file:
+                    model: dict[str, Any] = json.loads(file.read(), object_pairs_hook=slim)
+                    return model
+        return None
+
+
 @cache
 def service_model(service: str) -> ServiceModel:
     """The newest model of `service` that the installed botocore ships; a user's own are ignored."""
     loader = Loader(
-        extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False
+        extra_search_paths=[Loader.BUILTIN_DATA_PATH],
+        include_default_search_paths=False,
+        file_loader=ModelFiles(),
     )
     return ServiceModel(loader.load_service_model(service, "service-2"), service)
 

@@ -67,6 +67,15 @@ async def sleep(delay_s: float) -> None:
     await asyncio.sleep(delay_s)
 
 
+# Work of every second is done together, this long after its end: one wake-up, not one for each.
+AFTER_THE_SECOND_S = 0.002
+
+
+def until_next_s(now: float, every_s: float) -> float:
+    """Seconds from `now` until just after the next multiple of `every_s`."""
+    return every_s - (now - AFTER_THE_SECOND_S) % every_s
+
+
 # Seconds of a clock that never goes back, for durations.
 monotonic_s = time.monotonic
 # Its nanoseconds, the same for all processes of the machine.

@@ -9,10 +9,11 @@ any other exception      False                 traceback; nothing where `quiet`
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from hostelry.base.clock import Clock
+from hostelry.base.clock import Clock, SystemClock, until_next_s
 from hostelry.base.errors import RetryableError
 
 log = logging.getLogger(__name__)
@@ -36,10 +37,13 @@ async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
 
 
 async def run_periodically(name: str, step: Step, pause_s: float) -> None:
-    """Run `step` after each `pause_s`, until cancelled; of failures in a row one is logged."""
-    failing = False
+    """Run `step` each `pause_s`, until cancelled; of failures in a row one is logged.
+
+    Steps with the same pause run at the same instants.
+    """
+    failing, clock = False, SystemClock()
     while True:
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(until_next_s(clock.now(), pause_s) if pause_s > 0 else 0)
         failing = not await run_guarded(name, step, quiet=failing)
 
 
@@ -48,6 +52,27 @@ async def run_again(name: str, step: Step, pause_s: float, clock: Clock) -> None
     while True:
         await run_guarded(name, step)
         await clock.sleep(pause_s)
+
+
+async def run_woken(
+    name: str,
+    step: Step,
+    woken: asyncio.Event,
+    longest_s: Callable[[], float],
+    rest_s: float,
+    clock: Clock,
+) -> None:
+    """Run `step` when `woken` is set, or after `longest_s()`, until cancelled.
+
+    What comes within `rest_s` of its end is handled together.
+    """
+    while True:
+        woken.clear()
+        await run_guarded(name, step)
+        await clock.sleep(rest_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest_s()):
+                await woken.wait()
 
 
 async def run_until_done(name: str, step: Step, pause_s: float, clock: Clock) -> None:

@@ -99,6 +99,7 @@ class LoadReport:
 
     `started_at` distinguishes a restarted worker. The report covers every second from `first`
     through `through`; a name missing in `seconds` had no load. Body of POST /internal/load.
+    With `idle_s` nothing is under way: unless a request comes, the next report may take that long.
     """
 
     worker: str
@@ -107,6 +108,7 @@ class LoadReport:
     seconds: tuple[SecondLoad, ...]
     first: int = 0
     through: int = 0
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict
-from hostelry.base.recurring import run_guarded
+from hostelry.base.recurring import run_woken
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.inference_experiment import ExperimentStatus, InferenceExperiment
 from hostelry.reconcile.plan.deployed import deployment_failure, up_instances
@@ -25,7 +25,8 @@ from hostelry.reconcile.plan.experiment import (
 from hostelry.reconcile.record import load
 from hostelry.store.records import State, Versioned
 
-WATCH_S = 1.0
+WATCH_S = 1.0  # from one look at experiments to the next
+IDLE_S = 60.0  # without an experiment
 REST_S = 0.1  # what changes meanwhile is looked at together
 # Only these look at copies, which are many.
 CHANGES_ENDPOINT = frozenset({ExperimentStatus.STARTING, ExperimentStatus.STOPPING})
@@ -43,18 +44,20 @@ class InferenceExperiments:
         self._state = state
         self._clock = clock
         self._facts = facts
-        self._followed = -1
+        self.woken = asyncio.Event()
+        self._is_driving = False
 
     async def run(self) -> None:
-        """Watch and drive until cancelled."""
-        while True:
-            is_done = await run_guarded("driving inference experiments", self._follow)
-            await self._clock.sleep(REST_S if is_done else WATCH_S)
+        """Drive until cancelled: what changed once `woken` is set, and experiments each second."""
 
-    async def _follow(self) -> None:
-        if self._followed >= 0:
-            await asyncio.to_thread(self._state.store.wait, self._followed, WATCH_S)
-        self._followed = self._state.store.revision()
+        def longest_s() -> float:
+            return WATCH_S if self._is_driving else IDLE_S
+
+        name, clock = "driving inference experiments", self._clock
+        await run_woken(name, self._pass, self.woken, longest_s, REST_S, clock)
+
+    async def _pass(self) -> None:
+        self._is_driving = True  # unless the pass finds no experiment
         await asyncio.to_thread(self.one_pass)
 
     def one_pass(self) -> None:
@@ -63,8 +66,10 @@ class InferenceExperiments:
         Where some fail, the others are driven all the same, and one of the errors is raised.
         """
         stored = self._state.inference_experiments.list()
+        driven = [it for it in stored if not it.value.is_over]
+        self._is_driving = bool(driven)
         with contextlib.ExitStack() as each:
-            for one in reversed([it for it in stored if not it.value.is_over]):
+            for one in reversed(driven):
                 each.callback(self._drive_unless_changed, one)
 
     def _drive_unless_changed(self, stored: Versioned[InferenceExperiment]) -> None:

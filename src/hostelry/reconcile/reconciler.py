@@ -252,13 +252,16 @@ class Reconciler:
 
     async def _follow(self) -> None:
         """Enqueue what changed since the last call, and have the routes published."""
+        followed = self._followed
         news = await asyncio.to_thread(self._news)
         if news is None:
             await self._enqueue_all()
         else:
             for key in news:
                 self.queue.add(key)
-        self._has_changes.set()
+        if self._followed != followed:
+            for woken in (self._has_changes, self.transforms.woken, self.experiments.woken):
+                woken.set()
 
     def _news(self) -> set[GroupKey] | None:
         """The endpoints to plan for what changed since the last call; None: all of them."""
@@ -279,7 +282,9 @@ class Reconciler:
         while True:
             await self._has_changes.wait()
             self._has_changes.clear()
-            await run_guarded("publishing routes", self._publish_then_rest)
+            if not await run_guarded("publishing routes", self._publish_then_rest):
+                await self._deps.clock.sleep(1.0)
+                self._has_changes.set()
 
     async def _publish_then_rest(self) -> None:
         await self._deps.clock.sleep(rest_s(await self.publish(), PUBLICATION_REST))

@@ -16,7 +16,7 @@ import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict
-from hostelry.base.recurring import run_guarded
+from hostelry.base.recurring import run_woken
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import (
@@ -39,7 +39,8 @@ from hostelry.reconcile.plan.transform import (
 from hostelry.reconcile.route_board import SnapshotBoard
 from hostelry.store.records import State, Versioned
 
-WATCH_S = 1.0
+WATCH_S = 1.0  # from one look at jobs to the next
+IDLE_S = 60.0  # without a job
 REST_S = 0.1  # what changes meanwhile is looked at together
 JobKey = tuple[Scope, str]
 
@@ -57,20 +58,22 @@ class TransformJobs:
         self.snapshot: TransformSnapshot | None = None
         self._state = state
         self._clock = clock
-        self._followed = -1
+        self.woken = asyncio.Event()
+        self._is_driving = False
         self._asked_at = clock.now()
         self._progress: dict[JobKey, TransformProgress] = {}
 
     async def run(self) -> None:
-        """Watch and drive until cancelled."""
-        while True:
-            is_done = await run_guarded("driving transform jobs", self._follow)
-            await self._clock.sleep(REST_S if is_done else WATCH_S)
+        """Drive until cancelled: what changed once `woken` is set, and jobs each second."""
 
-    async def _follow(self) -> None:
-        if self._followed >= 0:
-            await asyncio.to_thread(self._state.store.wait, self._followed, WATCH_S)
-        self._followed = self._state.store.revision()
+        def longest_s() -> float:
+            return WATCH_S if self._is_driving else IDLE_S
+
+        name, clock = "driving transform jobs", self._clock
+        await run_woken(name, self._pass, self.woken, longest_s, REST_S, clock)
+
+    async def _pass(self) -> None:
+        self._is_driving = True  # unless the pass ends well, and finds nothing to drive
         try:
             await asyncio.to_thread(self.one_pass)
         finally:
@@ -106,7 +109,9 @@ class TransformJobs:
             after.append(job)
 
     def _note_running(self, jobs: Iterable[TransformJob]) -> None:
-        self.snapshot = snapshot_of(it for it in jobs if not it.is_over)
+        driven = tuple(jobs)
+        self._is_driving = bool(driven)
+        self.snapshot = snapshot_of(it for it in driven if not it.is_over)
 
     def _hidden_endpoints(self) -> set[JobKey]:
         endpoints = (it.value for it in self._state.endpoints.list())

@@ -46,6 +46,7 @@ from hostelry.fleet.launch.run_as import OpenArtifacts
 from hostelry.fleet.launch.warm import IDLE_S, WarmForks
 from hostelry.fleet.launch.warm_runtimes import WarmRuntimes
 from hostelry.fleet.records import AgentRecord, InstanceFolder
+from hostelry.server.asgi_server import QuietServer
 from hostelry.server.home import Home, load_config, load_credentials, log_format
 
 log = logging.getLogger(__name__)
@@ -55,8 +56,8 @@ CALL_KEYS_S = 3600
 SERVERLESS_IDLE_S = 3600.0  # warm interpreters last as long as an instance without environments
 
 
-class AgentServer(uvicorn.Server):
-    """uvicorn that ends the long polls of control first: they would outlast its patience."""
+class AgentServer(QuietServer):
+    """A server that ends the long polls of control first: they would outlast its patience."""
 
     def __init__(self, config: uvicorn.Config, closing: Callable[[], None]) -> None:
         super().__init__(config)

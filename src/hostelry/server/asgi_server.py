@@ -11,28 +11,44 @@ from starlette.types import ASGIApp
 from hostelry.base.errors import TerminalError
 from hostelry.base.server_end import EndsWithServer
 
-DATE_EVERY_S = 1.0
 HOST = "127.0.0.1"
 
 
-class AsgiServer(uvicorn.Server):
-    """uvicorn without signal handlers: its process stops it by `end`, and cleans up after it."""
+class QuietServer(uvicorn.Server):
+    """uvicorn that sleeps until `should_exit` is set, instead of looking ten times a second.
+
+    It is made in a running event loop. Its answers have no Date header.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
+        self._should_exit = False
+        self._asked = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         super().__init__(config)
-        self._ending = asyncio.Event()
+
+    @property
+    def should_exit(self) -> bool:
+        """True once the server was asked to end."""
+        return self._should_exit
+
+    @should_exit.setter
+    def should_exit(self, should_exit: bool) -> None:
+        self._should_exit = should_exit
+        if should_exit:  # perhaps by the handler of a signal, which does not wake the loop
+            self._loop.call_soon_threadsafe(self._asked.set)
+
+    async def main_loop(self) -> None:
+        """Wait until the server is asked to end."""
+        self.server_state.default_headers = self.config.encoded_headers
+        await self._asked.wait()
+
+
+class AsgiServer(QuietServer):
+    """A server without signal handlers: its process stops it, and cleans up after it."""
 
     def end(self) -> None:
         """Stop serving, in good order."""
         self.should_exit = True
-        self._ending.set()
-
-    async def main_loop(self) -> None:
-        """Serve until `end`. uvicorn's own loop looks ten times a second, and so ends later."""
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DATE_EVERY_S):
-                    await self._ending.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -119,7 +119,7 @@ async def _lead(
     async with (
         collecting(LogCollection(home, config, clock)) as logs,
         running(scaling),
-        deciding(scaling.verdicts, reconciler.queue.add, clock),
+        deciding(scaling.verdicts, reconciler.queue.add),
     ):
         asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
         usage = UsageRoutes(owner, scaling.metrics, clock)

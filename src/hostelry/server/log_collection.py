@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from hostelry.base.clock import Clock
-from hostelry.base.recurring import run_again
+from hostelry.base.recurring import run_periodically
 from hostelry.logs.collector import Collector
 from hostelry.logs.files import LogFiles
 from hostelry.logs.retention import Retention, RetentionLimits
@@ -36,7 +36,7 @@ class LogCollection:
                 ("collecting output of copies", self._look, LOOK_EVERY_S),
                 ("removing old log events", self._sweep, SWEEP_EVERY_S),
             ):
-                tasks.create_task(run_again(name, step, pause_s, self._clock), name=name)
+                tasks.create_task(run_periodically(name, step, pause_s), name=name)
 
     def close(self) -> None:
         """Close the file."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from hostelry.base.clock import Clock
-from hostelry.base.recurring import run_again
+from hostelry.base.recurring import run_periodically
 from hostelry.comparison.fleet_verdict import (
     FleetEvidence,
     StepVerdict,
@@ -91,7 +91,7 @@ class RolloutVerdicts:
 
     async def look(self, decided: Callable[[GroupKey], None]) -> None:
         """Call `decided` with each endpoint of `decided`."""
-        for key in await asyncio.to_thread(self.decided):
+        for key in await asyncio.to_thread(self.decided) if self._watched else ():
             decided(key)
 
     def _forget(self) -> None:
@@ -160,10 +160,10 @@ def _load_key(update: WatchedUpdate, variant_name: str) -> LoadKey:
 
 @contextlib.asynccontextmanager
 async def deciding(
-    verdicts: RolloutVerdicts, decided: Callable[[GroupKey], None], clock: Clock
+    verdicts: RolloutVerdicts, decided: Callable[[GroupKey], None]
 ) -> AsyncIterator[None]:
     """Look at the verdicts for the block, again and again; `decided` gets the endpoints to plan."""
-    look = run_again("looking at verdicts", lambda: verdicts.look(decided), LOOK_EVERY_S, clock)
+    look = run_periodically("looking at verdicts", lambda: verdicts.look(decided), LOOK_EVERY_S)
     task = asyncio.create_task(look)
     try:
         yield

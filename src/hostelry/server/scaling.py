@@ -23,7 +23,7 @@ from hostelry.autoscaler.responsive_watch import ResponsiveWatch, ResponsiveWatc
 from hostelry.autoscaler.scaler import ScalerDeps, TargetScaler
 from hostelry.autoscaler.schedule_watch import ScheduleWatch
 from hostelry.autoscaler.target_watch import TargetWatch
-from hostelry.base.clock import Clock, MonotonicClock
+from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
 from hostelry.base.recurring import Step, run_again, run_guarded, run_until_done
 from hostelry.domain.endpoint import Deployment, Endpoint
@@ -156,14 +156,12 @@ class Scaling:
         """Each task by its name in the log."""
         return {
             "following scalable targets": self._follow,
-            "following acts of scaling": self._tick,
-            "ending idle environments": self._end_idle,
+            "following acts of scaling, environments and the history of targets": self._each_second,
             "firing scheduled actions and schedules": self._fire,
             "publishing metrics": self._publisher.run,
             **self._exports(),
             "watching alarms": self._watch_alarms,
             "watching for sudden load": self._respond,
-            "recording the history of targets": self._record_history,
             "delivering messages": self.messages.deliver,
             "making calls of events": self.events.run,
             "removing old messages": self.messages.sweep,
@@ -197,29 +195,26 @@ class Scaling:
         while True:
             await asyncio.to_thread(watch.follow, WATCH_S)
 
-    async def _tick(self) -> None:
+    async def _each_second(self) -> None:
         while True:
-            await asyncio.to_thread(self._count_tick)
-            await self._clock.sleep(TICK_S)
+            await asyncio.to_thread(self._pass_second)
+            await self._clock.sleep(until_next_s(self._clock.now(), TICK_S))
 
-    async def _end_idle(self) -> None:
-        while True:
-            await asyncio.to_thread(self.environments.tick)
-            await self._clock.sleep(TICK_S)
-
-    def _count_tick(self) -> None:
-        self.board.tick(self._clock.now())
-        self.scaler.tick()
-
-    async def _record_history(self) -> None:
-        while True:
-            await asyncio.to_thread(lambda: self.history.write(self._clock.now()))
-            await self._clock.sleep(TICK_S)
+    def _pass_second(self) -> None:
+        """Do what is due each second; one failure is raised once all was done."""
+        with contextlib.ExitStack() as each:
+            each.callback(self.scaler.tick)
+            each.callback(self.environments.tick)
+            each.callback(self.history.write, self._clock.now())
+            each.callback(self.board.tick, self._clock.now())  # the first of them
 
     async def _respond(self) -> None:
         while True:
-            await asyncio.to_thread(self._responsive.wait, WATCH_S)
-            await asyncio.to_thread(self._responsive.tick)
+            await asyncio.to_thread(self._wait_and_respond)
+
+    def _wait_and_respond(self) -> None:
+        self._responsive.wait(WATCH_S)
+        self._responsive.tick()
 
     async def _watch_alarms(self) -> None:
         try:

@@ -21,6 +21,8 @@ import re
 import signal
 from dataclasses import dataclass, replace
 
+from hostelry.base.clock import until_next_s
+
 FIRST_DELAY_S = 0.2
 MAX_DELAY_S = 10.0
 # The deaths before a process that ran this long do not count.
@@ -83,9 +85,17 @@ def after_check(
     return replace(liveness, misses=liveness.misses + 1)
 
 
-def pause_s(liveness: Liveness, policy: LivenessPolicy) -> float:
-    """Seconds from one check to the next, at least."""
-    return policy.every_s if liveness.has_answered else policy.starting_every_s
+def next_check_at(
+    liveness: Liveness, last_at: float, now: float, wall: float, policy: LivenessPolicy
+) -> float:
+    """When to check next. Services that answer are checked together, right after a second.
+
+    `wall` is `now` in seconds since the epoch. Work of each second is done at that instant too.
+    """
+    every_s = policy.every_s if liveness.has_answered else policy.starting_every_s
+    if liveness.misses:
+        return max(now, last_at + every_s)
+    return now + until_next_s(wall, every_s)
 
 
 def is_hung(liveness: Liveness, *, age_s: float, policy: LivenessPolicy) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from hostelry.base.clock import monotonic_s
+from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import PRIVATE_UMASK
 from hostelry.base.proc import ProcessIdentity, boot_id, process_stat, uptime_s
@@ -43,10 +43,11 @@ from hostelry.server.supervision import (
     hung_message,
     is_hung,
     liveness_of_adopted,
-    pause_s,
+    next_check_at,
 )
 
 TAIL_BYTES = 512 * 1024  # a Go program's error comes before the stacks of all its threads
+WALL = SystemClock()
 RECORD_RETRY_S = 1.0
 UNKNOWN = Liveness()
 
@@ -316,7 +317,7 @@ class Supervisor:
         is_alive = service.is_alive or heartbeat.answered
         check_at = monotonic_s()
         while not is_hung(liveness, age_s=monotonic_s() - living.started_at, policy=policy):
-            check_at = max(monotonic_s(), check_at + pause_s(liveness, policy))
+            check_at = next_check_at(liveness, check_at, monotonic_s(), WALL.now(), policy)
             await asyncio.sleep(check_at - monotonic_s())
             answered = await is_alive(policy.timeout_s)
             late_s = monotonic_s() - check_at - policy.timeout_s

@@ -15,6 +15,7 @@ class Announcements:
         self._counts: Counter[str] = Counter()
         self._missed = 0
         self._has_ended = False
+        self._polled: set[str] = set()  # topics that a waiting thread polls
 
     def announce(self, topic: str) -> None:
         """Wake everything that waits for `topic`."""
@@ -42,27 +43,53 @@ class Announcements:
     ) -> bool:
         """Whether `condition` holds before `timeout_s` has passed.
 
-        It is asked first, at each announcement of `topic`, and `poll_s` after it was asked last;
-        after `end` it does not hold.
+        It is asked first and at each announcement of `topic`. One of the threads that wait for a
+        topic also asks each `poll_s`. When it returns, another one takes over and asks at once.
+        After `end` the condition does not hold.
         """
         ends_at = monotonic_s() + timeout_s
-        while True:
-            before = self._count(topic)
-            if self._has_ended:
-                return False
-            if condition():
-                return True
-            left_s = ends_at - monotonic_s()
-            if left_s <= 0:
-                return False
-            self._wait(topic, before, min(left_s, poll_s()))
+        is_polling = False
+        try:
+            while True:
+                before = self._count(topic)
+                if self._has_ended:
+                    return False
+                if condition():
+                    return True
+                left_s = ends_at - monotonic_s()
+                if left_s <= 0:
+                    return False
+                is_polling = is_polling or self._begins_polling(topic)
+                if is_polling:
+                    self._wait(topic, before, min(left_s, poll_s()))
+                else:
+                    self._wait(topic, before, left_s, may_poll=True)
+        finally:
+            if is_polling:
+                self._end_polling(topic)
 
     def _count(self, topic: str) -> int:
         with self._announced:
             return self._counts[topic] + self._missed
 
-    def _wait(self, topic: str, before: int, timeout_s: float) -> None:
+    def _begins_polling(self, topic: str) -> bool:
+        with self._announced:
+            is_free = topic not in self._polled
+            self._polled.add(topic)
+            return is_free
+
+    def _end_polling(self, topic: str) -> None:
+        """Wake the others: one of them polls from now on, and what this one saw is news to them."""
+        with self._announced:
+            self._polled.discard(topic)
+            self._announced.notify_all()
+
+    def _wait(self, topic: str, before: int, timeout_s: float, *, may_poll: bool = False) -> None:
         with self._announced:
             self._announced.wait_for(
-                lambda: self._counts[topic] + self._missed != before, timeout_s
+                lambda: (
+                    self._counts[topic] + self._missed != before
+                    or (may_poll and topic not in self._polled)
+                ),
+                timeout_s,
             )

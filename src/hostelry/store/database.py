@@ -64,6 +64,13 @@ class Database(Protocol):
         """
         ...
 
+    def stamp(self) -> int | None:
+        """A number that differs once any process has committed a change.
+
+        None if only a query would show that.
+        """
+        ...
+
     def close(self) -> None:
         """Close every connection; the database is not used again. Waits end."""
         ...

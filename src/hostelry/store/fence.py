@@ -113,6 +113,10 @@ class FencedDatabase:
         """Whether `condition` holds before `timeout_s` has passed."""
         return self._database.wait_until(topic, condition, timeout_s)
 
+    def stamp(self) -> int | None:
+        """A number that differs once any process has committed a change, or None."""
+        return self._database.stamp()
+
     def close(self) -> None:
         """Close every connection."""
         self._database.close()

@@ -136,6 +136,10 @@ class PostgresDatabase:
             topic, condition, timeout_s, lambda: self._listener.poll_s
         )
 
+    def stamp(self) -> int | None:
+        """None: only a query shows whether something changed."""
+        return None
+
     def close(self) -> None:
         """Close every connection, one in use with its transaction, and end waits.
 

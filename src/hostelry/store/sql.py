@@ -32,6 +32,8 @@ class SqlStore:
         # Finding the oldest tombstones reads the whole table: not at each removal.
         self._forget_each = max(1, tombstones_kept // FORGOTTEN_PARTS)
         self._num_removed = self._forget_each - 1
+        # The stamp at which a revision was the newest one.
+        self._newest: tuple[int | None, int] = (None, 0)
         try:
             with database.write() as connection:
                 migrate(connection)
@@ -78,6 +80,9 @@ class SqlStore:
 
     def changes(self, since: int) -> Sequence[Change]:
         """Every key changed after revision `since`, once, with its present record."""
+        stamp = self._database.stamp()
+        if stamp is not None and (stamp, since) == self._newest:
+            return ()
         # One statement, and so one state of both tables; the counter's row is there in any case.
         rows = self._database.query(CHANGED, {"since": since})
         check_watchable(since, rows[0].forgotten)
@@ -85,7 +90,10 @@ class SqlStore:
 
     def revision(self) -> int:
         """Revision of the newest write; 0 when there was none."""
-        return int(self._database.query(NEWEST)[0].revision)
+        stamp, known = self._database.stamp(), self._newest
+        if stamp is None or stamp != known[0]:
+            known = self._newest = (stamp, int(self._database.query(NEWEST)[0].revision))
+        return known[1]
 
     def wait(self, since: int, timeout_s: float) -> bool:
         """Block until the revision exceeds `since`; False when `timeout_s` passed first."""

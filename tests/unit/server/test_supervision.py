@@ -21,7 +21,7 @@ from hostelry.server.supervision import (
     hung_message,
     is_hung,
     liveness_of_adopted,
-    pause_s,
+    next_check_at,
     restart_delay_s,
 )
 
@@ -210,8 +210,18 @@ def test_how_long_a_service_may_hang_at_most(policy: LivenessPolicy, longest_s: 
 def test_what_starts_is_asked_often_so_that_it_cannot_hang_unheard() -> None:
     policy = LivenessPolicy()
     started = after_check(Liveness(), answered=True, late_s=0, policy=policy)
-    assert pause_s(Liveness(), policy) == pause_s(Liveness(misses=3), policy) == 0.1
-    assert pause_s(started, policy) == policy.every_s == 1
+    assert 0 < next_check_at(Liveness(), 0.0, 5.0, 77.03, policy) - 5.0 <= 0.1
+    assert next_check_at(Liveness(misses=3), 5.0, 5.0, 77.03, policy) == 5.1
+    assert next_check_at(started, 5.0, 5.0, 77.5, policy) == pytest.approx(5.5, abs=0.01)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 2.0])
+def test_a_check_after_a_missed_one_does_not_wait_for_the_second(late_s: float) -> None:
+    missed = after_check(
+        Liveness(has_answered=True), answered=False, late_s=0, policy=LivenessPolicy()
+    )
+    at = next_check_at(missed, 5.0, 5.0 + late_s, 77.2, LivenessPolicy())
+    assert at == max(6.0, 5.0 + late_s)
 
 
 @pytest.mark.parametrize(

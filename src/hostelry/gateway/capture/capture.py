@@ -173,7 +173,7 @@ class RequestCapture:
         self._by_id: dict[int, Buffered] = {}  # by the identity of what is captured
         self._filled: list[Buffered] = []  # those with records
         self._held_bytes = 0
-        self._many = asyncio.Event()
+        self._some, self._many = asyncio.Event(), asyncio.Event()
         self._counts: dict[LoadKey, CaptureCounts] = {}
 
     def is_turn(self, destination: Destination) -> bool:
@@ -205,6 +205,7 @@ class RequestCapture:
         """Take a record of `num_bytes`, which are reserved; a large buffer is written at once."""
         if not buffered.num_records:
             self._filled.append(buffered)
+            self._some.set()
         buffered.parts += parts
         buffered.num_records += 1
         buffered.num_bytes += num_bytes
@@ -221,8 +222,11 @@ class RequestCapture:
         return found
 
     async def run(self) -> None:
-        """Write what is buffered, about once a second, until cancelled."""
+        """Write what is buffered, about once a second while there is something."""
         while True:
+            if not (self._filled or (self._spool is not None and self._spool.has_open)):
+                await self._some.wait()
+            self._some.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._many.wait(), WRITE_S)
             await run_guarded("writing captured requests", self.write)

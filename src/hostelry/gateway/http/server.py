@@ -5,7 +5,7 @@ import logging
 import socket
 from email.utils import formatdate
 
-from hostelry.base.clock import Clock, monotonic_s
+from hostelry.base.clock import Clock, monotonic_s, until_next_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.https import HANDSHAKE_S, ServerCertificate, context_of
 from hostelry.gateway.http.acceptor import Acceptor, NoPeers, Peers
@@ -121,7 +121,7 @@ class HttpServer:
     async def sweep_forever(self) -> None:
         """Enforce all time limits each second, until cancelled."""
         while True:
-            await self._clock.sleep(SWEEP_INTERVAL_S)
+            await self._clock.sleep(until_next_s(self._clock.now(), SWEEP_INTERVAL_S))
             self._sweep()
 
     def _sweep(self) -> None:

@@ -302,6 +302,8 @@ class Measurement:
 class Meter:
     """All requests of one worker. `ends_ns` is where the present second ends.
 
+    `began` is called when a request comes to a meter that was idle.
+
     Args:
         wall_s: seconds since the epoch, of a clock that may jump.
         clock_ns: nanoseconds of one that never does.
@@ -312,6 +314,7 @@ class Meter:
     ) -> None:
         self._wall_s = wall_s
         self.clock_ns = clock_ns
+        self.began: Callable[[], None] = lambda: None
         self._tallies: dict[LoadKey, RequestCounters] = {}
         self._closed: list[ClosedSeconds] = []
         self._loads: list[SecondLoad] = []
@@ -332,7 +335,7 @@ class Meter:
         tally = self._tallies.get(key)
         if tally is None:
             base = None if base_key is None else self._tally(base_key, now_ns)
-            tally = self._tallies[key] = RequestCounters(key, now_ns, base)
+            tally = self._new_tally(key, now_ns, base)
         tally.arrived(now_ns)
         if trace is not None:
             trace.found_ns = now_ns
@@ -382,6 +385,15 @@ class Meter:
         return self.closed()
 
     @property
+    def is_idle(self) -> bool:
+        """True if nothing is under way, and nothing was in the last second that was closed."""
+        return not self._tallies
+
+    def nothing(self) -> ClosedSeconds:
+        """A span without a second, before the present one."""
+        return ClosedSeconds(first=self._first, through=self._first - 1, loads=())
+
+    @property
     def until_next_s(self) -> float:
         """Seconds until the present second is over."""
         return max(0, self.ends_ns - self.clock_ns()) / SECOND_NS
@@ -389,7 +401,15 @@ class Meter:
     def _tally(self, key: LoadKey, now_ns: int) -> RequestCounters:
         tally = self._tallies.get(key)
         if tally is None:
-            tally = self._tallies[key] = RequestCounters(key, now_ns)
+            tally = self._new_tally(key, now_ns)
+        return tally
+
+    def _new_tally(
+        self, key: LoadKey, now_ns: int, base: RequestCounters | None = None
+    ) -> RequestCounters:
+        if not self._tallies:
+            self.began()
+        tally = self._tallies[key] = RequestCounters(key, now_ns, base)
         return tally
 
     def _pass(self, now_ns: int) -> None:

@@ -45,6 +45,7 @@ class Outbox:
         self._measurements = measurements
         self._clock = clock
         self._woken = asyncio.Event()
+        self._is_empty = False
         self._decided: set[str] = set()  # taken or refused by control, and still in the outbox
 
     def wake(self) -> None:
@@ -52,9 +53,9 @@ class Outbox:
         self._woken.set()
 
     async def wait(self) -> None:
-        """Return once `wake` was called, or a second has passed."""
+        """Return once `wake` was called, or after a second if a notification waits."""
         try:
-            async with asyncio.timeout(POLL_S):
+            async with asyncio.timeout(None if self._is_empty else POLL_S):
                 await self._woken.wait()
         except TimeoutError:
             return
@@ -63,9 +64,11 @@ class Outbox:
 
     async def send_due(self) -> None:
         """Send what is due now."""
-        now = self._clock.now()
-        due = await asyncio.to_thread(self._commits.queue.pending, now, AT_ONCE)
+        self._is_empty = False
+        now, queue = self._clock.now(), self._commits.queue
+        due = await asyncio.to_thread(queue.pending, now, AT_ONCE)
         await for_each(due, self._send, MAX_SENDING)
+        self._is_empty = not due and not await asyncio.to_thread(queue.has_notifications)
         if len(due) == AT_ONCE:
             self.wake()
 

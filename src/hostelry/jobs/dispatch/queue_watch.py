@@ -58,7 +58,12 @@ class QueueWatch:
         self._waiting = waiting
 
     async def look(self) -> None:
-        """One look."""
+        """One look; an empty queue is not read."""
+        backlog = await self._look() if self._commits.queue.may_have_requests() else []
+        self._measurements.saw(queue_metrics(self._routes.table, backlog, self._clock.now()))
+
+    async def _look(self) -> list[Backlog]:
+        """Put back and end what is due; the requests that are left."""
         now, table = self._clock.now(), self._routes.table
         released = await self._commits.write(lambda queue: queue.release_lost(now))
         if released:
@@ -75,7 +80,7 @@ class QueueWatch:
                 await self._end_if_gone(queued)
             elif queued.waiting:
                 self._waiting(queued.scope, queued.endpoint_name)
-        self._measurements.saw(queue_metrics(table, backlog, self._clock.now()))
+        return backlog
 
     async def _end_if_gone(self, queued: Backlog) -> None:
         """Fail the requests of an endpoint that control does not have; else they wait."""

@@ -71,6 +71,7 @@ COMPLETE = _update_of_held("state", "finished_at", "owner", "lease_until")
 FAIL = _update_of_held("state", "finished_at", "owner", "lease_until", "reason")
 DEFER = _update_of_held("state", "owner", "lease_until", "next_at", "attempt", "reason")
 KEEP_REQUESTS, KEEP_LETTERS = sa.insert(REQUESTS), sa.insert(OUTBOX)
+ANY_LETTER = sa.select(OUTBOX.c.id).limit(1)
 FORGET_LETTER = sa.delete(OUTBOX).where(OUTBOX.c.id == sa.bindparam("letter_id"))
 
 
@@ -198,6 +199,14 @@ class DurableQueue:
         """Put back what processes of `host` (None: any) had claimed and left; their number."""
         owner = REQUESTS.c.owner
         return self._release(sa.true() if host is None else owner.startswith(host_prefix(host)))
+
+    def may_have_requests(self) -> bool:
+        """False if no request is unfinished, which is known without a look at the database."""
+        return self._is_shared or self._unfinished > 0
+
+    def has_notifications(self) -> bool:
+        """Whether a notification is in the outbox, due or not, or another process may add one."""
+        return self._is_shared or bool(self.database.query(ANY_LETTER))
 
     def backlog(self) -> list[Backlog]:
         """Every endpoint with unfinished requests."""

@@ -119,6 +119,14 @@ class MemoryQueue:
         with self._lock:
             return self._release(float("inf"))
 
+    def may_have_requests(self) -> bool:
+        """False if no request is unfinished."""
+        return any(it.outcome is None for it in self.rows.values())
+
+    def has_notifications(self) -> bool:
+        """Whether a notification is in the outbox, due or not."""
+        return bool(self.letters)
+
     def backlog(self) -> list[Backlog]:
         """Every endpoint with unfinished requests."""
         with self._lock:

@@ -147,6 +147,14 @@ class RequestQueue(QueueWrites, Protocol):
         """
         ...
 
+    def may_have_requests(self) -> bool:
+        """False if no request is unfinished, which is known without a look at the database."""
+        ...
+
+    def has_notifications(self) -> bool:
+        """Whether a notification is in the outbox, due or not, or another process may add one."""
+        ...
+
     def backlog(self) -> list[Backlog]:
         """Every endpoint with unfinished requests."""
         ...

@@ -4,6 +4,7 @@ a second                                                  result
 -------------------------------------------------------   --------------------------------------
 every live worker has reported it                         closed: merged, passed to subscribers
 a worker hangs or died                                    closed GRACE_S after its end
+a worker said that it is idle                             as if it had reported it without load
 within GRACE_S of the start of the aggregator             open, so that all workers can report it
 reported by no worker                                     a gap, not a second of zeros
 reported after it was closed                              counts are added (`late`), no gauges
@@ -31,6 +32,7 @@ MAX_LATE = 20_000
 MAX_WORKERS = 4096
 GRACE_S = 2.0
 LIVE_S = 3.0  # workers report once a second
+MOST_IDLE_S = 60.0  # that one may be idle without a report
 SLACK_S = 5.0  # how far the clocks of control and the workers may be apart
 
 # Fields of a SecondLoad by kind, from the types of their defaults.
@@ -55,6 +57,7 @@ class _Worker:
     through: int
     came_at: float
     open: deque[tuple[int, int]] = field(default_factory=deque)  # reports: sequence, last second
+    idle_s: float = 0.0  # until the next report, if no request comes
     receipt: int = 0  # sequence of the last one whose seconds are all closed
 
 
@@ -162,7 +165,7 @@ class LoadAggregator:
                 )
 
     def is_reporting(self, now: float) -> bool:
-        """Whether any worker reported in the last `LIVE_S` seconds."""
+        """Whether any worker reported in the last `LIVE_S` seconds, or is idle."""
         with self._lock:
             return any(True for _ in self._live(now))
 
@@ -190,7 +193,11 @@ class LoadAggregator:
             self._begins_at = now + GRACE_S  # after an outage, workers report again one by one
         through = min(report.through, math.floor(now))
         worker = _Worker(
-            started_at=report.started_at, sequence=report.sequence, through=through, came_at=now
+            started_at=report.started_at,
+            sequence=report.sequence,
+            through=through,
+            came_at=now,
+            idle_s=min(max(0.0, report.idle_s), MOST_IDLE_S),
         )
         if known is not None and is_same_life:
             worker.open, worker.receipt = known.open, known.receipt
@@ -226,12 +233,13 @@ class LoadAggregator:
                 break
 
     def _live(self, now: float) -> Iterator[_Worker]:
-        return (it for it in self._workers.values() if now - it.came_at <= LIVE_S)
+        return (it for it in self._workers.values() if now - it.came_at <= LIVE_S + it.idle_s)
 
     def _close(self, now: float) -> None:
         """Close, in order, the seconds that every live worker reported or whose grace has ended."""
         if now < self._begins_at:
             return
+        self._pass_idle(now)
         reported_through = min((it.through for it in self._live(now)), default=0)
         through = max(math.floor(now - 1 - GRACE_S), reported_through)
         for second in sorted(it for it in self._open if it <= through):
@@ -243,6 +251,15 @@ class LoadAggregator:
             self._unpublished.append((second, tuple(loads.values())))
             self._closed_through = second
         self._forget()
+
+    def _pass_idle(self, now: float) -> None:
+        """Count the seconds that are over as reported by the workers that are idle."""
+        present = math.floor(now)
+        for worker in self._live(now):
+            if worker.idle_s and worker.through < present - 1:
+                for second in range(max(worker.through, self._closed_through) + 1, present):
+                    self._open.setdefault(second, {})
+                worker.through = present - 1
 
     def _forget(self) -> None:
         newest = self._closed_through

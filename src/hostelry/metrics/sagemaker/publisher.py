@@ -1,6 +1,7 @@
 """Publishes the seconds that the load aggregator closes to the metric store."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,7 +18,7 @@ from hostelry.metrics.sagemaker.serverless import Setups, setup_times, setups
 from hostelry.metrics.sagemaker.totals import Totals
 from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
 
-PAUSE_S = 0.25
+TICK_S = 1.0
 MAX_SECONDS_BEHIND = 900
 
 
@@ -47,13 +48,26 @@ class Publisher:
         self._due: list[ScopedSample] = []
         self._setups: Setups | None = None
         self._use: dict[int, tuple[int, Census]] = {}  # by period: the present one's start
-        aggregator.subscribe(lambda second, loads: self._closed.append((second, loads)))
+        self._noticed: Callable[[], object] = lambda: None
+        aggregator.subscribe(self._note)
 
     async def run(self) -> None:
         """Publish until cancelled."""
-        while True:
-            await asyncio.to_thread(self.publish)
-            await self._clock.sleep(PAUSE_S)
+        loop, closed = asyncio.get_running_loop(), asyncio.Event()
+        self._noticed = lambda: loop.call_soon_threadsafe(closed.set)
+        try:
+            while True:
+                closed.clear()
+                await asyncio.to_thread(self.publish)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await closed.wait()
+        finally:
+            self._noticed = lambda: None
+
+    def _note(self, second: int, loads: Sequence[SecondLoad]) -> None:
+        self._closed.append((second, loads))
+        self._noticed()
 
     def publish(self) -> None:
         """Publish the seconds that closed since the last call."""

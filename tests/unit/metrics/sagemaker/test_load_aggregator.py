@@ -45,6 +45,35 @@ def test_workers_of_one_second_are_added_up_once_all_have_reported_it() -> None:
     assert (both.in_flight_mean, both.in_flight_min, both.in_flight_max) == (2.0, 1, 5)
 
 
+def test_an_idle_worker_holds_no_second_back_until_it_has_a_request() -> None:
+    aggregator = aggregator_of("gateway-1", "gateway-2")
+    closed: list[int] = []
+    aggregator.subscribe(lambda second, loads: closed.append(second))
+    for worker in ("gateway-1", "gateway-2"):
+        idle = replace(report(worker, 3, first=T0, through=T0), idle_s=5.0)
+        aggregator.take(idle, T0 + 1.01)
+    aggregator.tick(T0 + 2.01)
+    assert closed == [T0, T0 + 1]
+    aggregator.take(report("gateway-1", 4, load(T0 + 2, arrivals=3)), T0 + 3.01)
+    assert arrivals(aggregator, since=T0 + 2) == {T0 + 2: 3}
+    begun = report("gateway-2", 4, first=T0 + 3, through=T0 + 2)
+    aggregator.take(begun, T0 + 3.2)
+    aggregator.take(report("gateway-1", 5, load(T0 + 3, arrivals=1)), T0 + 4.01)
+    assert closed == [T0, T0 + 1, T0 + 2]
+    aggregator.take(report("gateway-2", 5, load(T0 + 3, arrivals=2)), T0 + 4.02)
+    assert arrivals(aggregator, since=T0 + 2) == {T0 + 2: 3, T0 + 3: 3}
+
+
+def test_an_idle_worker_without_another_report_is_gone() -> None:
+    aggregator = aggregator_of("gateway-1")
+    idle = replace(report("gateway-1", 3, first=T0, through=T0), idle_s=5.0)
+    aggregator.take(idle, T0 + 1.01)
+    assert aggregator.is_reporting(T0 + 8)
+    assert not aggregator.is_reporting(T0 + 10)
+    aggregator.tick(T0 + 10)
+    assert aggregator.closed_through == T0
+
+
 def test_requests_of_a_transform_job_are_no_load_of_an_endpoint() -> None:
     aggregator = aggregator_of("jobs")
     hidden = replace(CHAT, endpoint_name="transform-job/nightly", component_name=None)
