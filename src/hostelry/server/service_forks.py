@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.private_file import PRIVATE_UMASK
 from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmParent
 from hostelry.fleet.launch.warm_messages import ForkOrder
 from hostelry.server.heartbeat import SERVICE_VARIABLE
 from hostelry.server.home import Home
-from hostelry.server.supervisor import PRIVATE_UMASK, Command
+from hostelry.server.supervisor import Command
 
 LOG = logging.getLogger("hostelry.up")
 RETRY_AFTER_S = 60.0  # after a failure of the interpreter
