@@ -1,4 +1,4 @@
-"""What a command that takes seconds shows while it waits."""
+"""Display of a command that takes seconds, on standard error."""
 
 import sys
 from collections.abc import Iterator

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from tests.unit.server.told_server import Seen, told_server
+from tests.unit.server.scripted_server import Seen, scripted_server
 
 from hostelry.aws.call import parse_call
 from hostelry.aws.sigv4 import Secret, Verifier
@@ -28,7 +28,7 @@ def client(
 ) -> Iterator[tuple[JsonClient, Seen]]:
     """A client of a server that gives these answers in turn."""
     encoded = [(status, msgspec.json.encode(it)) for status, it in answers]
-    with told_server(*encoded) as (url, seen):
+    with scripted_server(*encoded) as (url, seen):
         port = urlsplit(url).port
         assert port is not None
         yield JsonClient(service, UpConfig(gateway_port=port, control_port=1), KEYS), seen
@@ -68,7 +68,7 @@ def test_a_resource_that_there_is_not_is_none_and_a_refusal_for_who_needs_it() -
             sagemaker.describe_endpoint(EndpointName="e")
 
 
-def test_a_platform_that_is_down_is_said_to_be() -> None:
+def test_a_platform_that_is_down_is_reported() -> None:
     sagemaker = JsonClient("sagemaker", UpConfig(gateway_port=free_port(), control_port=1), KEYS)
     with pytest.raises(TerminalError, match=r"does not answer at .*: start it with `hostelry up`"):
         sagemaker.list_endpoints()

@@ -1,7 +1,7 @@
-"""Readiness checks against a server that answers what it is told to."""
+"""Readiness checks against a server with scripted answers."""
 
 import pytest
-from tests.unit.server.told_server import told_server
+from tests.unit.server.scripted_server import scripted_server
 
 from hostelry.aws.call import parse_call
 from hostelry.aws.sigv4 import Secret, Verifier
@@ -36,10 +36,10 @@ def verify(request: HttpRequest) -> str:
         pytest.param(503, b"", "503", id="nothing but a status"),
     ],
 )
-def test_only_a_list_of_buckets_says_that_the_store_is_ready(
+def test_only_a_list_of_buckets_shows_that_the_store_is_ready(
     status: int, body: bytes, reason: str | None
 ) -> None:
-    with told_server((status, body)) as (url, seen):
+    with scripted_server((status, body)) as (url, seen):
         assert store_check(url, KEYS)() == reason
     assert verify(seen[0]) == KEYS.account_id
 
@@ -51,26 +51,26 @@ def test_only_a_list_of_buckets_says_that_the_store_is_ready(
         pytest.param(b"", False, id="an empty success"),
     ],
 )
-def test_the_gateway_is_ready_once_it_says_who_calls(body: bytes, *, is_ready: bool) -> None:
-    with told_server((200, body)) as (url, seen):
+def test_the_gateway_is_ready_once_it_names_the_caller(body: bytes, *, is_ready: bool) -> None:
+    with scripted_server((200, body)) as (url, seen):
         assert (gateway_check(url, KEYS)() is None) == is_ready
     assert verify(seen[0]) == KEYS.account_id
     assert parse_call(seen[0], "id").operation == "GetCallerIdentity"
 
 
-def test_an_unhealthy_gateway_says_why() -> None:
-    with told_server((503, b"no routes yet"), (200, b"")) as (url, _):
+def test_an_unhealthy_gateway_gives_its_reason() -> None:
+    with scripted_server((503, b"no routes yet"), (200, b"")) as (url, _):
         check = health_check(url)
         assert (check(), check()) == ("503 no routes yet", None)
 
 
-def test_where_nobody_listens_the_reason_is_the_systems() -> None:
+def test_a_refused_connection_is_the_reason() -> None:
     assert "refused" in str(store_check(f"http://127.0.0.1:{free_port()}", KEYS)())
 
 
 def test_catalogues_are_written_once_with_their_bucket() -> None:
     absent, done = (404, b""), (200, b"")
-    with told_server(absent, absent, absent, done) as (url, seen):
+    with scripted_server(absent, absent, absent, done) as (url, seen):
         stock_catalogues(url, KEYS)
         calls = [f"{it.method} {it.path.rpartition('/')[2]}" for it in seen]
     bucket, files = "jumpstart-cache-prod-eu-west-1", [it.split()[1] for it in calls[:2]]
@@ -80,7 +80,7 @@ def test_catalogues_are_written_once_with_their_bucket() -> None:
 
 
 def test_catalogues_that_are_there_stay() -> None:
-    with told_server((200, b"")) as (url, seen):
+    with scripted_server((200, b"")) as (url, seen):
         stock_catalogues(url, KEYS)
     assert [it.method for it in seen] == ["HEAD", "HEAD"]
 
@@ -88,6 +88,6 @@ def test_catalogues_that_are_there_stay() -> None:
 def test_a_store_that_refuses_the_catalogues_is_reported_and_no_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with told_server((403, REFUSED)) as (url, _):
+    with scripted_server((403, REFUSED)) as (url, _):
         stock_catalogues(url, KEYS)
     assert "cannot be written" in caplog.text

@@ -5,6 +5,7 @@ Imported by every command that takes a name, so that it imports no HTTP client, 
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,8 +30,9 @@ def completer(names_of: NamesOf) -> Completer:
     """A typer completion of the names in the command's home."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        home = ctx.params.get("home")  # typer before 0.29 leaves it a text here
         try:
-            names = names_of(home_at(ctx.params.get("home")))
+            names = names_of(home_at(None if home is None else Path(home)))
         except (HostelryError, OSError, msgspec.MsgspecError):
             return []
         return offered(names, incomplete, os.environ.get(KEPT_VARIABLE, ""))

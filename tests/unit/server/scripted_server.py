@@ -1,4 +1,4 @@
-"""An HTTP server that answers what it is told to, and keeps what it is asked."""
+"""An HTTP server that gives a list of answers, and keeps the requests that it got."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class Seen(list[HttpRequest]):
 
 
 @contextmanager
-def told_server(*answers: tuple[int, bytes]) -> Iterator[tuple[str, Seen]]:
+def scripted_server(*answers: tuple[int, bytes]) -> Iterator[tuple[str, Seen]]:
     """A server that gives each of `answers` in turn, the last of them for ever."""
     seen, left = Seen(), list(answers)
 
