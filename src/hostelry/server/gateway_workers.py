@@ -19,12 +19,10 @@ from hostelry.server.supervision import GATEWAY_LIVENESS
 from hostelry.server.supervisor import Command, ServiceSpec
 
 log = logging.getLogger(__name__)
-# Without Retry-After, for which the client of the object store would wait before it starts.
-REFUSAL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
-    b"Content-Type: application/json\r\nContent-Length: 39\r\n\r\n"
-    b'{"message": "the gateway is starting."}'
-)
+STARTING = b"the gateway is starting"
+# For calls of KMS: of another status the object store's client repeats the call for 5 s.
+KMS_TARGET, KMS_STATUS = b"TrentService.", b"400 Bad Request"
+OTHER_STATUS = b"503 Service Unavailable"
 REFUSAL_S = 5.0
 READ_BYTES = 65_536
 
@@ -55,7 +53,7 @@ class SharedListener:
         return f"{', '.join(absent)} did not start" if absent else None
 
     async def refuse_early(self) -> None:
-        """Answer 503 to connections that no worker has accepted yet, until cancelled.
+        """Refuse requests that no worker has accepted yet, until cancelled.
 
         Without an answer the object store, which asks KMS here as it starts, would wait for the
         gateway and control to start, 40 s at most.
@@ -98,15 +96,26 @@ class SharedListener:
 
 
 async def refuse(client: socket.socket) -> None:
-    """Answer one client 503, and close the connection once it has closed its end."""
+    """Answer one client that the gateway is starting, and close when it has closed its end."""
     loop = asyncio.get_running_loop()
     client.setblocking(False)
     with client, suppress(OSError, TimeoutError):
         async with asyncio.timeout(REFUSAL_S):
-            await loop.sock_sendall(client, REFUSAL)
+            head = await loop.sock_recv(client, READ_BYTES)
+            await loop.sock_sendall(client, refusal(is_kms=KMS_TARGET in head))
             client.shutdown(socket.SHUT_WR)
             while await loop.sock_recv(client, READ_BYTES):
                 pass
+
+
+def refusal(*, is_kms: bool) -> bytes:
+    """The answer to a request that no worker has accepted."""
+    kind = b"KMSInvalidStateException" if is_kms else b"ServiceUnavailable"
+    body = b'{"__type": "%s", "message": "%s"}' % (kind, STARTING)
+    return (
+        b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.1\r\n"
+        b"Content-Length: %d\r\n\r\n%s"
+    ) % (KMS_STATUS if is_kms else OTHER_STATUS, len(body), body)
 
 
 @contextmanager
