@@ -1,4 +1,8 @@
-"""Free loopback ports, outside the system's range for outgoing connections."""
+"""Free loopback ports, outside the system's range for outgoing connections.
+
+A port that was chosen here is reserved by this process, under a name that one process of the
+machine can hold: no other process chooses it before it is listened on.
+"""
 
 import random
 import socket
@@ -10,6 +14,8 @@ LOWEST = 10_240
 HIGHEST = 65_535
 FEWEST = 4_096  # fewer to choose from, and two programs would often choose the same
 TRIES = 64
+MAX_RESERVED = 512  # each costs a descriptor; the earliest is given up first
+_reserved: dict[int, socket.socket] = {}
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -46,7 +52,8 @@ def free_range(count: int, host: str = "127.0.0.1") -> range:
                     stack.enter_context(socket.socket()).bind((host, port))
             except OSError:
                 continue
-        return found
+        if all(reserve_port(port) for port in found):
+            return found
     raise OSError(f"no {count} free ports in a row between {own[0]} and {own[-1]}")
 
 
@@ -54,12 +61,31 @@ def _bind(free: socket.socket, host: str) -> None:
     """Bind to a free port, drawn at random: programs that ask at once seldom draw the same."""
     own = own_range(OUTGOING)
     for _ in range(TRIES if own else 0):
+        port = random.choice(own)
+        if not reserve_port(port):
+            continue
         try:
-            free.bind((host, random.choice(own)))
+            free.bind((host, port))
         except OSError:
             continue
         return
     free.bind((host, 0))
+
+
+def reserve_port(port: int) -> bool:
+    """Reserve the port for this process until it ends; False if another process has reserved it."""
+    if port in _reserved:
+        return True
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0hostelry-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    _reserved[port] = name
+    while len(_reserved) > MAX_RESERVED:
+        _reserved.pop(next(iter(_reserved))).close()
+    return True
 
 
 def own_range(outgoing: Path) -> range:

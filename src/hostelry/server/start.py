@@ -11,7 +11,7 @@ import msgspec
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.peer_name import PeerRole
-from hostelry.base.ports import free_port
+from hostelry.base.ports import free_port, reserve_port
 from hostelry.server.cluster.start import in_cluster, prepare_certificates
 from hostelry.server.copy_user_option import decided_copy_user, open_home
 from hostelry.server.cut_off_copy import refuse_marked
@@ -168,7 +168,7 @@ def decide_port(earlier: int | None, living: RunFile | None) -> int:
     """A service's port on loopback: of its live process, else the earlier one, else a free one."""
     if living is not None and living.port:
         return living.port
-    if earlier and is_free("127.0.0.1", earlier):
+    if earlier and reserve_port(earlier) and is_free("127.0.0.1", earlier):
         return earlier
     return free_port()
 

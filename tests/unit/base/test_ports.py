@@ -1,10 +1,21 @@
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from hostelry.base.ports import LOWEST, OUTGOING, free_ports, free_range, own_range
+from hostelry.base.ports import (
+    LOWEST,
+    MAX_RESERVED,
+    OUTGOING,
+    _reserved,
+    free_ports,
+    free_range,
+    own_range,
+    reserve_port,
+)
 
 
 def test_ports_differ_and_can_be_listened_on() -> None:
@@ -46,6 +57,23 @@ def test_the_range_is_below_that_of_outgoing_connections(
 ) -> None:
     (tmp_path / "range").write_text(text)
     assert own_range(tmp_path / "range") == expected
+
+
+def test_a_chosen_port_is_reserved_until_its_process_ends() -> None:
+    (port,) = free_ports(1)
+    code = f"from hostelry.base.ports import reserve_port; print(reserve_port({port}))"
+    command = [sys.executable, "-c", code]
+    assert reserve_port(port), "by the process that has it already"
+    assert subprocess.check_output(command, text=True) == "False\n"
+    _reserved.pop(port).close()
+    assert subprocess.check_output(command, text=True) == "True\n"
+
+
+def test_only_so_many_ports_stay_reserved() -> None:
+    free_ports(20)
+    for port in range(LOWEST, LOWEST + MAX_RESERVED):
+        reserve_port(port)
+    assert len(_reserved) <= MAX_RESERVED
 
 
 def test_without_a_known_range_the_system_chooses(tmp_path: Path) -> None:
