@@ -28,6 +28,11 @@ class NamedTransport(httpx.AsyncHTTPTransport):
         return await super().handle_async_request(request)
 
 
+def warm_up() -> None:
+    """Make what OpenSSL and httpx make for their first client, for the forks of this process."""
+    httpx.Client(verify=False, trust_env=False).close()
+
+
 def loopback_client(
     timeout_s: float, mounts: Mapping[str, httpx.AsyncBaseTransport] | None = None
 ) -> httpx.AsyncClient:

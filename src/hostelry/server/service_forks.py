@@ -20,6 +20,7 @@ from hostelry.server.supervisor import Command
 
 LOG = logging.getLogger("hostelry.up")
 RETRY_AFTER_S = 60.0  # after a failure of the interpreter
+MODULES = ("hostelry.base.peer_http",)  # that services have in common
 MARK_ROOM = 4096  # bytes; bounds the path of a service's files
 
 
@@ -32,7 +33,7 @@ class ServiceForks:
     def __init__(self, home: Home, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         self._root = home.root
         self._log = home.logs / "forkserver.log"
-        self._modules = tuple(dict.fromkeys(modules))
+        self._modules = tuple(dict.fromkeys([*MODULES, *modules]))
         self._environment = dict(environment)
         self._parent: WarmParent | None = None
         self._not_before = 0.0
