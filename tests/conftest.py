@@ -4,6 +4,7 @@ import signal
 
 import pytest
 from hypothesis import settings
+from tests.selection import runs_all
 
 # Machines are shared: how long a case takes says nothing of the code.
 settings.register_profile("shared machine", deadline=None)
@@ -20,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked `thorough`, unless all was asked for or a test is named."""
-    if config.getoption("--all") or any("::" in it for it in config.args):
+    if runs_all(config):
         return
     left_out = [it for it in items if it.get_closest_marker("thorough") is not None]
     if left_out:

@@ -19,6 +19,7 @@ from tests.integration.sdk_rig import (
     write_models,
 )
 from tests.integration.virtual_environments import virtual_environment
+from tests.selection import chosen, first_alone
 
 from hostelry.cli.demo_model import demo_model_folder
 
@@ -81,7 +82,9 @@ def test_sdk_3_resource_classes_deploy_invoke_and_delete(platform: Platform) -> 
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Programs, str]]:
+def programs(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[tuple[Programs, str]]:
     """The programs of SDK 2 on a platform of their own, and what the model answers without it."""
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     folder = tmp_path_factory.mktemp("sdk-v2")
@@ -92,9 +95,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Program
         upload(platform, "models", models)
         answer = direct_answer(platform, "direct", f"s3://models/{model_id}/")
         with Programs(platform, python) as started:
-            for kind in LLMS:
+            for kind in chosen(pytestconfig, LLMS):
                 started.start(kind, "sdk2_llm.py", kind, model_id)
-            for kind in OWN_CODE:
+            for kind in chosen(pytestconfig, OWN_CODE):
                 started.start(kind, "sdk2_entry_point.py", kind)
             started.start("failure", "sdk2_failure.py")
             yield started, answer
@@ -103,14 +106,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Program
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", OWN_CODE)
+@pytest.mark.parametrize("kind", first_alone(OWN_CODE))
 def test_sdk_2_deploys_and_updates_own_code(programs: tuple[Programs, str], kind: str) -> None:
     output = programs[0].output(kind)
     assert output == {"first": [321, 654], "second": [642, 1308]}
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kind", "repository"), LLMS.items())
+@pytest.mark.parametrize(("kind", "repository"), first_alone(LLMS.items()))
 def test_sdk_2_deploys_and_streams_an_llm_of_the_hub(
     programs: tuple[Programs, str], kind: str, repository: str
 ) -> None:

@@ -16,6 +16,7 @@ from tests.integration.sdk_rig import (
     write_models,
 )
 from tests.integration.virtual_environments import virtual_environment
+from tests.selection import chosen, first_alone, runs_all
 
 # The first test installs the SDK and starts all programs.
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -45,7 +46,9 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Running]:
     python = virtual_environment("sdk3-builder", *NEEDED, alone=SDK) / "python"
     folder = tmp_path_factory.mktemp("sdk-v3")
     models = write_models(folder)
@@ -60,18 +63,19 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         assert answers[0] != answers[1]
         with Programs(platform, python) as programs:
             folders = (one, str(models[one]), two, str(models[two]))
-            for server in SERVERS:
+            for server in chosen(pytestconfig, SERVERS):
                 programs.start(server, "v3/llm.py", server, *folders)
-            prefixes = (f"s3://models/{one}/", f"s3://models/{two}/")
-            programs.start("pass_through", "v3/pass_through.py", *prefixes)
-            for wrong in FAILURES:
+            for wrong in chosen(pytestconfig, FAILURES):
                 programs.start(wrong, "v3/failure.py", wrong)
-            for own_code in ("inference_spec", "source_code"):
-                programs.start(own_code, f"v3/{own_code}.py")
+            programs.start("inference_spec", "v3/inference_spec.py")
+            if runs_all(pytestconfig):
+                programs.start("source_code", "v3/source_code.py")
+                prefixes = (f"s3://models/{one}/", f"s3://models/{two}/")
+                programs.start("pass_through", "v3/pass_through.py", *prefixes)
             yield Running(platform, programs, answers)
 
 
-@pytest.mark.parametrize(("server", "repository"), SERVERS.items())
+@pytest.mark.parametrize(("server", "repository"), first_alone(SERVERS.items()))
 def test_an_llm_of_the_hub(running: Running, server: str, repository: str) -> None:
     output = running.programs.output(server)
     assert f"/{repository}:" in output["image"]
@@ -80,6 +84,7 @@ def test_an_llm_of_the_hub(running: Running, server: str, repository: str) -> No
     assert streamed_text(output["pieces"]) == output["first"]
 
 
+@pytest.mark.thorough
 def test_an_image_and_a_models_prefix_as_an_inference_component(running: Running) -> None:
     output = running.programs.output("pass_through")
     assert (output["first"], output["second"]) == running.answers
@@ -94,11 +99,12 @@ def test_a_local_model_folder_with_an_inference_spec(running: Running) -> None:
     assert output["answer"] == [321, 654]
 
 
+@pytest.mark.thorough
 def test_own_code_packed_beside_the_weights(running: Running) -> None:
     assert running.programs.output("source_code") == {"answer": [321, 654], "packed": True}
 
 
-@pytest.mark.parametrize(("wrong", "reason"), FAILURES.items())
+@pytest.mark.parametrize(("wrong", "reason"), first_alone(FAILURES.items()))
 def test_a_failed_deployment_is_an_exception_with_its_reason(
     running: Running, wrong: str, reason: str
 ) -> None:

@@ -121,6 +121,7 @@ def updates(platform: Platform, endpoint: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_updates_that_move_the_traffic_in_steps(terraform: Terraform) -> None:
     guarded = terraform.of("guarded")
     guarded.run("apply", "-auto-approve")

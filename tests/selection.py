@@ -1,0 +1,29 @@
+"""Which tests run: `make test` runs one case of a kind, `make test-all` runs them all."""
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import pytest
+
+Case = TypeVar("Case")
+
+
+def runs_all(config: pytest.Config) -> bool:
+    """True if the tests marked `thorough` run: for `--all`, or when a test is named."""
+    return bool(config.getoption("--all")) or any("::" in it for it in config.args)
+
+
+def first_alone(cases: Iterable[Any]) -> list[Any]:
+    """The cases of a parametrized test, of which `make test` runs the first only."""
+    first, *others = cases
+    return [first, *(thorough(*(it if isinstance(it, tuple) else (it,))) for it in others)]
+
+
+def chosen(config: pytest.Config, cases: Iterable[Case]) -> list[Case]:
+    """The cases that run, of which the others are marked by `first_alone`."""
+    return list(cases) if runs_all(config) else list(cases)[:1]
+
+
+def thorough(*values: Any, id: str | None = None) -> Any:
+    """A case that is left to `make test-all`."""
+    return pytest.param(*values, id=id, marks=pytest.mark.thorough)
