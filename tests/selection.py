@@ -13,15 +13,21 @@ def runs_all(config: pytest.Config) -> bool:
     return bool(config.getoption("--all")) or any("::" in it for it in config.args)
 
 
-def first_alone(cases: Iterable[Any]) -> list[Any]:
-    """The cases of a parametrized test, of which `make test` runs the first only."""
-    first, *others = cases
-    return [first, *(thorough(*(it if isinstance(it, tuple) else (it,))) for it in others)]
+def first_alone(cases: Iterable[Any], count: int = 1) -> list[Any]:
+    """The cases of a parametrized test, of which `make test` runs the first `count` only."""
+    every = list(cases)
+    others = [it if isinstance(it, tuple) else (it,) for it in every[count:]]
+    return [*every[:count], *(thorough(*it) for it in others)]
 
 
 def chosen(config: pytest.Config, cases: Iterable[Case]) -> list[Case]:
     """The cases that run, of which the others are marked by `first_alone`."""
     return list(cases) if runs_all(config) else list(cases)[:1]
+
+
+def numbers(config: pytest.Config, most: int) -> range:
+    """The writes from 1 to `most` at which a test puts a fault: `make test` takes each sixth."""
+    return range(1, most + 1, 1 if runs_all(config) else 6)
 
 
 def thorough(*values: Any, id: str | None = None) -> Any:

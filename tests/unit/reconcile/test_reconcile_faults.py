@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.selection import first_alone, numbers
 from tests.unit.reconcile import act_events as acts
 from tests.unit.reconcile import shift_events as shifts
 from tests.unit.reconcile.samples import (
@@ -252,12 +253,15 @@ def towns() -> Iterator[Callable[[MemoryStore], Town]]:
     ],
 )
 def test_a_fault_at_each_single_write_changes_nothing_in_the_end(
-    towns: Callable[[MemoryStore], Town], life: Life, fault: Exception
+    towns: Callable[[MemoryStore], Town],
+    life: Life,
+    fault: Exception,
+    pytestconfig: pytest.Config,
 ) -> None:
     calm = FaultyStore(fault)
     expected = live(towns(calm), life, calm)
     assert calm.num_writes > 10
-    for fails_at in range(1, calm.num_writes + 1):
+    for fails_at in numbers(pytestconfig, calm.num_writes):
         store = FaultyStore(fault)
         store.fails_at = fails_at
         assert live(towns(store), life, store) == expected, f"write {fails_at}"
@@ -336,7 +340,7 @@ def test_three_passes_equal_one_at_every_moment(town: Town, life: Life) -> None:
             town.clock.advance(TURN_S)
 
 
-@pytest.mark.parametrize("turns", range(0, 40, 3))
+@pytest.mark.parametrize("turns", first_alone(range(0, 40, 3), 4))
 @pytest.mark.parametrize("life", LIVES)
 def test_a_delete_at_any_moment_leaves_nothing(town: Town, life: Life, turns: int) -> None:
     life[0](town)
@@ -457,7 +461,7 @@ MISFORTUNES = (
 )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", first_alone(range(40), 10))
 def test_random_misfortune_ends_in_peace(town: Town, seed: int) -> None:
     dice = random.Random(seed)
     town.add(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.selection import numbers
 from tests.unit.reconcile.samples import (
     SCOPE,
     Town,
@@ -285,7 +286,9 @@ def given_up(town: Town) -> None:
 @pytest.mark.parametrize(
     "fault", [Conflict("moved"), Killed()], ids=["a conflict", "control is killed"]
 )
-def test_a_fault_at_each_write_of_an_update_that_is_taken_back(fault: Exception) -> None:
+def test_a_fault_at_each_write_of_an_update_that_is_taken_back(
+    fault: Exception, pytestconfig: pytest.Config
+) -> None:
     def led(fails_at: int | None) -> tuple[object, int]:
         store = FaultyStore(fault)
         store.fails_at = fails_at
@@ -296,7 +299,7 @@ def test_a_fault_at_each_write_of_an_update_that_is_taken_back(fault: Exception)
             town.close()
 
     expected, num_writes = led(None)
-    for number in range(1, num_writes + 1):
+    for number in numbers(pytestconfig, num_writes):
         assert led(number)[0] == expected
 
 

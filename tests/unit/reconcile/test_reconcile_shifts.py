@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.selection import first_alone, numbers
 from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
 from tests.unit.reconcile.shift_events import canary_endpoint, go_on, roll_endpoint
 from tests.unit.reconcile.test_reconcile_faults import (
@@ -238,7 +239,7 @@ def test_a_new_copy_that_died_and_serves_again_takes_the_traffic_back(
     ],
 )
 def test_a_fault_at_each_write_of_an_update_that_is_taken_back(
-    fault: Exception, begin: Callable[[Town], None], limit_s: float
+    fault: Exception, begin: Callable[[Town], None], limit_s: float, pytestconfig: pytest.Config
 ) -> None:
     def given_up(town: Town) -> None:
         begin(town)
@@ -262,7 +263,7 @@ def test_a_fault_at_each_write_of_an_update_that_is_taken_back(
 
     expected, num_writes, name = led(None)
     assert name == "config-1"
-    for number in range(1, num_writes + 1):
+    for number in numbers(pytestconfig, num_writes):
         assert led(number)[0] == expected
 
 
@@ -419,7 +420,7 @@ MISFORTUNES = (
 )
 
 
-@pytest.mark.parametrize("seed", range(45))
+@pytest.mark.parametrize("seed", first_alone(range(45), 10))
 def test_random_misfortune_ends_on_one_configuration(town: Town, seed: int) -> None:
     dice = random.Random(seed)
     serving(town)

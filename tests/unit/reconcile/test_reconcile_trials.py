@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.selection import numbers
 from tests.unit.reconcile.samples import (
     Town,
     adapter,
@@ -446,7 +447,7 @@ def take_back(town: Town) -> None:
     ],
 )
 def test_a_fault_at_each_write_of_a_trial_changes_nothing_in_the_end(
-    fault: Exception, last: UpdateStep, config: str
+    fault: Exception, last: UpdateStep, config: str, pytestconfig: pytest.Config
 ) -> None:
     def led(fails_at: int | None) -> tuple[object, int]:
         store = FaultyStore(fault)
@@ -462,7 +463,7 @@ def test_a_fault_at_each_write_of_a_trial_changes_nothing_in_the_end(
     expected, num_writes = led(None)
     assert isinstance(expected, tuple)
     assert (expected[0], expected[-2]) == (IN_SERVICE, config)
-    for number in range(1, num_writes + 1):
+    for number in numbers(pytestconfig, num_writes):
         assert led(number)[0] == expected, f"write {number}"
 
 

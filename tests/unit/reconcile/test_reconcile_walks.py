@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.selection import first_alone
 from tests.unit.reconcile.samples import (
     GB,
     Town,
@@ -212,7 +213,7 @@ class Changes:
                 assert ready_of(town, name) >= min(one.desired_copies, len(well)), name
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", first_alone(range(10), 3))
 def test_what_holds_at_every_step_of_a_walk_with_trials(town: Town, seed: int) -> None:
     dice = random.Random(seed)
     scaled = variant(
@@ -241,7 +242,7 @@ def test_what_holds_at_every_step_of_a_walk_with_trials(town: Town, seed: int) -
     end_in_peace(town)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", first_alone(range(20), 5))
 def test_what_holds_at_every_step_of_a_calm_walk(town: Town, seed: int) -> None:
     dice = random.Random(seed)
     scaled = variant(
