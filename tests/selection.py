@@ -1,4 +1,4 @@
-"""Which tests run: `make test` runs one case of a kind, `make test-all` runs them all."""
+"""Selection of tests: `make test` runs one case of a kind, `make test-all` runs them all."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
