@@ -13,7 +13,7 @@ from tests.integration.platform import Platform, until
 from hostelry.base.clock import SystemClock
 
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
-NUM_THREADS, PAUSE_S = 4, 0.01
+NUM_THREADS, PAUSE_S = 4, 0.04  # some 90 requests a second, far from the machine's limit
 ROUTED_S = 1.0  # within which gateways have new routes
 
 

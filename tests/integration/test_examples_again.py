@@ -121,6 +121,7 @@ def left(stage: Stage) -> list[str]:
             ("Deploying", "Batch batch_", "Cleaning up"),
             True,
             id="a batch of OpenAI's API",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             "autoscaling.py",
@@ -128,6 +129,7 @@ def left(stage: Stage) -> list[str]:
             ("registered", "  alarm", "registered"),
             False,
             id="auto scaling of a variant",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             "autoscaling.py",
@@ -135,6 +137,7 @@ def left(stage: Stage) -> list[str]:
             ("registered", "  alarm", "registered"),
             False,
             id="auto scaling of a component",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             "shared_fleet.py",
@@ -142,6 +145,7 @@ def left(stage: Stage) -> list[str]:
             ("Creating 20", "20 components serve", "Scaled out in", "--- one more that fits"),
             False,  # the next test begins with what it left
             id="a shared fleet",
+            marks=pytest.mark.thorough,
         ),
     ],
 )
@@ -156,6 +160,7 @@ def test_an_example_that_was_killed_runs_again(
         assert left(stage) == []
 
 
+@pytest.mark.thorough
 def test_an_example_leaves_alone_what_is_not_its_own(stage: Stage) -> None:
     arguments = ("--model", "{model}", "--adapters", "{adapters}")
     stage.killed_at("20 components serve", "shared_fleet.py", arguments)

@@ -113,6 +113,7 @@ def test_a_broken_canary_is_taken_back_by_the_alarm_on_its_own_errors(platform: 
     ] == canary(10, 300)
 
 
+@pytest.mark.thorough
 def test_a_verdict_takes_back_a_broken_canary_and_lets_a_good_one_go_on(
     platform: Platform,
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_verdict_takes_back_a_broken_canary_and_lets_a_good_one_go_on(
     assert "FailureReason" not in described
 
 
+@pytest.mark.thorough
 def test_a_good_canary_gets_its_share_and_then_all(platform: Platform) -> None:
     endpoint = Endpoint(platform, "canary", 1)
     endpoint.configure("v2")
@@ -189,6 +191,7 @@ def invocations(endpoint: Endpoint, version: str | None, name: str = "Invocation
     return float(sum(it["Sum"] for it in found["Datapoints"]))
 
 
+@pytest.mark.thorough
 def test_a_rolling_update_replaces_a_fleet_and_comes_back_though_control_is_killed(
     platform: Platform,
 ) -> None:
@@ -233,6 +236,7 @@ def test_a_rolling_update_replaces_a_fleet_and_comes_back_though_control_is_kill
     print(f"{traffic.seen().total()} requests, none failed")
 
 
+@pytest.mark.thorough
 def test_a_broken_batch_is_taken_back_by_the_alarm_on_its_own_errors(platform: Platform) -> None:
     endpoint = Endpoint(platform, "broken-batch", 3)
     endpoint.configure("v2", mode="fail")
@@ -255,6 +259,7 @@ def test_a_broken_batch_is_taken_back_by_the_alarm_on_its_own_errors(platform: P
     assert f'"{alarm}" went into ALARM' in described["FailureReason"]
 
 
+@pytest.mark.thorough
 def test_a_new_copy_that_is_killed_takes_the_traffic_back(platform: Platform) -> None:
     endpoint = Endpoint(platform, "killed", 2)
     endpoint.configure("v2")
@@ -316,6 +321,7 @@ def test_requests_of_a_queue_are_split_too(platform: Platform) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_sdks_own_classes_begin_an_update_in_steps_and_read_its_progress(
     platform: Platform,
 ) -> None:

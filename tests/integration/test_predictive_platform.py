@@ -362,6 +362,7 @@ def test_an_object_that_is_replaced_is_served_once_the_old_one_has_left(many: Se
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_sdks_own_multi_model_class_deploys_adds_lists_and_predicts(served: Served) -> None:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     program = Path(__file__).parent / "sdk_programs" / "sdk2_multi_model.py"
@@ -374,6 +375,7 @@ def test_the_sdks_own_multi_model_class_deploys_adds_lists_and_predicts(served: 
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_whose_load_hangs_is_not_ready_after_a_minute_and_holds_up_no_other(
     many: Served, stuck: "Future[tuple[dict[str, Any], int]]"
 ) -> None:
@@ -488,6 +490,7 @@ def test_models_are_served_again_after_a_kill(many: Served, killed: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_example_of_a_thousand_models_prints_its_table(served: Served) -> None:
     example = Path(__file__).resolve().parents[2] / "examples" / "thousand_models.py"
     asked_for = ("--models", "20", "--seconds", "2")
