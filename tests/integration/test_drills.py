@@ -22,6 +22,7 @@ from tests.integration.drill import (
     write_image_rule,
 )
 from tests.integration.platform import Platform, kill_if_alive, until
+from tests.selection import first_alone, thorough
 
 from hostelry.chaos.catalogue import BY_NAME, DRILLS
 from hostelry.chaos.context import drill_context
@@ -81,13 +82,25 @@ DRILLED = (
     "objectstore-kill",
     "objectstore-hang",
 )
+# One of each fault in each kind of process; `make test-all` runs every drill.
+ALWAYS = (
+    "copy-kill",
+    "copy-hang",
+    "crash-loop",
+    "tenant-poison",
+    "tenant-memory",
+    "agent-hang",
+    "control-kill",
+    "gateway-hang",
+    "objectstore-kill",
+)
 
 
 def test_every_drill_is_run() -> None:
     assert [drill.name for drill in DRILLS] == [*DRILLED, *ELSEWHERE]
 
 
-@pytest.mark.parametrize("name", DRILLED)
+@pytest.mark.parametrize("name", [name if name in ALWAYS else thorough(name) for name in DRILLED])
 def test_a_drill_loses_nothing_and_fails_only_what_it_must(
     platform: Platform, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,7 +193,9 @@ def test_a_restarted_gateway_answers_from_its_kept_routes_while_control_is_dead(
     wait_ready(platform, COMPONENT, copies=2)
 
 
-@pytest.mark.parametrize("victim", [*PLATFORM_PROCESSES, "agent", "model server"])
+@pytest.mark.parametrize(
+    "victim", first_alone(["control", "agent", "gateway-1", "objectstore", "model server"], 2)
+)
 def test_a_create_that_was_acknowledged_survives_the_death_of(
     platform: Platform, victim: str
 ) -> None:
