@@ -130,8 +130,9 @@ async def supervise(
         )
         refusing = asyncio.create_task(listener.refuse_early())
         started.add_done_callback(lambda _: refusing.cancel())
+        if any(kind_of(name) == "gateway" for name in start.found):
+            refusing.cancel()  # an earlier worker serves until its successor does
         if adopted:
-            refusing.cancel()
             supervisor.now_ready()
         try:
             await first_of(started, asking, supervisor.failed)
