@@ -51,6 +51,7 @@ def test_a_cluster_loses_nothing_and_has_one_leader() -> None:
     assert cut["write_s"]["gateways"] > cut["fault_s"] > cut["write_s"]["first"]
 
 
+@pytest.mark.thorough
 def test_a_dead_node_costs_its_streams_alone() -> None:
     process, mark = started("--json", "--scenarios", "node-kill")
     printed, errors = process.communicate(timeout=360)

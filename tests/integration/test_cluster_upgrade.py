@@ -188,6 +188,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     until(lambda: processes_naming(str(tmp_path)) == [], "no process is left behind")
 
 
+@pytest.mark.thorough
 def test_each_host_is_upgraded_in_its_turn_under_traffic(cluster: Cluster) -> None:
     first = cluster.first
     until(lambda: len(led(first)["gateways"]) == 3, "all hosts report themselves")

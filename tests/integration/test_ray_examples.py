@@ -26,6 +26,7 @@ TYPE = "ml.g5.12xlarge"
 STYLES = ("es", "fr", "pirate")
 
 
+@pytest.mark.thorough
 def test_examples_run_unchanged_on_three_nodes(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     for number, name in enumerate(STYLES):
