@@ -168,7 +168,8 @@ def decide_port(earlier: int | None, living: RunFile | None) -> int:
     """A service's port on loopback: of its live process, else the earlier one, else a free one."""
     if living is not None and living.port:
         return living.port
-    if earlier and reserve_port(earlier) and is_free("127.0.0.1", earlier):
+    if earlier and is_free("127.0.0.1", earlier):
+        reserve_port(earlier)  # unless who started this process has chosen it
         return earlier
     return free_port()
 
