@@ -361,7 +361,6 @@ def test_an_object_that_is_replaced_is_served_once_the_old_one_has_left(many: Se
     assert answers == [[4.0]] * 12, "as on AWS: nothing is half old, half new"
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_the_sdks_own_multi_model_class_deploys_adds_lists_and_predicts(served: Served) -> None:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
@@ -374,7 +373,6 @@ def test_the_sdks_own_multi_model_class_deploys_adds_lists_and_predicts(served: 
     }
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_model_whose_load_hangs_is_not_ready_after_a_minute_and_holds_up_no_other(
     many: Served, stuck: "Future[tuple[dict[str, Any], int]]"
@@ -489,7 +487,6 @@ def test_models_are_served_again_after_a_kill(many: Served, killed: str) -> None
     assert eventually(many, f"after-{killed}.tar.gz") == [16.0]
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_the_example_of_a_thousand_models_prints_its_table(served: Served) -> None:
     example = Path(__file__).resolve().parents[2] / "examples" / "thousand_models.py"

@@ -60,7 +60,7 @@ OPEN_ENUMS = frozenset({"ProductionVariantInstanceType", "InstanceType", "QueueA
 have the attributes of queues."""
 
 
-class ModelFiles(JSONFileLoader):  # type: ignore[misc] # botocore has no types
+class PlainModels(JSONFileLoader):  # type: ignore[misc] # botocore has no types
     """Reads models without their documentation, which is most of them.
 
     Equal references to shapes are one object. botocore never changes a model.
@@ -91,7 +91,7 @@ def service_model(service: str) -> ServiceModel:
     loader = Loader(
         extra_search_paths=[Loader.BUILTIN_DATA_PATH],
         include_default_search_paths=False,
-        file_loader=ModelFiles(),
+        file_loader=PlainModels(),
     )
     return ServiceModel(loader.load_service_model(service, "service-2"), service)
 

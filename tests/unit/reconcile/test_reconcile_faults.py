@@ -37,6 +37,7 @@ from hostelry.store.protocol import Key, Record
 FINAL = {EndpointStatus.IN_SERVICE, EndpointStatus.FAILED, None}
 FINAL_COMPONENT = {ComponentStatus.IN_SERVICE, ComponentStatus.FAILED, None}
 TURNS, TURN_S = 20, 0.6
+Towns = Callable[[MemoryStore], Town]
 
 
 class Killed(Exception):  # noqa: N818 - not an error of the code under test
@@ -253,10 +254,7 @@ def towns() -> Iterator[Callable[[MemoryStore], Town]]:
     ],
 )
 def test_a_fault_at_each_single_write_changes_nothing_in_the_end(
-    towns: Callable[[MemoryStore], Town],
-    life: Life,
-    fault: Exception,
-    pytestconfig: pytest.Config,
+    towns: Towns, life: Life, fault: Exception, pytestconfig: pytest.Config
 ) -> None:
     calm = FaultyStore(fault)
     expected = live(towns(calm), life, calm)
@@ -303,10 +301,7 @@ class WatchedStore(MemoryStore):
     ],
 )
 def test_between_no_two_writes_of_an_update_are_there_fewer_routes(
-    towns: Callable[[MemoryStore], Town],
-    begin: Callable[[Town], None],
-    update: Callable[[Town], None],
-    least: int,
+    towns: Towns, begin: Callable[[Town], None], update: Callable[[Town], None], least: int
 ) -> None:
     store = WatchedStore()
     town = towns(store)
