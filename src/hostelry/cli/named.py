@@ -164,7 +164,7 @@ def rows_of(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dic
 def described(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
     """The description of a resource, by its kind's name in Python; None where there is none."""
     if isinstance(sagemaker, JsonClient):
-        return sagemaker.found(f"describe_{kind}", **{NAME_OF[kind]: name})
+        return sagemaker.find(f"describe_{kind}", **{NAME_OF[kind]: name})
     from botocore.exceptions import ClientError
 
     try:

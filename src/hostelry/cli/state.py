@@ -32,7 +32,7 @@ def unfinished_batches(config: UpConfig, credentials: Credentials) -> list[dict[
 
 
 def _document(url: str, path: str, credentials: Credentials) -> dict[str, Any] | None:
-    """The JSON object at a process of the platform; None where there is none."""
+    """The JSON object that a process of the platform answers; None if it answers none."""
     key = {"X-Hostelry-Key": credentials.internal_key}
     try:
         answer = call(url, "GET", path, key, timeout_s=TIMEOUT_S)

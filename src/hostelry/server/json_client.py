@@ -1,6 +1,5 @@
 """Calls of APIs that speak JSON, for commands whose work takes less time than botocore's start."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -19,11 +18,11 @@ SERVICES = {
     "sagemaker": ("sagemaker", "SageMaker", "1.1"),
     "cloudwatch": ("monitoring", "GraniteServiceVersion20100801", "1.0"),
 }
-INSTANTS = re.compile(r"(Time|Timestamps)\Z")  # names of members
+INSTANTS = ("Time", "Timestamps")  # ends of members' names
 
 
 class JsonClient:
-    """What a botocore client of the platform has: calls by their names in Python, and paginators.
+    """Client with the calls and paginators of a botocore client, by their names in Python.
 
     A call raises TerminalError in words for people.
     """
@@ -42,8 +41,8 @@ class JsonClient:
         """The pages of a list operation."""
         return Pages(partial(self._called, name))
 
-    def found(self, name: str, **params: Any) -> dict[str, Any] | None:
-        """The answer of a call; None where it names a resource that there is not."""
+    def find(self, name: str, **params: Any) -> dict[str, Any] | None:
+        """The answer of a call; None if the resource that it names does not exist."""
         operation, answer = self._asked(name, params)
         if answer.status != 200 and "could not find" in refusal(answer).lower():
             return None
@@ -107,7 +106,7 @@ def with_datetimes(value: Any, name: str = "") -> Any:
         return {key: with_datetimes(it, key) for key, it in value.items()}
     if isinstance(value, list):
         return [with_datetimes(it, name) for it in value]
-    is_instant = isinstance(value, int | float) and INSTANTS.search(name)
+    is_instant = isinstance(value, int | float) and name.endswith(INSTANTS)
     return datetime.fromtimestamp(value, UTC) if is_instant else value
 
 

@@ -195,7 +195,7 @@ def death_message(
         )
     else:
         head = f"{ended}; restarting in {decision.delay_s:g} s"
-    lines = [line for line in log_tail.splitlines() if line.strip()]
+    lines = [line for line in log_tail.split("\n") if line.strip()]
     shown = lines[-SHOWN_LOG_LINES:]
     if how == Exit(GO_FATAL_CODE):
         shown = [line for line in lines if GO_FATAL.match(line)][-1:] or shown

@@ -63,7 +63,7 @@ def test_every_page_of_a_list_is_asked_for() -> None:
 
 def test_a_resource_that_there_is_not_is_none_and_a_refusal_for_who_needs_it() -> None:
     with client((400, MISSING)) as (sagemaker, _):
-        assert sagemaker.found("describe_endpoint", EndpointName="e") is None
+        assert sagemaker.find("describe_endpoint", EndpointName="e") is None
         with pytest.raises(TerminalError, match="DescribeEndpoint was refused: Could not find"):
             sagemaker.describe_endpoint(EndpointName="e")
 

@@ -227,9 +227,12 @@ class WarmParent:
         async with self._forking:
             await self._within(self._ready, IMPORT_S, "it did not finish importing")
             self._answer, self._asked = asyncio.get_running_loop().create_future(), order.number
-            self._send(ToParent(fork=order), fds)
             try:
+                self._send(ToParent(fork=order), fds)
                 answer = await self._within(self._answer, FORK_S, "it did not fork")
+            except OSError as error:  # it has just ended, or does not read
+                self.end(f"it takes no order: {error}")
+                raise ColdStartError(str(error)) from None
             finally:
                 self._answer = None
             if answer.forked is None:

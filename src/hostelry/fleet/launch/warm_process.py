@@ -114,7 +114,8 @@ class WarmProcess:
             for each in (begun, leading, gate, self.woken):
                 os.close(each)
             self.stream.close()
-            kept = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FREE_FDS) for fd in fds]
+            above = max((FREE_FDS, *order.fds)) + 1
+            kept = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in fds]
             return ForkedChild(order=order, gate=opened, fds=kept)
         os.close(opened)
         os.close(leading)
