@@ -36,6 +36,20 @@ def configure_logging(process_name: str, level: str = "INFO", log_format: str = 
     root.setLevel(level)
     for chatty in ("httpx", "httpcore", "botocore", "urllib3", "uvicorn.access"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    asyncio_log = logging.getLogger("asyncio")
+    asyncio_log.removeFilter(is_more_than_a_lost_connection)
+    asyncio_log.addFilter(is_more_than_a_lost_connection)
+
+
+def is_more_than_a_lost_connection(record: logging.LogRecord) -> bool:
+    """False if a peer closed a TLS connection while uvloop wrote to it, which is no defect of ours.
+
+    Who uses the connection learns of its end and says so. Source: uvloop, `SSLProtocol._do_read`
+    writes without a look at whether its transport is closed.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    is_lost = isinstance(error, RuntimeError) and "the handler is closed" in str(error)
+    return not (is_lost and record.msg.startswith("Fatal error on SSL protocol"))
 
 
 def formatter_of(process_name: str, log_format: str) -> logging.Formatter:

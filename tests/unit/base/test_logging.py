@@ -5,7 +5,15 @@ import sys
 
 import pytest
 
-from hostelry.base.logging import FORMATS, JSON, TEXT, about_request, formatter_of, no_request
+from hostelry.base.logging import (
+    FORMATS,
+    JSON,
+    TEXT,
+    about_request,
+    formatter_of,
+    is_more_than_a_lost_connection,
+    no_request,
+)
 
 AT = 1_700_000_000.25
 
@@ -61,3 +69,27 @@ def test_a_traceback_is_kept(log_format: str) -> None:
         text = formatter_of("control", log_format).format(record("failed", exc_info=True))
     assert "ValueError: wrong" in text
     assert (log_format == JSON) == ("\n" not in text)
+
+
+CLOSED = RuntimeError(
+    "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "is_logged"),
+    [
+        pytest.param(
+            "Fatal error on SSL protocol\nx", CLOSED, False, id="a connection that is lost"
+        ),
+        pytest.param("Fatal error on SSL protocol\nx", ValueError("x"), True, id="a defect in TLS"),
+        pytest.param("Exception in callback", CLOSED, True, id="a defect that writes"),
+        pytest.param("Task was destroyed but it is pending!", None, True, id="no error"),
+    ],
+)
+def test_a_connection_that_is_lost_is_no_defect(
+    message: str, error: Exception | None, is_logged: bool
+) -> None:
+    made = record(message)
+    made.exc_info = None if error is None else (type(error), error, None)
+    assert is_more_than_a_lost_connection(made) == is_logged

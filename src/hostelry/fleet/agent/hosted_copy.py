@@ -355,22 +355,25 @@ class HostedCopy:
         if self.models is not None:
             mount, adopted = mount_of(rule, self._folder.root), self._started_at is None
             await self.models.served_by(server, mount, adopted=adopted)
+        fault = None
         while True:
-            left_s = max(0.1, deadline - monotonic_s())
-            answer = await server.prove(rule.probe, min(policy.probe_timeout_s, left_s))
-            if answer.fault is None:
+            left_s = deadline - monotonic_s()
+            if fault is not None and left_s < policy.ping_every_s:  # a shorter one proves nothing
+                return self._too_late(probe_detail(rule, fault))
+            limit_s = min(policy.probe_timeout_s, max(policy.ping_every_s, left_s))
+            answer = await server.prove(rule.probe, limit_s)
+            fault = answer.fault
+            if fault is None:
                 self._log.note(proof_note(rule, answer.status))
                 self._proven()
                 return None
-            self._log.note(f"probe: {answer.fault}")
-            why = self._state.restart_reason or probe_detail(rule, answer.fault)
+            self._log.note(f"probe: {fault}")
+            why = self._state.restart_reason or probe_detail(rule, fault)
             if why != self._state.status.reason:
                 self._state.report(CopyPhase.PROVING, why)
             refusals = refusals + 1 if answer.refused else 0
             if refusals >= policy.max_probe_refusals:
-                return self._ending(EndKind.PROBE_REFUSED, probe_detail(rule, answer.fault))
-            if monotonic_s() >= deadline:
-                return self._too_late(probe_detail(rule, answer.fault))
+                return self._ending(EndKind.PROBE_REFUSED, probe_detail(rule, fault))
             await asyncio.sleep(policy.ping_every_s)
 
     async def _is_up(self, server: ModelServer) -> bool:

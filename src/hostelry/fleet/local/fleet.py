@@ -166,11 +166,7 @@ class LocalFleet:
             if running is not None:
                 return running
             if child.returncode is not None:
-                tail = CopyLog(folder.agent_log).tail(LOG_TAIL_LINES)
-                raise TerminalError(
-                    f"The agent of instance {instance_id} exited with code {child.returncode}: "
-                    f"{tail or 'it printed nothing'}"
-                )
+                raise _ended_at_its_start(instance_id, child.returncode, folder)
             await asyncio.sleep(POLL_S)
         raise RetryableError(
             f"The agent of instance {instance_id} does not answer after {START_TIMEOUT_S:g} s"
@@ -211,6 +207,17 @@ class LocalFleet:
             log.warning("instance %s: %s", folder.root.name, error)
             return
         await _gone(record.process, STOP_TIMEOUT_S)
+
+
+def _ended_at_its_start(
+    instance_id: str, code: int, folder: InstanceFolder
+) -> TerminalError | RetryableError:
+    """Why an agent ended before it answered. One that a signal ended may start the next time."""
+    tail = CopyLog(folder.agent_log).tail(LOG_TAIL_LINES) or "it printed nothing"
+    agent = f"The agent of instance {instance_id}"
+    if code < 0:
+        return RetryableError(f"{agent} was ended by signal {-code} at its start: {tail}")
+    return TerminalError(f"{agent} exited with code {code}: {tail}")
 
 
 async def _gone(process: ProcessIdentity, timeout_s: float) -> bool:

@@ -52,3 +52,23 @@ def test_why_a_copy_is_not_proven_is_reported_meanwhile(
     assert "The request that proves readiness failed: " in reason
     assert "500" in reason
     assert advice in reason
+
+
+def test_a_copy_that_is_too_late_says_why_it_was_not_proven(tmp_path: Path) -> None:
+    """Not that a probe with the little time that was left got no answer."""
+
+    def broken(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200 if request.url.path == "/ping" else 500, text="no model")
+
+    async def work() -> str | None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(broken)) as http:
+            given = replace(deps(tmp_path, http), policy=CopyPolicy(ping_every_s=0.2))
+            limited = replace(spec("c-1", "lmi:1"), startup_timeout_s=0.3)
+            copy = HostedCopy(limited, CopyFolder(tmp_path / "c-1"), given, lambda: None, tuple)
+            await asyncio.wait_for(copy.run(), 20)
+            return copy.status.reason
+
+    reason = asyncio.run(work())
+    assert reason is not None
+    assert "not ready within 0.3 s" in reason
+    assert "500" in reason
