@@ -2,7 +2,8 @@
 
 | the database's revision | then |
 | --- | --- |
-| none, or an older one | it is upgraded |
+| none | its tables are made as they are now |
+| an older one | it is upgraded |
 | this version's | it is used |
 | a newer one, whose floor is at most this version's | it is used as it is: it only grew |
 | another newer one | StoreRefused |
@@ -18,26 +19,34 @@ from sqlalchemy import (
     Connection,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
     Row,
+    String,
     Table,
     Text,
-    column,
     delete,
     func,
     insert,
     inspect,
     select,
-    table,
 )
 
 from hostelry import __version__
 from hostelry.store.errors import StoreRefused
+from hostelry.store.tables import COUNTER, METADATA
 
 SCHEMA_REVISION = "0001"  # revisions are in the order of their names
-REVISIONS = table("alembic_version", column("version_num"))  # as Alembic keeps them
+SCHEMA_FLOOR = "0001"  # of that revision
+OWN = MetaData()
+REVISIONS = Table(  # as Alembic keeps them
+    "alembic_version",
+    OWN,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 FLOORS = Table(
     "schema_floor",
-    MetaData(),
+    OWN,
     Column("id", Integer, primary_key=True, autoincrement=False),  # one row: 1
     Column("revision", Text, nullable=False),
     Column("made_by", Text, nullable=False),  # the version that upgraded the schema
@@ -55,13 +64,24 @@ def migrate(connection: Connection) -> None:
     lock_schema(connection)
     if is_settled(connection):  # another process may have been first
         return
-    # Imported late: Alembic loads the dialects of every database, which delays control's start.
-    from hostelry.store.upgrade import upgrade
+    if revision_of(connection) is None:
+        create(connection)
+    else:
+        # Imported late: Alembic loads the dialects of every database, which delays control's start.
+        from hostelry.store.upgrade import upgrade
 
-    floor = upgrade(connection, SCHEMA_REVISION)
+        upgrade(connection, SCHEMA_REVISION)
     FLOORS.create(connection, checkfirst=True)
     connection.execute(delete(FLOORS))
-    connection.execute(insert(FLOORS).values(id=1, revision=floor, made_by=__version__))
+    connection.execute(insert(FLOORS).values(id=1, revision=SCHEMA_FLOOR, made_by=__version__))
+
+
+def create(connection: Connection) -> None:
+    """Make the tables of a new database, as the revisions would."""
+    METADATA.create_all(connection, checkfirst=False)
+    connection.execute(insert(COUNTER).values(id=1, revision=0, forgotten=0))
+    REVISIONS.create(connection)
+    connection.execute(insert(REVISIONS).values(version_num=SCHEMA_REVISION))
 
 
 def is_settled(connection: Connection) -> bool:

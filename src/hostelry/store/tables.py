@@ -1,4 +1,4 @@
-"""The store's two tables, in SQLAlchemy Core; the migrations make them."""
+"""The store's two tables, in SQLAlchemy Core, as the newest migration leaves them."""
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table
 

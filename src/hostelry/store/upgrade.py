@@ -10,12 +10,11 @@ from sqlalchemy import Connection
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def upgrade(connection: Connection, wanted: str) -> str:
-    """Run the revisions up to `wanted`, in the caller's transaction; the floor of that revision."""
+def upgrade(connection: Connection, wanted: str) -> None:
+    """Run the revisions up to `wanted`, in the caller's transaction."""
     config = migration_config()
     config.attributes["connection"] = connection
     command.upgrade(config, wanted)
-    return floors()[wanted]
 
 
 def floors() -> dict[str, str]:

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -8,23 +9,44 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from hostelry import __version__
 from hostelry.base.errors import HostelryError
 from hostelry.store.errors import StoreRefused, StoreUnavailable
-from hostelry.store.schema import FLOORS, SCHEMA_REVISION, migrate, revision_of
+from hostelry.store.schema import FLOORS, SCHEMA_FLOOR, SCHEMA_REVISION, migrate, revision_of
 from hostelry.store.sql import SqlStore
 from hostelry.store.sqlite import SqliteFile, sqlite_engine, store_error
 from hostelry.store.tables import METADATA
-from hostelry.store.upgrade import floors, migration_config
+from hostelry.store.upgrade import floors, migration_config, upgrade
 
 
 def test_the_revisions_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:
+    """A new store is made without them."""
     engine = sqlite_engine(tmp_path / "state.db")
     with engine.connect() as connection, connection.begin():
-        migrate(connection)
-        ours = {"include_name": lambda name, kind, _: (kind, name) != ("table", FLOORS.name)}
-        context = MigrationContext.configure(connection, opts=ours)
+        upgrade(connection, SCHEMA_REVISION)
+        context = MigrationContext.configure(connection)
         assert compare_metadata(context, METADATA) == []
+        by_revisions = contents(connection)
     engine.dispose()
+    SqlStore(SqliteFile(tmp_path / "new.db")).close()
+    engine = sqlite_engine(tmp_path / "new.db")
+    with engine.connect() as connection:
+        made = contents(connection)
+        assert made.pop(FLOORS.name)[1] == [(1, SCHEMA_FLOOR, __version__)]
+        assert made == by_revisions
+    engine.dispose()
+
+
+def contents(connection: sa.Connection) -> dict[str, Any]:
+    """What SQLite has of each table: its statements, in which spaces say nothing, and its rows."""
+    master = connection.execute(sa.text("SELECT tbl_name, sql FROM sqlite_master"))
+    statements: dict[str, list[list[str]]] = {}
+    for name, statement in master:
+        statements.setdefault(name, []).append((statement or "").split())
+    return {
+        name: (sorted(made), list(map(tuple, connection.execute(sa.text(f"SELECT * FROM {name}")))))
+        for name, made in statements.items()
+    }
 
 
 def test_the_newest_revision_is_the_one_that_is_opened() -> None:
@@ -35,13 +57,21 @@ def test_the_newest_revision_is_the_one_that_is_opened() -> None:
 def test_the_floor_of_a_revision_is_none_that_comes_later_and_never_goes_back() -> None:
     revisions = sorted(floors())
     found = [floors()[it] for it in revisions]
+    assert found[-1] == SCHEMA_FLOOR
     assert found == sorted(found)
     assert all(floor <= it for floor, it in zip(found, revisions, strict=True))
 
 
-def test_a_store_that_is_up_to_date_is_opened_without_the_migrations(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "is_new",
+    [pytest.param(True, id="a new one"), pytest.param(False, id="one that was made before")],
+)
+def test_a_store_that_is_up_to_date_is_opened_without_the_migrations(
+    tmp_path: Path, is_new: bool
+) -> None:
     path = tmp_path / "state.db"
-    SqlStore(SqliteFile(path)).close()
+    if not is_new:
+        SqlStore(SqliteFile(path)).close()
     program = (
         "import sys; from pathlib import Path; from hostelry.store.sqlite import SqliteFile; "
         "from hostelry.store.sql import SqlStore; "
