@@ -44,7 +44,7 @@ def configure_logging(process_name: str, level: str = "INFO", log_format: str = 
 def is_more_than_a_lost_connection(record: logging.LogRecord) -> bool:
     """False if a peer closed a TLS connection while uvloop wrote to it, which is no defect of ours.
 
-    Who uses the connection learns of its end and says so. Source: uvloop, `SSLProtocol._do_read`
+    Who uses the connection gets an error and reports it. Source: uvloop, `SSLProtocol._do_read`
     writes without a look at whether its transport is closed.
     """
     error = record.exc_info[1] if record.exc_info else None

@@ -54,7 +54,7 @@ def test_why_a_copy_is_not_proven_is_reported_meanwhile(
     assert advice in reason
 
 
-def test_a_copy_that_is_too_late_says_why_it_was_not_proven(tmp_path: Path) -> None:
+def test_a_copy_that_is_too_late_reports_why_it_was_not_proven(tmp_path: Path) -> None:
     """Not that a probe with the little time that was left got no answer."""
 
     def broken(request: httpx.Request) -> httpx.Response:
