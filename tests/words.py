@@ -44,6 +44,7 @@ IN_NAMES = {
 }
 OPENINGS = frozenset({"What", "Which", "How", "Whether", "When", "Where", "Who", "Whose", "Why"})
 WORDS = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): it for words, it in INSTEAD.items()}
+ANY = re.compile("|".join(it.pattern for it in WORDS), re.IGNORECASE)
 NAMES = {re.compile(rf"^(?:{words})$"): it for words, it in IN_NAMES.items()}
 CODE = re.compile(r"`[^`\n]*`|https?://\S+|\b[\w-]+\.json\b")
 FENCE = re.compile(r"^\s*```")
@@ -54,6 +55,8 @@ Finding = tuple[int, str]
 
 def in_text(text: str, line: int) -> Iterator[Finding]:
     """Words that are wrong in prose which begins at `line`."""
+    if ANY.search(text) is None:
+        return
     for number, part in enumerate(CODE.sub("``", text).splitlines(), line):
         for pattern, instead in WORDS.items():
             for match in pattern.finditer(part):
@@ -72,8 +75,9 @@ def in_python(source: str, texts_are_data: bool) -> Iterator[Finding]:
     """Everything wrong in a Python file."""
     tree = ast.parse(source)
     yield from _in_module(tree)
-    docstrings = {id(node) for node in _docstrings(tree)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    docstrings = {id(node) for node in _docstrings(nodes)}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if id(node) in docstrings or not texts_are_data:
                 yield from in_text(node.value, node.lineno)
@@ -86,9 +90,7 @@ def in_python(source: str, texts_are_data: bool) -> Iterator[Finding]:
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield from in_name(node.attr, node.lineno)
         yield from _in_loop(node)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield from in_text(token.string, token.start[0])
+    yield from _in_comments(source)
 
 
 def in_markdown(source: str) -> Iterator[Finding]:
@@ -123,6 +125,16 @@ def _in_module(tree: ast.Module) -> Iterator[Finding]:
         yield 1, f'module docstring begins with "{opening[0]}": begin with a noun or a verb'
 
 
+def _in_comments(source: str) -> Iterator[Finding]:
+    """Wrong words after a `#`. A file is cut into tokens only if one may have any."""
+    after = [line.partition("#")[2] for line in source.split("\n")]
+    if not any(True for _ in in_text("\n".join(after).replace("`", " "), 1)):
+        return
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield from in_text(token.string, token.start[0])
+
+
 def _in_loop(node: ast.AST) -> Iterator[Finding]:
     """`it` names what a loop of one line runs over; a longer body gets a noun."""
     if isinstance(node, ast.For | ast.AsyncFor):
@@ -136,8 +148,8 @@ def _in_loop(node: ast.AST) -> Iterator[Finding]:
         yield node.lineno, "loop variable `it` of more than one line: use a noun"
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
-    for node in ast.walk(tree):
+def _docstrings(nodes: list[ast.AST]) -> Iterator[ast.Constant]:
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
