@@ -1,10 +1,14 @@
 """Fixtures and settings of every test."""
 
 import signal
+from collections import Counter
 
 import pytest
 from hypothesis import settings
 from tests.selection import runs_all
+
+SHOWN_FILES = 20
+FILE_SECONDS: Counter[str] = Counter()
 
 # Machines are shared: how long a case takes says nothing of the code.
 settings.register_profile("shared machine", deadline=None)
@@ -27,3 +31,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [it for it in items if it.get_closest_marker("thorough") is None]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add a phase of a test to the time of its file."""
+    FILE_SECONDS[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The files that took the longest: one process runs a file, so the longest one is a limit."""
+    terminalreporter.section(f"slowest {SHOWN_FILES} of {len(FILE_SECONDS)} files")
+    for path, seconds in FILE_SECONDS.most_common(SHOWN_FILES):
+        terminalreporter.write_line(f"{seconds:7.1f} s {path}")
