@@ -6,6 +6,7 @@ copy's folder in its environment, so that a child which left the session is foun
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import (
+    TICKS_PER_S,
     ProcessIdentity,
     boot_id,
     environment_value,
@@ -30,6 +32,10 @@ MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
 SCAN_PAUSE_S = 0.05
 ORPHAN_GRACE_S = 1.0
 KILL_PATIENCE_S = 5.0
+SETTLED_S = 60.0  # a process that has no marker by then gets none: it has run its program
+
+# By pid and start. Replaced as a whole, so that threads may share it.
+_markers: dict[tuple[int, int], str | None] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +69,44 @@ def own_identity() -> ProcessIdentity:
 
 
 def process_table() -> list[ProcessRow]:
-    """Every living process, with the copy folder that its environment names, where readable."""
-    return [
-        ProcessRow(
-            pid=stat.pid,
-            session=stat.session,
-            start_ticks=stat.start_ticks,
-            marker=environment_value(stat.pid, MARKER_VARIABLE),
+    """Every living process, with the copy folder that its environment names, where readable.
+
+    Environments take five times as long to read as all the rest: those that cannot change any more
+    are read once.
+    """
+    global _markers
+    known, kept, rows = _markers, dict[tuple[int, int], str | None](), list[ProcessRow]()
+    settled = (time.clock_gettime(time.CLOCK_BOOTTIME) - SETTLED_S) * TICKS_PER_S
+    for stat in living_processes():
+        key = stat.pid, stat.start_ticks
+        is_known = key in known
+        marker = known[key] if is_known else environment_value(stat.pid, MARKER_VARIABLE)
+        if marker is not None or stat.start_ticks < settled:
+            kept[key] = marker
+        rows.append(
+            ProcessRow(
+                pid=stat.pid, session=stat.session, start_ticks=stat.start_ticks, marker=marker
+            )
         )
-        for stat in living_processes()
-    ]
+    _markers = kept
+    return rows
+
+
+class RecentTable:
+    """The process table, read once for all copies that look for theirs within `max_age_s`."""
+
+    def __init__(self, max_age_s: float) -> None:
+        self._max_age_s = max_age_s
+        self._lock = threading.Lock()
+        self._read_at = -math.inf
+        self._rows: list[ProcessRow] = []
+
+    def rows(self) -> list[ProcessRow]:
+        """The rows, `max_age_s` old at most."""
+        with self._lock:
+            if monotonic_s() - self._read_at > self._max_age_s:
+                self._rows, self._read_at = process_table(), monotonic_s()
+            return self._rows
 
 
 def members(

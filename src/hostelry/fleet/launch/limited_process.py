@@ -27,6 +27,7 @@ from hostelry.base.recurring import run_periodically
 from hostelry.fleet.host.cgroups import CgroupParent, CopyGroup, make_group, remove_groups
 from hostelry.fleet.host.disk import remove_written, written_bytes
 from hostelry.fleet.host.processes import (
+    RecentTable,
     WatchedProcess,
     identify,
     is_alive,
@@ -53,6 +54,7 @@ AGENT_FILES = ("copy.json", "model", "packages", LIMITS_FILE)
 LOOK_EVERY_S = 0.5
 IDLE_LOOK_EVERY_S = 2.0  # without a limit: only to notice kills by the kernel
 SEARCH_EVERY_S = 2.0  # for processes that it has started since
+TABLE = RecentTable(max_age_s=SEARCH_EVERY_S / 4)  # all copies look at the same moments
 COPY_OOM_SCORE = 500  # out of memory, the kernel kills a copy before the platform
 MAX_OPEN_FILES = 65_536
 PR_SET_NO_NEW_PRIVS = 38
@@ -181,7 +183,7 @@ class LimitedProcess:
             await self._measure()
             self._seen.machine_kills, before = before, oom_kills()
             if next(rounds) == num_rounds - 1:
-                self._seen.known = await asyncio.to_thread(self._members)
+                self._seen.known = await asyncio.to_thread(self._members_lately)
                 self._enclose()
                 await asyncio.to_thread(self._judge_disk)
 
@@ -222,6 +224,10 @@ class LimitedProcess:
 
     def _kill(self) -> None:
         send(self._members(), signal.SIGKILL)
+
+    def _members_lately(self) -> list[ProcessIdentity]:
+        """Its processes, from a table that all copies of the agent share."""
+        return members(TABLE.rows(), self._folder, self.identity)
 
     def _members(self) -> list[ProcessIdentity]:
         return members(process_table(), self._folder, self.identity)
