@@ -258,22 +258,26 @@ def own_metrics(load: SecondLoad, with_copies: bool) -> Iterator[ScopedSample]:
     """Hostelry's own metrics of one second, finer than any of AWS's."""
     key, at = load.key, float(load.second)
     dimensions = dimensions_of(key, Census())[0]
-    values = {
-        "InFlight": (load.in_flight_mean, "Count"),
-        "Held": (float(load.held), "Count"),
-        "OldestHeld": (load.oldest_held_s, "Seconds"),
-        "Arrivals": (float(load.arrivals), "Count"),
-    }
-    if load.finished:
-        values["ServiceTime"] = (load.service_s / load.finished, "Seconds")
-    if load.dropped:
-        values["MirrorsDropped"] = (float(load.dropped), "Count")
-    for name, (value, unit) in values.items():
-        yield key.scope, own_sample(name, dimensions, at, value, unit)
+    yield key.scope, own_sample("InFlight", dimensions, at, load.in_flight_mean, "Count")
+    yield key.scope, own_sample("Held", dimensions, at, float(load.held), "Count")
+    yield key.scope, own_sample("OldestHeld", dimensions, at, load.oldest_held_s, "Seconds")
+    yield from own_counts(load)
     if with_copies:
         for copy_id, most in sorted(load.in_flight_max_by_copy.items()):
             by_copy = tuple(sorted((*dimensions, ("CopyId", copy_id))))
             yield key.scope, own_sample("InFlightPerCopy", by_copy, at, float(most), "Count")
+
+
+def own_counts(load: SecondLoad) -> Iterator[ScopedSample]:
+    """Those of Hostelry's own metrics that can be added to a second already published."""
+    key, at = load.key, float(load.second)
+    dimensions = dimensions_of(key, Census())[0]
+    yield key.scope, own_sample("Arrivals", dimensions, at, float(load.arrivals), "Count")
+    if load.finished:
+        mean_s = load.service_s / load.finished
+        yield key.scope, own_sample("ServiceTime", dimensions, at, mean_s, "Seconds")
+    if load.dropped:
+        yield key.scope, own_sample("MirrorsDropped", dimensions, at, float(load.dropped), "Count")
 
 
 def capacity(second: int, census: Census) -> Iterator[ScopedSample]:

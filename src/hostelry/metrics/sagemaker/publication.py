@@ -48,6 +48,7 @@ from hostelry.metrics.sagemaker.load_metrics import (
     copy_owners,
     invocations_per_copy,
     names_in_service,
+    own_counts,
     own_metrics,
     requests,
     zeros,
@@ -136,6 +137,7 @@ class Publication:
             yield from invocations_by_type((load,), census)
             yield from invocations_by_fleet((load,), census)
             yield from requests_by_location(load, census)
+            yield from own_counts(load)
 
     def _begin(self, second: int, census: Census) -> Iterator[ScopedSample]:
         """End periods left open by a gap, or by a jump of the clock, and begin the present ones."""
