@@ -99,16 +99,17 @@ def test_a_forked_agent_is_as_a_started_one_and_outlives_what_it_was_forked_from
 
 def facts(pid: int, instance_id: str) -> dict[str, object]:
     """What an agent has, without what is of one process only."""
-    files = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    files = {
+        fd: os.readlink(f"/proc/{pid}/fd/{fd}").replace(instance_id, "ID")
+        for fd in os.listdir(f"/proc/{pid}/fd")
+    }
     lines = [it for it in status(pid).splitlines() if it.startswith(("Sig", "Shd", "NoNew"))]
     return {
         "argv": [it.replace(instance_id, "ID") for it in arguments(pid)],
         "leads its session": os.getsid(pid) == os.getpgid(pid) == pid,
         "status": [it for it in lines if not it.startswith("SigQ")],
-        "files": sorted(
-            re.sub(r"\d+", "N", it.replace(instance_id, "ID")) for it in files.values()
-        ),
-        "standard": [files[fd].replace(instance_id, "ID") for fd in ("0", "1", "2")],
+        "files": sorted(re.sub(r"\d+", "N", it) for it in files.values()),
+        "standard": [files[fd] for fd in ("0", "1", "2")],
     }
 
 
@@ -196,18 +197,21 @@ def test_each_control_is_lent_a_stream_of_its_own(tmp_path: Path) -> None:
     async def work() -> None:
         async with service_rig(tmp_path) as there:
             command = replace(there.command, may_fork=True)
+            other = (await there.fork()).identity.pid
+            await there.reported()
+            (interpreter,) = children(os.getpid())
+            unlent = sockets(interpreter)
             for _ in range(2):
                 control = (await there.fork(command)).identity.pid
-                (interpreter,) = children(os.getpid())
                 given = int((await there.reported())["environment"][FORKS_VARIABLE])
                 assert list(open_fds(control)) == [given]
-                lent_sockets = sockets(interpreter)
+                assert len(sockets(interpreter)) == len(unlent) + 1
                 kill_group(control)
                 await until_true(
-                    lambda known=lent_sockets: len(sockets(interpreter)) == len(known) - 1,
-                    "the stream of a killed control is closed",
+                    lambda: sockets(interpreter) == unlent, "the stream of a killed one is closed"
                 )
-                assert process_stat(interpreter) is not None
+            assert process_stat(other) is not None
+            kill_group(other)
 
     asyncio.run(work())
 
