@@ -1,4 +1,4 @@
-"""How an agent becomes a process: as a fork where one is to be had, else as a program."""
+"""Starts of agents: as a fork where one is to be had, else as a program."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from hostelry.base.errors import TerminalError
 from hostelry.fleet.host.processes import WatchedProcess
 
 
-class Forks(Protocol):
-    """Starts processes without a new interpreter."""
+class WarmAgents(Protocol):
+    """Starts agents without a new interpreter."""
 
     async def fork(
         self, argv: Sequence[str], environment: Mapping[str, str], log: Path
@@ -23,7 +23,7 @@ class AgentStart:
     """Starts agents with the variables `environment`; None: this process's own."""
 
     def __init__(
-        self, environment: Mapping[str, str] | None = None, forks: Forks | None = None
+        self, environment: Mapping[str, str] | None = None, forks: WarmAgents | None = None
     ) -> None:
         self._environment = environment
         self._forks = forks
