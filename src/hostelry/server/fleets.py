@@ -40,13 +40,16 @@ def fleet_of(
         ray = ray_fleet(home, credentials, epoch)
         return ray, ray.connect
     # Imported late: `up` and `down` end the fleet without a client of its agents.
+    from hostelry.fleet.local.agent_start import AgentStart
     from hostelry.fleet.local.client import HttpAgent
     from hostelry.fleet.local.fleet import LocalFleet
+    from hostelry.server.agent_forks import lent_forks
 
     command = [sys.executable, "-m", AGENT_MODULE, "--home", str(home.root)]
     devices = real_devices(os.environ, os.listdir("/dev"))
     key = credentials.internal_key
-    local = LocalFleet(home.instances, command, key, devices=devices, epoch=epoch)
+    start = AgentStart(forks=lent_forks(AGENT_MODULE, home.root))
+    local = LocalFleet(home.instances, command, key, devices=devices, epoch=epoch, start=start)
     return local, partial(HttpAgent, internal_key=key, epoch=epoch)
 
 

@@ -8,19 +8,22 @@ import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.private_file import PRIVATE_UMASK
 from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmParent
 from hostelry.fleet.launch.warm_messages import ForkOrder
+from hostelry.server.agent_forks import FORKS_VARIABLE
+from hostelry.server.fleets import AGENT_MODULE
 from hostelry.server.heartbeat import SERVICE_VARIABLE
 from hostelry.server.home import Home
 from hostelry.server.supervisor import Command
 
 LOG = logging.getLogger("hostelry.up")
 RETRY_AFTER_S = 60.0  # after a failure of the interpreter
-MODULES = ("hostelry.base.peer_http",)  # that services have in common
+MODULES = ("hostelry.base.peer_http", AGENT_MODULE)  # that services and agents have in common
 MARK_ROOM = 4096  # bytes; bounds the path of a service's files
 
 
@@ -58,6 +61,24 @@ class ServiceForks:
         self.prepare()
         if self._parent is None or not self._parent.usable:
             return None
+        try:
+            if not command.may_fork:
+                return await self._fork(self._parent, module, command, service, log)
+            with await self._parent.lend() as stream:
+                lent = stream.fileno()
+                with_stream = replace(
+                    command,
+                    env={**command.env, FORKS_VARIABLE: str(lent)},
+                    pass_fds=[*command.pass_fds, lent],
+                )
+                return await self._fork(self._parent, module, with_stream, service, log)
+        except ColdStartError as error:
+            self._failed(str(error))
+            return None
+
+    async def _fork(
+        self, parent: WarmParent, module: str, command: Command, service: str, log: Path
+    ) -> ForkedProcess:
         self._last_number += 1
         order = ForkOrder(
             number=self._last_number,
@@ -70,11 +91,7 @@ class ServiceForks:
             umask=PRIVATE_UMASK,
             fds=tuple(command.pass_fds),
         )
-        try:
-            forked = await self._parent.fork(order, command.pass_fds)
-        except ColdStartError as error:
-            self._failed(str(error))
-            return None
+        forked = await parent.fork(order, command.pass_fds)
         forked.begin()
         return forked
 

@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from hostelry.base.ports import free_port
 from hostelry.server import objectstore, watcher
 from hostelry.server.cluster.start import service_addresses
+from hostelry.server.fleet_option import RAY
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Home
 from hostelry.server.start import HostPlan, StartPlan, inherited_listener
 from hostelry.server.started_by import digest, program_of, service_digest
@@ -70,8 +71,10 @@ def s3_proxy_service(start: StartPlan, env: Mapping[str, str], inner_port: int) 
 def control_services(start: HostPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     """Control, and the process for jobs."""
     config = start.config
+    control = own_service("control", "hostelry.server.control", config.control_port, start, env)
+    command = replace(control.command(), may_fork=config.fleet != RAY)  # its agents
     return [
-        own_service("control", "hostelry.server.control", config.control_port, start, env),
+        replace(control, command=lambda: command),
         own_service("jobs", "hostelry.server.jobs", config.jobs_port, start, env),
     ]
 

@@ -56,12 +56,14 @@ UNKNOWN = Liveness()
 class Command:
     """One start of a service.
 
-    `pass_fds` are descriptors of this process that it inherits under the same numbers.
+    `pass_fds` are descriptors of this process that it inherits under the same numbers. With
+    `may_fork` it forks from the interpreter that it was forked from, if it was.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     pass_fds: Sequence[int] = ()
+    may_fork: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """A module that is imported ahead of copies, for tests of warm starts.
 
 ``main`` writes its environment into `told.json` of its working folder, does what TASK says, and
-stays: ``exit N`` ends with that code, ``child`` leaves a child in a session of its own, ``fork``
-one that shares this memory.
+stays: ``exit N`` ends with that code, ``signal N`` by that signal, ``child`` leaves a child in a
+session of its own, ``fork`` one that shares this memory.
 """
 
 import json
@@ -23,6 +23,8 @@ def main() -> int:
     task, _, code = os.environ.get("OPTION_TASK", "").partition(" ")
     if task == "exit":
         return int(code)
+    if task == "signal":
+        os.kill(os.getpid(), int(code))
     if task == "child":
         subprocess.Popen([sys.executable, "-c", PAUSE], start_new_session=True)
     if task == "fork" and os.fork() == 0:

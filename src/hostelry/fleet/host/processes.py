@@ -203,6 +203,9 @@ class WatchedProcess:
         )
         return cls(identity, child)
 
+    def begin(self) -> None:
+        """Let it run, if it waits for that; a program does not."""
+
     async def wait(self) -> int | None:
         """Wait for the end; the exit code (negative: the signal) of a child, None of others."""
         try:

@@ -60,7 +60,7 @@ class ForkedProcess(WatchedProcess):
 
     start_kind = "warm"
 
-    def __init__(self, process: WatchedProcess, parent: "WarmParent") -> None:
+    def __init__(self, process: WatchedProcess, parent: "WarmStream") -> None:
         super().__init__(process.identity)
         self._parent = parent
         self._code = parent.code_of(process.identity.pid)
@@ -177,33 +177,11 @@ class WarmForks:
         self._not_before = monotonic_s() + RETRY_AFTER_S
 
 
-class WarmParent:
-    """One warm interpreter, from its start to its end."""
+class WarmStream:
+    """A stream of orders to a warm interpreter, which another process owns."""
 
-    def __init__(
-        self,
-        modules: tuple[str, ...],
-        environment: Mapping[str, str],
-        log: Path,
-        idle_s: float,
-        flags: Sequence[str] = (),
-    ) -> None:
-        self._ours, theirs = socket.socketpair()
-        argv = [
-            *PYTHON, "-m", "hostelry.fleet.launch.warm_process",
-            "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()),
-            "--idle-s", f"{idle_s:g}", *flags, f"--room={'-' * TITLE_ROOM}", *modules,
-        ]  # fmt: skip
-        try:
-            # By this thread, which lives as long as the agent: PR_SET_PDEATHSIG follows threads.
-            self.process = WatchedProcess.start(
-                argv, environment, log.parent, log, (theirs.fileno(),)
-            )
-        except OSError:
-            self._ours.close()
-            raise
-        finally:
-            theirs.close()
+    def __init__(self, ours: socket.socket) -> None:
+        self._ours = ours
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = loop.create_future()
         self._answer: asyncio.Future[FromParent] | None = None
@@ -222,21 +200,25 @@ class WarmParent:
     async def fork(self, order: ForkOrder, fds: Sequence[int] = ()) -> ForkedProcess:
         """Fork a process, which waits for `begin`. It gets duplicates of `fds` as `order.fds`.
 
-        Raises ColdStartError. After that this interpreter forks no more.
+        Raises ColdStartError.
         """
         async with self._forking:
+            if self._failure is not None:
+                raise ColdStartError(self._failure)
             await self._within(self._ready, IMPORT_S, "it did not finish importing")
             self._answer, self._asked = asyncio.get_running_loop().create_future(), order.number
             try:
                 self._send(ToParent(fork=order), fds)
                 answer = await self._within(self._answer, FORK_S, "it did not fork")
+            except UnicodeEncodeError as error:
+                raise ColdStartError(f"a variable is no text: {error}") from None
             except OSError as error:  # it has just ended, or does not read
                 self.end(f"it takes no order: {error}")
                 raise ColdStartError(str(error)) from None
             finally:
                 self._answer = None
             if answer.forked is None:
-                self.end(answer.refused or "it answered neither yes nor no")
+                self._refused(answer.refused or "it answered neither yes nor no")
                 raise ColdStartError(answer.refused)
             identity = identify(answer.forked)
             if identity is None:
@@ -255,11 +237,10 @@ class WarmParent:
         return future
 
     def end(self, reason: str) -> None:
-        """Kill it; its copies keep running."""
+        """Close the stream; what was forked keeps running."""
         if self._failure is not None:
             return
         self._failure = reason
-        send([self.process.identity], signal.SIGKILL)
         self._reading.cancel()
         if self._writer is None:
             self._ours.close()
@@ -272,12 +253,15 @@ class WarmParent:
             if not code.done():
                 code.set_result(None)
 
+    def _refused(self, reason: str) -> None:
+        """It did not fork: it may the next time."""
+
     async def _within(self, future: "asyncio.Future[T]", limit_s: float, otherwise: str) -> T:
         try:
             return await asyncio.wait_for(asyncio.shield(future), limit_s)
         except TimeoutError:
             reason = f"{otherwise} within {limit_s:g} s"
-            self.end(reason)
+            self._refused(reason)
             raise ColdStartError(reason) from None
 
     def _send(self, message: ToParent, fds: Sequence[int] = ()) -> None:
@@ -311,8 +295,65 @@ class WarmParent:
                 code.set_result(message.exit_code)
         if message.forked is None and message.refused is None:
             return
+        if message.forked is not None:  # a pid of old may have come again
+            self._codes[message.forked] = asyncio.get_running_loop().create_future()
         awaited = self._answer is not None and message.number == self._asked
         if awaited and self._answer is not None and not self._answer.done():
             self._answer.set_result(message)
         elif message.forked is not None and (orphan := identify(message.forked)) is not None:
             send([orphan], signal.SIGKILL)  # its start was cancelled
+
+
+class WarmParent(WarmStream):
+    """One warm interpreter, from its start to its end; it forks no more once it has not forked."""
+
+    def __init__(
+        self,
+        modules: tuple[str, ...],
+        environment: Mapping[str, str],
+        log: Path,
+        idle_s: float,
+        flags: Sequence[str] = (),
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        argv = [
+            *PYTHON, "-m", "hostelry.fleet.launch.warm_process",
+            "--socket-fd", str(theirs.fileno()), "--parent", str(os.getpid()),
+            "--idle-s", f"{idle_s:g}", *flags, f"--room={'-' * TITLE_ROOM}", *modules,
+        ]  # fmt: skip
+        try:
+            # By this thread, which lives as long as the agent: PR_SET_PDEATHSIG follows threads.
+            self.process = WatchedProcess.start(
+                argv, environment, log.parent, log, (theirs.fileno(),)
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        super().__init__(ours)
+
+    async def lend(self) -> socket.socket:
+        """Another stream of orders; the socket is for the process that is to order.
+
+        Raises ColdStartError. After that this interpreter forks no more.
+        """
+        await self._within(self._ready, IMPORT_S, "it did not finish importing")
+        lent, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._send(ToParent(lend=True), [theirs.fileno()])
+            except OSError as error:
+                lent.close()
+                self.end(f"it takes no order: {error}")
+                raise ColdStartError(str(error)) from None
+        return lent
+
+    def end(self, reason: str) -> None:
+        """Kill it; its copies keep running."""
+        if self.usable:
+            send([self.process.identity], signal.SIGKILL)
+        super().end(reason)
+
+    def _refused(self, reason: str) -> None:
+        self.end(reason)

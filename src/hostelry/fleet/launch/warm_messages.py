@@ -11,8 +11,9 @@ class ForkOrder:
     """Fork a process that runs `main()` of `module` as if `argv` had been started.
 
     The answer repeats `number`: an earlier order may have been cancelled. The variable `marker` of
-    `environment` also becomes visible in /proc. With `uid` and `gid` the process runs as that user,
-    without supplementary groups. The descriptors that come with the order get the numbers `fds`.
+    `environment` also becomes visible in /proc, where it is blank if there is none. With `uid` and
+    `gid` the process runs as that user, without supplementary groups. The descriptors that come
+    with the order get the numbers `fds`.
     """
 
     number: int
@@ -30,10 +31,14 @@ class ForkOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToParent:
-    """One of: a process to fork, or the pid of a forked process that may run."""
+    """One of: a process to fork; the pid of a forked process that may run; a lent stream.
+
+    With `lend` comes one descriptor, of a socket: further orders are read from that, too.
+    """
 
     fork: ForkOrder | None = None
     go: int | None = None
+    lend: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
     python -m hostelry.fleet.launch.warm_process --socket-fd N --parent PID --idle-s S MODULE...
 
 It imports the modules once, calls ``warm_up()`` of those that have one, and forks a process for
-each order, which runs ``main()`` of the order's module. Forking is safe only with a single thread
-and an unused GPU: it refuses to fork otherwise. It ends with its parent, or after a while without
-orders and children.
+each order, which runs ``main()`` of the order's module. Its parent may lend the right to order to
+another process, by a socket. Forking is safe only with a single thread and an unused GPU: it
+refuses to fork otherwise. It ends with its parent, or after a while without orders and children.
 """
 
 import argparse
@@ -23,6 +23,8 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+
+import msgspec
 
 from hostelry.base.json import decode
 from hostelry.base.proc import process_stat
@@ -43,107 +45,176 @@ from hostelry.fleet.launch.warm_messages import (
 
 RECEIVE_BYTES = 1 << 18
 MAX_FDS = 8  # of one order
+MAX_LENT_BYTES = 4 << 20  # of an order on a lent stream
 FREE_FDS = 64  # above the numbers of descriptors that an interpreter opens
 PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
 EXIT_ABANDONED = 0
 
 
-@dataclass(slots=True)
-class WarmProcess:
-    """The event loop: orders in, pids and exit codes out."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class OrderStream:
+    """A stream of orders, and what belongs to it: descriptors, and forks that wait for `go`."""
 
-    stream: socket.socket
-    woken: int
-    idle_s: float
-    gates: dict[int, int] = field(default_factory=dict)
-    children: set[int] = field(default_factory=set)
+    connection: socket.socket
+    is_lent: bool
     received: bytes = b""
     given_fds: list[int] = field(default_factory=list)
+    next_fds: list[int] = field(default_factory=list)
+    gates: dict[int, int] = field(default_factory=dict)
 
-    def run(self) -> "ForkedChild | None":
-        """Serve; return None in this process at its end, and the child in each forked copy."""
-        self._send(FromParent(ready=True))
-        while True:
-            asked = self.stream.fileno()
-            limit_s = self.idle_s if self.idle_s < math.inf else None
-            ready, _, _ = select.select([asked, self.woken], [], [], limit_s)
-            if self.woken in ready:
-                os.read(self.woken, 4096)
-                self._reap()
-            if asked in ready:
-                data, fds, _, _ = socket.recv_fds(self.stream, RECEIVE_BYTES, MAX_FDS)
-                self.given_fds += fds
-                if not data:
-                    return None
-                *messages, self.received = (self.received + data).split(b"\n")
-                for message in messages:
-                    child = self._take(decode(message, ToParent))
-                    if child is not None:
-                        return child
-            if not ready and not self.children:
-                return None
+    def fileno(self) -> int:
+        """The descriptor to select."""
+        return self.connection.fileno()
 
-    def _take(self, message: ToParent) -> "ForkedChild | None":
-        if message.go is not None and (gate := self.gates.pop(message.go, None)) is not None:
-            with suppress(OSError):
-                os.write(gate, b"!")
-            os.close(gate)
-        return self._fork(message.fork) if message.fork is not None else None
+    def receive(self) -> list[bytes]:
+        """The messages that are complete now; raises EOFError at the end, OSError, ValueError."""
+        data, fds, _, _ = socket.recv_fds(self.connection, RECEIVE_BYTES, MAX_FDS)
+        *messages, self.received = (self.received + data).split(b"\n")
+        # They come with the first byte of a line, which is the last byte that was received.
+        self.given_fds, self.next_fds = self.given_fds + self.next_fds, fds
+        if not data:
+            raise EOFError
+        if self.is_lent and len(self.received) > MAX_LENT_BYTES:
+            raise ValueError("an order is too long")
+        return messages
 
-    def _fork(self, order: ForkOrder) -> "ForkedChild | None":
-        """Fork; return the child in the new process, None in this one."""
-        self._close_gates()
+    def send(self, message: FromParent) -> None:
+        """Send; raises OSError where a lent stream ended or is not read."""
+        if self.is_lent:
+            self.connection.sendall(line(message), socket.MSG_DONTWAIT)
+            return
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.sendall(line(message))
+
+    def take_fds(self) -> list[int]:
+        """The descriptors that came with a complete message; the caller closes them."""
         fds, self.given_fds = self.given_fds, []
-        try:
-            return self._fork_with(order, fds)
-        finally:
-            for fd in fds:
-                os.close(fd)
+        return fds
 
-    def _fork_with(self, order: ForkOrder, fds: list[int]) -> "ForkedChild | None":
-        if not is_alone():
-            refusal = "the warm interpreter runs more than one thread"
-            self._send(FromParent(number=order.number, refused=refusal))
-            return None
-        opened, gate = os.pipe()
-        begun, leading = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.setsid()
-            for each in (begun, leading, gate, self.woken):
-                os.close(each)
-            self.stream.close()
-            above = max((FREE_FDS, *order.fds)) + 1
-            kept = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in fds]
-            return ForkedChild(order=order, gate=opened, fds=kept)
-        os.close(opened)
-        os.close(leading)
-        os.read(begun, 1)  # until it leads its own group, which may be signalled from now on
-        os.close(begun)
-        self.gates[pid] = gate
-        self.children.add(pid)
-        self._send(FromParent(number=order.number, forked=pid))
-        return None
-
-    def _close_gates(self) -> None:
+    def close_gates(self) -> None:
         """End copies that never got their `go`: their start was cancelled."""
         for gate in self.gates.values():
             os.close(gate)
         self.gates.clear()
 
+    def close(self) -> None:
+        """Close all that belongs to it."""
+        self.close_gates()
+        for fd in (*self.take_fds(), *self.next_fds):
+            os.close(fd)
+        self.connection.close()
+
+
+class WarmProcess:
+    """The event loop: orders in, pids and exit codes out.
+
+    A fork belongs to the stream that ordered it, and outlives it. The end of a lent stream, or an
+    invalid message on it, ends that stream alone.
+    """
+
+    def __init__(self, owner: socket.socket, woken: int, idle_s: float) -> None:
+        self._owner = OrderStream(connection=owner, is_lent=False)
+        self._streams = [self._owner]
+        self._woken = woken
+        self._idle_s = idle_s
+        self._children: dict[int, OrderStream] = {}
+
+    def run(self) -> "ForkedChild | None":
+        """Serve; return None in this process at its end, and the child in each forked copy."""
+        self._owner.send(FromParent(ready=True))
+        limit_s = self._idle_s if self._idle_s < math.inf else None
+        while True:
+            asked: list[int | OrderStream] = [self._woken, *self._streams]
+            ready, _, _ = select.select(asked, [], [], limit_s)
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+                self._reap()
+            for stream in [it for it in self._streams if it in ready]:
+                child = self._serve(stream)
+                if child is not None:
+                    for each in self._streams:
+                        each.close()
+                    os.close(self._woken)
+                if child is not None or not self._streams:
+                    return child
+            if not ready and not self._children:
+                return None
+
+    def _serve(self, stream: OrderStream) -> "ForkedChild | None":
+        try:
+            for message in stream.receive():
+                child = self._take(stream, decode(message, ToParent))
+                if child is not None:
+                    return child
+        except EOFError:
+            self._end(stream)
+        except (OSError, ValueError, RecursionError, msgspec.DecodeError):
+            if not stream.is_lent:
+                raise
+            self._end(stream)
+        return None
+
+    def _end(self, stream: OrderStream) -> None:
+        """Close a stream; without its owner's, this process ends."""
+        stream.close()
+        self._streams = [] if stream is self._owner else [s for s in self._streams if s != stream]
+
+    def _take(self, stream: OrderStream, message: ToParent) -> "ForkedChild | None":
+        if message.go is not None and (gate := stream.gates.pop(message.go, None)) is not None:
+            with suppress(OSError):
+                os.write(gate, b"!")
+            os.close(gate)
+        if message.lend:
+            self._lend(stream)
+        return self._fork(stream, message.fork) if message.fork is not None else None
+
+    def _lend(self, stream: OrderStream) -> None:
+        """Read orders from a socket that came with the message, too."""
+        if stream.is_lent:
+            raise ValueError("only the owner lends streams")
+        (fd,) = stream.take_fds()
+        lent = OrderStream(connection=socket.socket(fileno=fd), is_lent=True)
+        self._streams.append(lent)
+        try:
+            lent.send(FromParent(ready=True))
+        except OSError:
+            self._end(lent)
+
+    def _fork(self, stream: OrderStream, order: ForkOrder) -> "ForkedChild | None":
+        """Fork; return the child in the new process, None in this one."""
+        stream.close_gates()
+        fds = stream.take_fds()
+        try:
+            if not is_alone():
+                raise ChildProcessError("the warm interpreter runs more than one thread")
+            forked = forked_child(order, fds)
+        except OSError as error:
+            answer = FromParent(number=order.number, refused=str(error))
+        else:
+            if isinstance(forked, ForkedChild):
+                return forked
+            pid, gate = forked
+            stream.gates[pid] = gate
+            self._children[pid] = stream
+            answer = FromParent(number=order.number, forked=pid)
+        for fd in fds:
+            os.close(fd)
+        stream.send(answer)
+        return None
+
     def _reap(self) -> None:
-        while self.children:
+        while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self.children.discard(pid)
-            code = os.waitstatus_to_exitcode(status)
-            self._send(FromParent(ended=pid, exit_code=code))
-
-    def _send(self, message: FromParent) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.stream.sendall(line(message))
+            stream = self._children.pop(pid, None)
+            if stream is None or stream not in self._streams:
+                continue
+            try:
+                stream.send(FromParent(ended=pid, exit_code=os.waitstatus_to_exitcode(status)))
+            except OSError:
+                self._end(stream)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +230,10 @@ class ForkedChild:
 
         Ends the process if the owner does not release it.
         """
+        above = max((FREE_FDS, *self.order.fds)) + 1
+        kept = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in self.fds]
+        for fd in self.fds:
+            os.close(fd)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.chdir(self.order.folder)
@@ -166,7 +241,7 @@ class ForkedChild:
             os.umask(self.order.umask)
         redirect(self.order.log)
         take_environment(self.order.environment)
-        mark(self.order.marker, self.order.environment[self.order.marker])
+        mark(self.order.marker, self.order.environment.get(self.order.marker, ""))
         show_command(self.order.argv)
         word = os.read(self.gate, 1)
         os.close(self.gate)
@@ -175,9 +250,31 @@ class ForkedChild:
         # After the limits: setting those of another user's process takes one more privilege.
         if self.order.uid is not None and self.order.gid is not None:
             become(self.order.uid, self.order.gid)
-        for fd, number in zip(self.fds, self.order.fds, strict=True):
+        for fd, number in zip(kept, self.order.fds, strict=True):
             os.dup2(fd, number)
             os.close(fd)
+
+
+def forked_child(order: ForkOrder, fds: Sequence[int]) -> ForkedChild | tuple[int, int]:
+    """Fork; the child in the new process, its pid and its gate in this one. Raises OSError."""
+    opened, gate = os.pipe()
+    begun, leading = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        for each in (opened, gate, begun, leading):
+            os.close(each)
+        raise
+    if pid == 0:
+        os.setsid()
+        for each in (begun, leading, gate):
+            os.close(each)
+        return ForkedChild(order=order, gate=opened, fds=fds)
+    os.close(opened)
+    os.close(leading)
+    os.read(begun, 1)  # until it leads its own group, which may be signalled from now on
+    os.close(begun)
+    return pid, gate
 
 
 def is_alone() -> bool:
@@ -225,8 +322,8 @@ def main() -> int:
     woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-    with socket.socket(fileno=given.socket_fd) as stream:
-        child = WarmProcess(stream, woken, given.idle_s).run()
+    with socket.socket(fileno=given.socket_fd) as owner:
+        child = WarmProcess(owner, woken, given.idle_s).run()
     if child is None:
         return 0
     os.close(waker)

@@ -7,11 +7,9 @@ again by the records in the instances' folders, never by a bare pid.
 import asyncio
 import fcntl
 import logging
-import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,10 +20,11 @@ from hostelry.base.errors import Fenced, RetryableError, TerminalError
 from hostelry.base.private_file import write_whole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.domain.copy import Instance
-from hostelry.fleet.host.processes import identify, is_alive, reap, send
+from hostelry.fleet.host.processes import WatchedProcess, is_alive, send
 from hostelry.fleet.launch.copy_launcher import end_copy
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.limited_process import release
+from hostelry.fleet.local.agent_start import AgentStart
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.records import (
@@ -56,7 +55,7 @@ class LocalFleet:
         answer_timeout_s: after this time without an answer an agent is replaced.
         devices: the machine's accelerators, which instances that declare some are given.
         epoch: of the leader, for calls to agents; None for a control without others.
-        environment: that of agents; None: this process's own.
+        start: starts agents; None: as programs, with this process's environment.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class LocalFleet:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         devices: Sequence[str] = (),
         epoch: LeaderEpoch | None = None,
-        environment: Mapping[str, str] | None = None,
+        start: AgentStart | None = None,
     ) -> None:
         self._root = root.resolve()
         self._command = tuple(command)
@@ -75,7 +74,7 @@ class LocalFleet:
         self._answer_timeout_s = answer_timeout_s
         self._devices = tuple(devices)
         self._epoch = epoch
-        self._environment = environment
+        self._agents = start or AgentStart()
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def launch(self, instance: Instance) -> RunningInstance:
@@ -159,39 +158,29 @@ class LocalFleet:
                 await _gone(agent, KILL_TIMEOUT_S)
 
     async def _start(self, instance_id: str, folder: InstanceFolder) -> RunningInstance:
-        child = self._spawn(instance_id, folder)
+        child = await self._spawn(instance_id, folder)
+        ended = asyncio.create_task(child.wait(), name=f"end of the agent of {instance_id}")
         deadline = monotonic_s() + START_TIMEOUT_S
-        while monotonic_s() < deadline:
-            running = await self._running(folder)
-            if running is not None:
-                return running
-            if child.returncode is not None:
-                raise _ended_at_its_start(instance_id, child.returncode, folder)
-            await asyncio.sleep(POLL_S)
+        try:
+            while monotonic_s() < deadline:
+                running = await self._running(folder)
+                if running is not None:
+                    return running
+                if ended.done():
+                    raise _ended_at_its_start(instance_id, ended.result(), folder)
+                await asyncio.wait({ended}, timeout=POLL_S)
+        finally:
+            ended.cancel()
         raise RetryableError(
             f"The agent of instance {instance_id} does not answer after {START_TIMEOUT_S:g} s"
         )
 
-    def _spawn(self, instance_id: str, folder: InstanceFolder) -> "subprocess.Popen[bytes]":
+    async def _spawn(self, instance_id: str, folder: InstanceFolder) -> WatchedProcess:
         CopyLog(folder.agent_log).bound()
-        descriptor = os.open(folder.agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            child = subprocess.Popen(
-                [*self._command, "--instance-id", instance_id],
-                stdin=subprocess.DEVNULL,
-                stdout=descriptor,
-                stderr=subprocess.STDOUT,
-                env=self._environment,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise TerminalError(f"cannot start {self._command[0]}: {error}") from error
-        finally:
-            os.close(descriptor)
-        identity = identify(child.pid)
-        if identity is not None:
-            write_whole(folder.starting, msgspec.json.encode(identity), durable=False)
-        reap(child)
+        argv = [*self._command, "--instance-id", instance_id]
+        child = await self._agents.start(argv, folder.agent_log)
+        write_whole(folder.starting, msgspec.json.encode(child.identity), durable=False)
+        child.begin()
         return child
 
     async def _ask_to_stop(self, folder: InstanceFolder) -> None:
@@ -210,11 +199,16 @@ class LocalFleet:
 
 
 def _ended_at_its_start(
-    instance_id: str, code: int, folder: InstanceFolder
+    instance_id: str, code: int | None, folder: InstanceFolder
 ) -> TerminalError | RetryableError:
-    """Why an agent ended before it answered. One that a signal ended may start the next time."""
+    """Why an agent ended before it answered.
+
+    One that a signal ended, or that ended for an unknown cause, may start the next time.
+    """
     tail = CopyLog(folder.agent_log).tail(LOG_TAIL_LINES) or "it printed nothing"
     agent = f"The agent of instance {instance_id}"
+    if code is None:
+        return RetryableError(f"{agent} ended at its start, for an unknown cause: {tail}")
     if code < 0:
         return RetryableError(f"{agent} was ended by signal {-code} at its start: {tail}")
     return TerminalError(f"{agent} exited with code {code}: {tail}")

@@ -23,6 +23,7 @@ from hostelry.base.json import decode
 from hostelry.base.recurring import run_guarded
 from hostelry.base.version_skew import are_neighbours
 from hostelry.fleet.host.processes import is_alive, own_identity
+from hostelry.fleet.local.agent_start import AgentStart
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.ray import watchdog
@@ -203,7 +204,7 @@ def _local_fleet(home: NodeHome, order: NodeOrder) -> LocalFleet:
         order.internal_key,
         # Ray has set CUDA_VISIBLE_DEVICES to those that it counts as this actor's.
         devices=real_devices(environment, os.listdir("/dev")),
-        environment=environment,
+        start=AgentStart(environment),
     )
 
 
