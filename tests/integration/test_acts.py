@@ -110,6 +110,7 @@ def test_a_restart_and_a_drain_fail_no_request_though_control_is_killed(
     assert all(it["who"].startswith("user ") for it in lines)
 
 
+@pytest.mark.thorough
 def test_what_cannot_start_leaves_the_old_copies_and_a_drain_is_cancelled(
     platform: Platform,
 ) -> None:

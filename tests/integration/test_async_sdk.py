@@ -59,6 +59,7 @@ def program(served: Served) -> "Iterator[Future[str]]":
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("program")
+@pytest.mark.thorough
 def test_a_backlog_brings_up_the_first_instance_and_its_end_takes_it_away(served: Served) -> None:
     # Source: "Autoscale an asynchronous endpoint" in the SageMaker developer guide.
     create_queued(served)

@@ -29,6 +29,7 @@ def started(*arguments: str) -> tuple["subprocess.Popen[str]", str]:
     return process, mark
 
 
+@pytest.mark.thorough
 def test_a_cluster_loses_nothing_and_has_one_leader() -> None:
     process, mark = started("--json", "--scenarios", ",".join(SCENARIOS))
     printed, errors = process.communicate(timeout=360)

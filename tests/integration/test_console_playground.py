@@ -142,6 +142,7 @@ def test_an_invocation_shows_the_raw_answer_and_its_code_works(
         assert re.findall(r"-?\d\.\d+", found) == numbers
 
 
+@pytest.mark.thorough
 def test_adapters_move_nearer_as_requests_come(console: ConsolePage) -> None:
     page = console.page
     console.open("adapters")

@@ -24,6 +24,7 @@ from tests.integration.console_scene import (
 )
 from tests.integration.drill import NO_RETRIES, copies_of
 from tests.integration.platform import Platform
+from tests.selection import first_alone
 from tests.unit.console.recorded_answers import endpoint_of, recorded, with_copies
 
 from hostelry.console.delta import without_nulls
@@ -241,7 +242,9 @@ def crowded() -> dict[str, Any]:
     return shown
 
 
-@pytest.mark.parametrize("path", [f"endpoint/{CHECKOUT}", "endpoints", "calls", "failures"])
+@pytest.mark.parametrize(
+    "path", first_alone([f"endpoint/{CHECKOUT}", "endpoints", "calls", "failures"])
+)
 def test_a_phone_shows_it_without_scrolling_sideways(
     browser: Browser, platform: Platform, path: str
 ) -> None:

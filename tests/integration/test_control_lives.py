@@ -313,6 +313,7 @@ def variant_status(sagemaker: Any) -> str | None:
     return found
 
 
+@pytest.mark.thorough
 def test_an_endpoint_moves_its_components_to_another_instance_type_under_traffic(
     control: ControlUnderTest, s3: ObjectStore
 ) -> None:

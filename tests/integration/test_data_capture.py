@@ -308,6 +308,7 @@ def test_metrics_count_what_was_captured_dropped_and_not_uploaded(ends: Captured
     assert total("CaptureUploadFailures", "lost") > 0
 
 
+@pytest.mark.thorough
 def test_the_sdk_deploys_reads_and_switches_off_a_real_models_capture(
     program: "Future[tuple[str, Served]]",
 ) -> None:

@@ -86,8 +86,6 @@ DRILLED = (
 ALWAYS = (
     "copy-kill",
     "copy-hang",
-    "crash-loop",
-    "tenant-poison",
     "tenant-memory",
     "agent-hang",
     "control-kill",

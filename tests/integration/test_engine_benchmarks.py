@@ -43,6 +43,7 @@ def smoke(name: str, model: Path, folder: Path) -> dict[str, Any]:
     return measured
 
 
+@pytest.mark.thorough
 def test_many_adapters_in_a_batch_are_measured_with_and_without_the_server(
     model: Path, tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_flood_is_measured_beside_a_steady_tenant(model: Path, tmp_path: Path)
     assert {row["tenant"] for row in measured["rows"]} == {"steady", "flood"}
 
 
+@pytest.mark.thorough
 def test_starts_and_adapters_not_at_hand_are_measured(model: Path, tmp_path: Path) -> None:
     measured = smoke("cold_start", model, tmp_path)
     for row in measured["starts"]:
@@ -92,6 +94,7 @@ def test_starts_and_adapters_not_at_hand_are_measured(model: Path, tmp_path: Pat
     assert all(row["first token p50 ms"] > 0 for row in measured["adapters"])
 
 
+@pytest.mark.thorough
 def test_cold_and_warm_starts_of_copies_are_measured(model: Path, tmp_path: Path) -> None:
     measured = smoke("copy_start", model, tmp_path)
     assert [row["start"] for row in measured["starts"]] == ["cold", "first warm", "warm"]
@@ -100,12 +103,14 @@ def test_cold_and_warm_starts_of_copies_are_measured(model: Path, tmp_path: Path
     assert all(row["resident"] > 0 for row in measured["memory"])
 
 
+@pytest.mark.thorough
 def test_copies_that_share_the_cpus_are_measured(model: Path, tmp_path: Path) -> None:
     measured = smoke("shared_cpus", model, tmp_path)
     assert len(measured["rows"]) == 16
     assert all(row["tokens/s"] > 0 for row in measured["rows"])
 
 
+@pytest.mark.thorough
 def test_the_server_is_measured_over_its_engine_and_behind_the_gateway(
     model: Path, tmp_path: Path
 ) -> None:
@@ -118,6 +123,7 @@ def test_the_server_is_measured_over_its_engine_and_behind_the_gateway(
     assert ratios["server / vllm serve, 1 at once: tokens/s"] == "-"
 
 
+@pytest.mark.thorough
 def test_a_batch_is_measured_over_the_bare_engine_and_beside_a_transform_job(
     model: Path, tmp_path: Path
 ) -> None:

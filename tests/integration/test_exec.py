@@ -218,6 +218,7 @@ def test_sagemaker_sdk_2(platform: Platform, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)  # the first one installs the SDK
+@pytest.mark.thorough
 def test_sagemaker_sdk_3_resource_classes(platform: Platform, tmp_path: Path) -> None:
     bin_folder = virtual_environment("sdk3", "sagemaker-core>=2")
     output = sdk_program(platform, bin_folder, "sdk3.py", tmp_path)

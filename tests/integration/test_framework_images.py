@@ -305,6 +305,7 @@ def test_sdk_2_deploys_a_pipeline_of_two_frameworks_and_predicts(bench: Bench) -
     assert numbers(answer) == pytest.approx(predicted, abs=1e-5)
 
 
+@pytest.mark.thorough
 def test_the_example_of_a_safe_update_runs(bench: Bench) -> None:
     printed = bench.platform.exec([sys.executable, str(EXAMPLES / "safe_update.py")]).stdout
     broken, better = printed.split("Updating to ")[1:]
@@ -319,6 +320,7 @@ def test_the_example_of_a_pipeline_runs(bench: Bench) -> None:
     assert "both, called one after the other by name, say the same" in printed
 
 
+@pytest.mark.thorough
 def test_the_example_of_triton_runs(bench: Bench) -> None:
     printed = bench.platform.exec(
         [sys.executable, str(EXAMPLES / "triton_ensemble" / "deploy.py")]

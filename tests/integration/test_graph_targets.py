@@ -167,6 +167,7 @@ def test_a_copy_waits_for_its_targets_and_serves_on_when_one_goes(graphs: GraphT
     until(is_back, "a copy that was ready is ready again", 60)
 
 
+@pytest.mark.thorough
 def test_a_serverless_graph_is_called_and_a_loop_through_it_refused(
     graphs: GraphTargets,
 ) -> None:
@@ -251,6 +252,7 @@ def test_adapters_are_targets_by_their_components(graphs: GraphTargets, tmp_path
     assert graphs.invoke(ENDPOINT, asked, "duet") == expected
 
 
+@pytest.mark.thorough
 def test_a_graph_that_only_calls_itself_fails_with_its_step(graphs: GraphTargets) -> None:
     found = graphs.settled("narcissus")
     assert found["InferenceComponentStatus"] == "Failed"

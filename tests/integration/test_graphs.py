@@ -95,6 +95,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graphs]:
         yield Graphs(platform, [json.loads(line) for line in done.stdout.splitlines()])
 
 
+@pytest.mark.thorough
 def test_the_examples_answer(graphs: Graphs) -> None:
     (ensemble, by_field, by_answer, cascade) = graphs.printed
     assert [it["cultivar"] for it in ensemble["ensemble"]] == ["barolo", "barbera"]

@@ -75,7 +75,7 @@ class Work:
 
     def submit(self, name: str) -> None:
         self.runtime.invoke_endpoint_async(
-            EndpointName="queued", InferenceId=name, Body=f"sleep 0.1{name}".encode()
+            EndpointName="queued", InferenceId=name, Body=f"sleep 0.5{name}".encode()
         )
 
     def refusal(self) -> tuple[int, str]:
@@ -163,7 +163,7 @@ def test_jobs_wait_for_a_full_disk_and_lose_or_double_nothing(small_disk: Path) 
         until(lambda: work.job() != "InProgress", "the job ends", 90)
         assert work.job() == "Completed"
         for name in accepted:
-            assert work.content(f"answers/{name}.out") == f"sleep 0.1{name}".encode()
+            assert work.content(f"answers/{name}.out") == f"sleep 0.5{name}".encode()
         for number in range(NUM_OBJECTS):
             assert work.content(f"out/{number:02}.out") == lines(number)
         until(lambda: set(work.notified()) >= set(accepted), "every end is notified", 60)

@@ -86,6 +86,7 @@ def test_a_start_that_is_refused(
     refused(root / "model", tmp_path / "server.log", message, {**MERGED, **options})
 
 
+@pytest.mark.thorough
 def test_an_adapter_of_another_shape_fails_the_start(tmp_path: Path) -> None:
     model = byte_model(tmp_path)
     other = tiny_llama(tmp_path / "other", intermediate_size=96)

@@ -251,7 +251,12 @@ def toolkit_image(tmp_path_factory: pytest.TempPathFactory) -> str:
     scope="module",
     params=[
         pytest.param(
-            case, id=case.name, marks=pytest.mark.skipif(bool(case.missing), reason=case.missing)
+            case,
+            id=case.name,
+            marks=[
+                pytest.mark.skipif(bool(case.missing), reason=case.missing),
+                *([] if case is CASES[0] else [pytest.mark.thorough]),
+            ],
         )
         for case in CASES
     ],

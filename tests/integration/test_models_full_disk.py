@@ -45,6 +45,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(instances)], check=True)
 
 
+@pytest.mark.thorough
 def test_a_full_disk_gives_up_models_and_names_itself_where_that_is_not_enough(home: Path) -> None:
     environment = {VARIABLE: str(sklearn_runtimes()), "HOSTELRY_CUSTOM_CODE": "trusted"}
     with Platform(home, environment=environment) as platform:

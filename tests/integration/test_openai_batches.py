@@ -315,6 +315,7 @@ def test_a_command_cancels_a_batch_and_shows_what_is_wrong_with_another(batches:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_each_request_is_answered_once_though_processes_are_killed(batches: Batches) -> None:
     platform, client, lines = batches.platform, batches.client, long_lines(1500)
     id = batches.create(lines)

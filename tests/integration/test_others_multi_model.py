@@ -42,6 +42,7 @@ def mine(platform: Platform) -> Models:
 
 
 @where_an_engine_is
+@pytest.mark.thorough
 def test_an_image_of_ones_own_serves_models_where_it_has_the_label(
     platform: Platform, tmp_path: Path
 ) -> None:
@@ -219,6 +220,7 @@ def test_no_other_model_leaves_again_for_one_that_never_fits(mine: Models) -> No
     assert mine.eventually(large, "2") == 10, "its object is another one"
 
 
+@pytest.mark.thorough
 def test_an_unload_that_hangs_holds_up_neither_others_nor_the_next_agent(mine: Models) -> None:
     name = put(mine, "stays.tar.gz", 4, unload="stays")
     assert mine.eventually(name, "1") == 4

@@ -371,6 +371,7 @@ def test_metrics_and_logs_are_those_of_each_container(platform: Platform, direct
     assert all(f"container container-{it}" in shown for it in (1, 2, 3))
 
 
+@pytest.mark.thorough
 def test_asynchronous_requests_and_transform_jobs_go_through_all(platform: Platform) -> None:
     s3, sagemaker = platform.boto3("s3"), platform.boto3("sagemaker")
     s3.create_bucket(Bucket="jobs")

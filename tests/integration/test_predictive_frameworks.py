@@ -190,6 +190,7 @@ def test_hugging_face_serves_a_pipeline_of_the_task(tmp_path: Path) -> None:
         assert asked(server, b"x", "text/odd")[0] == 415
 
 
+@pytest.mark.thorough
 def test_tensorflow_serves_the_rest_schema(tmp_path: Path) -> None:
     python = installed_python("tensorflow:2.19")
     folder = tmp_path / "model"

@@ -332,6 +332,7 @@ def predict_fn(data, model):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_larger_than_the_instance_is_refused_and_tried_once(served: Served) -> None:
     small = Models(served.platform, "small", IMAGE).serving
     names = [

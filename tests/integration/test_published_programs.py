@@ -15,11 +15,15 @@ from tests.integration.framework_rig import files_of, packed, runtimes_with
 from tests.integration.platform import Platform, until
 from tests.integration.sdk_rig import Programs, what_is_left
 from tests.integration.virtual_environments import virtual_environment
-from tests.selection import chosen, first_alone, runs_all
 
 from hostelry.base.runtimes import VARIABLE, runtime_python
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1300)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.thorough,
+    pytest.mark.timeout(1300),
+]
 RUNTIME, SCIKIT_LEARN = "xgboost:1.7", "sklearn:1.2"
 UPDATES = ("CANARY", "LINEAR", "ROLLING")
 # Two models that differ, and what both predict for the rows.
@@ -85,9 +89,7 @@ def scikit_learn_models(runtimes: Path, folder: Path) -> dict[str, list[float]]:
 
 
 @pytest.fixture(scope="module")
-def published(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator[Published]:
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     runtimes = runtimes_with(RUNTIME, SCIKIT_LEARN)
     folder = tmp_path_factory.mktemp("published")
@@ -109,18 +111,17 @@ def published(
         folder / "home", "--pace", "30", "--gateway-workers", "2", environment=environment
     ) as platform:
         with Programs(platform, python, time_limit_s=1200) as started:
-            for kind in chosen(pytestconfig, UPDATES):
+            for kind in UPDATES:
                 started.start(kind, "sdk2_guardrails.py", kind, str(models))
-            if runs_all(pytestconfig):
-                started.start("A/B", "sdk2_ab_testing.py", str(models))
-                started.start("shadow", "sdk2_shadow_variant.py", str(models))
-                started.start("experiment", "sdk2_shadow_experiment.py", str(folder / "sklearn"))
+            started.start("A/B", "sdk2_ab_testing.py", str(models))
+            started.start("shadow", "sdk2_shadow_variant.py", str(models))
+            started.start("experiment", "sdk2_shadow_experiment.py", str(folder / "sklearn"))
             yield Published(started, found["predicted"], by_scikit_learn)
             started.finish()
         until(lambda: not what_is_left(platform), "all is deleted", 60)
 
 
-@pytest.mark.parametrize("kind", first_alone(UPDATES))
+@pytest.mark.parametrize("kind", UPDATES)
 def test_an_update_to_a_broken_model_goes_back_and_one_to_a_good_one_stays(
     published: Published, kind: str
 ) -> None:
@@ -146,7 +147,6 @@ def test_an_update_to_a_broken_model_goes_back_and_one_to_a_good_one_stays(
     print(f"{kind}: {broken}, {good}, {counted}")
 
 
-@pytest.mark.thorough
 def test_two_variants_share_requests_by_their_weights(published: Published) -> None:
     output = published.programs.output("A/B")
     assert output["predicted"]["Variant1"] == pytest.approx(published.predicted["good"], abs=1e-5)
@@ -162,7 +162,6 @@ def test_two_variants_share_requests_by_their_weights(published: Published) -> N
     assert sum(output["invocations"].values()) == 740
 
 
-@pytest.mark.thorough
 def test_a_shadow_gets_half_of_the_requests_and_then_serves_alone(published: Published) -> None:
     output = published.programs.output("shadow")
     assert output["by_production"][:20] == pytest.approx(published.predicted["good"], abs=1e-5)
@@ -174,7 +173,6 @@ def test_a_shadow_gets_half_of_the_requests_and_then_serves_alone(published: Pub
     assert (output["variants"], output["has_shadow"]) == (["shadow"], False)
 
 
-@pytest.mark.thorough
 def test_an_experiment_records_what_both_answer_and_promotes_the_shadow(
     published: Published,
 ) -> None:

@@ -11,6 +11,7 @@ from hostelry.chaos.rollout.rollout_ledger import BROKEN, SOCKETS
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
+@pytest.mark.thorough
 def test_updates_end_as_they_must_though_processes_are_killed_in_each_step(tmp_path: Path) -> None:
     with Platform(tmp_path / "home", "--gateway-workers", "2") as platform:
         platform.may_log_tracebacks = True

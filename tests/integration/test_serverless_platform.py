@@ -222,6 +222,7 @@ def test_metrics_and_usage_count_what_was_served(served: Served) -> None:
     assert total["provisioned_mb_s"] == 0
 
 
+@pytest.mark.thorough
 def test_the_sdks_serverless_config_deploys_and_predicts(served: Served) -> None:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     archive, rows = "s3://models/inside.tar.gz", json.dumps(served.expected["rows"])

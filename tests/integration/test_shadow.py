@@ -269,16 +269,16 @@ def dropped(platform: Platform) -> float:
 def mirrored_again(platform: Platform) -> None:
     """Return once the shadow gets copies of all requests again; production answers all of them."""
 
+    def counts() -> tuple[float, float, float]:
+        return arrived(platform, "main"), arrived(platform, "shadow"), dropped(platform)
+
     def all_arrived() -> bool:
-        before = arrived(platform, "shadow"), dropped(platform)
+        main, shadow, lost = counts()
         assert answered(platform, 8) == 8
+        all_counted = (main + 8, shadow + 8, lost)
         with contextlib.suppress(AssertionError):  # what a killed process had is not counted
-            until(
-                lambda: arrived(platform, "shadow") + dropped(platform) >= sum(before) + 8,
-                "eight requests are counted",
-                20,
-            )
-        return (arrived(platform, "shadow"), dropped(platform)) == (before[0] + 8, before[1])
+            until(lambda: counts() == all_counted, "eight requests are counted", 20)
+        return counts() == all_counted
 
     until(all_arrived, "requests are mirrored", 100)
 

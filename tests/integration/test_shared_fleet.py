@@ -27,6 +27,7 @@ NO_PLACE = (
 )
 
 
+@pytest.mark.thorough
 def test_the_shared_fleet_example_runs_and_explains_each_placement(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     for number, name in enumerate(("es", "fr", "pirate")):

@@ -23,6 +23,7 @@ from tests.integration.drill import (
 )
 from tests.integration.platform import Platform, kill_if_alive, until
 from tests.integration.test_gateway_workers import knocking
+from tests.selection import first_alone
 
 import hostelry
 from hostelry.base.proc import process_stat, uptime_s
@@ -86,6 +87,7 @@ def test_a_killed_up_is_started_again_and_adopts_everything(platform: Platform) 
     assert all(it["pid"] for it in shown["processes"])
 
 
+@pytest.mark.thorough
 def test_up_is_killed_again_and_again_also_while_it_adopts(platform: Platform) -> None:
     moments = random.Random(SEED)
     print(f"HOSTELRY_SEED={SEED}")
@@ -234,6 +236,7 @@ def test_the_next_version_takes_over_under_traffic_and_restarts_no_copy(
     assert set(knocks) == {"answered"}, knocks
 
 
+@pytest.mark.thorough
 def test_the_version_before_takes_over_again_with_one_command(platform: Platform) -> None:
     copies = copies_of(platform, COMPONENT)
     with Traffic(platform).flowing() as traffic, knocking(platform) as knocks:
@@ -246,7 +249,7 @@ def test_the_version_before_takes_over_again_with_one_command(platform: Platform
     assert set(knocks) <= {"answered", "cut off"}, knocks
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.6, 1.2])
+@pytest.mark.parametrize("delay_s", first_alone([0.0, 0.6, 1.2]))
 def test_down_right_after_leaves_nothing(platform: Platform, delay_s: float) -> None:
     """The watcher may be starting another `up` in that moment."""
     if platform.running("up") is None:
@@ -266,6 +269,7 @@ class WithDefaults(Platform):
         return []
 
 
+@pytest.mark.thorough
 def test_homes_beside_each_other_find_ports_and_keep_them(tmp_path: Path) -> None:
     with WithDefaults(tmp_path / "a") as one, WithDefaults(tmp_path / "b") as two:
         ports = {it.home: (it.config.gateway_port, it.config.s3_port) for it in (one, two)}

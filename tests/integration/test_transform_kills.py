@@ -139,6 +139,7 @@ def test_bad_objects_fail_with_their_reasons_and_the_others_go_on(served: Served
     assert keys(served, "bad/") == ["bad/good.csv.out"]
 
 
+@pytest.mark.thorough
 def test_a_job_that_is_stopped_keeps_what_is_complete(served: Served) -> None:
     for number in range(200):
         body = b"".join(b"%d,%d\n" % (number, it) for it in range(100))

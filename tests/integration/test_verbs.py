@@ -178,6 +178,7 @@ def test_ctrl_c_ends_a_load_test_with_its_figures(platform: Platform, tmp_path: 
         assert terminal.ended() == 0
 
 
+@pytest.mark.thorough
 def test_scale_waits_and_shows_what_fits(platform: Platform) -> None:
     assert "2 of 2 ready" in words(platform, "scale", ECHO, "--copies", "2").stdout
     bounds = ("--min", "1", "--max", "2", "--target", "3")
