@@ -1,14 +1,14 @@
 """Fixtures and settings of every test."""
 
 import signal
-from collections import Counter
+from collections import defaultdict
 
 import pytest
 from hypothesis import settings
 from tests.selection import runs_all
 
 SHOWN_FILES = 20
-FILE_SECONDS: Counter[str] = Counter()
+FILE_SECONDS: defaultdict[str, float] = defaultdict(float)
 
 # Machines are shared: how long a case takes says nothing of the code.
 settings.register_profile("shared machine", deadline=None)
@@ -41,5 +41,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The files that took the longest: one process runs a file, so the longest one is a limit."""
     terminalreporter.section(f"slowest {SHOWN_FILES} of {len(FILE_SECONDS)} files")
-    for path, seconds in FILE_SECONDS.most_common(SHOWN_FILES):
+    longest = sorted(FILE_SECONDS.items(), key=lambda it: -it[1])
+    for path, seconds in longest[:SHOWN_FILES]:
         terminalreporter.write_line(f"{seconds:7.1f} s {path}")
