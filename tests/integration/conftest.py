@@ -8,12 +8,11 @@ import pytest
 LONG = (
     "test_main_job",
     "test_framework_images",
-    "test_ray_fleet",
+    "test_sdk_deploy",
     "test_drills",
     "test_supervisor_death",
     "test_console_views",
     "test_predictive_platform",
-    "test_sdk_deploy",
     "test_up",
     "test_verbs",
     "test_lmi_server",

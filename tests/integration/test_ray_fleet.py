@@ -192,6 +192,7 @@ def outcome(call: Callable[[], object]) -> str:
     return "ok"
 
 
+@pytest.mark.thorough
 def test_copies_outlive_control_and_up_and_come_back_from_a_dead_node(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.root.mkdir()

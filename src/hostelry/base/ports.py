@@ -4,6 +4,7 @@ A port that was chosen here is reserved by this process, under a name that one p
 machine can hold: no other process chooses it before it is listened on.
 """
 
+import atexit
 import random
 import socket
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ LOWEST = 10_240
 HIGHEST = 65_535
 FEWEST = 4_096  # fewer to choose from, and two programs would often choose the same
 TRIES = 64
-MAX_RESERVED = 512  # each costs a descriptor; the earliest is given up first
+MAX_RESERVED = 128  # each costs a descriptor; the earliest is given up first
 _reserved: dict[int, socket.socket] = {}
 
 
@@ -86,6 +87,13 @@ def reserve_port(port: int) -> bool:
     while len(_reserved) > MAX_RESERVED:
         _reserved.pop(next(iter(_reserved))).close()
     return True
+
+
+@atexit.register
+def give_ports_up() -> None:
+    """Give up all that this process has reserved."""
+    while _reserved:
+        _reserved.popitem()[1].close()
 
 
 def own_range(outgoing: Path) -> range:

@@ -298,7 +298,7 @@ class ShadowMirror:
             await self._read(request, reply, measured)
         except UpstreamError as error:
             self._note(copy, error)
-            if reply is not None and is_stream and reply.status < 300:
+            if reply is not None and is_stream and 200 <= reply.status < 300:
                 measured.stream_broke()
             else:
                 measured.got_no_answer()

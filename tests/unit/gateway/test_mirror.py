@@ -38,6 +38,10 @@ async def hangs(reply: Reply) -> None:
     await asyncio.Event().wait()
 
 
+async def ends(reply: Reply) -> None:
+    reply.failed(BrokenError("closed"))
+
+
 async def breaks(reply: Reply) -> None:
     reply.head_came(200, {})
     reply.chunk_came(b"1")
@@ -181,6 +185,8 @@ async def let_run() -> None:
         pytest.param(refuses, False, {"errors_5xx": 1, "model_errors": 1}, id="no connection"),
         pytest.param(breaks, False, {"errors_5xx": 1, "model_errors": 1}, id="a broken answer"),
         pytest.param(breaks, True, {"broken_streams": 1, "errors_5xx": 0}, id="a broken stream"),
+        pytest.param(ends, False, {"errors_5xx": 1, "model_errors": 1}, id="no answer"),
+        pytest.param(ends, True, {"errors_5xx": 1, "broken_streams": 0}, id="no stream"),
         pytest.param(floods, False, {"errors_5xx": 1, "bytes_out": 0}, id="an answer too large"),
         pytest.param(floods, True, {"errors_5xx": 0, "bytes_out": 10_000}, id="a large stream"),
     ],

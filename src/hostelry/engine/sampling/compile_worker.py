@@ -7,7 +7,6 @@ messages are frames: a four-byte big-endian length and that many bytes of JSON.
 
 import contextlib
 import resource
-import select
 import struct
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.json import decode
+from hostelry.base.readable import readable
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.vocabulary import load_vocabulary
@@ -168,7 +168,7 @@ def _read_until(stream: IO[bytes], num_bytes: int, deadline: float) -> bytes:
     """Exactly that many bytes. Raises TimeoutError, or _BrokenError at the stream's end."""
     read = bytearray()
     while len(read) < num_bytes:
-        if not select.select([stream], [], [], max(0.0, deadline - monotonic_s()))[0]:
+        if not readable(stream.fileno(), within_s=max(0.0, deadline - monotonic_s())):
             raise TimeoutError
         data = stream.raw.read(min(_READ_BYTES, num_bytes - len(read)))  # type: ignore[attr-defined]
         if not data:

@@ -147,7 +147,7 @@ class WarmProcess:
                 child = self._take(stream, decode(message, ToParent))
                 if child is not None:
                     return child
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self._end(stream)
         except (OSError, ValueError, RecursionError, msgspec.DecodeError):
             if not stream.is_lent:

@@ -1,9 +1,9 @@
 """The engine process's end of the socket: blocking, and woken by other threads."""
 
 import os
-import select
 import socket
 
+from hostelry.base.readable import readable
 from hostelry.containers.lmi.engine.messages import TO_ENGINE, FromEngine, ToEngine, Unframer, frame
 
 RECEIVE_BYTES = 1 << 20
@@ -31,7 +31,7 @@ class EngineChannel:
         Raises ParentGoneError.
         """
         source = self._stream.fileno()
-        ready = select.select((source, self._woken), (), (), None if wait else 0)[0]
+        ready = readable(source, self._woken, within_s=None if wait else 0.0)
         if self._woken in ready:
             os.eventfd_read(self._woken)
         messages: list[ToEngine] = []
@@ -40,7 +40,7 @@ class EngineChannel:
             if not data:
                 raise ParentGoneError
             messages += [TO_ENGINE.decode(body) for body in self._unframer.feed(data)]
-            ready = select.select((source,), (), (), 0)[0]
+            ready = readable(source, within_s=0.0)
         return messages
 
     def send(self, message: FromEngine) -> None:

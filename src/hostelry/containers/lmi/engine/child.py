@@ -5,7 +5,6 @@ before it does anything else: afterwards it has threads, and a fork would not be
 """
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from hostelry.base.readable import readable
 from hostelry.containers.lmi.engine.messages import EngineSettings
 
 EXIT_WAIT_S = 2.0
@@ -48,7 +48,7 @@ class ForkedEngine:
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code once it ended; raises subprocess.TimeoutExpired."""
         if self._code is None:
-            if not select.select([self._ended], [], [], timeout)[0]:
+            if not readable(self._ended, within_s=timeout):
                 raise subprocess.TimeoutExpired("the engine process", timeout or 0.0)
             self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
             os.close(self._ended)

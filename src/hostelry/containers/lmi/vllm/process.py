@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import logging
 import os
-import select
 import shutil
 import signal
 import socket
@@ -20,6 +19,7 @@ from typing import Any
 from hostelry.base.clock import MonotonicClock
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
+from hostelry.base.readable import readable
 from hostelry.containers.lmi.adapters.fetchers import adapter_fetchers
 from hostelry.containers.lmi.engine.messages import (
     TO_ENGINE,
@@ -181,7 +181,7 @@ def end_with(parent: int, place: Path) -> None:
         return
 
     def watch() -> None:
-        select.select([descriptor], [], [])
+        readable(descriptor, within_s=None)
         shutil.rmtree(place, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)
 
