@@ -159,7 +159,7 @@ def test_a_slow_call_is_in_the_list_and_its_time_is_shown_hop_by_hop(
     console.open(f"calls?endpoint={SHOP}")
     row = page.get_by_role("row").filter(has_text=request_id[:8])
     expect(row).to_contain_text(
-        re.compile(r"\b(1\.[5-9]|[2-9]\.)\d+ s")
+        re.compile(r"(1\.[5-9]|[2-9]\.)\d+ s")
     )  # a busy machine adds some
     console.check()
     row.get_by_role("link").click()
