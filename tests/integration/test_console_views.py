@@ -158,9 +158,7 @@ def test_a_slow_call_is_in_the_list_and_its_time_is_shown_hop_by_hop(
     request_id, _ = invoke(platform, RECOMMEND, json.dumps({"wait_s": 1.5}))
     console.open(f"calls?endpoint={SHOP}")
     row = page.get_by_role("row").filter(has_text=request_id[:8])
-    expect(row).to_contain_text(
-        re.compile(r"(1\.[5-9]|[2-9]\.)\d+ s")
-    )  # a busy machine adds some
+    expect(row).to_contain_text(re.compile(r"(1\.[5-9]|[2-9]\.)\d+ s"))  # a busy machine adds some
     console.check()
     row.get_by_role("link").click()
     expect(

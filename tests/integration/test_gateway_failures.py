@@ -84,7 +84,7 @@ def test_a_copy_killed_in_the_middle_of_a_request_is_a_model_error_and_the_next_
     client = rig.client()
     assert invoke(client, "one") == b"hello"
     slow = Background(lambda: invoke(client, "one", "sleep_ms=60000"))
-    until(lambda: first.asked("/served") >= 3, "the copy has the request")
+    until(lambda: first.asked("/asleep") == 1, "the copy has the request")
     first.kill()
     error = slow.outcome()
     assert isinstance(error, ClientError)
@@ -145,7 +145,7 @@ def test_routes_follow_control_and_requests_under_way_finish_on_their_copies(
     first, second = copies
     client = rig.client()
     slow = Background(lambda: invoke(client, "one", SLOW))
-    until(lambda: first.asked("/served") >= 2, "the copy has the request")
+    until(lambda: first.asked("/asleep") == 1, "the copy has the request")
     control.publish(snapshot_of("2", model_endpoint("new", second.route)))
 
     def is_new() -> bool:
@@ -162,7 +162,7 @@ def test_a_gateway_that_is_asked_to_stop_finishes_what_is_under_way(
     rig: GatewayRig, copies: tuple[EchoProcess, EchoProcess]
 ) -> None:
     slow = Background(lambda: invoke(rig.client(), "one", SLOW))
-    until(lambda: copies[0].asked("/served") >= 2, "the copy has the request")
+    until(lambda: copies[0].asked("/asleep") == 1, "the copy has the request")
     assert rig.kill(signal.SIGTERM) == 0
     assert slow.outcome() == b"hello"
     rig.start()
