@@ -102,7 +102,7 @@ def test_a_descriptor_gets_its_number_in_that_service_alone(tmp_path: Path) -> N
                 given: os.readlink(f"/proc/self/fd/{given}")
             }
             assert open_fds(without.identity.pid) == {}
-            (parent,) = children(os.getpid())
+            parent = interpreter()
             assert not set(open_fds(parent).values()) & {os.readlink(f"/proc/self/fd/{given}")}
             os.close(given)
             os.close(far)
@@ -117,7 +117,7 @@ def test_services_outlive_their_interpreter_and_others_are_started_cold(tmp_path
         async with rig(tmp_path) as there:
             forked = await there.fork()
             await there.reported()
-            (parent,) = children(os.getpid())
+            parent = interpreter()
             kill(parent)
             await until_true(lambda: process_stat(parent) is None, "the interpreter is gone")
             assert process_stat(forked.identity.pid) is not None
@@ -159,6 +159,13 @@ def open_fds(pid: int) -> dict[int, str]:
 def children(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(it) for it in text.split()]
+
+
+def interpreter() -> int:
+    """The warm interpreter of this process, which may have other children of other tests."""
+    program = "hostelry.fleet.launch.warm_process"
+    (found,) = (pid for pid in children(os.getpid()) if program in arguments(pid))
+    return found
 
 
 def status(pid: int) -> str:

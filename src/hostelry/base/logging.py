@@ -36,9 +36,7 @@ def configure_logging(process_name: str, level: str = "INFO", log_format: str = 
     root.setLevel(level)
     for chatty in ("httpx", "httpcore", "botocore", "urllib3", "uvicorn.access"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    asyncio_log = logging.getLogger("asyncio")
-    asyncio_log.removeFilter(is_more_than_a_lost_connection)
-    asyncio_log.addFilter(is_more_than_a_lost_connection)
+    logging.getLogger("asyncio").addFilter(is_more_than_a_lost_connection)
 
 
 def is_more_than_a_lost_connection(record: logging.LogRecord) -> bool:
@@ -49,7 +47,7 @@ def is_more_than_a_lost_connection(record: logging.LogRecord) -> bool:
     """
     error = record.exc_info[1] if record.exc_info else None
     is_lost = isinstance(error, RuntimeError) and "the handler is closed" in str(error)
-    return not (is_lost and record.msg.startswith("Fatal error on SSL protocol"))
+    return not (is_lost and str(record.msg).startswith("Fatal error on SSL protocol"))
 
 
 def formatter_of(process_name: str, log_format: str) -> logging.Formatter:
