@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ LISTENER_REQUEST = b"door"
 CALLS_REQUEST = b"calls "
 RETRY_S = 1.0
 LINE_BYTES = 4096
+PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 AnswerLine = Callable[[bytes], bytes]
 
@@ -35,10 +37,14 @@ def line_path(service: Path) -> Path:
 
 
 class Heartbeat:
-    """The supervisor's end of a service's socket; `answered` connects, and connects again."""
+    """The supervisor's end of the socket of process `pid`; `answered` connects, and connects again.
 
-    def __init__(self, path: Path) -> None:
+    Another process that listens at `path`, such as a predecessor, is not asked.
+    """
+
+    def __init__(self, path: Path, pid: int) -> None:
         self._path = path
+        self._pid = pid
         self._line: socket.socket | None = None
         self._sent = 0
 
@@ -61,6 +67,9 @@ class Heartbeat:
         try:
             async with asyncio.timeout(timeout_s):
                 line = self._line = self._line or connected(self._path)
+                if listening_pid(line) != self._pid:
+                    self._disconnect()
+                    return False
                 await loop.sock_sendall(line, line_sent + b"\n")
                 unread = b""
                 while True:
@@ -171,6 +180,22 @@ def connected(path: Path) -> socket.socket:
         made.close()
         raise
     return made
+
+
+def is_listening(path: Path, pid: int) -> bool:
+    """Whether process `pid` listens on the Unix socket."""
+    try:
+        with connected(path) as line:
+            return listening_pid(line) == pid
+    except OSError:
+        return False
+
+
+def listening_pid(line: socket.socket) -> int:
+    """The process that listens at the other end of a connected Unix socket, unix(7)."""
+    credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
+    pid: int = PEER_CREDENTIALS.unpack(credentials)[0]
+    return pid
 
 
 def listened(path: Path) -> socket.socket:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import PRIVATE_UMASK
 from hostelry.base.proc import ProcessIdentity, boot_id, process_stat, uptime_s
 from hostelry.fleet.host.processes import WatchedProcess, signal_group
-from hostelry.server.heartbeat import SERVICE_VARIABLE, Heartbeat, line_path
+from hostelry.server.heartbeat import SERVICE_VARIABLE, Heartbeat, is_listening, line_path
 from hostelry.server.home import Home
 from hostelry.server.leftovers import STOPPING, Stopping
 from hostelry.server.run_file import (
@@ -49,6 +49,7 @@ from hostelry.server.supervision import (
 TAIL_BYTES = 512 * 1024  # a Go program's error comes before the stacks of all its threads
 WALL = SystemClock()
 RECORD_RETRY_S = 1.0
+BESIDE_POLL_S = 0.05
 UNKNOWN = Liveness()
 
 
@@ -107,6 +108,7 @@ class SupervisedService:
 
     service: ServiceSpec
     adopted: RunFile | None = None
+    pid: int | None = None
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -148,19 +150,37 @@ class Supervisor:
         *,
         adopted: RunFile | None = None,
         replaced: RunFile | None = None,
+        beside: RunFile | None = None,
     ) -> None:
-        """Keep `service` running: as the `adopted` process, or after the end of `replaced`."""
+        """Keep `service` running: as the `adopted` process, or after the end of `replaced`.
+
+        `beside` serves until the service does, and is stopped then.
+        """
         running = SupervisedService(service, adopted)
         self._running[service.name] = running
         running.task = asyncio.create_task(
             self._keep(running, replaced), name=f"keep {service.name}"
         )
+        if beside is not None:
+            self._in_background(self._succeed(running, beside), f"succeed {service.name}")
 
     def retire(self, record: RunFile) -> None:
         """Stop a process that is not needed any more, in good order and in the background."""
-        task = asyncio.create_task(self._retire(record), name=f"retire {record.name}")
+        self._in_background(self._retire(record), f"retire {record.name}")
+
+    def _in_background(self, retiring: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(retiring, name=name)
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
+
+    async def _succeed(self, running: SupervisedService, record: RunFile) -> None:
+        """Stop an earlier process once its successor listens, or is to stop itself."""
+        path = line_path(service_path(self._home, record.name))
+        while not running.stopping.is_set():
+            if running.pid is not None and is_listening(path, running.pid):
+                break
+            await asyncio.sleep(BESIDE_POLL_S)
+        await self._retire(record)
 
     async def retired(self) -> None:
         """Wait until every retired process is gone."""
@@ -237,7 +257,8 @@ class Supervisor:
         """Run one process of a service, from start or adoption until its whole group is gone."""
         service, record, running.adopted = running.service, running.adopted, None
         living = await self._spawn(service) if record is None else self._adopted(record)
-        with Heartbeat(line_path(service_path(self._home, service.name))) as heartbeat:
+        running.pid = living.pid
+        with Heartbeat(line_path(service_path(self._home, service.name)), living.pid) as heartbeat:
             died = asyncio.ensure_future(living.ended())
             asked = asyncio.create_task(running.stopping.wait())
             watching = asyncio.create_task(self._watch(service, heartbeat, living))

@@ -165,9 +165,9 @@ def begin(
 ) -> None:
     """Adopt, replace and start the desired services; end the others.
 
-    A gateway worker starts beside the one that it replaces, which finishes its requests: they share
-    the socket. So does a node proxy that has its predecessor's socket. Another service with a port
-    of its own waits until that is free.
+    A gateway worker starts beside the one that it replaces, which serves until it listens, and then
+    finishes its requests: they share the socket. So does a node proxy that has its predecessor's
+    socket. Another service with a port of its own waits until that is free.
     """
     for name, decision in decided.items():
         if decision.action is AdoptionAction.END:
@@ -179,8 +179,7 @@ def begin(
         elif action is AdoptionAction.REPLACE and (
             kind_of(service.name) == "gateway" or service.starts_beside
         ):
-            supervisor.retire(found[service.name])
-            supervisor.start(service)
+            supervisor.start(service, beside=found[service.name])
         else:
             supervisor.start(service, replaced=found.get(service.name))
 

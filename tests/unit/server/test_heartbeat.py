@@ -9,6 +9,7 @@ from hostelry.server.heartbeat import (
     SERVICE_VARIABLE,
     Heartbeat,
     answer_heartbeats,
+    is_listening,
     line_path,
     take_listener,
 )
@@ -38,7 +39,7 @@ def test_a_loop_that_turns_answers_each_question_of_each_supervisor(service: Pat
         answering = asyncio.create_task(answer_heartbeats())
         answers = []
         for _ in range(2):  # the second is the successor of one that was killed
-            with Heartbeat(line_path(service)) as pulse:
+            with Heartbeat(line_path(service), os.getpid()) as pulse:
                 await received(pulse)
                 answers += [await pulse.answered(PATIENT_S) for _ in range(3)]
         answering.cancel()
@@ -51,7 +52,7 @@ def test_a_loop_that_turns_answers_each_question_of_each_supervisor(service: Pat
 
 def test_an_answer_to_an_earlier_question_is_none(service: Path) -> None:
     async def work() -> list[bool]:
-        with socket.socket(socket.AF_UNIX) as listening, Heartbeat(line_path(service)) as pulse:
+        with socket.socket(socket.AF_UNIX) as listening, Heartbeat(line_path(service), os.getpid()) as pulse:
             os.chdir(service.parent)  # the path may be too long
             listening.bind(line_path(service).name)
             listening.listen()
@@ -74,7 +75,7 @@ def test_an_answer_to_an_earlier_question_is_none(service: Path) -> None:
 
 def test_a_service_that_is_gone_answers_nothing_and_its_successor_does(service: Path) -> None:
     async def work() -> list[bool]:
-        with Heartbeat(line_path(service)) as pulse:
+        with Heartbeat(line_path(service), os.getpid()) as pulse:
             answers = [await pulse.answered(PATIENT_S)]
             first = asyncio.create_task(answer_heartbeats())
             await received(pulse)
@@ -91,6 +92,21 @@ def test_a_service_that_is_gone_answers_nothing_and_its_successor_does(service: 
     assert asyncio.run(work()) == [False, False]
 
 
+def test_a_predecessor_that_listens_in_its_place_answers_nothing(service: Path) -> None:
+    async def work() -> bool:
+        answering = asyncio.create_task(answer_heartbeats())
+        with Heartbeat(line_path(service), os.getpid()) as pulse:
+            await received(pulse)
+        with Heartbeat(line_path(service), os.getppid()) as other:
+            answered = await other.answered(PATIENT_S)
+        assert is_listening(line_path(service), os.getpid())
+        assert not is_listening(line_path(service), os.getppid())
+        answering.cancel()
+        return answered
+
+    assert not asyncio.run(work())
+
+
 def test_a_service_without_a_supervisor_does_not_mind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SERVICE_VARIABLE, raising=False)
     asyncio.run(answer_heartbeats())
@@ -100,7 +116,7 @@ def test_a_service_without_a_supervisor_does_not_mind(monkeypatch: pytest.Monkey
 def test_the_listening_socket_is_passed_on(service: Path, has_listener: bool) -> None:
     async def work() -> socket.socket | None:
         server = socket.create_server(("127.0.0.1", 0))
-        with server as listener, Heartbeat(line_path(service)) as pulse:
+        with server as listener, Heartbeat(line_path(service), os.getpid()) as pulse:
             listener.setblocking(False)
             answering = asyncio.create_task(answer_heartbeats(listener if has_listener else None))
             await received(pulse)
