@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import pytest
+from _pytest.mark import ParameterSet
 
 Case = TypeVar("Case")
 
@@ -16,8 +17,14 @@ def runs_all(config: pytest.Config) -> bool:
 def first_alone(cases: Iterable[Any], count: int = 1) -> list[Any]:
     """The cases of a parametrized test, of which `make test` runs the first `count` only."""
     every = list(cases)
-    others = [it if isinstance(it, tuple) else (it,) for it in every[count:]]
-    return [*every[:count], *(thorough(*it) for it in others)]
+    return [*every[:count], *map(_left_out, every[count:])]
+
+
+def _left_out(case: Any) -> Any:
+    if isinstance(case, ParameterSet):
+        marks = [*case.marks, pytest.mark.thorough]
+        return pytest.param(*case.values, id=case.id, marks=marks)
+    return thorough(*(case if isinstance(case, tuple) else (case,)))
 
 
 def chosen(config: pytest.Config, cases: Iterable[Case]) -> list[Case]:

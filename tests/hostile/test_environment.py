@@ -17,6 +17,7 @@ import pytest
 from tests.hostile.payloads import Payloads
 from tests.integration.agent_rig import ObjectStore, Rig, echo, object_store, rig, until
 from tests.integration.lmi_rig import byte_model
+from tests.selection import first_alone
 
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.model import ArtifactSource
@@ -141,7 +142,7 @@ def test_no_variable_opens_a_copy_to_the_network(image: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("environment", "token"),
-    [
+    first_alone([
         pytest.param(
             lambda url: {"HF_ENDPOINT": url, "HF_INFERENCE_ENDPOINT": url},
             "operators-token", id="another hub",
@@ -154,7 +155,7 @@ def test_no_variable_opens_a_copy_to_the_network(image: str, tmp_path: Path) -> 
             lambda url: {"HF_ENDPOINT": url, "HUGGING_FACE_HUB_TOKEN": "callers-token"},
             "callers-token", id="another hub, and a token of the caller's",
         ),
-    ],
+    ]),
 )  # fmt: skip
 def test_a_token_is_sent_to_the_operators_hub_only(
     environment: Any, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -159,9 +159,12 @@ class Scene:
 
 
 class Load:
-    """Callers of `shop` and `checkout`, each of which asks again as soon as it is answered."""
+    """Callers of `shop` and `checkout`, each of which asks again `rest_s` after it is answered."""
 
-    def __init__(self, scene: Scene, *, shop: int = 3, checkout: int = 2) -> None:
+    def __init__(
+        self, scene: Scene, *, shop: int = 3, checkout: int = 2, rest_s: float = 0.0
+    ) -> None:
+        self._rest_s = rest_s
         self._runtime = scene.platform.boto3(
             "sagemaker-runtime", retries=NO_RETRIES, max_pool_connections=shop + checkout
         )
@@ -195,6 +198,7 @@ class Load:
                 self._runtime.invoke_endpoint(**target, Body=json.dumps(body))["Body"].read()
             except (BotoCoreError, ClientError):
                 self._over.wait(0.05)
+            self._over.wait(self._rest_s)
 
 
 def platform_of(home: Path) -> Platform:

@@ -71,11 +71,17 @@ def upload(platform: Platform, bucket: str, models: Mapping[str, Path]) -> None:
     """Put each model at s3://BUCKET/ID/, and make the bucket that all programs would make."""
     s3 = platform.boto3("s3", s3={"addressing_style": "path"})
     s3.create_bucket(Bucket=bucket)
-    keys = platform.credentials
-    s3.create_bucket(Bucket=f"sagemaker-{keys.region}-{keys.account_id}")
+    make_common_bucket(platform)
     for model_id, folder in models.items():
         for file in folder.iterdir():
             s3.put_object(Bucket=bucket, Key=f"{model_id}/{file.name}", Body=file.read_bytes())
+
+
+def make_common_bucket(platform: Platform) -> None:
+    """Make the bucket of all programs: those that make it at the same moment fail."""
+    s3, keys = platform.boto3("s3"), platform.credentials
+    with contextlib.suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+        s3.create_bucket(Bucket=f"sagemaker-{keys.region}-{keys.account_id}")
 
 
 def direct_answer(platform: Platform, name: str, uri: str) -> str:
@@ -141,12 +147,7 @@ class Programs:
         self, platform: Platform, python: Path, time_limit_s: float = TIME_LIMIT_S
     ) -> None:
         self._platform, self._python, self._time_limit_s = platform, python, time_limit_s
-        # Programs that make it at the same moment fail, but for the first.
-        owner = platform.credentials
-        bucket = f"sagemaker-{owner.region}-{owner.account_id}"
-        s3 = platform.boto3("s3")
-        with contextlib.suppress(s3.exceptions.BucketAlreadyOwnedByYou):
-            s3.create_bucket(Bucket=bucket)
+        make_common_bucket(platform)
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._started: dict[str, Future[dict[str, Any]]] = {}
 

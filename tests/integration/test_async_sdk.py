@@ -120,6 +120,7 @@ def test_a_backlog_brings_up_the_first_instance_and_its_end_takes_it_away(served
     assert found["EndpointStatus"] == "InService"
 
 
+@pytest.mark.thorough
 def test_the_sdks_async_predictor_waits_for_results_and_raises_failures(
     served: Served, program: "Future[str]"
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_dead_node_costs_its_streams_alone() -> None:
     assert outcome["cluster"]["store"]["lost"] == []
 
 
+@pytest.mark.thorough
 def test_a_drill_that_is_interrupted_leaves_no_process() -> None:
     process, mark = started()
     # The second control is there, and what follows is being started.

@@ -43,7 +43,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         scene.deploy_broken()
         for name in (RECOMMEND, AUDIT):
             scene.component_in_service(name)
-        with Load(scene, shop=2, checkout=1):
+        with Load(scene, shop=2, checkout=1, rest_s=0.2):
             yield started
 
 
@@ -105,6 +105,7 @@ def test_an_endpoint_under_load_shows_rates_percentiles_and_what_has_no_place(
     expect(page.get_by_role("heading", name=AUDIT, exact=True)).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_an_endpoint_that_is_not_there_names_those_that_are(console: ConsolePage) -> None:
     console.open("endpoint/nothing")
     expect(console.page.get_by_text("There is no endpoint nothing.")).to_be_visible()
@@ -129,6 +130,7 @@ def test_a_failure_has_its_cause_and_leads_to_its_endpoint(console: ConsolePage)
     expect(page.get_by_text("The model server exited with code 3")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_a_copy_that_is_killed_while_one_looks_is_shown_with_its_end(
     console: ConsolePage, platform: Platform
 ) -> None:
@@ -169,6 +171,7 @@ def test_a_slow_call_is_in_the_list_and_its_time_is_shown_hop_by_hop(
     expect(page.get_by_text("copies by RANDOM")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_a_call_has_what_its_copy_printed_then(console: ConsolePage, platform: Platform) -> None:
     page = console.page
     request_id, _ = invoke(platform, AUDIT, "print the ledger is open")
@@ -202,6 +205,7 @@ def test_a_failed_call_and_what_its_model_answered_are_text_and_never_markup(
     assert page.locator("main img").count() == 0
 
 
+@pytest.mark.thorough
 def test_an_unknown_call_is_explained(console: ConsolePage) -> None:
     page = console.page
     console.open("calls")

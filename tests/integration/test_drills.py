@@ -85,7 +85,6 @@ DRILLED = (
 # One of each fault in each kind of process; `make test-all` runs every drill.
 ALWAYS = (
     "copy-kill",
-    "copy-hang",
     "tenant-memory",
     "agent-hang",
     "control-kill",

@@ -58,6 +58,7 @@ def test_many_adapters_in_a_batch_are_measured_with_and_without_the_server(
     assert all(row["verdict"].startswith("not measured") for row in peers)
 
 
+@pytest.mark.thorough
 def test_a_merged_adapter_is_measured_beside_the_same_one_unmerged(
     model: Path, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_growing_number_of_adapters_is_measured_at_equal_load(
     assert measured["memory"]["share of as many models' weights"] > 0
 
 
+@pytest.mark.thorough
 def test_a_flood_is_measured_beside_a_steady_tenant(model: Path, tmp_path: Path) -> None:
     measured = smoke("fairness", model, tmp_path)
     assert all(row["failed"] == 0 for row in measured["rows"])

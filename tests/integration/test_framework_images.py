@@ -9,7 +9,7 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tests.integration.triton_rig import BINARY, Files, tensor, times
 from tests.integration.triton_rig import numbers as of_tensor
 from tests.integration.triton_rig import packed as packed_models
 from tests.integration.virtual_environments import virtual_environment
+from tests.selection import chosen, first_alone
 
 from hostelry.base.runtimes import VARIABLE, installed, runtime_python
 from hostelry.fleet.rules.frameworks import REPOSITORIES, why_no_runtime
@@ -167,9 +168,10 @@ class Bench(Deployer):
                 python = runtime_python(runtimes_of_tests(), folder_name(runtime))
                 self.known[framework] = trained(python, framework, folder / framework)
 
-    def start_programs(self) -> None:
-        """Start the program of each class of the SDK, whose framework is here."""
-        for kind, framework in SDK_CLASSES.items():
+    def start_programs(self, kinds: Sequence[str]) -> None:
+        """Start the program of each of these classes of the SDK, whose framework is here."""
+        for kind in kinds:
+            framework = SDK_CLASSES[kind]
             if framework in self.known:
                 archive = self.folder / f"{framework}.tar.gz"
                 archive.write_bytes(packed(**files_of(self.folder / framework)))
@@ -201,7 +203,7 @@ class Bench(Deployer):
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def bench(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Bench]:
     runtimes = runtimes_with(*INSTALLED, "triton")
     environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
     folder = tmp_path_factory.mktemp("frameworks")
@@ -210,7 +212,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         upload(platform, "models", {})
         with Programs(platform, sdk) as programs:
             made = Bench(platform, folder, programs)
-            made.start_programs()
+            made.start_programs(chosen(pytestconfig, SDK_CLASSES))
             yield made
             programs.finish()
 
@@ -230,7 +232,8 @@ def numbers(value: Any) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "framework", [pytest.param(name, marks=here(it.runtime)) for name, it in CASES.items()]
+    "framework",
+    first_alone(pytest.param(name, marks=here(it.runtime)) for name, it in CASES.items()),
 )
 def test_a_model_answers_as_its_framework_does(bench: Bench, framework: str) -> None:
     case, known = CASES[framework], bench.known[framework]
@@ -287,7 +290,8 @@ def test_an_image_without_a_runtime_fails_with_those_that_can_be_made(bench: Ben
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=here(RUNTIMES[it])) for kind, it in SDK_CLASSES.items()]
+    "kind",
+    first_alone(pytest.param(kind, marks=here(RUNTIMES[it])) for kind, it in SDK_CLASSES.items()),
 )
 def test_sdk_2_deploys_by_the_frameworks_class_and_predicts(bench: Bench, kind: str) -> None:
     output = bench.programs.output(kind)
@@ -314,6 +318,7 @@ def test_the_example_of_a_safe_update_runs(bench: Bench) -> None:
     assert "failed" not in better
 
 
+@pytest.mark.thorough
 def test_the_example_of_a_pipeline_runs(bench: Bench) -> None:
     printed = bench.platform.exec([sys.executable, str(EXAMPLES / "pipeline.py")]).stdout
     assert "the pipeline: ['0', '1', '2']" in printed
@@ -337,6 +342,7 @@ def triton(bench: Bench, name: str, files: Files) -> dict[str, Any]:
     return bench.deployed(name, name, TRITON)
 
 
+@pytest.mark.thorough
 def test_binary_tensors_pass_through_the_queue_and_batches(bench: Bench) -> None:
     assert triton(bench, "times", times("3"))["EndpointStatus"] == "InService"
     assert of_tensor(bench.invoke("times", "application/json", tensor(2.0))) == [6.0]

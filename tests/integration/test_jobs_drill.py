@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(280
 SIZES = ("--requests", "400", "--records", "4000", "--kills", "14")
 
 
+@pytest.mark.thorough
 def test_nothing_is_lost_or_doubled_though_every_process_is_killed_twice(tmp_path: Path) -> None:
     with Platform(tmp_path / "home", "--gateway-workers", "2") as platform:
         platform.may_log_tracebacks = True

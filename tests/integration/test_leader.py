@@ -106,6 +106,7 @@ def test_a_killed_leader_is_followed_by_one_with_all_that_it_acknowledged(two: C
     assert endpoint_status(first.client(), "chat") == "InService"
 
 
+@pytest.mark.thorough
 def test_a_frozen_leader_is_refused_when_it_thaws(three: Controls) -> None:
     first = three.leader()
     create_config(first.client(), "before")

@@ -18,6 +18,7 @@ from tests.integration.gateway_rig import (
 from tests.integration.lmi_rig import byte_model, serving
 from tests.integration.virtual_environments import virtual_environment
 from tests.pooled_models import tiny_encoder, write_modules, write_word_tokenizer
+from tests.selection import first_alone
 
 from hostelry.domain.routes import CopyRoute
 
@@ -65,7 +66,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
             yield {"server": alone, "gateway": {**urls, "MODEL": "base:es", "ENCODER": "vectors"}}
 
 
-@pytest.mark.parametrize("way", ["server", "gateway"])
+@pytest.mark.parametrize("way", first_alone(["gateway", "server"]))
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_frameworks_classes_give_what_openais_client_gives(
     ways: dict[str, Way], name: str, way: str

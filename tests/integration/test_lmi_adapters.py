@@ -302,6 +302,7 @@ def test_a_source_that_hangs_holds_up_no_other(root: Path, tmp_path: Path) -> No
         connection.close()
 
 
+@pytest.mark.thorough
 def test_adapters_larger_than_their_place_are_507(root: Path, tmp_path: Path) -> None:
     with (
         serving(

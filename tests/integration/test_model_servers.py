@@ -356,6 +356,7 @@ def test_a_model_whose_process_dies_is_a_model_error(served: Served) -> None:
 
 
 @pytest.mark.skipif(bool(machine().fault), reason=machine().fault)
+@pytest.mark.thorough
 def test_containers_of_the_toolkit_are_a_pipeline(platform: Platform, toolkit_image: str) -> None:
     s3 = platform.boto3("s3")
     s3.create_bucket(Bucket="steps")

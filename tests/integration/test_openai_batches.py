@@ -27,6 +27,7 @@ from tests.integration.batch_rig import (
 from tests.integration.drill import copies_of
 from tests.integration.platform import until
 from tests.integration.test_drills import agent_pid
+from tests.selection import first_alone
 
 from hostelry.base.proc import open_files, processes
 
@@ -91,13 +92,13 @@ def responses_body(model: str, text: str) -> Json:
 
 @pytest.mark.parametrize(
     ("url", "make", "models"),
-    [
+    first_alone([
         pytest.param(CHAT, chat_body, MODELS, id="chat"),
-        pytest.param(COMPLETIONS, greedy, MODELS, id="completions"),
-        pytest.param("/v1/responses", responses_body, MODELS, id="responses"),
         pytest.param(EMBEDDINGS, lambda model, text: {"model": model, "input": [text, "the sea"]},
                      [VECTORS], id="embeddings"),
-    ],
+        pytest.param(COMPLETIONS, greedy, MODELS, id="completions"),
+        pytest.param("/v1/responses", responses_body, MODELS, id="responses"),
+    ], 2),
 )  # fmt: skip
 def test_a_batch_of_many_models_has_the_answers_of_the_same_requests_online(
     batches: Batches, url: str, make: Any, models: list[str]

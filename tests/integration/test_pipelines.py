@@ -196,6 +196,7 @@ def test_a_container_that_cannot_start_fails_the_endpoint_by_name(
     assert words in until(failed, "the endpoint is Failed", 60)
 
 
+@pytest.mark.thorough
 def test_updates_to_a_pipeline_and_back_and_scaling_fail_no_request(platform: Platform) -> None:
     endpoint = Endpoint(platform, "moving", 2)
     endpoint.configure("v2", num_containers=3)

@@ -388,6 +388,7 @@ def test_a_model_whose_load_hangs_is_not_ready_after_a_minute_and_holds_up_no_ot
     assert in_flight == 1, "its load continues, up to 360 s"
 
 
+@pytest.mark.thorough
 def test_a_runtime_that_is_not_there_is_installed_when_it_is_first_needed(tmp_path: Path) -> None:
     environment = {VARIABLE: str(tmp_path / "runtimes"), "HOSTELRY_CUSTOM_CODE": "trusted"}
     with Platform(tmp_path / "home", environment=environment) as platform:

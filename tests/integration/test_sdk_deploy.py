@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.platform import CLI, Platform, until
 from tests.integration.sdk_rig import (
+    MODELS,
     SHORT_WAITS,
     Programs,
     direct_answer,
@@ -19,7 +20,7 @@ from tests.integration.sdk_rig import (
     write_models,
 )
 from tests.integration.virtual_environments import virtual_environment
-from tests.selection import chosen, first_alone
+from tests.selection import chosen, first_alone, runs_all
 
 from hostelry.cli.demo_model import demo_model_folder
 
@@ -32,8 +33,14 @@ ADAPTERS = Path(__file__).resolve().parents[2] / "examples" / "adapters"
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with Platform(tmp_path_factory.mktemp("sdk-deploy") / "home") as running:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sdk-deploy")
+
+
+@pytest.fixture(scope="module")
+def platform(folder: Path) -> Iterator[Platform]:
+    with Platform(folder / "home", environment=hub_variables(folder)) as running:
+        running.home.images.write_text(image_rules())
         yield running
 
 
@@ -83,26 +90,24 @@ def test_sdk_3_resource_classes_deploy_invoke_and_delete(platform: Platform) -> 
 
 @pytest.fixture(scope="module")
 def programs(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+    platform: Platform, folder: Path, pytestconfig: pytest.Config
 ) -> Iterator[tuple[Programs, str]]:
-    """The programs of SDK 2 on a platform of their own, and what the model answers without it."""
+    """The programs of SDK 2, and what the model answers without it."""
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
-    folder = tmp_path_factory.mktemp("sdk-v2")
-    models = write_models(folder)
-    model_id = next(iter(models))
-    with Platform(folder / "home", environment=hub_variables(folder)) as platform:
-        platform.home.images.write_text(image_rules())
-        upload(platform, "models", models)
-        answer = direct_answer(platform, "direct", f"s3://models/{model_id}/")
-        with Programs(platform, python) as started:
-            for kind in chosen(pytestconfig, LLMS):
-                started.start(kind, "sdk2_llm.py", kind, model_id)
-            for kind in chosen(pytestconfig, OWN_CODE):
-                started.start(kind, "sdk2_entry_point.py", kind)
-            started.start("failure", "sdk2_failure.py")
-            yield started, answer
-            started.finish()
-            until(lambda: not what_is_left(platform), "all is deleted")
+    answer, model_id = "", next(iter(MODELS))
+    llms = LLMS if runs_all(pytestconfig) else {}
+    if llms:
+        upload(platform, "hub", write_models(folder))
+        answer = direct_answer(platform, "direct", f"s3://hub/{model_id}/")
+    with Programs(platform, python) as started:
+        for kind in llms:
+            started.start(kind, "sdk2_llm.py", kind, model_id)
+        for kind in chosen(pytestconfig, OWN_CODE):
+            started.start(kind, "sdk2_entry_point.py", kind)
+        started.start("failure", "sdk2_failure.py")
+        yield started, answer
+        started.finish()
+        until(lambda: not what_is_left(platform), "all is deleted")
 
 
 @pytest.mark.timeout(600)
@@ -112,8 +117,9 @@ def test_sdk_2_deploys_and_updates_own_code(programs: tuple[Programs, str], kind
     assert output == {"first": [321, 654], "second": [642, 1308]}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kind", "repository"), first_alone(LLMS.items()))
+@pytest.mark.parametrize(("kind", "repository"), LLMS.items())
 def test_sdk_2_deploys_and_streams_an_llm_of_the_hub(
     programs: tuple[Programs, str], kind: str, repository: str
 ) -> None:

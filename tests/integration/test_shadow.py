@@ -302,6 +302,7 @@ def test_a_mirror_process_that_dies_costs_production_nothing(platform: Platform)
     assert (platform.pid("mirror"), client.failures) == (pid, [])
 
 
+@pytest.mark.thorough
 def test_a_mirror_process_that_hangs_costs_production_nothing(platform: Platform) -> None:
     before = dropped(platform)
     pid = platform.kill("mirror", signal.SIGSTOP)

@@ -44,6 +44,7 @@ def numbers(text: str) -> list[float]:
     return [float(it) for it in text.replace(",", "\n").split()]
 
 
+@pytest.mark.thorough
 def test_the_sdks_transformer_scores_lines_of_csv(served: Served) -> None:
     python = virtual_environment("sdk2", "sagemaker<3", "awscli") / "python"
     command = [str(python), "-W", "ignore", str(PROGRAM), "linear"]

@@ -52,7 +52,8 @@ def test_a_loop_that_turns_answers_each_question_of_each_supervisor(service: Pat
 
 def test_an_answer_to_an_earlier_question_is_none(service: Path) -> None:
     async def work() -> list[bool]:
-        with socket.socket(socket.AF_UNIX) as listening, Heartbeat(line_path(service), os.getpid()) as pulse:
+        pulse = Heartbeat(line_path(service), os.getpid())
+        with socket.socket(socket.AF_UNIX) as listening, pulse:
             os.chdir(service.parent)  # the path may be too long
             listening.bind(line_path(service).name)
             listening.listen()
