@@ -21,6 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--all`: the whole suite, of which `make test` leaves a part out."""
     parser.addoption("--all", action="store_true", help="run the tests marked `thorough`, too")
+    parser.addoption("--at-most-files", type=int, help="fail if tests of more files are to run")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -31,6 +32,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [it for it in items if it.get_closest_marker("thorough") is None]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """End where more failed in company than chance explains."""
+    most = session.config.getoption("--at-most-files")
+    files = {item.path.name for item in session.items}
+    if most is not None and len(files) > most:
+        pytest.exit(f"tests of {len(files)} files failed, {most} may: {sorted(files)}", 1)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
