@@ -1,7 +1,9 @@
 """Fixtures and settings of every test."""
 
+import gc
 import signal
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -22,6 +24,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """`--all`: the whole suite, of which `make test` leaves a part out."""
     parser.addoption("--all", action="store_true", help="run the tests marked `thorough`, too")
     parser.addoption("--at-most-files", type=int, help="fail if tests of more files are to run")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays to the end: no pass over all objects looks at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -20,6 +20,7 @@ from tests.integration.agent_rig import (
 )
 from tests.integration.agent_rig import until_gone as until_process_gone
 from tests.ray_rig import RayCluster, ray_cluster
+from tests.selection import thorough
 
 from hostelry.base import tls
 from hostelry.base.clock import SystemClock
@@ -103,13 +104,19 @@ def ray_place(
         assert list(nodes.glob("*/*/*")) == [], "an instance that ended leaves nothing"
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("fake", id="the fake fleet"),
-        pytest.param("local", id="the local fleet", marks=pytest.mark.integration),
-        pytest.param("ray", id="the Ray fleet", marks=pytest.mark.integration),
-    ]
+PLACES = [
+    pytest.param("fake", id="the fake fleet"),
+    pytest.param("local", id="the local fleet", marks=pytest.mark.integration),
+    pytest.param("ray", id="the Ray fleet", marks=pytest.mark.integration),
+]
+# The agent of an instance on Ray is that of the local fleet: what it alone does runs with `--all`.
+of_each_fleet = pytest.mark.parametrize("place", PLACES, indirect=True)
+of_agents = pytest.mark.parametrize(
+    "place", [*PLACES[:2], thorough("ray", id="the Ray fleet")], indirect=True
 )
+
+
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "fake":
         yield fake_place()
@@ -130,6 +137,7 @@ async def until_gone(agent: Agent, copy_id: str) -> None:
     await until(agent, lambda copies: copy_id not in copies)
 
 
+@of_each_fleet
 def test_an_instance_lives_from_its_launch_to_its_end(place: Place) -> None:
     async def case() -> None:
         assert await place.fleet.list() == []
@@ -151,6 +159,7 @@ def test_an_instance_lives_from_its_launch_to_its_end(place: Place) -> None:
     asyncio.run(case())
 
 
+@of_agents
 def test_an_agent_runs_exactly_the_desired_copies(place: Place) -> None:
     async def case() -> None:
         agent = await place.launched()
@@ -177,6 +186,7 @@ def same_process(one: CopyStatus, other: CopyStatus) -> bool:
     return (one.address, one.pid, one.restarts) == (other.address, other.pid, other.restarts)
 
 
+@of_each_fleet
 def test_copies_outlive_their_agent_and_are_adopted_by_its_successor(place: Place) -> None:
     async def case() -> None:
         agent = await place.launched()
@@ -193,6 +203,7 @@ def test_copies_outlive_their_agent_and_are_adopted_by_its_successor(place: Plac
     asyncio.run(case())
 
 
+@of_agents
 def test_an_observation_is_waited_for_only_while_nothing_is_new(place: Place) -> None:
     async def case() -> None:
         agent = await place.launched()
@@ -206,6 +217,7 @@ def test_an_observation_is_waited_for_only_while_nothing_is_new(place: Place) ->
     asyncio.run(case())
 
 
+@of_agents
 def test_a_copy_that_cannot_run_fails_with_a_reason_and_leaves_the_others_be(place: Place) -> None:
     if isinstance(place.fleet, FakeFleet):
         place.fleet.switches.broken_images["nowhere:1"] = "no program /nowhere/server"
@@ -222,6 +234,7 @@ def test_a_copy_that_cannot_run_fails_with_a_reason_and_leaves_the_others_be(pla
     asyncio.run(case())
 
 
+@of_agents
 def test_a_draining_copy_is_the_same_process_and_counts_its_connections(place: Place) -> None:
     async def case() -> None:
         agent = await place.launched()
@@ -243,6 +256,7 @@ def draining(spec: CopySpec) -> CopySpec:
     return replace(spec, draining=True)
 
 
+@of_agents
 def test_the_memory_of_a_copy_is_reported(place: Place) -> None:
     if isinstance(place.fleet, FakeFleet):
         place.fleet.switches.memory_bytes["component/c-1"] = 20 << 20

@@ -1,11 +1,11 @@
 """Every operation served, in every protocol: botocore and we understand each other."""
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from tests.selection import runs_all
 
 from hostelry.api.operations import OPERATIONS
 from hostelry.aws.call import ApiCall, parse_call, serialize_result
@@ -23,23 +23,27 @@ EXTRA = [
     ("ec2", "DescribeInstanceTypes", EC2),
     ("ec2", "RunInstances", EC2),
 ]
-CASES = [
-    pytest.param(service, operation, protocol, id=f"{service} {operation} in {protocol}")
-    for service, operation, protocol in [
-        *(
-            (service, operation, protocol)
-            for service, operation in OPERATIONS
-            for protocol in service_model(service).metadata["protocols"]
-        ),
-        *EXTRA,
-    ]
+SERVED = [
+    *(
+        (service, operation, protocol)
+        for service, operation in OPERATIONS
+        for protocol in service_model(service).metadata["protocols"]
+    ),
+    *EXTRA,
 ]
-QUIET = settings(
-    deadline=None,
-    max_examples=12,
-    database=None,
-    suppress_health_check=list(HealthCheck),
+ANY_SERVICE = pytest.mark.parametrize(
+    ("service", "protocol"), sorted({(service, protocol) for service, _, protocol in SERVED})
 )
+Drawn = tuple[str, Random, bool]
+
+
+def drawn(service: str, protocol: str, config: pytest.Config) -> Iterator[Drawn]:
+    """Operations of a service with sources of values: of all members, or of some."""
+    for seed in range(6 if runs_all(config) else 2):
+        for served, operation, spoken in SERVED:
+            if (served, spoken) == (service, protocol):
+                for full in (True, False):
+                    yield operation, Random(f"{operation} {seed}"), full
 
 
 def in_form(value: Any, protocol: str) -> Any:
@@ -59,55 +63,45 @@ def is_void(value: Any, protocol: str) -> bool:
     return all(is_void(item, protocol) for item in value)
 
 
-ANY_CASE = pytest.mark.parametrize(("service", "operation", "protocol"), CASES)
-RANDOM = st.randoms(use_true_random=True)
-
-
-@ANY_CASE
-@QUIET
-@given(random=RANDOM, full=st.booleans())
+@ANY_SERVICE
 def test_what_botocore_sends_is_what_is_read(
     service: str,
-    operation: str,
     protocol: str,
     any_value: Any,
     client: Any,
     in_seconds: Any,
-    random: Random,
-    full: bool,
+    pytestconfig: pytest.Config,
 ) -> None:
-    shape = operation_model(service, operation).input_shape
-    params = any_value(random=random, full=full, constrained=True).of(shape) if shape else {}
-    botocore = client(service=service, operation=operation, protocol=protocol)
-    assert parse_call(botocore.request(params), "id-1") == ApiCall(
-        service=service,
-        operation=operation,
-        params=in_seconds(in_form(params, protocol) if protocol in (QUERY, EC2) else params),
-        protocol=protocol,
-        request_id="id-1",
-    )
+    for operation, random, full in drawn(service, protocol, pytestconfig):
+        shape = operation_model(service, operation).input_shape
+        params = any_value(random=random, full=full, constrained=True).of(shape) if shape else {}
+        botocore = client(service=service, operation=operation, protocol=protocol)
+        assert parse_call(botocore.request(params), "id-1") == ApiCall(
+            service=service,
+            operation=operation,
+            params=in_seconds(in_form(params, protocol) if protocol in (QUERY, EC2) else params),
+            protocol=protocol,
+            request_id="id-1",
+        )
 
 
-@ANY_CASE
-@QUIET
-@given(random=RANDOM, full=st.booleans())
+@ANY_SERVICE
 def test_what_is_answered_is_what_botocore_reads(
     service: str,
-    operation: str,
     protocol: str,
     any_value: Any,
     client: Any,
     in_seconds: Any,
-    random: Random,
-    full: bool,
+    pytestconfig: pytest.Config,
 ) -> None:
-    shape = operation_model(service, operation).output_shape
-    result = any_value(random=random, full=full, constrained=False).of(shape) if shape else {}
-    call = ApiCall(
-        service=service, operation=operation, params={}, protocol=protocol, request_id="id-1"
-    )
-    response = serialize_result(call, in_seconds(result))
-    parsed = client(service=service, operation=operation, protocol=protocol).read(response)
-    metadata = parsed.pop("ResponseMetadata")
-    assert metadata["HTTPHeaders"]["x-amzn-requestid"] == "id-1"
-    assert in_seconds(parsed) == in_seconds(result)
+    for operation, random, full in drawn(service, protocol, pytestconfig):
+        shape = operation_model(service, operation).output_shape
+        result = any_value(random=random, full=full, constrained=False).of(shape) if shape else {}
+        call = ApiCall(
+            service=service, operation=operation, params={}, protocol=protocol, request_id="id-1"
+        )
+        response = serialize_result(call, in_seconds(result))
+        parsed = client(service=service, operation=operation, protocol=protocol).read(response)
+        metadata = parsed.pop("ResponseMetadata")
+        assert metadata["HTTPHeaders"]["x-amzn-requestid"] == "id-1"
+        assert in_seconds(parsed) == in_seconds(result), operation

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.selection import first_alone, runs_all
 from tests.unit.engine.schedule import (
     STEP_S,
     Drive,
@@ -87,7 +88,8 @@ def simulate(drive: Drive, rng: random.Random, steps: int, most_live: int) -> No
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_steps_keep_every_promise() -> None:
+def test_a_hundred_thousand_steps_keep_every_promise(pytestconfig: pytest.Config) -> None:
+    num_steps = 100_000 if runs_all(pytestconfig) else 20_000
     rng = random.Random(20261121)
     subject = scheduler(
         60,
@@ -98,11 +100,11 @@ def test_a_hundred_thousand_steps_keep_every_promise() -> None:
         overtake_tokens=256.0,
     )
     drive = Drive(subject, fetch_steps=3, upload_steps=2, check_every=40)
-    simulate(drive, rng, 100_000, most_live=24)
-    assert drive.num_steps >= 100_000
-    assert len(drive.done) > 10_000
+    simulate(drive, rng, num_steps, most_live=24)
+    assert drive.num_steps >= num_steps
+    assert len(drive.done) > num_steps / 10
     for what in ("preempted", "evicted", "uploaded", "cached", "failed"):
-        assert drive.counts[what] > 200, f"the simulation has too few: {what}"
+        assert drive.counts[what] > num_steps / 500, f"the simulation has too few: {what}"
     reasons = Counter(drive.reasons.values())
     assert set(reasons) == {"finished", "cancelled", "failed", "expired"}
     # As if all that were there ran one after another, each with its loads, and its wait before.
@@ -110,7 +112,7 @@ def test_a_hundred_thousand_steps_keep_every_promise() -> None:
     assert longest_wait(drive.done) <= 1.0 / STEP_S + 24 * alone
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", first_alone(range(8), 3))
 @pytest.mark.parametrize(
     "limits",
     [
@@ -184,7 +186,7 @@ def apply(drive: Drive, number: int, what: str, value: Any) -> None:
         forget_host_copy(drive, random.Random(value))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(
     limits=LIMITS,
     loads=st.tuples(st.integers(1, 5), st.integers(1, 5)),
@@ -203,7 +205,7 @@ def test_every_request_ends_once_and_pages_are_conserved(
     assert len(drive.ended) == submitted
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(
         st.tuples(st.integers(1, 60), st.integers(1, 30), st.sampled_from("abcd")),

@@ -4,6 +4,7 @@ The trained adapters of the examples, and random ones on all seven targets.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from hostelry.cli.demo_model import demo_model_folder
 from hostelry.engine.engine import Engine, EngineConfig
 from hostelry.engine.request import Request, SamplingParams
 
-COUNT = 24
+COUNT = 8
 RANKS = {"r8": 8, "r16": 16, "r64": 64}
 # "The capital of France is", "Once upon a time", a Python definition, and a longer text.
 PROMPTS = (
@@ -30,6 +31,8 @@ TRAINED = {
 }
 QUESTION = "<|im_start|>user\nWhere is the city of Paris?<|im_end|>\n<|im_start|>assistant\n"
 
+Expected = dict[tuple[tuple[int, ...], str | None], torch.Tensor]
+
 pytestmark = pytest.mark.slow
 
 
@@ -43,7 +46,20 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {**random_ones, **TRAINED}
 
 
-def test_greedy_tokens_equal_peft_mixed_and_alone(adapters: dict[str, Path]) -> None:
+@pytest.fixture(scope="module")
+def model(adapters: dict[str, Path]) -> Any:
+    """The model of transformers, with the adapters."""
+    return reference_model(demo_model_folder(), adapters)
+
+
+@pytest.fixture(scope="module")
+def expected(model: Any) -> Expected:
+    """Logits of the first prompts, without and with an adapter."""
+    pairs = [(prompt, name) for prompt in PROMPTS for name in (None, "r16")]
+    return {it: reference_logits(model, *it) for it in pairs}
+
+
+def test_greedy_tokens_equal_peft_mixed_and_alone(adapters: dict[str, Path], model: Any) -> None:
     folder = demo_model_folder()
     config = EngineConfig(dtype="fp32", pool_bytes=512 << 20, num_threads=1)
     engine = Engine.load(folder, config)
@@ -62,16 +78,15 @@ def test_greedy_tokens_equal_peft_mixed_and_alone(adapters: dict[str, Path]) -> 
     mixed = run(engine, requests)
     alone = {request.id: run(engine, [request])[request.id] for request in requests}
     assert mixed == alone
-    model = reference_model(folder, adapters)
     for n, (prompt, adapter) in enumerate(cases):
         assert mixed[str(n)] == generated(model, prompt, adapter)
 
 
 @torch.inference_mode()
-def generated(model: object, prompt: tuple[int, ...], adapter: str | None) -> list[int]:
+def generated(model: Any, prompt: tuple[int, ...], adapter: str | None) -> list[int]:
     """PEFT's greedy continuation through its own key-value cache, to an end token."""
     ids = torch.tensor([prompt])
-    tokens = model.generate(  # type: ignore[attr-defined]  # PEFT's model, whichever class it is
+    tokens = model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         adapter_names=[adapter or "__base__"],
@@ -82,29 +97,25 @@ def generated(model: object, prompt: tuple[int, ...], adapter: str | None) -> li
     return continued
 
 
-def test_bf16_logits_stay_within_tolerance(adapters: dict[str, Path]) -> None:
+def test_bf16_logits_stay_within_tolerance(adapters: dict[str, Path], expected: Expected) -> None:
     folder = demo_model_folder()
     config = EngineConfig(dtype="bf16", pool_bytes=512 << 20, num_threads=1)
     engine = Engine.load(folder, config)
-    model = reference_model(folder, {"r16": adapters["r16"]})
     engine.load_adapter("r16", adapters["r16"])
-    for prompt in PROMPTS:
-        for name in (None, "r16"):
-            expected = reference_logits(model, prompt, name)
-            difference = (Logits.of(engine).after(prompt, name) - expected).abs().max()
-            assert difference / expected.abs().max() < 5e-2
+    for (prompt, name), wanted in expected.items():
+        difference = (Logits.of(engine).after(prompt, name) - wanted).abs().max()
+        assert difference / wanted.abs().max() < 5e-2
 
 
-def test_int8_weights_stay_within_their_tolerance(adapters: dict[str, Path]) -> None:
+def test_int8_weights_stay_within_their_tolerance(
+    adapters: dict[str, Path], expected: Expected
+) -> None:
     folder = demo_model_folder()
     config = EngineConfig(
         dtype="bf16", weight_dtype="int8", pool_bytes=512 << 20, num_threads=1, prefix_cache=False
     )
     engine = Engine.load(folder, config)
-    model = reference_model(folder, {"r16": adapters["r16"]})
     engine.load_adapter("r16", adapters["r16"])
-    for prompt in PROMPTS:
-        for name in (None, "r16"):
-            expected = reference_logits(model, prompt, name)
-            difference = (Logits.of(engine).after(prompt, name) - expected).abs().max()
-            assert 0 < difference / expected.abs().max() < 0.12
+    for (prompt, name), wanted in expected.items():
+        difference = (Logits.of(engine).after(prompt, name) - wanted).abs().max()
+        assert 0 < difference / wanted.abs().max() < 0.12

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.selection import thorough
 from tests.unit.engine.triton_worker import Run, worker
 
 MIXED = {"q_proj": 3, "v_proj": 9, "o_proj": 1, "up_proj": 17, "down_proj": 2}
@@ -22,7 +23,7 @@ def interpreted() -> Iterator[Run]:
     [
         pytest.param({}, FP32, 16, {}, id="plain"),
         pytest.param({}, FP16, 5, {"ranks": MIXED}, id="fp16 in odd pages, with adapters"),
-        pytest.param({}, BF16, 16, {}, id="bf16"),
+        thorough({}, BF16, 16, {}, id="bf16"),
         pytest.param(
             {
                 "heads": 6,
@@ -123,8 +124,7 @@ def test_attention_is_that_of_torch(
     interpreted("triton_cases.attention_case", spans, heads, head_dim, page_tokens, window, dtype)
 
 
-@pytest.mark.parametrize("dtype", [FP32, FP16, BF16])
-@pytest.mark.parametrize("width", [64, 100])
+@pytest.mark.parametrize(("width", "dtype"), [(64, FP32), (100, FP16), (100, BF16)])
 def test_norms_are_those_of_torch(interpreted: Run, width: int, dtype: torch.dtype) -> None:
     interpreted("triton_cases.norm_case", width, dtype)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.selection import first_alone, numbers
 from tests.unit.reconcile.experiment_rig import (
     HOUR_S,
     PRODUCTION,
@@ -339,9 +340,9 @@ def test_a_control_killed_at_any_write_changes_nothing_in_the_end(
     status: ExperimentStatus,
     name: str,
     is_there: bool,
+    pytestconfig: pytest.Config,
 ) -> None:
-    fails_at = 1
-    while True:
+    def lead(fails_at: int | None) -> int:
         store = FaultyStore(Killed())
         place = ExperimentTown(store)
         if is_there:
@@ -357,9 +358,10 @@ def test_a_control_killed_at_any_write_changes_nothing_in_the_end(
         assert len(place.town.instance_records()) == 1
         assert len(place.production_copies()) == 1
         place.town.close()
-        if store.num_writes < fails_at:
-            return
-        fails_at += 1
+        return store.num_writes
+
+    for fails_at in numbers(pytestconfig, lead(None)):
+        lead(fails_at)
 
 
 def survive(place: ExperimentTown, step: Callable[[ExperimentTown], None]) -> None:
@@ -442,7 +444,7 @@ def break_image(place: ExperimentTown, dice: random.Random) -> None:
         broken["good"] = "it does not start"
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", first_alone(range(25), 8))
 def test_random_misfortune_ends_every_experiment(place: ExperimentTown, seed: int) -> None:
     dice = random.Random(seed)
     if dice.random() < 0.7:

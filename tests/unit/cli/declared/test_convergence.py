@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.selection import numbers
 from tests.unit.cli.declared.documents import LATER, SHOP
 from tests.unit.cli.declared.rig import ROLE, Killed, TownAws, apply, described, difference
 from tests.unit.reconcile.samples import Town
@@ -44,7 +45,7 @@ def written(aws: TownAws) -> str:
     ],
 )
 def test_an_apply_after_a_kill_at_any_write_comes_to_the_same(
-    texts: list[str], prune: bool, folder: Path
+    texts: list[str], prune: bool, folder: Path, pytestconfig: pytest.Config
 ) -> None:
     """Killed once a write took effect: killed before the next one leaves the same behind."""
     *before, text = texts
@@ -67,7 +68,7 @@ def test_an_apply_after_a_kill_at_any_write_comes_to_the_same(
 
     whole, num_writes = ended_at(None)
     assert num_writes > 15
-    for number in range(1, num_writes + 1):
+    for number in numbers(pytestconfig, num_writes):
         assert ended_at(number)[0] == whole, f"killed at write {number}"
 
 
