@@ -28,10 +28,6 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 SHOWN_BY = re.compile(r"\| ([^|]+) \|$", re.MULTILINE)
 
 
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
 @cache
 def prose(page: Path) -> str:
     return FENCE.sub("", page.read_text(encoding="utf-8"))
@@ -41,6 +37,7 @@ def inline(page: Path) -> list[str]:
     return INLINE.findall(prose(page))
 
 
+@cache
 def names_in(module: Path) -> set[str]:
     """What a module defines or imports at its top."""
     found: set[str] = set()
@@ -82,29 +79,27 @@ def test_there_are_pages() -> None:
     assert len(PAGES) > 12
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_to_files(page: Path) -> None:
-    links = [link for link in LINK.findall(prose(page)) if "://" not in link]
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def test_links_lead_to_files() -> None:
+    links = [(page, it) for page in PAGES for it in LINK.findall(prose(page)) if "://" not in it]
+    assert [(page, it) for page, it in links if not (page.parent / it).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_paths_exist(page: Path) -> None:
+def test_paths_exist() -> None:
     folders = ("tests/", "src/", "docs/", "examples/", "benchmarks/")
     paths = [
-        text
+        (page, text)
+        for page in PAGES
         for text in inline(page)
         if re.fullmatch(r"[\w./]+", text)
         and (text.startswith(folders) or ("/" in text and text.endswith(".py")))
     ]
     bases = (ROOT, PACKAGE, PACKAGE / "engine")
-    assert [it for it in paths if not any((base / it).exists() for base in bases)] == []
+    assert [it for it in paths if not any((base / it[1]).exists() for base in bases)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_dotted_names_exist(page: Path) -> None:
-    named = [text for text in inline(page) if names_code(text)]
-    assert [text for text in named if not is_there(text)] == []
+def test_dotted_names_exist() -> None:
+    named = [(page, text) for page in PAGES for text in inline(page) if names_code(text)]
+    assert [it for it in named if not is_there(it[1])] == []
 
 
 def test_the_picture_of_the_house_has_every_folder() -> None:
@@ -121,27 +116,26 @@ def command_lines(page: Path) -> list[str]:
     return found + [it.group(1) for it in SHELL_LINE.finditer(fenced)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_exist_and_have_the_flags(page: Path) -> None:
+def test_commands_exist_and_have_the_flags() -> None:
     tree = command_tree()
-    wrong: list[str] = []
-    for line in command_lines(page):
+    wrong: list[tuple[Path, str]] = []
+    shown = [(page, line) for page in PAGES for line in command_lines(page)]
+    for page, line in shown:
         command: Any = tree
         words = line.partition(" -- ")[0].split()[1:]
         while words and words[0][0] != "-" and hasattr(command, "commands"):
             command = command.commands.get(words.pop(0))
         flags = {it for known in getattr(command, "params", ()) for it in known.opts}
         if command is None or not flags.union(["--help"]).issuperset(FLAG.findall(" ".join(words))):
-            wrong.append(line)
+            wrong.append((page, line))
     assert wrong == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_python_in_the_docs_parses(page: Path) -> None:
-    fences = FENCE.findall(page.read_text(encoding="utf-8"))
-    for language, code in fences:
-        if language == "python":
-            ast.parse(code)
+def test_python_in_the_docs_parses() -> None:
+    for page in PAGES:
+        for language, code in FENCE.findall(page.read_text(encoding="utf-8")):
+            if language == "python":
+                ast.parse(code, str(page))
 
 
 SECTIONS = [

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,12 @@ def config(properties: str = "", **env: str) -> LmiConfig:
     return resolve_config(env, properties, (), Path("/model"), 4)
 
 
+@cache
+def with_adapters() -> LmiConfig:
+    """The configuration of a server that is given no other."""
+    return config("option.enable_lora=true")
+
+
 def server(
     answers: Mapping[str | None, str] | None = None,
     *,
@@ -69,7 +76,7 @@ def server(
     template: str = TEMPLATE,
 ) -> LmiServer:
     """A ready server over a fake backend that answers each adapter with its text."""
-    settings = settings or config("option.enable_lora=true")
+    settings = settings or with_adapters()
     texts = answers or {None: "a base answer", "es": "hola", "fr": "salut"}
     backend = backend or FakeBackend({name: ids(text) for name, text in texts.items()})
     registry = AdapterRegistry(
