@@ -63,6 +63,12 @@ def config(properties: str = "", **env: str) -> LmiConfig:
 
 
 @cache
+def chat_template(text: str) -> ChatTemplate:
+    """A template, compiled once; its clock stands still."""
+    return ChatTemplate(text, {"bos_token": SPECIAL[1]}, ManualClock())
+
+
+@cache
 def with_adapters() -> LmiConfig:
     """The configuration of a server that is given no other."""
     return config("option.enable_lora=true")
@@ -84,7 +90,7 @@ def server(
     )
     registry.adopt((name, Path("/model/adapters") / name) for name in sorted(backend.adapters))
     clock = ManualClock()
-    chat = ChatTemplate(template, {"bos_token": SPECIAL[1]}, clock)
+    chat = chat_template(template)
     model = LoadedModel(
         backend=backend,
         codec=CODEC,
