@@ -17,7 +17,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
 JSON, QUERY, CBOR = "json", "query", "smithy-rpc-v2-cbor"
-QUIET = settings(deadline=None, max_examples=150, database=None)
+QUIET = settings(deadline=None, max_examples=50, database=None)
 SENT = [
     ("sagemaker", "CreateEndpointConfig", JSON),
     ("sagemaker", "CreateInferenceComponent", JSON),

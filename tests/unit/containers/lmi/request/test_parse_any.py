@@ -31,7 +31,7 @@ VALUES = st.recursive(
 BODIES = st.dictionaries(st.sampled_from(NAMES), VALUES, min_size=1, max_size=6)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(body=BODIES)
 def test_any_body_is_understood_or_refused(body: dict[str, Any]) -> None:
     for context in (CONTEXT, LEGACY):
@@ -42,7 +42,7 @@ def test_any_body_is_understood_or_refused(body: dict[str, Any]) -> None:
         assert len(parsed.prompts) == len(parsed.adapters) > 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(parameters=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6))
 def test_any_parameters_are_understood_or_refused(parameters: dict[str, Any]) -> None:
     try:
@@ -53,7 +53,7 @@ def test_any_parameters_are_understood_or_refused(parameters: dict[str, Any]) ->
     assert parsed.max_new_tokens >= 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(body=st.binary(max_size=60), kind=st.sampled_from(["", "text/plain", "text/csv"]))
 def test_any_bytes_are_understood_or_refused(body: bytes, kind: str) -> None:
     try:
