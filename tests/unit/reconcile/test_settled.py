@@ -45,7 +45,7 @@ class ComparedTown(Town):
         super().restart_control()
         self._given = {}
 
-    def _pass_over(self, key: GroupKey, context: PlanContext) -> EndpointState:
+    def _pass_over(self, key: GroupKey, context: PlanContext, is_checked: bool) -> EndpointState:
         last, found = self._last.get(key), []
         for known in (None, last):
             its = replace(
@@ -63,7 +63,7 @@ class ComparedTown(Town):
         kept = {it: self._given[it] for it in whole[3] if it not in since[3]}
         self._given = kept | since[3]
         assert self._given == whole[3]
-        return super()._pass_over(key, context)
+        return super()._pass_over(key, context, is_checked)
 
 
 def _named(kind: str, ids: Iterator[int]) -> Callable[[], str]:
