@@ -83,7 +83,7 @@ class Setting:
 
 
 SETTINGS = {
-    "smoke": Setting(runs=1, rates=(100,)),
+    "smoke": Setting(runs=2, rates=(100,)),
     "short": Setting(runs=40, rates=(20, 200)),
     "full": Setting(runs=400, rates=(20, 200)),
 }
