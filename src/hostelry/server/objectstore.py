@@ -10,7 +10,6 @@ in the kernel's page cache, which outlives the process. (A power cut does lose d
 not fsync each object.)
 """
 
-import asyncio
 import contextlib
 import hashlib
 import os
@@ -26,6 +25,7 @@ import msgspec
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.base.http_status import http_status
 from hostelry.base.json import decode
 from hostelry.base.ports import free_ports
 from hostelry.base.private_file import write_whole
@@ -218,17 +218,8 @@ def remember_sockets(folder: Path, flags: Mapping[str, str | int]) -> None:
 
 async def is_alive(s3_port: int, timeout_s: float) -> bool:
     """Whether the store's S3 server answers in time, whatever it answers."""
-    question = b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    try:
-        async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(HOST, s3_port)
-            try:
-                writer.write(question)
-                return (await reader.readline()).startswith(b"HTTP/1.")
-            finally:
-                writer.close()
-    except (TimeoutError, OSError):
-        return False
+    address = f"http://{HOST}:{s3_port}"
+    return await http_status("HEAD", address, "/healthz", {}, timeout_s) is not None
 
 
 def remove_sockets(home: Home) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 
 from hostelry.base.clock import Clock, SystemClock
+from hostelry.base.http_status import AskStatus, http_status
 from hostelry.domain.copy import Instance
 from hostelry.domain.shape import Shape
 from hostelry.fleet.agent.code_packages import CodePackages
@@ -21,7 +22,8 @@ from hostelry.fleet.launch.warm import WarmStarts
 class CopyDeps:
     """Dependencies of every copy of an instance. Logs of copies without one are not collected.
 
-    Without `packages` each copy installs those of its code itself. `address` is the agent's own.
+    Copies are pinged with `ask_status`. Without `packages` each copy installs those of its code
+    itself. `address` is the agent's own.
     `copies_have_users`: programs run as unprivileged users, not as the agent's own. `call_keys`
     gives new keys for a server that invokes models, as it reads them.
     """
@@ -30,6 +32,7 @@ class CopyDeps:
     artifacts: Artifacts
     launcher: Launcher
     http: httpx.AsyncClient
+    ask_status: AskStatus = http_status
     region: str
     shape: Shape
     instance: Instance | None = None

@@ -312,7 +312,8 @@ class HostedCopy:
         """Watch one process until it exits, fails to start, or hangs."""
         self._ready_at, self._process = None, process
         exited = asyncio.create_task(process.wait())
-        server = ModelServer(self._state.address, self._deps.http, self._state.record.key)
+        key, deps = self._state.record.key, self._deps
+        server = ModelServer(self._state.address, deps.http, key, deps.ask_status)
         keys = self._deps.call_keys if rule.invokes else None
         serves = with_call_keys(self._serve(rule, server), server, keys, self._deps.clock)
         serving = asyncio.create_task(serves)

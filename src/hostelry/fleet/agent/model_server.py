@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from hostelry.base.copy_key import HEADER
+from hostelry.base.http_status import AskStatus, http_status
 from hostelry.base.json import decode
 from hostelry.domain.copy import AdapterPlacement
 from hostelry.fleet.rules.images import Probe
@@ -58,17 +59,27 @@ class _Listed(msgspec.Struct):
 
 
 class ModelServer:
-    """Client of one copy; sends `key`. No method raises for what the server does."""
+    """Client of one copy; sends `key`, and pings with `ask`.
 
-    def __init__(self, address: str, http: httpx.AsyncClient, key: str | None = None) -> None:
+    No method raises for what the server does.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        http: httpx.AsyncClient,
+        key: str | None = None,
+        ask: AskStatus = http_status,
+    ) -> None:
         self._address = address
         self._http = http
+        self._ask = ask
         self._key_header = {} if key is None else {HEADER: key}
 
     async def ping(self, timeout_s: float) -> bool:
         """Whether /ping answers 200 in time."""
-        answer, _ = await self.call("GET", "/ping", timeout_s=timeout_s)
-        return answer.status == 200
+        status = await self._ask("GET", self._address, "/ping", self._key_header, timeout_s)
+        return status == 200
 
     async def prove(
         self, probe: Probe, timeout_s: float, adapter: AdapterPlacement | None = None

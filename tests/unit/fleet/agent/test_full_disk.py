@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,16 @@ class NoProcesses:
         del folder, leader, grace_s
 
 
+async def pong(
+    method: str, address: str, path: str, headers: Mapping[str, str], timeout_s: float
+) -> int:
+    """Every server answers every ping."""
+    del method, address, path, headers, timeout_s
+    return 200
+
+
 def healthy(request: httpx.Request) -> httpx.Response:
-    """A model server that answers everything."""
+    """A model server that answers every invocation."""
     return httpx.Response(200, json={"generated_text": "x", "path": request.url.path})
 
 
@@ -94,6 +102,7 @@ def deps(folder: Path, http: httpx.AsyncClient) -> CopyDeps:
         artifacts=NoArtifacts(),
         launcher=NoProcesses(),
         http=http,
+        ask_status=pong,
         region="us-west-2",
         shape=shape_of("ml.m5.large"),
         operator_environment={},

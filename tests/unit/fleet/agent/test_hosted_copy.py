@@ -14,6 +14,11 @@ from hostelry.fleet.agent.lifecycle import CopyPolicy
 from hostelry.fleet.records import CopyFolder
 
 
+def broken(request: httpx.Request) -> httpx.Response:
+    """A model server that answers pings only, which `deps` answer."""
+    return httpx.Response(500, text=f"no model at {request.url.path}")
+
+
 @pytest.mark.parametrize(
     ("image", "advice"),
     [
@@ -25,9 +30,6 @@ def test_why_a_copy_is_not_proven_is_reported_meanwhile(
     tmp_path: Path, image: str, advice: str
 ) -> None:
     """It may still become ready, for minutes."""
-
-    def broken(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200 if request.url.path == "/ping" else 500, text="no model")
 
     async def work() -> str:
         shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -56,9 +58,6 @@ def test_why_a_copy_is_not_proven_is_reported_meanwhile(
 
 def test_a_copy_that_is_too_late_reports_why_it_was_not_proven(tmp_path: Path) -> None:
     """Not that a probe with the little time that was left got no answer."""
-
-    def broken(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200 if request.url.path == "/ping" else 500, text="no model")
 
     async def work() -> str | None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(broken)) as http:
