@@ -183,9 +183,7 @@ class LimitedProcess:
             await self._measure()
             self._seen.machine_kills, before = before, oom_kills()
             if next(rounds) == num_rounds - 1:
-                self._seen.known = await asyncio.to_thread(self._members_lately)
-                self._enclose()
-                await asyncio.to_thread(self._judge_disk)
+                await asyncio.to_thread(self._search)
 
         await run_periodically("watching a copy's use", measure, pause_s)
 
@@ -208,6 +206,12 @@ class LimitedProcess:
             self._seen.evidence = replace(self._seen.evidence, over_limit_bytes=use.held_bytes)
             log.warning("copy in %s held %d bytes: killed", self._folder, use.held_bytes)
             self._kill()
+
+    def _search(self) -> None:
+        """Find its processes anew, and judge what they have written."""
+        self._seen.known = self._members_lately()
+        self._enclose()
+        self._judge_disk()
 
     def _judge_disk(self) -> None:
         """Kill the copy if it has written more than its budget."""
