@@ -1,4 +1,4 @@
-"""What status a server of this machine answers, for pings: a fraction of an HTTP client's cost.
+"""The status that a server of this machine answers, for pings: cheap beside an HTTP client.
 
 The servers are any container's. A request has a connection of its own, which the server is asked to
 close; what they send is read to its end, within bounds, and never kept.

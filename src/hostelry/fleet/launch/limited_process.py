@@ -208,7 +208,7 @@ class LimitedProcess:
             self._kill()
 
     def _search(self) -> None:
-        """Find its processes anew, and judge what they have written."""
+        """Find its processes again, and judge what they have written."""
         self._seen.known = self._members_lately()
         self._enclose()
         self._judge_disk()
