@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Where no bytecode is kept, each process compiles what it imports: a third of control's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-all fuzz engine browser database tools check lint bench screenshots walkthrough format clean
+.PHONY: install demo test test-all fuzz engine browser database tools check bench screenshots walkthrough format clean
 
 install: $(STAMP)
 
@@ -33,7 +33,7 @@ demo: $(DEMO_STAMP)
 	$(BIN)/hostelry demo
 
 # One half after the other, so that both print as they go. Units are first, since they show most defects within
-# minutes; types are checked beside them. A third of their time they wait, so that three keep two cores busy.
+# minutes. A third of their time they wait, so that three keep two cores busy.
 # Integration tests wait half of their time; five of them met more time limits than four. Tests kill and hang
 # processes beside each other on a busy machine: what failed in company is run once more alone, and must pass then.
 # Its first failure stays in the output, and tests of more than two files may not fail in company.
@@ -43,13 +43,12 @@ INTEGRATION = $(BIN)/python -m pytest tests/integration tests/hostile -o cache_d
 test-all: SCOPE := --all
 test-all: test
 ALONE := --last-failed --last-failed-no-failures none --at-most-files 2
-test: lint engine browser database tools
-	$(BIN)/mypy & types=$$!; \
-	$(UNITS) -n 3 --dist loadfile --durations=40; units=$$?; wait $$types; types=$$?; \
+test: check engine browser database tools
+	$(UNITS) -n 3 --dist loadfile --durations=40; units=$$?; \
 	$(INTEGRATION) -n 4 --dist loadfile --no-loadscope-reorder --durations=60; integration=$$?; \
 	test $$integration -eq 0 || { $(INTEGRATION) $(ALONE); integration=$$?; }; \
 	test $$units -eq 0 || { $(UNITS) $(ALONE); units=$$?; }; \
-	test $$integration -eq 0 -a $$units -eq 0 -a $$types -eq 0
+	test $$integration -eq 0 -a $$units -eq 0
 
 # make fuzz MINUTES=10   new random cases for that long; the summary counts them (tests/fuzz/conftest.py)
 MINUTES ?= 5
@@ -86,13 +85,11 @@ $(TOOLS)/.installed: deploy/tools.txt
 	@{ $(PYTHON) -m venv $(TOOLS) && $(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -r deploy/tools.txt \
 	  && touch $@; } || echo "no tools for deploy/, and none can be installed: its tests will skip"
 
-check: lint
-	$(BIN)/mypy
-
-lint: $(STAMP)
+check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/mypy
 	$(BIN)/python tests/words.py
 
 format: $(STAMP)
