@@ -7,6 +7,7 @@ close; what they send is read to its end, within bounds, and never kept.
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Mapping
 
 from hostelry.base.address import Address
@@ -15,6 +16,8 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 1024 * 1024  # of a longer one the rest is not read
 READ_BYTES = 16 * 1024
 MAX_DIGITS = 20  # of a length
+CLOSED_WITHIN_S = 0.05
+RESET = struct.pack("ii", 1, 0)  # linger for 0 s, socket(7)
 FIRST_FINAL = 200  # those below announce another answer
 BODILESS = (204, 304)
 
@@ -40,9 +43,22 @@ async def http_status(
             async with asyncio.timeout(timeout_s):
                 await loop.sock_connect(connection, (target.host, target.port))
                 await loop.sock_sendall(connection, request)
-                return await _Reading(loop, connection).status(method)
+                status = await _Reading(loop, connection).status(method)
+            await _reset_if_closed(loop, connection)
+            return status
     except (TimeoutError, OSError, _NotHttpError):
         return None
+
+
+async def _reset_if_closed(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    """Have a connection that the server has closed end by a reset, which the server never sees.
+
+    Otherwise the kernel lists each one for another minute, and agents read that list.
+    """
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(CLOSED_WITHIN_S):
+            if not await loop.sock_recv(connection, READ_BYTES):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
 
 class _NotHttpError(Exception):

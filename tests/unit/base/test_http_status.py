@@ -8,6 +8,7 @@ import pytest
 
 from hostelry.base.http_status import MAX_BODY_BYTES, MAX_HEAD_BYTES, http_status
 from hostelry.base.ports import free_port
+from hostelry.base.proc import LISTENING, tcp_sockets
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LONG = b"x" * (2 * MAX_BODY_BYTES)
@@ -183,3 +184,17 @@ def test_the_request_is_whole_and_names_its_server(host: str) -> None:
 def test_an_answer_to_head_has_no_body_whatever_length_it_names() -> None:
     head = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n"
     assert asked(head, method="HEAD", lingers=True)[0] == 403
+
+
+def test_the_kernel_lists_no_connection_that_both_have_closed() -> None:
+    async def case() -> list[str]:
+        server = Server([b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"], lingers=False)
+        async with await asyncio.start_server(server.answer, "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            for _ in range(3):
+                await http_status("GET", f"http://127.0.0.1:{port}", "/ping", {}, ENOUGH_S)
+                await server.closed.wait()
+            of_port = [it for it in tcp_sockets() if port in (it.local_port, it.remote_port)]
+        return [it.state for it in of_port if it.state != LISTENING]
+
+    assert asyncio.run(case()) == []
