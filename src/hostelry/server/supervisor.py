@@ -104,10 +104,11 @@ class Forks(Protocol):
 
 @dataclass(slots=True)
 class SupervisedService:
-    """A service under supervision."""
+    """A service under supervision; `beside` serves until it listens."""
 
     service: ServiceSpec
     adopted: RunFile | None = None
+    beside: RunFile | None = None
     pid: int | None = None
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -156,13 +157,18 @@ class Supervisor:
 
         `beside` serves until the service does, and is stopped then.
         """
-        running = SupervisedService(service, adopted)
+        running = SupervisedService(service, adopted, beside)
         self._running[service.name] = running
         running.task = asyncio.create_task(
             self._keep(running, replaced), name=f"keep {service.name}"
         )
         if beside is not None:
             self._in_background(self._succeed(running, beside), f"succeed {service.name}")
+
+    def why_not_ready(self) -> str | None:
+        """The services that do not listen yet in place of an earlier process; None if all do."""
+        absent = [it.service.name for it in self._running.values() if it.beside is not None]
+        return f"{', '.join(absent)} did not start" if absent else None
 
     def retire(self, record: RunFile) -> None:
         """Stop a process that is not needed any more, in good order and in the background."""
@@ -180,6 +186,7 @@ class Supervisor:
             if running.pid is not None and is_listening(path, running.pid):
                 break
             await asyncio.sleep(BESIDE_POLL_S)
+        running.beside = None
         await self._retire(record)
 
     async def retired(self) -> None:

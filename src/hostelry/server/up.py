@@ -22,7 +22,7 @@ from hostelry.server.adoption import (
 from hostelry.server.cluster.start import check_cluster
 from hostelry.server.fleets import stop_fleet
 from hostelry.server.gateway_host import gateway_host_plan
-from hostelry.server.gateway_workers import SharedListener, shared_listener
+from hostelry.server.gateway_workers import shared_listener
 from hostelry.server.home import Credentials, Home, UpConfig, make_home
 from hostelry.server.jumpstart import stock_catalogues
 from hostelry.server.readiness import gateway_check, health_check, store_check
@@ -122,11 +122,15 @@ async def supervise(
         supervisor = Supervisor(home, report.say, forks)
         listen_for_signals(asked, supervisor)
         begin(supervisor, start.found, decided, desired)
+
+        def absent() -> str | None:
+            return listener.why_not_ready() or supervisor.why_not_ready()
+
         within_s = math.inf if adopted else READY_WITHIN_S
         asking = asyncio.create_task(asked.wait())
         bounding = asyncio.create_task(bound_logs(home.logs))
         started = asyncio.create_task(
-            until_ready(config, start.credentials, listener, report, within_s)
+            until_ready(config, start.credentials, absent, report, within_s)
         )
         refusing = asyncio.create_task(listener.refuse_early())
         started.add_done_callback(lambda _: refusing.cancel())
@@ -265,11 +269,14 @@ async def drain(home: Home, config: UpConfig, supervisor: Supervisor, report: Re
 async def until_ready(
     config: UpConfig,
     credentials: Credentials,
-    listener: SharedListener,
+    absent: Callable[[], str | None],
     report: Report,
     within_s: float,
 ) -> None:
-    """Wait until object store and gateway answer a signed call, and every worker has started."""
+    """Wait until object store and gateway answer a signed call, and every worker has started.
+
+    `absent` names those that have not.
+    """
     deadline = monotonic_s() + within_s
     if not config.is_gateway_host:
         report.phase("waiting for the object store")
@@ -286,7 +293,7 @@ async def until_ready(
     if config.has_own_s3 and not config.is_gateway_host:
         waited.append(asyncio.to_thread(stock_catalogues, config.s3_url, credentials))
     await asyncio.gather(*waited)
-    await until_answered(listener.why_not_ready, f"gateway at {config.gateway_url}", deadline)
+    await until_answered(absent, f"gateway at {config.gateway_url}", deadline)
 
 
 async def until_answered(check: Callable[[], str | None], name: str, deadline: float) -> None:
