@@ -166,6 +166,8 @@ def test_a_process_that_no_run_file_names_is_found_by_its_mark(platform: Platfor
     platform.start()
     assert platform.pid("gateway-1") != old
     until(lambda: old not in platform.processes(), "the old one is ended")
+    log = platform.log("gateway-1")
+    assert log.rindex("listening at") < log.rindex("closing: "), "it served until another one did"
 
 
 def test_the_drill(platform: Platform, capsys: pytest.CaptureFixture[str]) -> None:
