@@ -35,6 +35,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield platform
 
 
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """One platform for the tests that kill and start it; the last of them leaves nothing of it."""
+    platform = Platform(tmp_path_factory.mktemp("restarted") / "home")
+    write_image_rule(platform.home.root)
+    with platform:
+        yield platform
+
+
 def test_gateway_and_object_store_answer_signed_calls(shared: Platform) -> None:
     identity = shared.boto3("sts").get_caller_identity()
     assert identity["Account"] == shared.credentials.account_id
@@ -146,22 +155,22 @@ def test_flags_that_cannot_be(tmp_path: Path, flags: list[str], output: str) -> 
     assert platform.processes() == []
 
 
-def test_state_and_objects_survive_down_and_up(tmp_path: Path) -> None:
-    with Platform(tmp_path / "home") as platform:
-        platform.boto3("s3").create_bucket(Bucket="kept")
-        platform.boto3("s3").put_object(Bucket="kept", Key="a/b", Body=b"still here")
-        make_model(platform, "kept")
-        keys = platform.credentials
-        assert "Hostelry has stopped" in platform.down()
-        assert platform.processes() == []
-        assert list(platform.home.run.glob("*.json")) == []
-        assert "not running" in platform.cli("status", code=1).stdout
-        assert "No hostelry was running" in platform.down()
-        platform.start()
-        assert platform.credentials == keys
-        got = platform.boto3("s3").get_object(Bucket="kept", Key="a/b")
-        assert got["Body"].read() == b"still here"
-        assert platform.boto3("sagemaker").describe_model(ModelName="kept")["ModelArn"]
+def test_state_and_objects_survive_down_and_up(restarted: Platform) -> None:
+    platform = restarted
+    platform.boto3("s3").create_bucket(Bucket="kept")
+    platform.boto3("s3").put_object(Bucket="kept", Key="a/b", Body=b"still here")
+    make_model(platform, "kept")
+    keys = platform.credentials
+    assert "Hostelry has stopped" in platform.down()
+    assert platform.processes() == []
+    assert list(platform.home.run.glob("*.json")) == []
+    assert "not running" in platform.cli("status", code=1).stdout
+    assert "No hostelry was running" in platform.down()
+    platform.start()
+    assert platform.credentials == keys
+    got = platform.boto3("s3").get_object(Bucket="kept", Key="a/b")
+    assert got["Body"].read() == b"still here"
+    assert platform.boto3("sagemaker").describe_model(ModelName="kept")["ModelArn"]
 
 
 def make_model(platform: Platform, name: str) -> None:
@@ -172,16 +181,16 @@ def make_model(platform: Platform, name: str) -> None:
     )
 
 
-def test_what_is_killed_is_restarted_and_serves_again(tmp_path: Path) -> None:
-    with Platform(tmp_path / "home") as platform:
-        platform.boto3("s3").create_bucket(Bucket="kept")
-        for name in SERVICES:
-            old = platform.kill(name)
-            platform.back(name, old)
-            assert f"{name} was killed by SIGKILL; restarting in 0.2 s" in platform.log("up")
-        buckets = until(lambda: answer(platform.boto3("s3").list_buckets), "the store is back")
-        assert "kept" in [it["Name"] for it in buckets["Buckets"]]
-        until(lambda: answer(platform.boto3("sts").get_caller_identity), "the door is back")
+def test_what_is_killed_is_restarted_and_serves_again(restarted: Platform) -> None:
+    platform = restarted
+    platform.boto3("s3").create_bucket(Bucket="stays")
+    for name in SERVICES:
+        old = platform.kill(name)
+        platform.back(name, old)
+        assert f"{name} was killed by SIGKILL; restarting in 0.2 s" in platform.log("up")
+    buckets = until(lambda: answer(platform.boto3("s3").list_buckets), "the store is back")
+    assert "stays" in [it["Name"] for it in buckets["Buckets"]]
+    until(lambda: answer(platform.boto3("sts").get_caller_identity), "the door is back")
 
 
 def answer(call: Callable[[], Any]) -> Any:
@@ -196,7 +205,7 @@ def answer(call: Callable[[], Any]) -> Any:
         return None
 
 
-def test_stale_run_files_are_recognised(tmp_path: Path) -> None:
+def test_stale_run_files_are_recognised_and_down_kills_what_does_not_stop(tmp_path: Path) -> None:
     platform = Platform(tmp_path / "home")
     platform.home.make()
     sleeper = subprocess.Popen(["sleep", "60"], start_new_session=True)
@@ -212,6 +221,9 @@ def test_stale_run_files_are_recognised(tmp_path: Path) -> None:
             run_path(platform.home, name).write_text(json.dumps(record))
         with platform:
             assert platform.boto3("sts").get_caller_identity()["Account"]
+            platform.kill("gateway-1", signal.SIGSTOP)
+            assert "was killed" in platform.down("--timeout", "1")
+            assert platform.processes() == []
         assert sleeper.poll() is None, "a stranger with a reused pid was killed"
     finally:
         sleeper.kill()
@@ -256,36 +268,34 @@ def state_of(platform: Platform) -> str:
         return str(answer.read())
 
 
-def test_copies_are_shown_logged_adopted_and_swept(tmp_path: Path) -> None:
-    platform = Platform(tmp_path / "home")
-    write_image_rule(platform.home.root)
-    with platform:
-        create_endpoint(platform)
-        create_component(platform, "echo", copies=2)
-        wait_ready(platform, "echo", copies=2)
-        copies = copies_of(platform, "echo")
-        shown = platform.cli("status").stdout
-        assert "component echo  InService  base  2/2 ready" in shown
-        assert "ml.m5.4xlarge  variant AllTraffic  running  declared 16 CPUs, 64.0 GiB" in shown
-        assert "not measured on this machine" in shown
-        logs = platform.cli("logs", "echo").stdout
-        assert all(f"==> {copy} <==" in logs for copy in copies)
-        keys = keys_of_copies(platform)
-        assert len(keys) == 2
-        reported = shown + logs + platform.cli("status", "--json").stdout + state_of(platform)
-        reported += platform.cli("explain", "--json").stdout + platform.cli("logs").stdout
-        assert not [key for key in keys if key in reported], "a copy's key is shown to nobody"
+def test_copies_are_shown_logged_adopted_and_swept(restarted: Platform) -> None:
+    platform = restarted
+    create_endpoint(platform)
+    create_component(platform, "echo", copies=2)
+    wait_ready(platform, "echo", copies=2)
+    copies = copies_of(platform, "echo")
+    shown = platform.cli("status").stdout
+    assert "component echo  InService  base  2/2 ready" in shown
+    assert "ml.m5.4xlarge  variant AllTraffic  running  declared 16 CPUs, 64.0 GiB" in shown
+    assert "not measured on this machine" in shown
+    logs = platform.cli("logs", "echo").stdout
+    assert all(f"==> {copy} <==" in logs for copy in copies)
+    keys = keys_of_copies(platform)
+    assert len(keys) == 2
+    reported = shown + logs + platform.cli("status", "--json").stdout + state_of(platform)
+    reported += platform.cli("explain", "--json").stdout + platform.cli("logs").stdout
+    assert not [key for key in keys if key in reported], "a copy's key is shown to nobody"
 
-        for name in ("watcher", "up", *platform.gateway_workers, *SERVICES[1:]):
-            platform.kill(name)
-        assert all(process_stat(pid) for pid in copies.values()), "copies outlive all the others"
-        platform.start()
-        until(lambda: copies_of(platform, "echo") == copies, "the same copies are adopted")
+    for name in ("watcher", "up", *platform.gateway_workers, *SERVICES[1:]):
+        platform.kill(name)
+    assert all(process_stat(pid) for pid in copies.values()), "copies outlive all the others"
+    platform.start()
+    until(lambda: copies_of(platform, "echo") == copies, "the same copies are adopted")
 
-        platform.kill("watcher")
-        platform.kill("up")
-        assert "ended the processes that it had left" in platform.down()
-        assert platform.processes() == []
+    platform.kill("watcher")
+    platform.kill("up")
+    assert "ended the processes that it had left" in platform.down()
+    assert platform.processes() == []
 
 
 def as_from_a_terminal() -> None:
@@ -315,13 +325,6 @@ def test_ctrl_c_in_the_foreground_ends_cleanly(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     assert platform.processes() == []
-
-
-def test_down_kills_what_does_not_stop(tmp_path: Path) -> None:
-    with Platform(tmp_path / "home") as platform:
-        platform.kill("gateway-1", signal.SIGSTOP)
-        assert "was killed" in platform.down("--timeout", "1")
-        assert platform.processes() == []
 
 
 def test_another_s3_serves_with_the_operators_keys(shared: Platform, tmp_path: Path) -> None:
