@@ -44,7 +44,7 @@ test-all: SCOPE := --all
 test-all: test
 ALONE := --last-failed --last-failed-no-failures none --at-most-files 2
 test: check engine browser database tools
-	$(UNITS) -n 3 --dist loadfile --durations=40; units=$$?; \
+	$(UNITS) -n 3 --dist loadfile --no-loadscope-reorder --durations=40; units=$$?; \
 	$(INTEGRATION) -n 4 --dist loadfile --no-loadscope-reorder --durations=60; integration=$$?; \
 	test $$integration -eq 0 || { $(INTEGRATION) $(ALONE); integration=$$?; }; \
 	test $$units -eq 0 || { $(UNITS) $(ALONE); units=$$?; }; \
