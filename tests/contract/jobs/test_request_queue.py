@@ -85,9 +85,9 @@ def test_requests_of_an_endpoint_are_claimed_by_arrival_and_once(queue: RequestQ
 
 def test_a_request_is_not_claimed_before_its_time_nor_past_its_expiry(queue: RequestQueue) -> None:
     queue.submit([asked("short", ttl_s=5), asked("long")])
-    [late] = claims(queue, 1, NOW + 6)
+    [late] = claims(queue, 1, NOW + 5)
     assert late.request.id == "long"
-    assert queue.defer(late, NOW + 20, "no copy", NOW + 6, False)
+    assert queue.defer(late, NOW + 20, "no copy", NOW + 5, False)
     assert claims(queue, now=NOW + 19) == []
     assert ids(claims(queue, now=NOW + 20)) == ["long"]
 

@@ -10,8 +10,11 @@ from tests.unit.reconcile.samples import (
     variant,
 )
 
+from hostelry.base.errors import RetryableError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import AdapterPhase
+from hostelry.reconcile.plan.adapter_status import FORGET_S
+from hostelry.reconcile.plan.endpoint_state import DRAIN_S
 
 IN_SERVICE = ComponentStatus.IN_SERVICE
 BAD = "s3://b/bad.tar.gz"
@@ -175,6 +178,21 @@ def test_a_deleted_adapter_leaves_the_routes_first_and_the_copies_after(town: To
     assert town.component("spanish") is None
     assert registered(town) == set()
     assert town.component_status() is IN_SERVICE
+
+
+def test_a_deleted_adapter_waits_for_copies_that_still_report_it_but_not_for_ever(
+    town: Town,
+) -> None:
+    serving(town)
+    town.add(adapter())
+    town.settle()
+    town.switches.apply_error = RetryableError("the agent takes no copies now")
+    deleted_at = town.clock.now()
+    town.change_component("spanish", status=ComponentStatus.DELETING, modified_at=deleted_at)
+    while town.component("spanish") is not None and town.clock.now() < deleted_at + 100:
+        town.turn(seconds=1.0)
+    assert DRAIN_S + FORGET_S <= town.clock.now() - deleted_at <= DRAIN_S + FORGET_S + 2
+    assert registered(town) == {"spanish--g1"}
 
 
 def test_an_adapter_of_a_base_without_copies_is_in_service(town: Town) -> None:

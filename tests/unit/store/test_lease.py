@@ -61,6 +61,11 @@ def view(
             id="sessions that the server's restart ended say nothing of their owners",
         ),
         pytest.param(
+            view(lease(age_s=1.0), session_lives=False, server_age_s=1.0),
+            None,
+            id="nor where it restarted in the moment of the last renewal",
+        ),
+        pytest.param(
             view(lease(age_s=TTL_S)),
             "b did not renew it for 5.0 s",
             id="the lease of a frozen holder expires",

@@ -36,6 +36,11 @@ def test_requests_are_the_same_however_the_bytes_are_cut(cut: int) -> None:
     assert second.headers == {"host": "door", "transfer-encoding": "chunked"}
 
 
+def test_as_many_headers_as_the_limit_are_read() -> None:
+    (received,) = read(head(H, *[b"X-%d: a" % n for n in range(LIMITS.max_headers - 1)]))
+    assert len(received.request.headers) == LIMITS.max_headers
+
+
 def test_requests_are_the_same_byte_by_byte() -> None:
     assert read(*(TWO[at : at + 1] for at in range(len(TWO)))) == read(TWO)
 
