@@ -82,7 +82,7 @@ DRILLED = (
     "objectstore-kill",
     "objectstore-hang",
 )
-# One of each fault in each kind of process; `make test-all` runs every drill.
+# One fault of each kind of process, and one of each fault; `make test-all` runs every drill.
 ALWAYS = (
     "copy-kill",
     "tenant-memory",

@@ -46,7 +46,7 @@ async def http_status(
                 status = await _Reading(loop, connection).status(method)
             await _reset_if_closed(loop, connection)
             return status
-    except (TimeoutError, OSError, _NotHttpError):
+    except (OSError, _NotHttpError):  # a TimeoutError is an OSError
         return None
 
 
@@ -147,7 +147,7 @@ class _Reading:
             raise _TooLongError
 
     async def _more(self) -> bool:
-        """Hold more bytes; False where the server has closed."""
+        """Read more bytes. False if the server has closed the connection."""
         read = await self._loop.sock_recv(self._connection, READ_BYTES)
         self._held += read
         return bool(read)

@@ -180,7 +180,7 @@ class Supervisor:
         task.add_done_callback(self._retiring.discard)
 
     async def _succeed(self, running: SupervisedService, record: RunFile) -> None:
-        """Stop an earlier process once its successor listens, or is to stop itself."""
+        """Stop an earlier process once its successor listens, or once the service is stopped."""
         path = line_path(service_path(self._home, record.name))
         while not running.stopping.is_set():
             if running.pid is not None and is_listening(path, running.pid):
