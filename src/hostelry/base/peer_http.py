@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import httpx
 
 from hostelry.base import tls
@@ -29,8 +30,9 @@ class NamedTransport(httpx.AsyncHTTPTransport):
 
 
 def warm_up() -> None:
-    """Make what OpenSSL and httpx make for their first client, for the forks of this process."""
+    """Load what the first call of a client loads, for the forks of this process."""
     httpx.Client(verify=False, trust_env=False).close()
+    anyio.run(anyio.sleep, 0)
 
 
 def loopback_client(

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from hostelry.base.errors import TerminalError
@@ -74,13 +75,21 @@ def listening(port: int) -> Iterator[socket.socket]:
 
 def asgi_server(app: ASGIApp) -> AsgiServer:
     """A server of `app`, which ends requests in progress a second after it was asked to end."""
-    return AsgiServer(
-        uvicorn.Config(
-            EndsWithServer(app),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=1,
-        )
+    return AsgiServer(server_config(app))
+
+
+def server_config(app: ASGIApp) -> uvicorn.Config:
+    """The configuration of a server of `app`."""
+    return uvicorn.Config(
+        EndsWithServer(app),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,
     )
+
+
+def warm_up() -> None:
+    """Import the protocols that a server imports when it starts, for the forks of this process."""
+    server_config(Starlette()).load()

@@ -23,7 +23,8 @@ from hostelry.server.supervisor import Command
 
 LOG = logging.getLogger("hostelry.up")
 RETRY_AFTER_S = 60.0  # after a failure of the interpreter
-MODULES = ("hostelry.base.peer_http", AGENT_MODULE)  # that services and agents have in common
+# What services and agents have in common.
+MODULES = ("hostelry.base.peer_http", "hostelry.server.asgi_server", AGENT_MODULE)
 MARK_ROOM = 4096  # bytes; bounds the path of a service's files
 
 
