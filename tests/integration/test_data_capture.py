@@ -16,6 +16,7 @@ from tests.integration.capture_rig import ECHO_RULE, CapturedEndpoints, capture_
 from tests.integration.platform import Platform, until
 from tests.integration.served_models import IMAGE, Served, sklearn_runtimes
 from tests.integration.virtual_environments import virtual_environment
+from tests.selection import runs_all
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.runtimes import VARIABLE, runtime_python
@@ -67,7 +68,12 @@ def program(
         yield pool.submit(run)
 
 
-@pytest.mark.usefixtures("program")
+@pytest.fixture(scope="module", autouse=True)
+def program_begins_first(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> None:
+    if runs_all(pytestconfig):
+        request.getfixturevalue("program")
+
+
 def test_a_missing_bucket_is_reported_and_filled_once_it_is_there(ends: CapturedEndpoints) -> None:
     assert ends.invoke("lost", b"{}") == b"{}"
     until(lambda: "NoSuchBucket" in ends.upload_cause("lost"), "the cause is known", 20)

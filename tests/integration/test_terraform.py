@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform
+from tests.selection import runs_all
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -100,15 +101,18 @@ def terraform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terraform]:
         yield Terraform(platform, root / "terraform", plugins)
 
 
-def test_everything_around_an_endpoint_from_apply_to_destroy(terraform: Terraform) -> None:
+def test_everything_around_an_endpoint_from_apply_to_destroy(
+    terraform: Terraform, pytestconfig: pytest.Config
+) -> None:
     around = terraform.of("around")
     around.run("apply", "-auto-approve")
     around.expect_no_changes()
-    applied = around.run("apply", "-auto-approve", *CHANGED)
-    assert "1 added, 3 changed, 1 destroyed" in applied
-    around.run("state", "rm", *IMPORTED)
-    imported = around.imported(IMPORTED, *CHANGED)
-    assert "3 imported, 0 added, 0 changed, 0 destroyed" in imported
+    if runs_all(pytestconfig):
+        applied = around.run("apply", "-auto-approve", *CHANGED)
+        assert "1 added, 3 changed, 1 destroyed" in applied
+        around.run("state", "rm", *IMPORTED)
+        imported = around.imported(IMPORTED, *CHANGED)
+        assert "3 imported, 0 added, 0 changed, 0 destroyed" in imported
     around.destroyed(*CHANGED)
 
 
