@@ -62,15 +62,14 @@ def client(service: str, url: str, credentials: Credentials) -> Any:
 def until(check: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
     """The first true value of `check`; fails the test, naming `what`, if none comes in time.
 
-    Between two checks as much time passes as one takes: a command that is asked again and again
-    would take a CPU from what is waited for.
+    Between two checks as much time passes as one takes, or a tenth of the wait so far: what is
+    asked again and again would take a CPU from what is waited for.
     """
-    deadline = monotonic_s() + within_s
-    began = monotonic_s()
+    first_at = began = monotonic_s()
     while not (value := check()):
         now = monotonic_s()
-        assert now < deadline, f"{what}: not within {within_s:g} s"
-        time.sleep(min(max(0.05, now - began), 0.5))
+        assert now < first_at + within_s, f"{what}: not within {within_s:g} s"
+        time.sleep(min(max(0.05, now - began, (now - first_at) / 10), 0.5))
         began = monotonic_s()
     return value
 

@@ -128,7 +128,7 @@ class Traffic:
             thread.join(30)
 
     def _ask(self, runtime: Any, name: str) -> None:
-        while not self._over.is_set():
+        while not self._over.wait(0.02):
             try:
                 answer = runtime.invoke_endpoint(
                     EndpointName="ep", InferenceComponentName=name, Body=b'{"a": 1}'

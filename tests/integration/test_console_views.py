@@ -153,6 +153,7 @@ def test_a_copy_that_is_killed_while_one_looks_is_shown_with_its_end(
     expect(page).to_have_url(re.compile(rf"/endpoint/{SHOP}/component/{RECOMMEND}$"))
 
 
+@pytest.mark.thorough
 def test_a_slow_call_is_in_the_list_and_its_time_is_shown_hop_by_hop(
     console: ConsolePage, platform: Platform
 ) -> None:
@@ -215,6 +216,7 @@ def test_an_unknown_call_is_explained(console: ConsolePage) -> None:
     expect(page.get_by_role("link", name="those that failed")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_a_thousand_components_draw_the_rows_in_sight(console: ConsolePage) -> None:
     page = console.page
     snapshot = f"event: snapshot\ndata: {json.dumps(crowded())}\n\n"

@@ -225,6 +225,7 @@ def test_an_endpoint_is_deleted_while_it_is_being_created(platform: Platform) ->
     until(gone, "the endpoint is gone", within_s=10)
 
 
+@pytest.mark.thorough
 def test_everything_killed_at_once_comes_back_with_the_next_up(tmp_path: Path) -> None:
     root = tmp_path / "home"
     write_image_rule(root)

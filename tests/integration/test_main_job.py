@@ -60,6 +60,7 @@ def test_the_readme_example_runs_as_printed(
     until(lambda: not sagemaker.list_endpoints()["Endpoints"], "the endpoint is gone")
 
 
+@pytest.mark.thorough
 def test_the_demo_program_runs_unmodified(platform: Platform) -> None:
     program = [sys.executable, str(ROOT / "examples" / "many_adapters.py")]
     done = platform.exec([*program, "--model", str(demo_model_folder())])

@@ -79,7 +79,7 @@ def steady_describes(platform: Platform) -> Iterator[list[str]]:
     client = platform.looker()
 
     def describe() -> None:
-        while not done.is_set():
+        while not done.wait(0.02):
             try:
                 client.describe_endpoint(EndpointName=ENDPOINT)
             except ClientError as error:

@@ -20,7 +20,7 @@ from tests.integration.sdk_rig import (
     write_models,
 )
 from tests.integration.virtual_environments import virtual_environment
-from tests.selection import chosen, first_alone, runs_all
+from tests.selection import runs_all
 
 from hostelry.cli.demo_model import demo_model_folder
 
@@ -75,6 +75,7 @@ def test_sdk_2_deploys_a_component_with_adapters_and_predicts(platform: Platform
     no_endpoint_is_left(platform)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)  # the first one installs the SDK
 def test_sdk_3_resource_classes_deploy_invoke_and_delete(platform: Platform) -> None:
     python = virtual_environment("sdk3", "sagemaker-core>=2") / "python"
@@ -102,7 +103,7 @@ def programs(
     with Programs(platform, python) as started:
         for kind in llms:
             started.start(kind, "sdk2_llm.py", kind, model_id)
-        for kind in chosen(pytestconfig, OWN_CODE):
+        for kind in OWN_CODE if llms else ():
             started.start(kind, "sdk2_entry_point.py", kind)
         started.start("failure", "sdk2_failure.py")
         yield started, answer
@@ -110,8 +111,9 @@ def programs(
         until(lambda: not what_is_left(platform), "all is deleted")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", first_alone(OWN_CODE))
+@pytest.mark.parametrize("kind", OWN_CODE)
 def test_sdk_2_deploys_and_updates_own_code(programs: tuple[Programs, str], kind: str) -> None:
     output = programs[0].output(kind)
     assert output == {"first": [321, 654], "second": [642, 1308]}
