@@ -182,7 +182,10 @@ class Traffic:
     `target` names the component, of an endpoint for components.
     """
 
-    def __init__(self, platform: Platform, endpoint: str, **target: str) -> None:
+    def __init__(
+        self, platform: Platform, endpoint: str, *, pause_s: float = PAUSE_S, **target: str
+    ) -> None:
+        self._pause_s = pause_s
         self._target = {"EndpointName": endpoint, **target}
         self._runtime = platform.boto3(
             "sagemaker-runtime", retries={"total_max_attempts": 1}, max_pool_connections=NUM_THREADS
@@ -217,7 +220,7 @@ class Traffic:
             except (ClientError, HTTPClientError) as error:
                 what = f"failed: {error}"
             self._answers.append((began, what))
-            time.sleep(PAUSE_S)
+            time.sleep(self._pause_s)
 
 
 def share(answers: Counter[str], version: str = "v2") -> float:

@@ -82,7 +82,7 @@ def test_a_restart_and_a_drain_fail_no_request_though_control_is_killed(
 ) -> None:
     shared(platform)
     before = ready(platform, "shared")
-    with Traffic(platform, "shared", InferenceComponentName="base") as traffic:
+    with Traffic(platform, "shared", pause_s=0.2, InferenceComponentName="base") as traffic:
         planned = json.loads(platform.cli("restart", "base", "--json").stdout)
         assert {it["way"] for it in planned["steps"]} == {"beside"}
         refused = platform.cli("restart", "base", code=1).stderr

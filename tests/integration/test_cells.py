@@ -125,7 +125,7 @@ def test_an_endpoint_moves_under_traffic_and_outlives_its_old_cell(routed: Route
     assert routed.cells_of("shop") == ["blue"]
     blue, green = routed.cells["blue"], routed.cells["green"]
     move = ("--to", "green", "--from-home", str(blue.home.root), "--to-home", str(green.home.root))
-    with Traffic(routed, "shop", InferenceComponentName="base") as traffic:
+    with Traffic(routed, "shop", pause_s=0.2, InferenceComponentName="base") as traffic:
         moved = command(routed.file, "move", "shop", *move)
         assert moved.returncode == 0, moved.stderr
         assert "copied s3://shop/models/m.tar.gz" in moved.stderr
@@ -138,7 +138,7 @@ def test_an_endpoint_moves_under_traffic_and_outlives_its_old_cell(routed: Route
     rows = json.loads(command(routed.file, "ls", "--json").stdout)["cells"]
     assert {it["name"]: it["state"] for it in rows} == {"blue": "answers", "green": "answers"}
     blue.down()
-    with Traffic(routed, "shop", InferenceComponentName="base") as traffic:
+    with Traffic(routed, "shop", pause_s=0.2, InferenceComponentName="base") as traffic:
         until(lambda: sum(traffic.seen().values()) > 20, "requests go on")
     assert not traffic.failed(), "the dead cell is none of their business"
     with pytest.raises(ClientError, match="its cell cannot be reached"):

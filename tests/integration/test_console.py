@@ -164,6 +164,7 @@ def test_the_fleet_shows_each_copy_and_why_it_is_there(
         open_fleet(console)
 
 
+@pytest.mark.thorough
 def test_a_copy_that_is_killed_comes_back_in_the_view(
     platform: Platform, browser: Browser, fleet: Fleet
 ) -> None:
@@ -184,6 +185,7 @@ def fleet_copies(platform: Platform) -> list[dict[str, Any]]:
     return copies_
 
 
+@pytest.mark.thorough
 def test_a_component_without_a_place_is_explained(
     platform: Platform, browser: Browser, fleet: Fleet
 ) -> None:

@@ -189,7 +189,7 @@ def knocking(platform: Platform) -> Iterator[Counter[str]]:
     done = threading.Event()
 
     def go_on() -> None:
-        while not done.is_set():
+        while not done.wait(0.02):
             outcomes[knock(platform, timeout_s=10)] += 1
 
     thread = threading.Thread(target=go_on)
