@@ -16,7 +16,7 @@ from hostelry.cli.state import control_state
 from hostelry.cli.work_reporter import WorkReporter
 from hostelry.server.home import Credentials, Home, UpConfig
 
-PAUSE_S = 0.2
+PAUSE_S, LONGEST_PAUSE_S = 0.2, 1.0
 STATE_EACH_S = 1.0  # control writes all of its state for each look
 LOG_LINES = 12
 # Of calls that another run made at the same moment.
@@ -47,7 +47,7 @@ def carry_out(
                 if reporter.elapsed_s - state_at_s >= STATE_EACH_S:
                     state, state_at_s = control_state(*running), reporter.elapsed_s
                 reporter.waits(waiting_text(step.name, deployment.name, state))
-                time.sleep(PAUSE_S)
+                time.sleep(min(max(PAUSE_S, reporter.elapsed_s / 20), LONGEST_PAUSE_S))
             case Action.UPLOAD:
                 missing = missing_objects(deployment, present)
                 shown_upload(calls.s3, deployment.bucket, missing, step.name, reporter)
