@@ -40,6 +40,12 @@ MOST_SECONDS_AT_ONCE = 60  # that a stopped process catches up with
 FOLLOW_FROM_NS = SECOND_NS // 1000  # differences from the wall clock that are corrected
 MAX_LOADS = 50_000  # not collected yet; beyond it the older half is dropped
 BROKE_OFF = "The model server broke its streamed answer off, after it had begun."
+OUTCOMES = {
+    ERRORS_4XX: "errors_4xx",
+    ERRORS_5XX: "errors_5xx",
+    MODEL_ERRORS: "model_errors",
+    BROKEN: "broken_streams",
+}
 JUMP_FROM_NS = SECOND_NS // 2  # a larger difference: the wall clock was set
 
 
@@ -70,6 +76,7 @@ class Measurement:
         "_hop_ns",
         "_meter",
         "_model_ns",
+        "_outcome",
         "_since_ns",
         "_tally",
         "trace",
@@ -92,6 +99,7 @@ class Measurement:
         self._since_ns = now_ns  # its arrival, or the answer of the container before
         self._copy: list[int] | None = None
         self._config: str | None = None
+        self._outcome: tuple[int, ...] = ()
         self._ended = False
         self.trace = trace
 
@@ -230,21 +238,14 @@ class Measurement:
 
     def refused_by_model(self, status: int) -> None:
         """Record an error answer of the copy."""
-        self._tally.model_errors += 1
-        self._note(MODEL_ERRORS)
         if 400 <= status < 500:
-            self._tally.errors_4xx += 1
-            self._note(ERRORS_4XX)
-        elif status >= 500:
-            self._tally.errors_5xx += 1
-            self._note(ERRORS_5XX)
+            self._outcome = (MODEL_ERRORS, ERRORS_4XX)
+        else:
+            self._outcome = (MODEL_ERRORS, ERRORS_5XX) if status >= 500 else (MODEL_ERRORS,)
 
     def got_no_answer(self) -> None:
         """Record that no copy could be reached, or that the copy gave no whole answer in time."""
-        self._tally.model_errors += 1
-        self._tally.errors_5xx += 1
-        self._note(MODEL_ERRORS)
-        self._note(ERRORS_5XX)
+        self._outcome = (MODEL_ERRORS, ERRORS_5XX)
 
     def found_no_capacity(self) -> None:
         """Record that it was refused for want of a copy."""
@@ -254,11 +255,12 @@ class Measurement:
         """Record a streamed answer that broke off."""
         if self.trace is not None:
             self.trace.failed(200, "StreamBroken", BROKE_OFF)
-        self._tally.broken_streams += 1
-        self._note(BROKEN)
+        self._outcome = (BROKEN,)
 
-    def _note(self, what: int) -> None:
-        """Count `what` for the copy that has the request."""
+    def _count(self, what: int) -> None:
+        """Count an outcome, for the copy that has the request too."""
+        name = OUTCOMES[what]
+        setattr(self._tally, name, getattr(self._tally, name) + 1)
         if self._copy is not None:
             self._copy[what] += 1
         if self._config is not None:
@@ -275,6 +277,8 @@ class Measurement:
         now_ns = meter.clock_ns()
         if now_ns >= meter.ends_ns:
             meter.now_ns()
+        for what in self._outcome:  # in the second of its end, of whose requests it is one
+            self._count(what)
         tally.left(now_ns)
         if tally.held and tally.held.pop(self, None) is not None:
             tally.base.held_on_copies -= 1

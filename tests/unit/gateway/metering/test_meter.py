@@ -116,6 +116,28 @@ def test_outcomes_are_reported_by_copy_and_second(rig: Rig) -> None:
     assert rig.last().outcomes_by_copy == {"c-1": CopyOutcomes(finished=1, broken_streams=1)}
 
 
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        pytest.param(lambda it: it.refused_by_model(400), "errors_4xx", id="refused with 400"),
+        pytest.param(lambda it: it.refused_by_model(500), "errors_5xx", id="refused with 500"),
+        pytest.param(Measurement.got_no_answer, "model_errors", id="without an answer"),
+        pytest.param(Measurement.stream_broke, "broken_streams", id="broken off"),
+    ],
+)
+def test_an_outcome_is_counted_in_the_second_in_which_its_request_ends(
+    rig: Rig, record: Callable[[Measurement], None], field: str
+) -> None:
+    request = rig.meter.begin(CHAT)
+    request.chosen("c-1")
+    record(request)
+    before = rig.last()
+    request.end()
+    after = rig.last()
+    assert (before.finished, getattr(before, field)) == (0, 0)
+    assert (after.finished, getattr(after, field)) == (1, 1)
+
+
 def test_requests_on_copies_of_two_configurations_are_counted_apart_too(rig: Rig) -> None:
     for copy_id, config, wait_s in (("o", "c1", 0.1), ("o", "c1", 0.1), ("n", "c2", 0.3)):
         request = rig.meter.begin(CHAT)
