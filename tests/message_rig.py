@@ -19,7 +19,7 @@ from hostelry.messaging.queue_messages import QueueMessages
 from hostelry.messaging.services import Messaging
 from hostelry.messaging.topic_publisher import TopicPublisher
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.store.database import open_database
+from hostelry.store.database import Database, open_database
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 
@@ -60,14 +60,15 @@ class MessageRig:
         self,
         state: State | None = None,
         clock: ManualClock | None = None,
-        where: Path | str | None = None,
+        where: Path | str | Database | None = None,
         trusted: frozenset[str] = frozenset(),
     ) -> None:
         self.state = state or open_state(MemoryStore())
         self.clock = clock or ManualClock()
         self.metrics = MemoryMetrics(self.clock)
         self.subscriber = Subscriber()
-        self.database = open_database(where or scratch_file(self))
+        where = where or scratch_file(self)
+        self.database = open_database(where) if isinstance(where, Path | str) else where
         self.tables = MessageTables(self.database)
         self.deliveries = Deliveries(self.tables)
         self.arrivals = Arrivals()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -34,7 +33,9 @@ from hostelry.domain.shape import Shape
 from hostelry.events.call_rows import CallRows
 from hostelry.fleet.shapes import instance_types
 from hostelry.logs.store import LogStore
+from hostelry.messaging.tables import METADATA
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.store.database import Database, open_database
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 
@@ -74,17 +75,36 @@ def root_key() -> RootKey:
     return RootKey()
 
 
-@pytest.fixture
-def log_store(tmp_path: Path) -> Iterator[LogStore]:
-    store = LogStore(tmp_path / "logs.db")
-    yield store
-    store.close()
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LogStore, Database]]:
+    """Where logs and messages are: to make these files takes longer than most tests."""
+    folder = tmp_path_factory.mktemp("files")
+    logs, database = LogStore(folder / "logs.db"), open_database(folder / "messages.db")
+    database.create(METADATA)
+    yield logs, database
+    logs.close()
+    database.close()
 
 
 @pytest.fixture
-def messages(state: State, clock: ManualClock) -> MessageRig:
+def log_store(files: tuple[LogStore, Database]) -> LogStore:
+    """Without logs."""
+    store, _ = files
+    with store.database.writing() as db:
+        tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (name,) in tables:
+            db.execute(f"DELETE FROM {name}")
+    return store
+
+
+@pytest.fixture
+def messages(state: State, clock: ManualClock, files: tuple[LogStore, Database]) -> MessageRig:
     """Topics and queues; http://trusted/ needs no confirmation, an address with "forbidden" is."""
-    return MessageRig(state, clock, trusted=frozenset({"http://trusted/"}))
+    _, database = files
+    with database.write() as connection:
+        for table in METADATA.sorted_tables:
+            connection.execute(table.delete())
+    return MessageRig(state, clock, database, trusted=frozenset({"http://trusted/"}))
 
 
 @pytest.fixture(scope="session")

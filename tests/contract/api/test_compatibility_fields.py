@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -215,19 +215,31 @@ REFUSED = [
 ]
 
 
+TRUST = json.dumps(SCHEDULER_TRUST)
+ROLE_OF_SCHEDULES = ("CreateRole", {"RoleName": "scheduler", "AssumeRolePolicyDocument": TRUST})
+# What the requests above name: a model, a configuration, an endpoint for components, and so on.
+THERE: Mapping[str, Sequence[tuple[str, dict[str, Any]]]] = {
+    "sagemaker": [
+        ("CreateModel", {**MODEL, "ModelName": "there"}),
+        ("CreateEndpointConfig", {**CONFIG, "EndpointConfigName": "there"}),
+        ("CreateEndpoint", {"EndpointName": "e0", "EndpointConfigName": "there"}),
+    ],
+    "secretsmanager": [("CreateSecret", {"Name": "s", "SecretString": "v"})],
+    "sns": [("CreateTopic", {"Name": "there"})],
+    "sqs": [("CreateQueue", {"QueueName": "there"})],
+    "events": [("PutRule", RULE)],
+    "iam": [ROLE_OF_SCHEDULES],
+    "scheduler": [("CreateSchedule", {**SCHEDULE, "Name": "there"})],
+}
+
+
 @pytest.fixture
-def there(call: Call) -> None:
-    """What the requests above name: a model, a configuration, an endpoint for components."""
-    call("CreateModel", **{**MODEL, "ModelName": "there"})
-    call("CreateEndpointConfig", **{**CONFIG, "EndpointConfigName": "there"})
-    call("CreateEndpoint", EndpointName="e0", EndpointConfigName="there")
-    call("CreateSecret", "secretsmanager", Name="s", SecretString="v")
-    call("CreateTopic", "sns", Name="there")
-    call("CreateQueue", "sqs", QueueName="there")
-    trust = json.dumps(SCHEDULER_TRUST)
-    call("PutRule", "events", **RULE)
-    call("CreateRole", "iam", RoleName="scheduler", AssumeRolePolicyDocument=trust)
-    call("CreateSchedule", "scheduler", **{**SCHEDULE, "Name": "there"})
+def there(call: Call, service: str) -> None:
+    """What requests to the service name."""
+    if service == "scheduler":
+        call("CreateRole", "iam", **dict(ROLE_OF_SCHEDULES[1]))
+    for operation, params in THERE.get(service, ()):
+        call(operation, service, **params)
 
 
 @pytest.mark.usefixtures("there")
