@@ -27,6 +27,7 @@ SETTINGS = (
     "log_connections=off",
 )
 LOCALE = ("--locale", "C.UTF-8", "--locale-provider", "icu", "--icu-locale", "en-US")
+EMPTIED = "DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC"
 _numbers = itertools.count(1)
 
 
@@ -38,6 +39,7 @@ class PostgresServer:
         self.folder, self.port = own.folder, own.port
         self.start, self.stop, self.kill, self.close = own.start, own.stop, own.kill, own.close
         self.log, self.processes = own.log, own.processes
+        self._emptied: list[str] = []
         own.begin()
 
     @property
@@ -51,9 +53,23 @@ class PostgresServer:
 
     def make_database(self, options: str = "ENCODING 'UTF8' TEMPLATE template0") -> str:
         """A new and empty database; its name."""
-        name = f"test_{os.getpid()}_{next(_numbers)}"
+        name = _new_name()
         self.execute(f"CREATE DATABASE {name} {options}")
         return name
+
+    def take_database(self) -> str:
+        """A database that was emptied, or a new one; its name was never in use."""
+        return self._emptied.pop() if self._emptied else self.make_database()
+
+    def give_back(self, name: str) -> None:
+        """End its sessions and empty it, under another name: cheaper than a drop and a new one."""
+        fresh = _new_name()
+        self.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            f"WHERE datname = '{name}'; ALTER DATABASE {name} RENAME TO {fresh}"
+        )
+        self.execute(EMPTIED, fresh)
+        self._emptied.append(fresh)
 
     def drop_database(self, name: str) -> None:
         """End its sessions and remove it."""
@@ -87,6 +103,10 @@ class PostgresServer:
                     os.kill(pid, signal.SIGCONT)
 
 
+def _new_name() -> str:
+    return f"test_{os.getpid()}_{next(_numbers)}"
+
+
 @cache
 def postgres_server() -> PostgresServer:
     """This process's server, started by the first call and ended with the process."""
@@ -97,10 +117,10 @@ def postgres_server() -> PostgresServer:
 
 @contextlib.contextmanager
 def postgres_database() -> Iterator[str]:
-    """The URL of an empty database, which is dropped after the block."""
+    """The URL of an empty database, which is gone after the block."""
     server = postgres_server()
-    name = server.make_database()
+    name = server.take_database()
     try:
         yield server.url(name)
     finally:
-        server.drop_database(name)
+        server.give_back(name)
