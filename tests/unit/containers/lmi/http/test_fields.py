@@ -1,14 +1,16 @@
 """Each row of the table of fields, over HTTP: done ones act, refused ones are refused by name."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import groupby
 from typing import Any, get_type_hints
 
 import pytest
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
+from tests.selection import first_alone
 from tests.unit.containers.lmi.tiny import Answer, ask, config, fake, server
 
 from hostelry.containers.lmi.http.server import LmiServer
@@ -126,6 +128,16 @@ def cases(fate: Fate, *, nested: bool) -> list[Any]:
     ]
 
 
+def in_one_place(cases: Sequence[Any]) -> list[Any]:
+    """The cases, of which `make test` runs one place a row, and not the same in row after row."""
+    found = []
+    for number, (_, row) in enumerate(groupby(cases, lambda it: it.values[0].name)):
+        places = list(row)
+        first = number % len(places)
+        found += first_alone([*places[first:], *places[:first]])
+    return found
+
+
 OF_FATE = {fate: cases(fate, nested=True) for fate in Fate}
 ONE_LEVEL = {fate: cases(fate, nested=False) for fate in Fate}
 
@@ -186,7 +198,7 @@ def test_a_done_field_has_an_effect_or_a_check(row: FieldRow, place: str) -> Non
     assert seen != without(place, beside)
 
 
-@pytest.mark.parametrize(("row", "place"), ONE_LEVEL[Fate.DONE])
+@pytest.mark.parametrize(("row", "place"), in_one_place(ONE_LEVEL[Fate.DONE]))
 def test_a_done_field_of_a_wrong_type_is_refused(row: FieldRow, place: str) -> None:
     _, beside = case_of(row, place)
     answer = posted(
@@ -196,7 +208,7 @@ def test_a_done_field_of_a_wrong_type_is_refused(row: FieldRow, place: str) -> N
     assert row.name in answer.text
 
 
-@pytest.mark.parametrize(("row", "place"), OF_FATE[Fate.REFUSED])
+@pytest.mark.parametrize(("row", "place"), in_one_place(OF_FATE[Fate.REFUSED]))
 def test_a_refused_field_is_refused_by_name_with_the_reason(row: FieldRow, place: str) -> None:
     value = next(it for it in (True, 3, "x", ["x"]) if it not in row.neutral)
     name, _, member = row.name.partition(".")
@@ -207,7 +219,7 @@ def test_a_refused_field_is_refused_by_name_with_the_reason(row: FieldRow, place
     assert row.reason in answer.text
 
 
-@pytest.mark.parametrize(("row", "place"), ONE_LEVEL[Fate.REFUSED])
+@pytest.mark.parametrize(("row", "place"), in_one_place(ONE_LEVEL[Fate.REFUSED]))
 def test_a_refused_field_may_ask_for_what_is_done_anyway(row: FieldRow, place: str) -> None:
     for value in (None, *row.neutral):
         answer, seen = observed(place, {row.name: value})
@@ -215,7 +227,7 @@ def test_a_refused_field_may_ask_for_what_is_done_anyway(row: FieldRow, place: s
         assert seen == without(place)
 
 
-@pytest.mark.parametrize(("row", "place"), OF_FATE[Fate.ACCEPTED])
+@pytest.mark.parametrize(("row", "place"), in_one_place(OF_FATE[Fate.ACCEPTED]))
 def test_an_accepted_field_changes_nothing(row: FieldRow, place: str) -> None:
     name, _, member = row.name.partition(".")
     beside = {"stream": True} if member else {}
@@ -292,11 +304,13 @@ BEAM_CASES = {"do_sample": True, "best_of": 3}
 
 @pytest.mark.parametrize(
     ("row", "place"),
-    [
-        case
-        for case in OF_FATE[Fate.DONE]
-        if case.values[1] != INPUTS and case.values[0].name not in SAME_IN_BEAMS
-    ],
+    in_one_place(
+        [
+            case
+            for case in OF_FATE[Fate.DONE]
+            if case.values[1] != INPUTS and case.values[0].name not in SAME_IN_BEAMS
+        ]
+    ),
 )
 def test_a_beam_search_does_a_field_or_refuses_it(row: FieldRow, place: str) -> None:
     name = row.name.split(".")[0]
