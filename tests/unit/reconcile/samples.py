@@ -227,12 +227,12 @@ class Town:
         self._last: dict[GroupKey, EndpointState] = {}
         self.planner = RoutePlanner(self.state, lambda image: image == IMAGE, AtZero.HOLD)
         self._counter = CensusCounter()
-        self._runner = asyncio.Runner()
+        self._loop = asyncio.new_event_loop()
         self._seen: object = None
         self._num_quiet = 0
 
     def close(self) -> None:
-        self._runner.close()
+        self._loop.close()
 
     def context(self) -> PlanContext:
         return PlanContext(
@@ -338,7 +338,7 @@ class Town:
                     async with asyncio.timeout(0 if self.switches.hang else None):
                         await self.drivers[instance_id].step(0.0)
 
-        self._runner.run(step_all())
+        self._loop.run_until_complete(step_all())
 
     def turn(self, times: int = 1, *, seconds: float = 0.1) -> None:
         for _ in range(times):
