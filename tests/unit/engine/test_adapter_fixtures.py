@@ -35,8 +35,7 @@ def check_against_peft(model_folder: Path, folder: Path) -> HostAdapter:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of PEFT about ties
         peft = reference_model(model_folder, {"a": folder})
-    base = reference_model(model_folder)
-    ours = reference_model(model_folder)
+    base, ours = reference_model(model_folder), reference_model(model_folder)
     pool, index = in_pool(adapter)
     add_updates(ours, decoder_targets(load_spec(model_folder)), index, pool)
     largest_effect = 0.0

@@ -1,5 +1,7 @@
 """Vectors of encoders and pooled decoders against transformers, PEFT and their pooling rules."""
 
+import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,22 @@ TEXTS = (
 )
 ONE = SamplingParams(max_new_tokens=1)
 CLOSE: Any = {"rtol": 1e-4, "atol": 2e-5}
+
+
+@pytest.fixture(scope="module")
+def written_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_encoder(tmp_path_factory.mktemp("bert"), "Bert")
+
+
+@pytest.fixture(scope="module")
+def bert_hidden(written_bert: Path) -> list[torch.Tensor]:
+    return reference_hidden(written_bert, TEXTS)
+
+
+@pytest.fixture
+def bert(written_bert: Path, tmp_path: Path) -> Path:
+    """A folder of it to change."""
+    return shutil.copytree(written_bert, tmp_path / "bert")
 
 
 def request(name: str, text: Sequence[int], **more: Any) -> Request:
@@ -85,11 +103,12 @@ def test_an_encoders_first_token_is_transformers(tmp_path: Path, family: str) ->
     ["cls_token", "lasttoken", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens",
      "weightedmean_tokens"],
 )  # fmt: skip
-def test_pooling_modes_are_those_of_sentence_transformers(tmp_path: Path, mode: str) -> None:
-    folder = tiny_encoder(tmp_path, "Bert")
-    write_modules(folder, mode)
-    expected = [reference_pooled(it, mode) for it in reference_hidden(folder, TEXTS)]
-    for got, want in zip(embedded(folder, TEXTS), expected, strict=True):
+def test_pooling_modes_are_those_of_sentence_transformers(
+    bert: Path, bert_hidden: list[torch.Tensor], mode: str
+) -> None:
+    write_modules(bert, mode)
+    expected = [reference_pooled(it, mode) for it in bert_hidden]
+    for got, want in zip(embedded(bert, TEXTS), expected, strict=True):
         torch.testing.assert_close(got, want, **CLOSE)
 
 
@@ -196,8 +215,8 @@ def test_adapters_of_pooled_decoders_are_pefts(tmp_path: Path, mode: str) -> Non
     engine.close()
 
 
-def test_an_aborted_text_frees_its_pages_and_the_others_go_on(tmp_path: Path) -> None:
-    engine = Engine.load(tiny_encoder(tmp_path, "Bert"))
+def test_an_aborted_text_frees_its_pages_and_the_others_go_on(bert: Path) -> None:
+    engine = Engine.load(bert)
     engine.add(request("gone", TEXTS[3]))
     engine.add(request("kept", TEXTS[0]))
     engine.abort("gone")
@@ -207,8 +226,8 @@ def test_an_aborted_text_frees_its_pages_and_the_others_go_on(tmp_path: Path) ->
     engine.close()
 
 
-def test_a_full_queue_refuses_and_a_text_too_long_is_named(tmp_path: Path) -> None:
-    engine = Engine.load(tiny_encoder(tmp_path, "Bert"), EngineConfig(max_waiting=2))
+def test_a_full_queue_refuses_and_a_text_too_long_is_named(bert: Path) -> None:
+    engine = Engine.load(bert, EngineConfig(max_waiting=2))
     engine.add(request("one", TEXTS[0]))
     engine.add(request("two", TEXTS[0]))
     with pytest.raises(ServerFullError, match="2"):
@@ -221,14 +240,13 @@ def test_a_full_queue_refuses_and_a_text_too_long_is_named(tmp_path: Path) -> No
     engine.close()
 
 
-def test_weights_that_are_not_numbers_end_the_request_with_the_reason(tmp_path: Path) -> None:
+def test_weights_that_are_not_numbers_end_the_request_with_the_reason(bert: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    folder = tiny_encoder(tmp_path, "Bert")
-    tensors = load_file(folder / "model.safetensors")
+    tensors = load_file(bert / "model.safetensors")
     tensors["embeddings.word_embeddings.weight"][61] = torch.nan
-    save_file(tensors, folder / "model.safetensors")
-    engine = Engine.load(folder)
+    save_file(tensors, bert / "model.safetensors")
+    engine = Engine.load(bert)
     engine.add(request("bad", TEXTS[2]))
     engine.add(request("good", TEXTS[1]))
     ended = {it.request_id: it for it in drain(engine)}
@@ -251,15 +269,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("fields", "named"), REFUSED)
 def test_an_encoder_that_would_be_computed_differently_is_refused(
-    tmp_path: Path, fields: dict[str, Any], named: str
+    bert: Path, fields: dict[str, Any], named: str
 ) -> None:
-    import json
-
-    folder = tiny_encoder(tmp_path, "Bert")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+    config = json.loads((bert / "config.json").read_text())
+    (bert / "config.json").write_text(json.dumps({**config, **fields}))
     with pytest.raises(UnsupportedModelError, match=named):
-        Engine.load(folder)
+        Engine.load(bert)
 
 
 HOSTILE = [
@@ -277,21 +292,19 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("file", "text", "named"), HOSTILE)
 def test_files_of_sentence_transformers_are_not_trusted(
-    tmp_path: Path, file: str, text: str, named: str
+    bert: Path, file: str, text: str, named: str
 ) -> None:
-    folder = tiny_encoder(tmp_path, "Bert")
-    write_modules(folder, "mean_tokens")
-    (folder / file).write_text(text)
+    write_modules(bert, "mean_tokens")
+    (bert / file).write_text(text)
     with pytest.raises(UnsupportedModelError, match=named):
-        Engine.load(folder)
+        Engine.load(bert)
 
 
-def test_a_task_that_the_model_cannot_do_is_refused(tmp_path: Path) -> None:
-    folder = tiny_encoder(tmp_path, "Bert")
+def test_a_task_that_the_model_cannot_do_is_refused(bert: Path) -> None:
     for task, named in (("generate", "cannot generate"), ("classify", "has no head")):
         with pytest.raises(UnsupportedModelError, match=named):
-            Engine.load(folder, EngineConfig(pooled=PooledTask(task=task)))
+            Engine.load(bert, EngineConfig(pooled=PooledTask(task=task)))
     with pytest.raises(ValueError, match="torch, on one rank"):
-        Engine.load(folder, EngineConfig(weight_dtype="int8"))
+        Engine.load(bert, EngineConfig(weight_dtype="int8"))
     with pytest.raises(ValueError, match="66 positions"):
-        Engine.load(folder, EngineConfig(max_model_len=67))
+        Engine.load(bert, EngineConfig(max_model_len=67))
