@@ -32,12 +32,12 @@ def chosen(config: pytest.Config, cases: Iterable[Case]) -> list[Case]:
     return list(cases) if runs_all(config) else list(cases)[:1]
 
 
-def numbers(config: pytest.Config, most: int, first: int = 1) -> range:
-    """The writes up to `most` at which a test puts a fault: `make test` takes each twelfth.
+def numbers(config: pytest.Config, most: int, first: int = 1, every: int = 12) -> range:
+    """The writes up to `most` at which a test puts a fault: `make test` takes one of `every`.
 
     Faults of several kinds share the writes out between them by `first`.
     """
-    return range(1, most + 1) if runs_all(config) else range(first, most + 1, 12)
+    return range(1, most + 1) if runs_all(config) else range(first, most + 1, every)
 
 
 def thorough(*values: Any, id: str | None = None) -> Any:

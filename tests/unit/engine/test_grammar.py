@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.selection import chosen, runs_all
 from tests.unit.containers.lmi.tiny import EOS, byte_tokenizer, write_tokenizer
 from tokenizers import Tokenizer
 
@@ -145,11 +146,15 @@ def tokens_of(
 @pytest.mark.parametrize(("structure", "holds"), STRUCTURES)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_texts_of_the_real_tokenizer_keep_to_their_structure(
-    smol: StructureCompiler, structure: Structure, holds: Callable[[str], bool], temperature: float
+    smol: StructureCompiler,
+    structure: Structure,
+    holds: Callable[[str], bool],
+    temperature: float,
+    pytestconfig: pytest.Config,
 ) -> None:
     tokenizer = Tokenizer.from_file(str(demo_model_folder() / "tokenizer.json"))
     compiled = smol.compiled(structure)
-    for seed in range(3):
+    for seed in chosen(pytestconfig, range(3)):
         tokens = tokens_of(compiled.start(), tokenizer, seed=seed, temperature=temperature)
         text = tokenizer.decode(tokens, skip_special_tokens=False)
         assert holds(text), text
@@ -408,10 +413,10 @@ def test_patterns_of_escaped_characters_are_refused(tiny: StructureCompiler, pat
     ],
 )
 def test_strings_are_json_whatever_they_hold(
-    tiny: StructureCompiler, schema: dict[str, Any]
+    tiny: StructureCompiler, schema: dict[str, Any], pytestconfig: pytest.Config
 ) -> None:
     compiled = tiny.compiled(Structure("json_schema", json.dumps(schema)))
-    for seed in range(30):
+    for seed in range(30 if runs_all(pytestconfig) else 8):
         tokens = tokens_of(compiled.start(), byte_tokenizer(), seed=seed, temperature=1.0)
         text = json.loads(byte_tokenizer().decode(tokens, skip_special_tokens=False))
         if "\ufffd" not in text:  # bytes that are no text

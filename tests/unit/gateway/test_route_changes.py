@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.selection import first_alone
 from tests.unit.gateway.routes_sample import (
     COPIES,
     ELSEWHERE,
@@ -132,7 +133,7 @@ def content(table: RouteTable) -> Mapping[str, Any]:
     return kept | {"snapshot": table.snapshot()}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", first_alone(range(40), 10))
 def test_changes_since_any_known_version_lead_to_the_newest_routes(seed: int) -> None:
     board, earlier, num_deltas = RouteBoard(), list[RouteSnapshot](), 0
     following = RouteTable(EMPTY_SNAPSHOT)
@@ -155,7 +156,7 @@ def test_changes_since_any_known_version_lead_to_the_newest_routes(seed: int) ->
 
 
 @pytest.mark.parametrize("most", [2, 60])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", first_alone(range(10), 3))
 def test_few_changes_and_many_of_an_endpoint_lead_to_the_same_parts(seed: int, most: int) -> None:
     source = random.Random(seed)
     names = [f"n-{number:03}" for number in range(140)]

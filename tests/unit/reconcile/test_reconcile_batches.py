@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.selection import thorough
 from tests.unit.reconcile.samples import Town, model, variant
 from tests.unit.reconcile.test_reconcile_guards import set_alarm
 from tests.unit.reconcile.test_reconcile_shifts import (
@@ -196,7 +197,10 @@ def test_an_old_instance_that_cannot_be_terminated_holds_nothing_up_for_ever(tow
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4], ids=["first", "second", "third", "last"])
 @pytest.mark.parametrize("guard", [GUARD, BACK_BY_ONE], ids=["at once", "in batches"])
-@pytest.mark.parametrize("killed", [False, True], ids=["control lives", "control is killed"])
+@pytest.mark.parametrize(
+    "killed",
+    [pytest.param(False, id="control lives"), thorough(True, id="control is killed")],
+)
 def test_an_alarm_in_any_batch_brings_the_old_fleet_back(
     town: Town, batch: int, guard: UpdateGuard, killed: bool
 ) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.selection import numbers
 from tests.unit.reconcile.samples import IMAGE, NOW, SCOPE, model
 from tests.unit.reconcile.test_reconcile_faults import FaultyStore, Killed
 from tests.unit.reconcile.transform_rig import COMPLETED, TransformTown, transform_job
@@ -400,10 +401,11 @@ ENDS: list[Any] = [
 
 @pytest.mark.parametrize(("end", "status"), ENDS)
 def test_a_control_killed_at_any_write_goes_on(
-    end: Callable[[TransformTown], None], status: TransformJobStatus
+    end: Callable[[TransformTown], None],
+    status: TransformJobStatus,
+    pytestconfig: pytest.Config,
 ) -> None:
-    fails_at = 1
-    while True:
+    def lead(fails_at: int | None) -> int:
         store = FaultyStore(Killed())
         place = TransformTown(store)
         place.add()
@@ -419,9 +421,10 @@ def test_a_control_killed_at_any_write_goes_on(
         assert (place.endpoint(), place.town.instances()) == (None, [])
         assert place.town.fleet.machines == {}
         place.town.close()
-        if store.num_writes < fails_at:
-            return
-        fails_at += 1
+        return store.num_writes
+
+    for fails_at in numbers(pytestconfig, lead(None), every=4):
+        lead(fails_at)
 
 
 def survive(place: TransformTown, step: Callable[[TransformTown], None]) -> None:
