@@ -10,15 +10,13 @@ import botocore.session
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.model import ServiceModel
-from botocore.validate import ParamValidator
+from tests.contract.api.shape_checks import check_value
 from tests.message_rig import MessageRig
 
 from hostelry.api.context import CallContext
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.api.operations import perform
 from hostelry.aws.call import ApiCall, parse_call, serialize_error, serialize_result
-from hostelry.aws.models import OPEN_ENUMS
-from hostelry.aws.pattern import compiled
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -176,38 +174,6 @@ def call(call_as: Callable[..., dict[str, Any]], scope: Scope) -> Callable[..., 
 def check() -> Callable[[Any, Any], None]:
     """`check(shape, value)`: what botocore and the service model demand of a value."""
     return check_value
-
-
-def check_value(shape: Any, value: Any) -> None:
-    """Whether botocore would send or return `value`: types, required members, ranges, no others."""
-    if shape is None:
-        assert value == {}
-        return
-    report = ParamValidator().validate(value, shape)
-    assert not report.has_errors(), report.generate_report()
-    check_members(shape, value, shape.name)
-
-
-def check_members(shape: Any, value: Any, path: str) -> None:
-    """What botocore does not look at: members the shape lacks, patterns, enums, lengths."""
-    if shape.type_name == "structure":
-        assert not set(value) - set(shape.members), f"{path}: {set(value) - set(shape.members)}"
-        for name, member in value.items():
-            check_members(shape.members[name], member, f"{path}.{name}")
-    elif shape.type_name == "list":
-        for member in value:
-            check_members(shape.member, member, f"{path}[]")
-    elif shape.type_name == "string":
-        check_string(shape, value, path)
-
-
-def check_string(shape: Any, value: str, path: str) -> None:
-    enum = None if shape.name in OPEN_ENUMS else getattr(shape, "enum", None)
-    assert not enum or value in enum, f"{path}: {value}"
-    pattern = shape.metadata.get("pattern")
-    if pattern:
-        assert compiled(pattern).fullmatch(value), f"{path}: {value!r} does not match {pattern}"
-    assert len(value) <= shape.metadata.get("max", 10**9), path
 
 
 @dataclass(frozen=True)
