@@ -47,7 +47,8 @@ def _base_model(folder: Path, _written_ns: int) -> Any:
     """As `transformers` reads it; a copy of it is made in a tenth of the time."""
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model.eval()
 
 
 @torch.inference_mode()
