@@ -1,4 +1,4 @@
-"""What botocore and the service model demand of a value of a shape."""
+"""Checks of a value against what botocore and the service model demand of its shape."""
 
 from typing import Any
 
