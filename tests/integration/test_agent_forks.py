@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 import uvloop
 from tests.integration.agent_rig import Rig, agent_command, instance, kill, rig, until_true
-from tests.integration.test_service_forks import MODULE, SERVER, children, open_fds, status
+from tests.integration.test_service_forks import (
+    MODULE,
+    SERVER,
+    children,
+    interpreter,
+    open_fds,
+    status,
+)
 from tests.integration.test_service_forks import rig as service_rig
 
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
@@ -202,16 +209,16 @@ def test_each_control_is_lent_a_stream_of_its_own(tmp_path: Path) -> None:
             command = replace(there.command, may_fork=True)
             other = (await there.fork()).identity.pid
             await there.reported()
-            (interpreter,) = children(os.getpid())
-            unlent = sockets(interpreter)
+            parent = interpreter()
+            unlent = sockets(parent)
             for _ in range(2):
                 control = (await there.fork(command)).identity.pid
                 given = int((await there.reported())["environment"][FORKS_VARIABLE])
                 assert list(open_fds(control)) == [given]
-                assert len(sockets(interpreter)) == len(unlent) + 1
+                assert len(sockets(parent)) == len(unlent) + 1
                 kill_group(control)
                 await until_true(
-                    lambda: sockets(interpreter) == unlent, "the stream of a killed one is closed"
+                    lambda: sockets(parent) == unlent, "the stream of a killed one is closed"
                 )
             assert process_stat(other) is not None
             kill_group(other)

@@ -192,7 +192,10 @@ def test_a_killed_store_leaves_no_socket_behind(tmp_path: Path) -> None:
 def listening(pid: int) -> set[tuple[str, int]]:
     """Address (hexadecimal, as the kernel prints it) and port of the TCP sockets of a process."""
     fds = Path(f"/proc/{pid}/fd")
-    inodes = {os.readlink(fd).removeprefix("socket:[").removesuffix("]") for fd in fds.iterdir()}
+    inodes = set()
+    for fd in fds.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            inodes.add(os.readlink(fd).removeprefix("socket:[").removesuffix("]"))
     found = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:

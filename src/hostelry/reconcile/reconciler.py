@@ -64,7 +64,7 @@ NUM_WORKERS = 2  # one plans while another writes: more wait for the lock and th
 PASS_REST = 2.0  # so that an endpoint's passes take a third of a core at most
 PUBLICATION_REST = 10.0  # so that publications take an eleventh
 MAX_REST_S = 1.0
-WATCH_S = 1.0
+WATCH_S = 10.0
 RESYNC_S = 30.0
 FIRST_OBSERVATION_S = 15.0
 

@@ -45,7 +45,7 @@ from hostelry.server.schedules import schedule_runner
 
 LOG = logging.getLogger(__name__)
 TICK_S = 1.0
-WATCH_S = 1.0
+WATCH_S = 10.0
 RETRY_S = 1.0
 
 
