@@ -8,6 +8,7 @@ Leaving it stops everything and fails the test if a process that names the home 
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -293,6 +294,15 @@ class Platform:
             return record.pid
 
         return int(until(restarted, f"{name} restarted after pid {old_pid} died", within_s))
+
+    def notified(self, topic_file: str) -> list[str]:
+        """Each notification's inference id. A line that a fault cut off is written again."""
+        found = []
+        for line in (self.home.root / "topics" / topic_file).read_bytes().split(b"\n"):
+            with contextlib.suppress(json.JSONDecodeError):
+                message = json.loads(json.loads(line)["Message"])
+                found += [message["inferenceId"]] if "inferenceId" in message else []
+        return found
 
     def log(self, name: str) -> str:
         """What a platform process printed so far."""

@@ -111,11 +111,6 @@ class Queued:
         with sqlite3.connect(f"file:{self.platform.home.jobs}?mode=ro", uri=True) as file:
             return dict(file.execute("SELECT id, state FROM async_request").fetchall())
 
-    def notified(self) -> list[str]:
-        lines = (self.platform.home.root / "topics" / "ends.jsonl").read_text().splitlines()
-        messages = [msgspec.json.decode(msgspec.json.decode(it)["Message"]) for it in lines]
-        return [it["inferenceId"] for it in messages if "inferenceId" in it]
-
     def close(self) -> None:
         self._client.close()
 
@@ -171,7 +166,10 @@ def test_every_acknowledged_request_has_its_output_though_jobs_is_killed(queued:
     until(finished, "every request is completed", 120)
     wrong = [it for it in accepted if queued.output(it) != contents[it.partition("-")[0]]]
     assert not wrong
-    until(lambda: set(queued.notified()) >= set(accepted), "every end is notified", 60)
+    until(
+        lambda: set(queued.platform.notified("ends.jsonl")) >= set(accepted),
+        "every end is notified",
+    )
 
 
 def rss_bytes(pid: int) -> int:

@@ -4,7 +4,6 @@ Needs the right to mount a small filesystem; without it the same faults are play
 `tests/unit/jobs`.
 """
 
-import json
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -115,11 +114,6 @@ class Work:
         status: str = found["TransformJobStatus"]
         return status
 
-    def notified(self) -> list[str]:
-        text = (self.platform.home.root / "topics" / "ends.jsonl").read_text()
-        messages = [json.loads(json.loads(it)["Message"]) for it in text.splitlines()]
-        return [it["inferenceId"] for it in messages if "inferenceId" in it]
-
 
 def jobs_other_than(platform: Platform, pid: int) -> list[int]:
     """Live jobs processes; a full disk may have no room for the file that names one."""
@@ -166,6 +160,8 @@ def test_jobs_wait_for_a_full_disk_and_lose_or_double_nothing(small_disk: Path) 
             assert work.content(f"answers/{name}.out") == f"sleep 0.5{name}".encode()
         for number in range(NUM_OBJECTS):
             assert work.content(f"out/{number:02}.out") == lines(number)
-        until(lambda: set(work.notified()) >= set(accepted), "every end is notified", 60)
-        assert sorted(work.notified()) == accepted
+        until(
+            lambda: set(platform.notified("ends.jsonl")) >= set(accepted), "every end is notified"
+        )
+        assert sorted(platform.notified("ends.jsonl")) == accepted
         until(lambda: DISK not in platform.cli("status").stdout, "status has no cause any more")

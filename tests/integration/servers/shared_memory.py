@@ -40,7 +40,7 @@ def work_on_map(path: Path) -> None:
     source = random.Random()
     num_puts = 0
     say("ready")
-    while asked() != "stop":
+    while True:
         for _ in range(50):
             number = source.randrange(NUM_KEYS)
             value = source.randrange(1 << 40) * NUM_KEYS + number
@@ -51,6 +51,8 @@ def work_on_map(path: Path) -> None:
                 say(f"key {number} was lost")
             elif found[0] % NUM_KEYS != number or found[1] != expiry_of(found[0]):
                 say(f"torn: key {number} has {found}")
+        if asked() == "stop":
+            break
     say(f"stopped after {num_puts} puts")
 
 

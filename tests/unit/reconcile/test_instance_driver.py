@@ -1,6 +1,7 @@
 """Driver of one instance: launch, apply, observe; and terminate whatever is under way."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError, TerminalError
 from hostelry.domain.copy import CopyPhase, CopySpec, Instance, InstanceState
 from hostelry.fleet.fake import FakeFleet
+from hostelry.fleet.protocol import RunningInstance
 from hostelry.reconcile.driver import InstanceDriver
 from hostelry.reconcile.instances import Instances
 from hostelry.reconcile.plan.endpoint_state import GroupKey, is_lost
@@ -162,6 +164,30 @@ def test_an_end_breaks_off_a_launch_that_hangs() -> None:
         await until(lambda: driver.facts.gone)
 
     drive(scenario)
+
+
+def test_an_end_that_comes_too_late_for_a_launch_applies_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class DeafFleet(FakeFleet):
+        async def launch(self, instance: Instance) -> RunningInstance:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return await super().launch(instance)
+
+    async def main() -> None:
+        fleet = DeafFleet()
+        driver = InstanceDriver(INSTANCE, fleet, fleet.connect, ManualClock(), lambda _: None)
+        running = asyncio.create_task(driver.run())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        driver.set_desired(None)
+        await until(lambda: driver.facts.gone)
+        await running
+        assert fleet.terminated == ["i-1"]
+
+    asyncio.run(main())
+    assert not caplog.records
 
 
 class FrozenClock(ManualClock):
