@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from random import Random
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import pytest
 from botocore.auth import SigV4Auth, SigV4QueryAuth
@@ -14,11 +15,27 @@ from botocore.credentials import Credentials
 from msgspec.structs import replace
 from tests.fuzz.conftest import Cases
 from tests.fuzz.mutation import mutated
+from tests.unit.server.s3.signed_heads import NOW, passage
+from tests.unit.server.s3.signed_heads import signed as signed_head
 
 from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD
-from hostelry.aws.sigv4 import ADDED_ON_THE_WAY, Identity, Secret, Verifier
+from hostelry.aws.sigv4 import (
+    ADDED_ON_THE_WAY,
+    Identity,
+    NeedsBody,
+    Proven,
+    Secret,
+    Verifier,
+)
+from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.domain.scope import Scope
+from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.handlers.control import ControlHandler
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.server.s3.admission import S3Refusal
+from hostelry.server.s3.head import Head, MalformedHeadError, parse_head, write_head
 
 BLANKS = re.compile("[ \t]+")
 KEY = "AKIDEXAMPLE"
@@ -100,6 +117,14 @@ ORIGINALS = (
 )
 
 
+S3_ORIGINALS = (
+    signed_head("GET", "/b?notification"),
+    signed_head("PUT", "/b?notification="),
+    signed_head("PUT", "/b/a%20b?uploadId=x"),
+    signed_head("GET", "/b?notification", in_query=True),
+)
+
+
 def meaning(request: HttpRequest) -> tuple[object, ...]:
     """All that a signature stands for, as it is acted on; what is equal may be believed."""
     kept: list[str] = []
@@ -155,10 +180,10 @@ def altered(request: HttpRequest, random: Random) -> HttpRequest:
     return replace(request, headers=headers)
 
 
-def is_believed(verify: Callable[[], Identity | None]) -> bool:
+def is_believed(verify: Callable[[], Identity | Proven | NeedsBody]) -> bool:
     """Whether a signer was identified; raises any error that is no refusal of AWS's."""
     try:
-        return verify() is not None
+        return not isinstance(verify(), NeedsBody)
     except ServiceError as error:
         if error.http_status != 403:
             raise
@@ -184,6 +209,47 @@ def test_a_head_is_not_believed_either(cases: Cases) -> None:
         forged = replace(altered(request, random), body=b"")
         if is_believed(lambda: verifier.verify_head(forged, now)):  # noqa: B023
             assert meaning(forged)[:-1] == meaning(request)[:-1]
+
+
+def test_a_gateway_admits_no_altered_head(cases: Cases) -> None:
+    clock = ManualClock()
+    scope = Scope(SECRET.account_id, "us-west-2")
+    callers = Callers(Verifier({KEY: SECRET}.get), scope, "openai", False, clock.now)
+    control = ControlHandler(callers, UpstreamPool(), "http://control", "internal")
+    for random in cases(5_000):
+        request, now = random.choice(ORIGINALS)
+        clock.advance(now - clock.now())
+        forged = replace(altered(request, random), body=b"")
+        for admits in (lambda it: callers.admits_to("sagemaker", it), control.admit):
+            with suppress(ServiceError):
+                if admits(forged):
+                    assert meaning(forged)[:-1] == meaning(request)[:-1]
+
+
+def head_of(request: HttpRequest) -> Head:
+    """The request's head as the S3 port reads it; raises MalformedHeadError."""
+    target = f"{request.path}?{request.query}" if request.query else request.path
+    return parse_head(write_head(request.method, target, request.headers.items()))
+
+
+def s3_meaning(head: Head) -> tuple[object, ...]:
+    """All that a signature for S3 stands for but the body, whose hash is compared by itself."""
+    _, _, query, headers, _ = meaning(head.request)
+    return head.method, unquote_to_bytes(head.request.path), query, headers
+
+
+def test_the_s3_port_believes_no_altered_head(cases: Cases) -> None:
+    checked = passage(ManualClock(NOW))
+    for original in S3_ORIGINALS:
+        checked.check_signed(original)
+    for random in cases(10_000):
+        original = random.choice(S3_ORIGINALS)
+        try:
+            forged = head_of(altered(original.request, random))
+            checked.check_signed(forged)
+        except (S3Refusal, MalformedHeadError):
+            continue
+        assert s3_meaning(forged) == s3_meaning(original)
 
 
 @pytest.mark.parametrize(

@@ -224,9 +224,11 @@ def test_a_web_page_gets_nothing_from_a_gateway_without_keys(
 
 
 def test_an_unsigned_body_is_refused_before_it_is_sent(attacked: Attacked) -> None:
+    confirmation = "/?Action=ConfirmSubscription&TopicArn=arn:aws:sns:us-west-2:123456789012:t"
+    posted = (INVOKE, "/", "/v1/completions", "/metrics", "/ping", "/nothing")
     requests = [
-        f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {MAX_BODY_BYTES}\r\n\r\n".encode()
-        for path in (INVOKE, "/", "/v1/completions", "/metrics", "/ping", "/nothing")
+        f"{asked} HTTP/1.1\r\nHost: a\r\nContent-Length: {MAX_BODY_BYTES}\r\n\r\n".encode()
+        for asked in (f"GET {confirmation}", *(f"POST {path}" for path in posted))
     ]
     for request in requests:
         with attacked.rig.connected(request) as connection:

@@ -1,8 +1,11 @@
 """Objects that arrive below a prefix start transform jobs; topics and queues get their events."""
 
 import json
+import time
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from botocore.exceptions import ClientError
@@ -180,6 +183,29 @@ def test_a_queue_is_notified_of_what_its_filter_names(served: Served) -> None:
     assert first["s3"]["object"]["size"] == second["s3"]["object"]["size"] == 5
     etag = s3.head_object(Bucket="watched", Key="in/b.csv")["ETag"].strip('"')
     assert first["s3"]["object"]["eTag"] == second["s3"]["object"]["eTag"] == etag
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+@pytest.mark.parametrize("bucket", ["rows", "nowhere", "%E2%82%AC"])
+def test_an_unsigned_call_reads_and_sets_nothing(served: Served, bucket: str, method: str) -> None:
+    url = urlsplit(served.s3.meta.endpoint_url)
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    key = served.platform.credentials.access_key_id
+    scope = f"{key}/{stamp[:8]}/{served.s3.meta.region_name}/s3/aws4_request"
+    given = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host;x-amz-date, Signature="
+    headers = {"Authorization": given + "0" * 64, "X-Amz-Date": stamp}
+    before = served.s3.get_bucket_notification_configuration(Bucket="rows")
+    connection = HTTPConnection(str(url.hostname), url.port or 80, timeout=10)
+    connection.request(method, f"/{bucket}?notification", b"<NotificationConfiguration/>", headers)
+    answer = connection.getresponse()
+    assert (answer.status, b"InvalidRequest" in answer.read()) == (400, True)
+    connection.close()
+    after = served.s3.get_bucket_notification_configuration(Bucket="rows")
+    assert without_metadata(after) == without_metadata(before)
+
+
+def without_metadata(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
 
 def test_a_configuration_that_cannot_be_is_refused(served: Served) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,9 @@ async def ended() -> None:
 
 
 def talk(
-    sent: bytes, passes: Callable[[Head], Awaitable[bytes]] = unchanged
+    sent: bytes,
+    passes: Callable[[Head], Awaitable[bytes]] = unchanged,
+    watch: Any = None,
 ) -> tuple[bytes, bytes]:
     """What a client that sends and half-closes gets, and what reached the store."""
 
@@ -58,7 +61,7 @@ def talk(
         store = RecordingStore()
         async with (
             await asyncio.start_server(store.connected, "127.0.0.1", target),
-            await start_proxy(("127.0.0.1", front), target, passes),
+            await start_proxy(("127.0.0.1", front), target, passes, watch),
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", front)
             writer.write(sent)
@@ -143,6 +146,54 @@ def test_a_store_that_is_not_there_ends_the_connection() -> None:
             return answer
 
     assert asyncio.run(talking()) == b""
+
+
+def test_a_defect_is_answered() -> None:
+    async def broken(head: Head) -> bytes:
+        raise ZeroDivisionError
+
+    answer, received = talk(GET, broken)
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert received == b""
+
+
+def test_idle_connections_leave_room_for_who_has_a_key() -> None:
+    signed = GET.replace(b"Host", b"Authorization: a\r\nHost")
+
+    async def talking() -> list[bytes]:
+        target, front = free_ports(2)
+        store, answers = RecordingStore(), []
+        async with (
+            await asyncio.start_server(store.connected, "127.0.0.1", target),
+            await start_proxy(("127.0.0.1", front), target, unchanged, max_connections=8),
+        ):
+            kept, *others = [await asyncio.open_connection("127.0.0.1", front) for _ in range(2)]
+            for number in range(20):  # the limit of one address is four
+                kept[1].write(signed)
+                answers.append(await kept[0].readexactly(len(ANSWER)))
+                others.append(await asyncio.open_connection("127.0.0.1", front))
+                if number > 4:
+                    assert await others[number - 4][0].read(-1) == b""
+            for _, writer in (kept, *others):
+                writer.close()
+            await ended()
+            return answers
+
+    assert asyncio.run(talking()) == [ANSWER] * 20
+
+
+class NoProof:
+    """A watch that believes nobody."""
+
+    def check_signed(self, head: Head) -> None:
+        raise S3Refusal(403, "AccessDenied", "no")
+
+
+def test_an_unsigned_configuration_is_refused_before_its_body_is_read() -> None:
+    sent = b"PUT /b?notification HTTP/1.1\r\nContent-Length: 1000\r\n\r\n"
+    answer, received = talk(sent, watch=NoProof())
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert received == b""
 
 
 def test_a_store_that_ends_leaves_no_client_waiting() -> None:

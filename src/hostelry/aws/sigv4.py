@@ -77,6 +77,18 @@ class Identity:
     session: Session | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """The head alone proves who signed the request."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsBody:
+    """The head proves nothing: the signature covers the body, and anybody can have written it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claims:
     """The claims of a signature, not verified yet."""
@@ -158,15 +170,14 @@ class Verifier:
             _mismatch(asked.claims, "X-Amz-Content-SHA256 is not the SHA-256 of the body.")
         return identity
 
-    def verify_head(self, request: HttpRequest, now: float) -> Identity | None:
-        """Who signed `request`, whose body is not there yet; None where that takes the body.
+    def verify_head(self, request: HttpRequest, now: float) -> Proven | NeedsBody:
+        """Who signed `request`, whose body has not arrived, if the head states the body's hash.
 
-        The signature can be verified when the body's hash is stated (and then signed). Raises
-        ServiceError (403) as `verify` would.
+        Raises ServiceError (403) as `verify` would.
         """
         asked = self._asked(request, now)
         stated = s3_stated_hash(request) if self._is_s3 else _stated_hash(request, asked.claims)
-        return None if stated is None else self._prove(request, asked, stated)
+        return NeedsBody() if stated is None else Proven(self._prove(request, asked, stated))
 
     def _asked(self, request: HttpRequest, now: float) -> _Asked:
         """What the head says, as far as it can be checked without the signature."""

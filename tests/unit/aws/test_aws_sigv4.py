@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD
-from hostelry.aws.sigv4 import ADDED_ON_THE_WAY, Identity, Secret, Verifier
+from hostelry.aws.sigv4 import ADDED_ON_THE_WAY, Identity, NeedsBody, Proven, Secret, Verifier
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
@@ -393,8 +393,8 @@ def test_a_stated_hash_lets_the_head_alone_be_verified() -> None:
     request, now = sign(headers=headers)
     head = replace(request, body=b"")
     found = VERIFIER.verify_head(head, now)
-    assert found is not None
-    assert found.access_key_id == KEY
+    assert isinstance(found, Proven)
+    assert found.identity.access_key_id == KEY
     with pytest.raises(ServiceError, match="does not match"):
         VERIFIER.verify_head(with_header(head, "x-amz-content-sha256", "0" * 64), now)
     assert refused(head, now)[1] == "X-Amz-Content-SHA256 is not the SHA-256 of the body."
@@ -417,7 +417,7 @@ def test_what_the_head_shows_is_refused_before_the_body_is_there(
     for name, value in headers.items():
         head = with_header(head, name, value)
     if message is None:
-        assert VERIFIER.verify_head(head, now + late_s) is None
+        assert isinstance(VERIFIER.verify_head(head, now + late_s), NeedsBody)
         return
     with pytest.raises(ServiceError, match=message):
         VERIFIER.verify_head(head, now + late_s)

@@ -37,10 +37,7 @@ class AsyncRuntimeHandler:
 
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who invokes; raises ServiceError where it cannot be valid."""
-        identity = self.callers.admit(request)
-        if identity is not None:
-            check_service(identity.service, SERVICE)
-        return identity is not None
+        return self.callers.admits_to(SERVICE, request)
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer 202 once the request is durable; raises ServiceError otherwise."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from hostelry.aws.sigv4 import Identity, Verifier
+from hostelry.aws.sigv4 import Identity, NeedsBody, Proven, Verifier
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 from hostelry.base.key_guard import is_shown
@@ -53,24 +53,35 @@ class Callers:
             check_not_a_copys(identity)
         return identity
 
-    def admit(self, request: HttpRequest) -> Identity | None:
-        """The signer of `request`, by its head; None where the signature covers the body.
+    def admit(self, request: HttpRequest) -> Proven | NeedsBody:
+        """What the head proves of the signer; raises ServiceError 403 for a wrong signature.
 
-        Raises ServiceError 403 where the signature cannot be valid.
+        An unsigned request counts as the owner's if those are accepted.
         """
         if self._allow_unsigned and is_unsigned(request):
-            return self._identify(request)
+            return Proven(self._owner_unsigned())
         return self._verifier.verify_head(request, self._now())
+
+    def admits_to(self, service: str, request: HttpRequest) -> bool:
+        """Whether the head proves who signed for `service`; raises ServiceError as `admit` does."""
+        found = self.admit(request)
+        if not isinstance(found, Proven):
+            return False
+        check_service(found.identity.service, service)
+        return True
 
     def _identify(self, request: HttpRequest) -> Identity:
         if self._allow_unsigned and is_unsigned(request):
-            return Identity(
-                access_key_id="",
-                account_id=self.owner.account,
-                region=self.owner.region,
-                service="",
-            )
+            return self._owner_unsigned()
         return self._verifier.verify(request, self._now())
+
+    def _owner_unsigned(self) -> Identity:
+        return Identity(
+            access_key_id="",
+            account_id=self.owner.account,
+            region=self.owner.region,
+            service="",
+        )
 
     def holds_openai_key(self, request: HttpRequest) -> bool:
         """Whether the request carries the bearer key; compared in constant time."""

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 from hostelry.aws.call import serialize_error
 from hostelry.aws.models import signing_name
 from hostelry.aws.rest import rest_service
-from hostelry.aws.sigv4 import Identity
+from hostelry.aws.sigv4 import Identity, Proven
 from hostelry.aws.target import head_service
 from hostelry.aws.temporary_keys import session_header
 from hostelry.base.errors import ServiceError
@@ -63,18 +63,23 @@ class ControlHandler:
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who calls; raises ServiceError where it will be refused."""
         _check_place(request)
-        identity = confirmer(request) or self._callers.admit(request)
-        if identity is not None:
-            _checked_service(request, identity)
-        return identity is not None
+        if confirmer(request) is not None:
+            return False
+        found = self._callers.admit(request)
+        if not isinstance(found, Proven):
+            return False
+        _checked_service(request, found.identity)
+        return True
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Forward one call, and its answer; raises ServiceError where control cannot be reached."""
         request = exchange.request
         _check_place(request)
-        identity = confirmer(request) or await self._callers.identify(request)
+        topics_owner = confirmer(request)
+        identity = topics_owner or await self._callers.identify(request)
         service = _checked_service(request, identity)
-        exchange.verified()
+        if topics_owner is None:
+            exchange.verified()
         head = self._head(request, identity, service, request_id)
         exchange.respond(await self._ask(head, request.body))
 
@@ -125,7 +130,8 @@ class ControlHandler:
 def confirmer(request: HttpRequest) -> Identity | None:
     """The owner of the topic whose subscription an unsigned GET of a SubscribeURL confirms.
 
-    The token in it is the proof, which control compares; None for any other request.
+    The token in it is the proof, which control compares; None for any other request. Raises
+    ServiceError if a body is announced: nothing proves yet who sends it.
     """
     if request.method != "GET" or request.path != "/" or not is_unsigned(request):
         return None
@@ -136,6 +142,8 @@ def confirmer(request: HttpRequest) -> Identity | None:
     topic = _TOPIC.fullmatch(fields.get("TopicArn", [""])[0])
     if fields.get("Action") != ["ConfirmSubscription"] or topic is None:
         return None
+    if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+        raise ServiceError("InvalidParameter", "ConfirmSubscription takes no body.", 400)
     return Identity(access_key_id="", account_id=topic[2], region=topic[1], service="sns")
 
 

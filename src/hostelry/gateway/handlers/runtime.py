@@ -133,10 +133,7 @@ class RuntimeHandler:
 
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who invokes; raises ServiceError where it cannot be valid."""
-        identity = self._callers.admit(request)
-        if identity is not None:
-            check_service(identity.service, SERVICE)
-        return identity is not None
+        return self._callers.admits_to(SERVICE, request)
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Answer one invocation; raises ServiceError before the answer's first byte."""

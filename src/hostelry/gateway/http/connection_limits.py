@@ -109,7 +109,7 @@ class ConnectionLimits(Generic[C]):
             shed = next(iter(self._unverified), None)
             if shed is None:
                 raise ConnectionLimitError(
-                    f"The gateway has {self._max_connections} connections, its limit."
+                    f"There are {self._max_connections} connections, the limit."
                 )
         if shed is not None:
             self.remove(shed)

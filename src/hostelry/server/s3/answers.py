@@ -40,9 +40,18 @@ class PassedRequest:
 
 
 class Answers:
-    """Answers on one connection to the store, in the order of the requests that `note` gets."""
+    """Answers on one connection to the store, in the order of the requests that `note` gets.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    `proven` is called when the store has done what a signed request asks: its client has a key.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        proven: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._proven = proven
         self._reader = reader
         self._writer = writer
         self._asked: deque[PassedRequest] = deque()
@@ -86,6 +95,8 @@ class Answers:
             await self._writer.drain()
             return True
         asked = self._asked[0] if self._asked else None
+        if asked is not None and asked.head.is_signed and answer.status < 400:
+            self._proven()
         if asked is not None and asked.settle is not None and 200 <= answer.status < 300:
             goes_on = await self._settle(asked.settle, asked.head, raw, answer)
         else:

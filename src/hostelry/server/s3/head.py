@@ -38,6 +38,11 @@ class Head:
         return found
 
     @property
+    def is_signed(self) -> bool:
+        """Whether the head shows a signature, which may be wrong."""
+        return "authorization" in self.values or "X-Amz-Signature=" in self.target
+
+    @property
     def body_bytes(self) -> int | None:
         """The length of the body; None where its transfer coding has its end."""
         values = self.values

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 
 from hostelry.aws.s3_signing import OwnKey
-from hostelry.aws.sigv4 import Secret, Verifier
+from hostelry.aws.sigv4 import NeedsBody, Proven, Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
@@ -72,27 +72,31 @@ class Passage:
         return signed_head(head, self._own, self._clock.now(), added)
 
     def check_signed(self, head: Head) -> None:
-        """Raise S3Refusal where the client's signature does not hold."""
+        """Raise S3Refusal unless the head proves that the client holds a key that may use S3."""
         try:
-            self._verified(head)
+            found = self._verified(head)
         except ServiceError as error:
             raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
+        if not isinstance(found, Proven):
+            message = "Missing required header for this request: x-amz-content-sha256"
+            raise S3Refusal(400, "InvalidRequest", message)
 
     def _holds(self, head: Head, wants: Wants) -> bool:
-        """Whether the client's signature holds; raises S3Refusal where temporary keys do not."""
+        """Whether the client's signature holds; raises S3Refusal if temporary keys do not."""
         try:
-            return self._verified(head)
+            return isinstance(self._verified(head), Proven)
         except ServiceError as error:
             if wants.token:
                 raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
             return False
 
-    def _verified(self, head: Head) -> bool:
-        """Whether the signature holds, by its head; raises ServiceError, also for a copy's keys."""
-        identity = self._verifier.verify_head(head.request, self._clock.now())
-        if identity is not None and identity.session and identity.session.invokes_only:
+    def _verified(self, head: Head) -> Proven | NeedsBody:
+        """What the head proves; raises ServiceError for a wrong signature and for a copy's keys."""
+        found = self._verifier.verify_head(head.request, self._clock.now())
+        session = found.identity.session if isinstance(found, Proven) else None
+        if session is not None and session.invokes_only:
             raise ServiceError("AccessDeniedException", COPYS_KEYS, 403)
-        return identity is not None
+        return found
 
     async def _added(self, head: Head, wants: Wants) -> dict[str, str]:
         """The headers that the request leaves to its bucket or to KMS's default."""

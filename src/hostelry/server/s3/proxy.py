@@ -17,7 +17,10 @@ Run as ``python -m hostelry.server.s3.proxy --home DIR --target PORT``.
 import argparse
 import asyncio
 import contextlib
+import logging
+import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from hostelry.base.clock import SystemClock
@@ -26,6 +29,11 @@ from hostelry.base.https import ServerCertificate
 from hostelry.base.ids import new_request_id
 from hostelry.base.logging import configure_logging
 from hostelry.base.recurring import run_again
+from hostelry.gateway.http.connection_limits import (
+    ConnectionLimitError,
+    ConnectionLimits,
+    client_of,
+)
 from hostelry.server.control_access import control_mounts
 from hostelry.server.heartbeat import answer_heartbeats
 from hostelry.server.home import Home, load_config, load_credentials, log_format
@@ -45,11 +53,18 @@ from hostelry.server.s3.writes import is_notification_call
 TARGET_HOST = "127.0.0.1"
 IDLE_S = 150.0  # longer than the store's own limit, which then decides
 DRAINED_S = 5.0
+MAX_CONNECTIONS = 4096
+RESERVED_FILES = 256  # for everything but connections, each of which takes two
+log = logging.getLogger(__name__)
+BODY_S = 20.0  # for the configuration of a bucket's notifications
 RETRY_S = 1.0
 
 
 class Connection:
-    """One client's connection, and the one to the store that serves it."""
+    """One client's connection, and the one to the store that serves it; `LimitedConnection`."""
+
+    can_be_shed = False
+    reading_since_s = 0.0
 
     def __init__(
         self,
@@ -57,12 +72,20 @@ class Connection:
         store: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         passes: Passes,
         watch: Watch | None,
+        limits: "ConnectionLimits[Connection]",
     ) -> None:
+        self.is_verified, self.held_bytes = False, 0
         self._reader, self._writer = client
+        self.address = client_of(self._source_address())
         answers, self._requests = store
-        self._answers = Answers(answers, self._writer)
+        self._proven: Callable[[], None] = lambda: limits.verified(self)
+        self._answers = Answers(answers, self._writer, self._proven)
         self._passes = passes
         self._watch = watch
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        self._writer.transport.abort()
 
     async def serve(self) -> None:
         """Pass requests and answers until either side ends."""
@@ -106,6 +129,12 @@ class Connection:
         except S3Refusal as refusal:
             await self._refuse(head, refusal)
             return False
+        except (OSError, asyncio.IncompleteReadError):
+            raise
+        except Exception:  # a defect; its client may not wait for an answer that never comes
+            log.exception("a request to the S3 port failed")
+            await self._refuse(head, S3Refusal(500, "InternalError", "Internal error; try again."))
+            return False
         watch = self._watch
         settle = None if watch is None else watch.settle_of(head, self._source_address())
         self._answers.note(PassedRequest(head=head, settle=settle))
@@ -117,7 +146,12 @@ class Connection:
         return True
 
     async def _answer(self, watch: Watch, head: Head) -> None:
-        """Answer a call on a notification configuration; raises S3Refusal."""
+        """Answer a call on a notification configuration; raises S3Refusal.
+
+        No body is read from a client whose signature does not hold.
+        """
+        watch.check_signed(head)
+        self._proven()
         length = head.body_bytes
         if length is None:
             raise S3Refusal(411, "MissingContentLength", "The request needs a Content-Length.")
@@ -127,7 +161,12 @@ class Connection:
         await self._answers.all_passed()
         if head.values.get("expect", "").lower() == "100-continue":
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        body = await self._reader.readexactly(length)
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await self._reader.readexactly(length)
+        except TimeoutError:
+            message = f"The configuration did not arrive within {BODY_S:g} s."
+            raise S3Refusal(400, "RequestTimeout", message) from None
         self._writer.write(await watch.answer(head, body))
         await self._writer.drain()
 
@@ -172,12 +211,18 @@ async def start_proxy(
     passes: Passes,
     watch: Watch | None = None,
     certificate: ServerCertificate | None = None,
+    max_connections: int = MAX_CONNECTIONS,
 ) -> asyncio.Server | SecuredListener:
     """Listen on `address` and pass requests to 127.0.0.1:`target_port`."""
-    return await listened(*address, passing(target_port, passes, watch), certificate)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = max(min(max_connections, (files - RESERVED_FILES) // 2), 1)
+    served = passing(target_port, passes, watch, ConnectionLimits(most, (most + 1) // 2, 0))
+    return await listened(*address, served, certificate)
 
 
-def passing(target_port: int, passes: Passes, watch: Watch | None) -> Served:
+def passing(
+    target_port: int, passes: Passes, watch: Watch | None, limits: ConnectionLimits[Connection]
+) -> Served:
     """What serves a connection by passing its requests to 127.0.0.1:`target_port`."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -186,7 +231,21 @@ def passing(target_port: int, passes: Passes, watch: Watch | None) -> Served:
         except OSError:
             writer.close()
             return
-        await Connection((reader, writer), store, passes, watch).serve()
+        connection = Connection((reader, writer), store, passes, watch, limits)
+        try:
+            shed = limits.add(connection)
+        except ConnectionLimitError as error:
+            refusal = S3Refusal(503, "SlowDown", f"{error} Try again in a moment.")
+            writer.write(error_answer(refusal, new_request_id(), has_body=True))
+            store[1].close()
+            writer.close()
+            return
+        if shed is not None:
+            shed.abort()
+        try:
+            await connection.serve()
+        finally:
+            limits.remove(connection)
 
     return connected
 

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from collections.abc import Mapping
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -68,12 +69,16 @@ class Watch:
             return self._forgetting(bucket)
         return None
 
+    def check_signed(self, head: Head) -> None:
+        """Raise S3Refusal unless the head proves that the client holds a key that may use S3."""
+        self._passage.check_signed(head)
+
     async def answer(self, head: Head, body: bytes) -> bytes:
         """The answer to a call on a notification configuration; raises S3Refusal."""
-        self._passage.check_signed(head)
+        self.check_signed(head)
         check_hash(head, body)
         bucket, _ = place_of(head)
-        found = await self._store.ask("HEAD", f"/{bucket}")
+        found = await self._store.ask("HEAD", f"/{quote(bucket, safe='')}")
         if found is None or found.status_code >= 500:
             raise S3Refusal(503, "ServiceUnavailable", "The object store is restarting; try again.")
         if found.status_code != 200:

@@ -39,6 +39,14 @@ def test_only_a_confirmation_needs_no_signature(
 
 
 @pytest.mark.parametrize(
+    "announced", [{"content-length": "1"}, {"transfer-encoding": "chunked"}], ids=str
+)
+def test_a_confirmation_with_a_body_is_refused(announced: dict[str, str]) -> None:
+    with pytest.raises(ServiceError, match="no body"):
+        confirmer(HttpRequest("GET", "/", CONFIRM, announced, b""))
+
+
+@pytest.mark.parametrize(
     ("path", "is_served"),
     [
         ("/", True),

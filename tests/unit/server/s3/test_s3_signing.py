@@ -10,7 +10,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as Keys
 
 from hostelry.aws.s3_signing import OwnKey
-from hostelry.aws.sigv4 import Secret, Verifier
+from hostelry.aws.sigv4 import Proven, Secret, Verifier
 from hostelry.base.errors import ServiceError
 from hostelry.server.s3.admission import S3Refusal, Wants, check_can_sign, wants_of
 from hostelry.server.s3.head import Head, parse_head, write_head
@@ -46,11 +46,11 @@ def of_botocore(path: str, query: str, headers: dict[str, str], signer: Any) -> 
 @pytest.mark.parametrize("path", PATHS)
 def test_what_botocore_signs_holds_and_is_signed_again(path: str, query: str, signer: Any) -> None:
     head, now = of_botocore(path, query, {"x-amz-meta-a": "b  c"}, signer)
-    assert verifier().verify_head(head.request, now) is not None
+    assert isinstance(verifier().verify_head(head.request, now), Proven)
     other = OwnKey(access_key_id="OWN", secret_access_key="own", region="us-west-2")
     added = {"x-amz-server-side-encryption-aws-kms-key-id": "arn"}
     again = parse_head(signed_head(head, other, now, added))
-    assert verifier(other).verify_head(again.request, now) is not None
+    assert isinstance(verifier(other).verify_head(again.request, now), Proven)
     with pytest.raises(ServiceError):
         verifier().verify_head(again.request, now)
     assert again.values["x-amz-server-side-encryption-aws-kms-key-id"] == "arn"
