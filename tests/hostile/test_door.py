@@ -3,6 +3,7 @@
 import gzip
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -46,6 +47,12 @@ class Attacked:
     def peak_bytes(self) -> int:
         """The most memory the gateway has had since `forget_peak`."""
         (line,) = [it for it in self._proc("status").splitlines() if it.startswith("VmHWM")]
+        return int(line.split()[1]) * 1024
+
+    @property
+    def resident_bytes(self) -> int:
+        """The memory that the gateway has now."""
+        (line,) = [it for it in self._proc("status").splitlines() if it.startswith("VmRSS")]
         return int(line.split()[1]) * 1024
 
     def forget_peak(self) -> None:
@@ -257,6 +264,23 @@ def test_unverified_bodies_take_no_more_memory_than_their_budget(
     assert b"Retry-After: 1\r\n" in answers
     assert f"{UNPROVEN_BYTES} bytes".encode() in answers
     assert attacked.peak_bytes - before_bytes < 3 * UNPROVEN_BYTES
+
+
+def test_bodies_of_requests_that_fail_or_are_given_up_leave_the_memory(attacked: Attacked) -> None:
+    body = bytes(MAX_BODY_BYTES)
+    failing = attacked.rig.signed("/endpoints/nowhere/invocations", body)
+    slow = attacked.rig.signed(INVOKE, b"sleep 60 ".ljust(len(body)))
+    assert attacked.is_served()
+    before_bytes = attacked.resident_bytes
+    with ExitStack() as held:
+        for _ in range(8):  # their connections stay open
+            connection = held.enter_context(attacked.rig.connected(failing))
+            assert status_of(connection.recv(65536)) == 400
+        for _ in range(16):
+            with attacked.rig.connected(slow) as connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert attacked.is_served()
+        assert attacked.resident_bytes - before_bytes < 6 * MAX_BODY_BYTES
 
 
 def test_a_flood_of_connections_leaves_room_for_who_has_a_key(attacked: Attacked) -> None:

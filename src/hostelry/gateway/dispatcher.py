@@ -48,6 +48,18 @@ class ApiHandler(Protocol):
         ...
 
 
+def let_go(error: BaseException) -> None:
+    """Drop the tracebacks of `error` and of what caused it.
+
+    Their frames hold the request, and often refer to the error: without this its body would stay in
+    memory until the garbage of cycles is collected.
+    """
+    at: BaseException | None = error
+    while at is not None:
+        at.__traceback__ = None
+        at = at.__cause__ or at.__context__
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatcher:
     """Sends requests to their handlers, by path; what was noted of calls is kept in `calls`.
@@ -95,7 +107,8 @@ class Dispatcher:
             await handler.serve(exchange, request_id)
         except ServiceError as error:
             self._fail(exchange, handler, error, request_id)
-        except Exception:
+            let_go(error)
+        except Exception as defect:
             log.exception("request %s: %s %s", request_id, request.method, request.path)
             failure = ServiceError(
                 "InternalFailure",
@@ -103,6 +116,7 @@ class Dispatcher:
                 500,
             )
             self._fail(exchange, handler, failure, request_id)
+            let_go(defect)
         finally:
             if exchange.trace is not None:
                 self.calls.end(exchange.trace, is_whole=exchange.finished)

@@ -307,6 +307,7 @@ class HttpConnection(asyncio.Protocol):
                 await self._drained()
             self._state = self._state.next["answered"]
             self._phase_since_s = self._now_s()
+            del item, exchange  # or an idle connection would hold the body of its last request
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Cut the connection after a defect of the handler, so that its client does not wait."""
