@@ -38,8 +38,10 @@ log = logging.getLogger(__name__)
 
 LAUNCH_S = 50.0  # control gives a launch 60 s
 LOOK_S = 1.0  # between looks at a pending actor
-# An actor whose process is being started holds its room already, and is pending still.
+# An actor whose process is being started holds its room already, and is pending still. On a busy
+# node that takes long, so room that was free when it was asked for counts as its own for longer.
 NO_ROOM_S = 8.0
+OWN_ROOM_S = 40.0
 ANSWER_S = 8.0
 STOP_S = 30.0
 GONE_S = 10.0
@@ -49,10 +51,14 @@ TRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An actor that was asked to start its instance, and the answer to come."""
+    """An actor that was asked to start its instance, and the answer to come.
+
+    `had_room`: a node had room for it when it was made.
+    """
 
     actor: Any
     answer: "asyncio.Future[bytes]"
+    had_room: bool
 
 
 class RayDriver:
@@ -129,8 +135,9 @@ class RayDriver:
         start = self._starts.get(instance.id)
         if start is None:
             order = msgspec.json.encode(self._order_of(instance))
-            actor = await asyncio.to_thread(self._found_or_made, instance)
-            start = Start(actor, self._future(actor.start.remote(__version__, order)))
+            actor, had_room = await asyncio.to_thread(self._found_or_made, instance)
+            answer = self._future(actor.start.remote(__version__, order))
+            start = Start(actor, answer, had_room)
             self._starts[instance.id] = start
         await self._answered(instance, start)
         self._starts.pop(instance.id, None)
@@ -146,12 +153,13 @@ class RayDriver:
         Raises CapacityError where no node has room; the actor stays, and its place in the queue.
         """
         began = monotonic_s()
+        patience_s = OWN_ROOM_S if start.had_room else NO_ROOM_S
         while not start.answer.done():
             await asyncio.wait({start.answer}, timeout=LOOK_S)
             if start.answer.done():
                 return
             why = await asyncio.to_thread(self._why_pending, instance, start.actor)
-            if why is not None and monotonic_s() > began + NO_ROOM_S:
+            if why is not None and monotonic_s() > began + patience_s:
                 ran = instance.state is InstanceState.RUNNING
                 raise (InstanceLostError if ran else CapacityError)(why)
             if monotonic_s() > began + LAUNCH_S:
@@ -174,11 +182,13 @@ class RayDriver:
         except ValueError:
             return None
 
-    def _found_or_made(self, instance: Instance) -> Any:
+    def _found_or_made(self, instance: Instance) -> tuple[Any, bool]:
+        """The instance's actor, and whether it was made while a node had room for it."""
         actor = self._found(instance.id)
         if actor is not None:
-            return actor
-        demand = demand_of(instance, nodes_of(self._ray))
+            return actor, False
+        nodes = nodes_of(self._ray)
+        demand = demand_of(instance, nodes)
         asked = dict(demand.resources)
         options: dict[str, Any] = {
             "name": instance.id,
@@ -195,7 +205,8 @@ class RayDriver:
         }
         if demand.zone is not None:
             options["label_selector"] = dict([demand.zone])
-        return self._ray.remote(InstanceActor).options(**options).remote()
+        made = self._ray.remote(InstanceActor).options(**options).remote()
+        return made, why_pending(instance, demand, nodes) is None
 
     async def _running(self, instance_id: str) -> RunningInstance | None:
         actor = await asyncio.to_thread(self._found, instance_id)
