@@ -36,6 +36,7 @@ MEASURE_EVERY_S = 5.0
 COUNT_EVERY_S = 0.25
 PACKAGES_EVERY_S = 600.0
 MEMORY_STEP = 0.05
+GATHER_S_PER_COPY, MAX_GATHER_S = 0.0005, 0.25
 MEMORY_FLOOR_BYTES = 16 * 1024 * 1024
 
 
@@ -103,6 +104,7 @@ class InstanceAgent:
             async with asyncio.timeout(timeout_s):
                 while observation.version == have and not self._is_closing:
                     await self._changed.wait()
+                    await asyncio.sleep(gathering_s(len(observation.copies)))
                     observation = self._observation()
         except TimeoutError:
             pass
@@ -266,6 +268,14 @@ class InstanceAgent:
         """Wake all callers that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def gathering_s(num_copies: int) -> float:
+    """How long further changes are awaited after one, so that one report has them all.
+
+    A report holds every copy: hundreds that start would cost their number squared.
+    """
+    return min(num_copies * GATHER_S_PER_COPY, MAX_GATHER_S)
 
 
 def version_of(copies: Sequence[CopyStatus]) -> str:

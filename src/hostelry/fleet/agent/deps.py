@@ -13,6 +13,7 @@ from hostelry.domain.copy import Instance
 from hostelry.domain.shape import Shape
 from hostelry.fleet.agent.code_packages import CodePackages
 from hostelry.fleet.agent.lifecycle import CopyPolicy
+from hostelry.fleet.agent.start_turns import StartTurns
 from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.launch.launcher import Launcher
 from hostelry.fleet.launch.warm import WarmStarts
@@ -46,3 +47,6 @@ class CopyDeps:
     address: str = ""
     call_keys: Callable[[], Mapping[str, str | float]] | None = field(default=None, repr=False)
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    start_turns: StartTurns = field(
+        default_factory=lambda: StartTurns(len(os.sched_getaffinity(0)))
+    )

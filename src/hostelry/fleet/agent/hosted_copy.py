@@ -50,7 +50,7 @@ from hostelry.fleet.agent.reasons import (
 from hostelry.fleet.agent.runtime_install import ensure_runtime
 from hostelry.fleet.host.connections import belongs_to_another
 from hostelry.fleet.host.gpu import uses_of
-from hostelry.fleet.host.processes import members, process_table
+from hostelry.fleet.host.processes import SCANS, members, process_table
 from hostelry.fleet.host.read_ahead import read_model_ahead
 from hostelry.fleet.host.usage import memory_use
 from hostelry.fleet.launch.launcher import CopyProcess
@@ -85,6 +85,7 @@ class HostedCopy:
         self._started_at: float | None = None  # None: started by a previous agent
         self._ready_at: float | None = None
         self._process: CopyProcess | None = None
+        self._end_turn: Callable[[], None] = lambda: None
         self._files = ModelFiles(
             spec=spec,
             model=folder.model,
@@ -197,6 +198,7 @@ class HostedCopy:
         try:
             process = process or await self._start()
         except (TerminalError, OSError) as error:
+            self._end_turn()
             if not self._attempts.ever_ready:
                 raise
             return Ending(kind=EndKind.NOT_STARTED, detail=f"It cannot be started again: {error}")
@@ -266,6 +268,7 @@ class HostedCopy:
         packages = await self._packages(rule, given, substitutes)
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
+        await self._take_turn()
         place = new_place(self.spec, self._folder, self._deps, self._desired())
         self._report_left_out(rule)
         order = launch_order(self.spec, rule, place, substitutes, self._deps.operator_environment)
@@ -289,6 +292,13 @@ class HostedCopy:
             start_s=None,
         )
         return process
+
+    async def _take_turn(self) -> None:
+        """Wait until few enough other copies of the instance are starting."""
+        turns = self._deps.start_turns
+        if not turns.is_free:
+            self._state.waits(f"{turns.num_waiting} other copies are to be started before it")
+        self._end_turn = await turns.take()
 
     async def _packages(
         self, rule: ImageRule, given: Mapping[str, str], substitutes: Mapping[str, str]
@@ -324,6 +334,7 @@ class HostedCopy:
                 return self._ending(EndKind.EXITED, detail)
             return serving.result()
         finally:
+            self._end_turn()
             await _cancel(exited, serving)
 
     async def _serve(self, rule: ImageRule, server: ModelServer) -> Ending:
@@ -331,7 +342,8 @@ class HostedCopy:
         ending = await self._wait_until_ready(server, rule, deadline)
         if ending is not None:
             return ending
-        self.record_memory(await asyncio.to_thread(self._resident_bytes))
+        own = members(await SCANS.fresh(), self._folder.root, self._state.record.process)
+        self.record_memory((await asyncio.to_thread(memory_use, own)).resident_bytes)
         timeout_s = self._deps.policy.probe_timeout_s
         adapters = asyncio.create_task(self._adapters.serve(server, rule.probe, timeout_s))
         pings = asyncio.create_task(self._watch_pings(server, rule))
@@ -352,6 +364,7 @@ class HostedCopy:
             if monotonic_s() >= deadline:
                 return self._too_late("GET /ping never answered 200")
             await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
+        self._end_turn()
         self._state.report(CopyPhase.PROVING, self._state.restart_reason)
         if self.models is not None:
             mount, adopted = mount_of(rule, self._folder.root), self._started_at is None
@@ -381,8 +394,8 @@ class HostedCopy:
         """Whether this copy's own model server answers pings."""
         if not await server.ping(self._deps.policy.ping_timeout_s):
             return False
-        table = await asyncio.to_thread(process_table)
-        return not belongs_to_another(self._state.record.port, self._folder.root, table)
+        port, table = self._state.record.port, await SCANS.fresh()
+        return not await asyncio.to_thread(belongs_to_another, port, self._folder.root, table)
 
     async def _watch_pings(self, server: ModelServer, rule: ImageRule) -> Ending:
         """Ping a ready copy until it hangs; one that recovers has to be proven again."""

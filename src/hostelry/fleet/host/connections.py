@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from hostelry.base.proc import ESTABLISHED, LISTENING, TcpSocket, socket_inodes, tcp_sockets
-from hostelry.fleet.host.processes import ProcessRow
+from hostelry.fleet.host.processes import ProcessTable
 
 
 def _as_printed(address: bytes) -> str:
@@ -45,7 +45,7 @@ def count_connections(
     return found
 
 
-def belongs_to_another(port: int, folder: Path, table: Iterable[ProcessRow]) -> bool:
+def belongs_to_another(port: int, folder: Path, table: ProcessTable) -> bool:
     """Whether copies listen on `port` and the one in `folder` is not among them.
 
     A copy's port is free when it is chosen and is listened on seconds later; meanwhile another copy
@@ -55,7 +55,9 @@ def belongs_to_another(port: int, folder: Path, table: Iterable[ProcessRow]) -> 
     try:
         listening = (it for it in tcp_sockets() if it.state == LISTENING)
         inodes = {it.inode for it in listening if it.local_port == port}
-        holders = {row.marker for row in table if row.marker and inodes & socket_inodes(row.pid)}
+        own = table.by_marker.get(str(folder), ())
+        if any(inodes & socket_inodes(row.pid) for row in own):
+            return False  # without a look at the files of all other copies
+        return any(inodes & socket_inodes(row.pid) for row in table if row.marker)
     except OSError:
         return False
-    return bool(holders) and str(folder) not in holders

@@ -12,8 +12,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
@@ -48,6 +49,32 @@ class ProcessRow:
     marker: str | None
 
 
+class ProcessTable(tuple[ProcessRow, ...]):
+    """Every living process at one moment, found by its copy's folder or by its session."""
+
+    @cached_property
+    def by_marker(self) -> Mapping[str, Sequence[ProcessRow]]:
+        """The processes of each copy's folder."""
+        found: dict[str, list[ProcessRow]] = {}
+        for row in self:
+            if row.marker is not None:
+                found.setdefault(row.marker, []).append(row)
+        return found
+
+    @cached_property
+    def by_session(self) -> Mapping[int, Sequence[ProcessRow]]:
+        """The processes of each session."""
+        found: dict[int, list[ProcessRow]] = {}
+        for row in self:
+            found.setdefault(row.session, []).append(row)
+        return found
+
+    @cached_property
+    def starts(self) -> Mapping[int, int]:
+        """The start of each process, by its pid."""
+        return {row.pid: row.start_ticks for row in self}
+
+
 def identify(pid: int) -> ProcessIdentity | None:
     """The identity of the living process `pid`; None when there is none (a zombie is none)."""
     stat = process_stat(pid)
@@ -68,7 +95,7 @@ def own_identity() -> ProcessIdentity:
     return mine
 
 
-def process_table() -> list[ProcessRow]:
+def process_table() -> ProcessTable:
     """Every living process, with the copy folder that its environment names, where readable.
 
     Environments take five times as long to read as all the rest: those that cannot change any more
@@ -89,7 +116,7 @@ def process_table() -> list[ProcessRow]:
             )
         )
     _markers = kept
-    return rows
+    return ProcessTable(rows)
 
 
 class RecentTable:
@@ -99,9 +126,9 @@ class RecentTable:
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
         self._read_at = -math.inf
-        self._rows: list[ProcessRow] = []
+        self._rows = ProcessTable()
 
-    def rows(self) -> list[ProcessRow]:
+    def rows(self) -> ProcessTable:
         """The rows, `max_age_s` old at most."""
         with self._lock:
             if monotonic_s() - self._read_at > self._max_age_s:
@@ -109,20 +136,51 @@ class RecentTable:
             return self._rows
 
 
+class ProcessScans:
+    """Scans of the process table, in a thread; each is shared by all who asked before it began.
+
+    Hundreds of copies that end at once each look for their own processes.
+    """
+
+    def __init__(self) -> None:
+        self._running: asyncio.Task[ProcessTable] | None = None
+        self._next: asyncio.Task[ProcessTable] | None = None
+
+    async def fresh(self) -> ProcessTable:
+        """The table, read after the call."""
+        loop = asyncio.get_running_loop()
+        if self._next is None or self._next.get_loop() is not loop:
+            before = self._running
+            if before is not None and before.get_loop() is not loop:
+                before = None
+            self._next = loop.create_task(self._scan(before), name="scan of processes")
+        return await asyncio.shield(self._next)
+
+    async def _scan(self, before: "asyncio.Task[ProcessTable] | None") -> ProcessTable:
+        if before is not None:
+            await asyncio.wait({before})
+        self._running, self._next = self._next, None
+        return await asyncio.to_thread(process_table)
+
+
+SCANS = ProcessScans()
+
+
 def members(
-    table: Iterable[ProcessRow], folder: Path, leader: ProcessIdentity | None
+    table: ProcessTable, folder: Path, leader: ProcessIdentity | None
 ) -> list[ProcessIdentity]:
     """The processes of the copy in `folder`, whose recorded leader may be dead or unknown.
 
     If the leader's pid now belongs to another program, its session is gone: the kernel does not
     reuse a pid while a session of that number exists.
     """
-    rows = list(table)
-    session = _living_session(rows, leader)
+    session = _living_session(table, leader)
+    found = {row.pid: row for row in table.by_marker.get(str(folder), ())}
+    if session is not None:
+        found |= {row.pid: row for row in table.by_session.get(session, ())}
     return [
         ProcessIdentity(pid=row.pid, start_ticks=row.start_ticks, boot_id=boot_id())
-        for row in rows
-        if row.marker == str(folder) or (session is not None and row.session == session)
+        for row in found.values()
     ]
 
 
@@ -236,9 +294,10 @@ async def stop_processes(
     Returns the processes that survived even that: normally none.
     """
     stopping = _Stopping([(folder, leader)], grace_s)
-    for _ in stopping.rounds():
+    while True:
+        if not stopping.signal_members(await SCANS.fresh()):
+            return stopping.left
         await asyncio.sleep(SCAN_PAUSE_S)
-    return stopping.left
 
 
 def stop_all(
@@ -246,7 +305,7 @@ def stop_all(
 ) -> list[ProcessIdentity]:
     """As `stop_processes` for every (folder, leader) at once, blocking."""
     stopping = _Stopping(groups, grace_s)
-    for _ in stopping.rounds():
+    while stopping.signal_members(process_table()):
         time.sleep(SCAN_PAUSE_S)
     return stopping.left
 
@@ -263,12 +322,7 @@ class _Stopping:
         self._terminated: set[ProcessIdentity] = set()
         self.left: list[ProcessIdentity] = []
 
-    def rounds(self) -> Iterator[None]:
-        """One round for each item; the caller pauses between them."""
-        while self._signal_members():
-            yield
-
-    def _signal_members(self) -> bool:
+    def signal_members(self, table: ProcessTable) -> bool:
         """Signal the processes that are left; False once there are none, or time is up.
 
         now >= _give_up_at -> stop trying; the rest is `left`
@@ -276,7 +330,6 @@ class _Stopping:
         no leader lives    -> TERM, for ORPHAN_GRACE_S at most
         afterwards         -> KILL in every round
         """
-        table = process_table()
         found = {it for folder, leader in self._groups for it in members(table, folder, leader)}
         self.left = sorted(found, key=lambda it: it.pid)
         now = monotonic_s()
@@ -310,10 +363,8 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _living_session(rows: Iterable[ProcessRow], leader: ProcessIdentity | None) -> int | None:
+def _living_session(table: ProcessTable, leader: ProcessIdentity | None) -> int | None:
     if leader is None or leader.boot_id != boot_id():
         return None
-    for row in rows:
-        if row.pid == leader.pid and row.start_ticks != leader.start_ticks:
-            return None
-    return leader.pid
+    is_reused = table.starts.get(leader.pid, leader.start_ticks) != leader.start_ticks
+    return None if is_reused else leader.pid

@@ -1,13 +1,22 @@
 """The process table and the copies' folders in it."""
 
+import asyncio
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from hostelry.fleet.host import processes
-from hostelry.fleet.host.processes import MARKER_VARIABLE, RecentTable, process_table
+from hostelry.fleet.host.processes import (
+    MARKER_VARIABLE,
+    ProcessRow,
+    ProcessScans,
+    ProcessTable,
+    RecentTable,
+    process_table,
+)
 
 
 def row_of(pid: int) -> processes.ProcessRow:
@@ -58,3 +67,32 @@ def test_those_who_look_at_one_moment_share_a_table(monkeypatch: pytest.MonkeyPa
     assert table.rows() is first
     now[0] += 0.1
     assert len(table.rows()) == 1
+
+
+def test_all_who_ask_during_a_scan_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scans: list[int] = []
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def scan() -> ProcessTable:
+        scans.append(len(scans))
+        begun.set()
+        assert goes_on.wait(10)
+        return ProcessTable([ProcessRow(pid=scans[-1], session=0, start_ticks=0, marker=None)])
+
+    monkeypatch.setattr(processes, "process_table", scan)
+
+    async def case() -> None:
+        shared = ProcessScans()
+        first = asyncio.ensure_future(shared.fresh())
+        await asyncio.to_thread(begun.wait)
+        others = [asyncio.ensure_future(shared.fresh()) for _ in range(300)]
+        await asyncio.sleep(0)
+        others[0].cancel()
+        goes_on.set()
+        assert (await first)[0].pid == 0
+        tables = await asyncio.gather(*others[1:])
+        assert {table[0].pid for table in tables} == {1}, "what they did before is in it"
+
+    asyncio.run(case())
+    asyncio.run(ProcessScans().fresh())
+    assert scans == [0, 1, 2]

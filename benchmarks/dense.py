@@ -1,0 +1,273 @@
+"""Hundreds of copies on one instance: time until they serve and until they are gone, and its cost.
+
+Declares N inference components of a small echo server (0.25 CPU, 256 MB) on instances of
+ml.m5.24xlarge, one after the other as fast as the API takes them, while a client invokes the first
+and another describes the endpoint. Then deletes all components and the endpoint.
+
+    python -m benchmarks.dense --copies 100 300 --instances 1
+    python -m benchmarks.dense --copies 300 --busy 4       beside four processes that only compute
+"""
+
+import argparse
+import contextlib
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from tests.integration.echo_image import ECHO_IMAGE
+from tests.integration.platform import Platform
+
+from benchmarks.record import print_table, write_result
+from benchmarks.start_platform import cpu_s
+from hostelry.base.clock import monotonic_s
+from hostelry.base.proc import arguments, processes, sizes
+
+ENDPOINT, VARIANT, MODEL, TYPE = "dense", "AllTraffic", "echo", "ml.m5.24xlarge"
+ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
+NEEDS = {"NumberOfCpuCoresRequired": 0.25, "MinMemoryRequiredInMb": 256}
+PAUSE_S = 0.2
+GONE_S = 600.0
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Measure each number of copies in turn, print the table and write it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--copies", type=int, nargs="+", default=[100, 300])
+    parser.add_argument("--instances", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
+    parser.add_argument("--limit-s", type=float, default=900.0, help="give up after so long")
+    given = parser.parse_args()
+    rows = []
+    for number in range(given.rounds):
+        for copies in given.copies:
+            print(f"round {number + 1}: {copies} copies", flush=True)
+            with busy(given.busy):
+                rows.append(measure(copies, given.instances, given.limit_s))
+            print_table("so far", rows)
+    write_result("dense", f"{given.instances} instances, {given.busy} busy", 0, {"rounds": rows})
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that compute for the block."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while 1: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def measure(copies: int, instances: int, limit_s: float) -> Row:
+    """The life of so many copies."""
+    with (
+        tempfile.TemporaryDirectory(prefix="hostelry-dense-", dir="/var/tmp") as folder,
+        Platform(made_home(Path(folder))) as platform,
+    ):
+        platform.may_log_tracebacks = True
+        client = platform.boto3("sagemaker")
+        make_endpoint(client, instances)
+        names = [f"c-{number:04}" for number in range(copies)]
+        began_s = monotonic_s()
+        describing = Repeated(lambda: client.describe_endpoint(EndpointName=ENDPOINT))
+        runtime = platform.boto3("sagemaker-runtime")
+        invoking = Repeated(
+            lambda: runtime.invoke_endpoint(
+                EndpointName=ENDPOINT, InferenceComponentName=names[0], Body=b"x"
+            )["Body"].read()
+        )
+        declaring = threading.Thread(target=declare, args=(platform.boto3("sagemaker"), names))
+        with describing, invoking:
+            declaring.start()
+            first_s, ready_s, seen = until_ready(client, names, began_s + limit_s, began_s)
+            declaring.join()
+            row: Row = {
+                "copies": copies,
+                "first READY, s": first_s,
+                "all READY, s": ready_s,
+                "states": dict(seen),
+                "describe p99, s": describing.at(0.99),
+                "describe most, s": describing.at(1.0),
+                "describes refused": describing.num_failed,
+                "neighbour refused": invoking.num_failed,
+                "neighbour p50, ms": invoking.at(0.5) * 1000,
+                "neighbour p99, ms": invoking.at(0.99) * 1000,
+                **costs(platform),
+            }
+            began_s = monotonic_s()
+            remove(client, names)
+            row["gone, s"] = until_gone(platform, began_s)
+        row["restarts of control"] = restarts(platform)
+        return row
+
+
+def made_home(folder: Path) -> Path:
+    """A home whose images.toml has the echo server."""
+    home = folder / "home"
+    home.mkdir(mode=0o700)
+    folder.chmod(0o755)
+    (home / "images.toml").write_text(ECHO_IMAGE)
+    return home
+
+
+def make_endpoint(client: Any, instances: int) -> None:
+    """An endpoint of components, with its instances."""
+    client.create_model(
+        ModelName=MODEL, ExecutionRoleArn=ROLE, PrimaryContainer={"Image": "echo:1"}
+    )
+    variant = {
+        "VariantName": VARIANT,
+        "InstanceType": TYPE,
+        "InitialInstanceCount": instances,
+        "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+    }
+    client.create_endpoint_config(
+        EndpointConfigName="config", ExecutionRoleArn=ROLE, ProductionVariants=[variant]
+    )
+    client.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName="config")
+    while client.describe_endpoint(EndpointName=ENDPOINT)["EndpointStatus"] != "InService":
+        time.sleep(PAUSE_S)
+
+
+def declare(client: Any, names: list[str]) -> None:
+    """Create the components, trying each call again until it is taken."""
+    for name in names:
+        again(
+            lambda name=name: client.create_inference_component(  # type: ignore[misc]
+                InferenceComponentName=name,
+                EndpointName=ENDPOINT,
+                VariantName=VARIANT,
+                Specification={"ModelName": MODEL, "ComputeResourceRequirements": NEEDS},
+                RuntimeConfig={"CopyCount": 1},
+            )
+        )
+
+
+def again(call: Callable[[], Any]) -> Any:
+    """The answer of a call, which is made again while control is away."""
+    while True:
+        try:
+            return call()
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and http_status(error) < 500:
+                raise
+            time.sleep(PAUSE_S)
+
+
+def http_status(error: ClientError) -> int:
+    """The status of a refusal."""
+    return int(error.response["ResponseMetadata"]["HTTPStatusCode"])
+
+
+def states(client: Any) -> Counter[str]:
+    """How many components are in each state."""
+    pages = client.get_paginator("list_inference_components").paginate(EndpointNameEquals=ENDPOINT)
+    found = again(lambda: [it for page in pages for it in page["InferenceComponents"]])
+    return Counter(it["InferenceComponentStatus"] for it in found)
+
+
+def until_ready(
+    client: Any, names: list[str], give_up_at_s: float, began_s: float
+) -> tuple[float, float, Counter[str]]:
+    """Seconds to the first and the last component in service (infinite if never), and the end."""
+    first_s = math.inf
+    while True:
+        seen = states(client)
+        now_s = monotonic_s()
+        if seen["InService"] and first_s == math.inf:
+            first_s = now_s - began_s
+        is_ready = seen["InService"] == len(names)
+        if is_ready or now_s > give_up_at_s:
+            return first_s, now_s - began_s if is_ready else math.inf, seen
+        time.sleep(PAUSE_S)
+
+
+def remove(client: Any, names: list[str]) -> None:
+    """Delete the components and the endpoint."""
+    for name in names:
+        again(lambda name=name: client.delete_inference_component(InferenceComponentName=name))  # type: ignore[misc]
+    while sum(states(client).values()):
+        time.sleep(PAUSE_S)
+    again(lambda: client.delete_endpoint(EndpointName=ENDPOINT))
+
+
+def until_gone(platform: Platform, began_s: float) -> float:
+    """Seconds until no process of a copy is left."""
+    folder = str(platform.home.root)
+    while monotonic_s() < began_s + GONE_S:
+        if not any(is_copy(it.pid) for it in processes()):
+            return monotonic_s() - began_s
+        time.sleep(PAUSE_S)
+    raise RuntimeError(f"copies below {folder} are left after {GONE_S:g} s")
+
+
+def is_copy(pid: int) -> bool:
+    """Whether the process is an echo server."""
+    return any(it.endswith("echo_server.py") for it in arguments(pid))
+
+
+def costs(platform: Platform) -> Row:
+    """CPU seconds of control and of the agents so far; memory of a copy."""
+    agents = [it.pid for it in processes() if "--instance-id" in arguments(it.pid)]
+    copies = [it.pid for it in processes() if is_copy(it.pid)]
+    memory = [sizes(f"{pid}/smaps_rollup").get(b"Pss", 0) / 1e6 for pid in copies[:20]]
+    return {
+        "control CPU, s": cpu_s(platform.pid("control")),
+        "agents CPU, s": sum(cpu_s(pid) for pid in agents),
+        "a copy, MB": statistics.median(memory) if memory else 0.0,
+    }
+
+
+def restarts(platform: Platform) -> int:
+    """How often control was started again."""
+    return platform.log("control").count("Started server process") - 1
+
+
+class Repeated:
+    """A call that a thread makes again and again; how long each took."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._took: list[float] = []
+        self.num_failed = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Repeated":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def at(self, share: float) -> float:
+        """The quantile of the seconds of calls that were answered; infinite without one."""
+        took = sorted(self._took)
+        return took[min(int(len(took) * share), len(took) - 1)] if took else math.inf
+
+    def _run(self) -> None:
+        while not self._over.wait(PAUSE_S / 2):
+            began_s = monotonic_s()
+            try:
+                self._call()
+            except (ClientError, BotoCoreError):
+                self.num_failed += bool(self._took)  # before the first answer nothing is there
+                continue
+            self._took.append(monotonic_s() - began_s)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Turns to start: a copy's process may start when few others of the instance are starting.
+
+Processes that all start at once are all late: three hundred of them on two cores took two minutes
+until the first one answered. In turns the first answers within seconds, and the last no later.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+# A model may load for minutes, mostly from the disk: it does not hold up the others for so long.
+MAX_TURN_S = 5.0
+TURNS_PER_CPU = 2
+MIN_TURNS = 4
+
+
+class StartTurns:
+    """At most `most` turns at once, given in the order in which they were asked for."""
+
+    def __init__(self, num_cpus: int) -> None:
+        self._free = max(MIN_TURNS, TURNS_PER_CPU * num_cpus)
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def num_waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the next who asks need not wait."""
+        return self._free > 0
+
+    async def take(self) -> Callable[[], None]:
+        """Wait for a turn; the function that ends it, which is ended after MAX_TURN_S anyway."""
+        loop = asyncio.get_running_loop()
+        if self._free > 0:
+            self._free -= 1
+        else:
+            turn = loop.create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._pass_on()  # it was given in the same moment
+                raise
+        is_over = False
+
+        def end() -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                late.cancel()
+                self._pass_on()
+
+        late = loop.call_later(MAX_TURN_S, end)
+        return end
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -1,0 +1,99 @@
+"""Turns of copies that start: bounded, in order, and never kept by one that is slow or gone."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from hostelry.fleet.agent import start_turns
+from hostelry.fleet.agent.agent import MAX_GATHER_S, gathering_s
+from hostelry.fleet.agent.start_turns import MIN_TURNS, TURNS_PER_CPU, StartTurns
+
+
+class Starting:
+    """Copies that ask for turns; `started` has those that got one, in order."""
+
+    def __init__(self) -> None:
+        self.turns = StartTurns(num_cpus=1)
+        self.started: list[int] = []
+        self.ends: dict[int, Callable[[], None]] = {}
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def ask(self, count: int) -> None:
+        for number in range(count):
+            self.tasks[number] = asyncio.ensure_future(self._start(number))
+        await settled()
+
+    async def _start(self, number: int) -> None:
+        self.ends[number] = await self.turns.take()
+        self.started.append(number)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_turns_are_bounded_and_given_in_order() -> None:
+    async def case() -> None:
+        starting = Starting()
+        await starting.ask(MIN_TURNS + 3)
+        assert starting.started == list(range(MIN_TURNS))
+        assert (starting.turns.num_waiting, starting.turns.is_free) == (3, False)
+        starting.ends[2]()
+        starting.ends[2]()  # a second end is none
+        await settled()
+        assert starting.started == list(range(MIN_TURNS + 1))
+        for number in (0, 1, 3):
+            starting.ends[number]()
+        await settled()
+        assert starting.started == list(range(MIN_TURNS + 3))
+        assert starting.turns.is_free
+
+    asyncio.run(case())
+
+
+@pytest.mark.parametrize("is_given", [False, True], ids=["before its turn", "as its turn comes"])
+def test_a_copy_that_is_given_up_keeps_no_turn(is_given: bool) -> None:
+    async def case() -> None:
+        starting = Starting()
+        await starting.ask(MIN_TURNS + 2)
+        if is_given:
+            starting.ends[0]()
+        starting.tasks[MIN_TURNS].cancel()
+        if not is_given:
+            starting.ends[0]()
+        await settled()
+        assert starting.started == [*range(MIN_TURNS), MIN_TURNS + 1]
+
+    asyncio.run(case())
+
+
+def test_a_slow_start_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_turns, "MAX_TURN_S", 0.0)
+
+    async def case() -> None:
+        starting = Starting()
+        await starting.ask(3 * MIN_TURNS)
+        await asyncio.gather(*starting.tasks.values())
+        assert starting.started == list(range(3 * MIN_TURNS))
+
+    asyncio.run(case())
+
+
+def test_a_large_machine_starts_more_at_once() -> None:
+    async def case() -> None:
+        turns = StartTurns(num_cpus=96)
+        ends = [await turns.take() for _ in range(TURNS_PER_CPU * 96)]
+        assert not turns.is_free
+        for end in ends:
+            end()
+
+    asyncio.run(case())
+
+
+@pytest.mark.parametrize(
+    ("num_copies", "at_most_s"), [(0, 0.0), (1, 0.001), (300, 0.2), (100_000, MAX_GATHER_S)]
+)
+def test_few_copies_are_reported_at_once(num_copies: int, at_most_s: float) -> None:
+    assert gathering_s(num_copies) <= at_most_s
