@@ -284,7 +284,7 @@ class Platform:
             record = self.running(name)
             if record is None or record.pid == old_pid:
                 return None
-            if name == "control":  # calls that come before it listens are refused as 503
+            if name == "control":  # the platform's own processes ask it as soon as it listens
                 with (
                     contextlib.suppress(OSError),
                     socket.create_connection(("127.0.0.1", self.config.control_port), 1.0),

@@ -174,7 +174,7 @@ def test_state_and_objects_survive_down_and_up(restarted: Platform) -> None:
 
 
 def make_model(platform: Platform, name: str) -> None:
-    platform.boto3("sagemaker").create_model(
+    platform.boto3("sagemaker", retries={"total_max_attempts": 1}).create_model(
         ModelName=name,
         PrimaryContainer={"Image": "djl-lmi:1", "ModelDataUrl": "s3://kept/model.tar.gz"},
         ExecutionRoleArn=platform.credentials.role_arn,
@@ -186,6 +186,8 @@ def test_what_is_killed_is_restarted_and_serves_again(restarted: Platform) -> No
     platform.boto3("s3").create_bucket(Bucket="stays")
     for name in SERVICES:
         old = platform.kill(name)
+        if name == "control":
+            make_model(platform, "made-while-control-was-away")
         platform.back(name, old)
         assert f"{name} was killed by SIGKILL; restarting in 0.2 s" in platform.log("up")
     buckets = until(lambda: answer(platform.boto3("s3").list_buckets), "the store is back")

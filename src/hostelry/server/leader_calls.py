@@ -1,26 +1,16 @@
 """Sends a request to the leader among several controls, and again where that is safe.
 
-what came of it                            a call that only reads  any other
------------------------------------------  ----------------------  -------------------------------
-no connection, so no byte of it was taken  sent again              sent again
-it answers that it did not take the call   sent again              sent again
-no answer: closed, reset, too late, or     sent again              an error: it may have been
-another control leads meanwhile                                    executed
-an answer, whatever it says                passed on               passed on
-
-A call only reads by its method (GET, HEAD) or its AWS operation (Describe..., Get..., List...). It
-is sent again for some time from its first failure on, while its time limit lasts, and where all of
-its body is there.
+`gateway/handlers/control_calls.py` says which calls. They are sent again for some time from their
+first failure on, while their time limit lasts, and if all of their body is there.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError
+from hostelry.gateway.handlers.control_calls import CallOutcome, may_send_again
 from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
 from hostelry.server.leader_view import LeaderSource
 
@@ -28,30 +18,6 @@ AFTER_CHANGE_S = 1.0  # for the answer of a leader that has just been replaced
 AGAIN_S = 0.1  # from a failure to the next try, where the leader does not change sooner
 NOT_LEADER = "x-hostelry-not-leader"  # of an answer: the call was not carried out
 T = TypeVar("T")
-READ_LINE = re.compile(
-    rb"(?:GET|HEAD) |POST /service/\w{1,99}/operation/(?:Describe|Get|List)[A-Z]"
-)
-READ_TARGET = re.compile(rb"\r\nx-amz-target: ?[\w.]{1,99}\.(?-i:(?:Describe|Get|List)[A-Z])", re.I)
-READ_FORM = re.compile(rb"Action=(?:Describe|Get|List)[A-Z]")
-
-
-class CallOutcome(Enum):
-    """What came of sending a call to a control."""
-
-    NOT_TAKEN = "no byte of it was taken"
-    NOT_EXECUTED = "the control says that it did not take it"
-    UNANSWERED = "it may have been executed"
-    ANSWERED = "there is an answer"
-
-
-def may_send_again(outcome: CallOutcome, *, only_reads: bool, is_whole: bool) -> bool:
-    """Whether the call may be sent to a control once more; the module's table.
-
-    `is_whole`: all of its body is there to be sent, and its time limit has not passed.
-    """
-    if outcome is CallOutcome.ANSWERED or not is_whole:
-        return False
-    return outcome is not CallOutcome.UNANSWERED or only_reads
 
 
 def outcome_of(sent: Reply | UpstreamError) -> CallOutcome:
@@ -61,13 +27,6 @@ def outcome_of(sent: Reply | UpstreamError) -> CallOutcome:
     if isinstance(sent, UpstreamError):
         return CallOutcome.UNANSWERED
     return CallOutcome.NOT_EXECUTED if NOT_LEADER in sent.headers else CallOutcome.ANSWERED
-
-
-def is_read(head: bytes, body: bytes) -> bool:
-    """Whether executing the request twice changes nothing."""
-    if READ_LINE.match(head) or READ_TARGET.search(head):
-        return True
-    return READ_FORM.match(body) is not None
 
 
 class LeaderAwayError(HostelryError):

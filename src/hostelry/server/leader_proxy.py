@@ -13,17 +13,16 @@ from typing import Protocol
 from starlette.types import Receive, Scope, Send
 
 from hostelry.gateway.handlers.control import AWAY_HEADER
+from hostelry.gateway.handlers.control_calls import CallOutcome, is_read
 from hostelry.gateway.http.reply import Reply, UpstreamError
 from hostelry.gateway.http.streamed_body import StreamedBody
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 from hostelry.server.leader_calls import (
     AFTER_CHANGE_S,
     NOT_LEADER,
-    CallOutcome,
     ClientGoneError,
     LeaderAwayError,
     LeaderCalls,
-    is_read,
 )
 from hostelry.server.leader_view import LeaderSource
 

@@ -16,11 +16,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from hostelry.base.clock import Clock, SystemClock, monotonic_s
+from hostelry.gateway.handlers.control_calls import is_read
 from hostelry.gateway.http.reply import ControlAwayError, DeadlineError, Reply
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 from hostelry.server.cluster.known_controls import known_controls, may_be_asked
 from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.leader_calls import LeaderAwayError, LeaderCalls, is_read
+from hostelry.server.leader_calls import LeaderAwayError, LeaderCalls
 from hostelry.server.leader_view import (
     ASK_TIMEOUTS,
     ControlAnswer,

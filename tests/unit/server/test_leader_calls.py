@@ -3,14 +3,9 @@
 import pytest
 
 from hostelry.gateway.fake import FakeReplyConnection
+from hostelry.gateway.handlers.control_calls import CallOutcome, is_read, may_send_again
 from hostelry.gateway.http.reply import BrokenError, ConnectError, DeadlineError, Reply
-from hostelry.server.leader_calls import (
-    NOT_LEADER,
-    CallOutcome,
-    is_read,
-    may_send_again,
-    outcome_of,
-)
+from hostelry.server.leader_calls import NOT_LEADER, outcome_of
 
 NEVER, READS, ALWAYS = (False, False), (True, False), (True, True)
 

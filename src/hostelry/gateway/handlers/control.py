@@ -1,5 +1,6 @@
 """Control-plane calls: verifies the caller, and forwards the call to control."""
 
+import asyncio
 import re
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
@@ -10,11 +11,13 @@ from hostelry.aws.rest import rest_service
 from hostelry.aws.sigv4 import Identity, Proven
 from hostelry.aws.target import head_service
 from hostelry.aws.temporary_keys import session_header
+from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.handlers.callers import Callers, check_service, is_unsigned
+from hostelry.gateway.handlers.control_calls import CallOutcome, is_read, may_send_again
 from hostelry.gateway.http.exchange import Exchange, header_lines
-from hostelry.gateway.http.reply import ControlAwayError, Reply, UpstreamError
+from hostelry.gateway.http.reply import ConnectError, ControlAwayError, Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, Upstream
 
 TIMEOUTS = Timeouts(total_s=55.0, connect_s=1.0)  # botocore's clients wait for 60 s
@@ -32,7 +35,12 @@ AWAY_HEADER = "x-hostelry-away"  # of an answer without a leader of control, wit
 HOP_HEADERS = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
 )
-AWAY = "The control plane is restarting and cannot take the call; try again in a few seconds."
+CONTROL_BACK_S = 10.0  # a call waits so long for a control that restarts
+AGAIN_S = 0.1
+AWAY = (
+    "The control plane is restarting and did not come back in time; `hostelry status` says why. Try"
+    " again in a few seconds."
+)
 S3_ELSEWHERE = (
     "S3 is not served at this address: point the S3 client at the object store "
     "(AWS_ENDPOINT_URL_S3, as printed by `hostelry env`)."
@@ -93,7 +101,7 @@ class ControlHandler:
 
     async def _ask(self, head: bytes, body: bytes) -> HttpResponse:
         try:
-            reply = await self._pool.send(self._address, (head, body), TIMEOUTS, MAX_ANSWER_BYTES)
+            reply = await self._reply((head, body))
             try:
                 if AWAY_HEADER in reply.headers:
                     raise ServiceError("ServiceUnavailable", reply.headers[AWAY_HEADER], 503)
@@ -105,6 +113,24 @@ class ControlHandler:
         except UpstreamError as error:
             cause = str(error) if isinstance(error, ControlAwayError) else AWAY
             raise ServiceError("ServiceUnavailable", cause, 503) from None
+
+    async def _reply(self, parts: tuple[bytes, bytes]) -> Reply:
+        """Control's reply; while control restarts, a call that it has not taken waits for it."""
+        give_up_at_s: float | None = None
+        while True:
+            try:
+                return await self._pool.send(self._address, parts, TIMEOUTS, MAX_ANSWER_BYTES)
+            except ControlAwayError:
+                raise  # it has waited for another control
+            except UpstreamError as error:
+                is_untaken = isinstance(error, ConnectError)
+                outcome = CallOutcome.NOT_TAKEN if is_untaken else CallOutcome.UNANSWERED
+                now_s = monotonic_s()
+                give_up_at_s = give_up_at_s or now_s + CONTROL_BACK_S
+                again = may_send_again(outcome, only_reads=is_read(*parts), is_whole=True)
+                if not again or now_s >= give_up_at_s:
+                    raise
+            await asyncio.sleep(AGAIN_S)
 
     def _head(
         self, request: HttpRequest, identity: Identity, service: str, request_id: str

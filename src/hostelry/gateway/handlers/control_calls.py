@@ -1,0 +1,47 @@
+"""Calls that may be sent to control once more. Pure.
+
+what came of it                            a call that only reads  any other
+-----------------------------------------  ----------------------  -------------------------------
+no connection, so no byte of it was taken  sent again              sent again
+it answers that it did not take the call   sent again              sent again
+no answer: closed, reset, too late, or     sent again              an error: it may have been
+another control leads meanwhile                                    executed
+an answer, whatever it says                passed on               passed on
+
+A call only reads by its method (GET, HEAD) or its AWS operation (Describe..., Get..., List...).
+"""
+
+import re
+from enum import Enum
+
+READ_LINE = re.compile(
+    rb"(?:GET|HEAD) |POST /service/\w{1,99}/operation/(?:Describe|Get|List)[A-Z]"
+)
+READ_TARGET = re.compile(rb"\r\nx-amz-target: ?[\w.]{1,99}\.(?-i:(?:Describe|Get|List)[A-Z])", re.I)
+READ_FORM = re.compile(rb"Action=(?:Describe|Get|List)[A-Z]")
+
+
+class CallOutcome(Enum):
+    """What came of sending a call to a control."""
+
+    NOT_TAKEN = "no byte of it was taken"
+    NOT_EXECUTED = "the control says that it did not take it"
+    UNANSWERED = "it may have been executed"
+    ANSWERED = "there is an answer"
+
+
+def may_send_again(outcome: CallOutcome, *, only_reads: bool, is_whole: bool) -> bool:
+    """Whether the call may be sent to a control once more; the module's table.
+
+    `is_whole`: all of its body is there to be sent, and its time limit has not passed.
+    """
+    if outcome is CallOutcome.ANSWERED or not is_whole:
+        return False
+    return outcome is not CallOutcome.UNANSWERED or only_reads
+
+
+def is_read(head: bytes, body: bytes) -> bool:
+    """Whether executing the request twice changes nothing."""
+    if READ_LINE.match(head) or READ_TARGET.search(head):
+        return True
+    return READ_FORM.match(body) is not None
