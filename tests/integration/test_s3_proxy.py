@@ -183,7 +183,7 @@ def test_idle_connections_leave_room_for_who_has_a_key() -> None:
 
 
 class NoProof:
-    """A watch that believes nobody."""
+    """A watch that believes no client."""
 
     def check_signed(self, head: Head) -> None:
         raise S3Refusal(403, "AccessDenied", "no")

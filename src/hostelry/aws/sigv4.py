@@ -38,13 +38,8 @@ ADDED_ON_THE_WAY = frozenset({"x-amzn-trace-id", "x-amz-cf-id"})
 _STEERING = ("x-amz", "x-hostelry")
 _EMPTY_HASH = sha256(b"").hexdigest()
 _SCHEME = ALGORITHM + " "
-_PRESIGNED = (
-    "X-Amz-Credential",
-    "X-Amz-Date",
-    "X-Amz-Expires",
-    "X-Amz-SignedHeaders",
-    "X-Amz-Signature",
-)
+_PRESIGNED_PARTS = ("Credential", "Date", "Expires", "SignedHeaders", "Signature")
+_PRESIGNED = tuple(f"X-Amz-{it}" for it in _PRESIGNED_PARTS)
 INVALID_TOKEN = "The security token included in the request is invalid."
 EXPIRED_TOKEN = "The security token included in the request is expired"
 _TIMESTAMP_CHARACTERS = 16
@@ -91,7 +86,7 @@ class NeedsBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claims:
-    """The claims of a signature, not verified yet."""
+    """The head proves nothing: the signature covers the body, and any client can have written it."""
 
     access_key_id: str
     date: str

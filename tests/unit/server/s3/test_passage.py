@@ -1,4 +1,4 @@
-"""The S3 port's proof of who asks: what anybody may know of a key proves nothing."""
+"""The S3 port's proof of who asks: what a presigned URL shows of a key proves nothing."""
 
 import pytest
 from tests.unit.server.s3.signed_heads import CREDENTIALS, NOW, passage, signed
