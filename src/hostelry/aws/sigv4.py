@@ -81,12 +81,12 @@ class Proven:
 
 @dataclass(frozen=True, slots=True)
 class NeedsBody:
-    """The head proves nothing: the signature covers the body, and anybody can have written it."""
+    """The head proves nothing: the signature covers the body, which is not there yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claims:
-    """The head proves nothing: the signature covers the body, and any client can have written it."""
+    """The claims of a signature, not verified yet."""
 
     access_key_id: str
     date: str
