@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,15 +145,15 @@ def make_endpoint(client: Any, instances: int) -> None:
 def declare(client: Any, names: list[str]) -> None:
     """Create the components, trying each call again until it is taken."""
     for name in names:
-        again(
-            lambda name=name: client.create_inference_component(  # type: ignore[misc]
-                InferenceComponentName=name,
-                EndpointName=ENDPOINT,
-                VariantName=VARIANT,
-                Specification={"ModelName": MODEL, "ComputeResourceRequirements": NEEDS},
-                RuntimeConfig={"CopyCount": 1},
-            )
+        create = partial(
+            client.create_inference_component,
+            InferenceComponentName=name,
+            EndpointName=ENDPOINT,
+            VariantName=VARIANT,
+            Specification={"ModelName": MODEL, "ComputeResourceRequirements": NEEDS},
+            RuntimeConfig={"CopyCount": 1},
         )
+        again(create)
 
 
 def again(call: Callable[[], Any]) -> Any:
@@ -197,7 +198,7 @@ def until_ready(
 def remove(client: Any, names: list[str]) -> None:
     """Delete the components and the endpoint."""
     for name in names:
-        again(lambda name=name: client.delete_inference_component(InferenceComponentName=name))  # type: ignore[misc]
+        again(partial(client.delete_inference_component, InferenceComponentName=name))
     while sum(states(client).values()):
         time.sleep(PAUSE_S)
     again(lambda: client.delete_endpoint(EndpointName=ENDPOINT))

@@ -2,9 +2,8 @@
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +196,7 @@ def test_calls_wait_for_a_control_that_comes_back(rig: GatewayRig) -> None:
     given = {"create": {"ModelName": "m", "ExecutionRoleArn": "arn:aws:iam::111122223333:role/r"}}
     with ThreadPoolExecutor() as threads:
         waiting = [threads.submit(call, **given.get(name, {})) for name, call in calls.items()]
-        time.sleep(1.0)
-        assert not any(it.done() for it in waiting)
+        assert not wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED).done
         back = FakeControl(rig)
         try:
             assert [it.result()["ResponseMetadata"]["HTTPStatusCode"] for it in waiting] == [

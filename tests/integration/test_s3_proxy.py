@@ -3,14 +3,21 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import pytest
+from tests.unit.server.s3.signed_heads import CREDENTIALS, passage
 
+from hostelry.base.clock import SystemClock
 from hostelry.base.ports import free_ports
+from hostelry.server.home import UpConfig
 from hostelry.server.s3.admission import S3Refusal
+from hostelry.server.s3.event_file import EventFile
 from hostelry.server.s3.head import Head
+from hostelry.server.s3.passage import own_key
 from hostelry.server.s3.proxy import start_proxy
+from hostelry.server.s3.store_client import StoreClient
+from hostelry.server.s3.watch import Watch
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +59,7 @@ async def ended() -> None:
 def talk(
     sent: bytes,
     passes: Callable[[Head], Awaitable[bytes]] = unchanged,
-    watch: Any = None,
+    watch: Watch | None = None,
 ) -> tuple[bytes, bytes]:
     """What a client that sends and half-closes gets, and what reached the store."""
 
@@ -182,16 +189,14 @@ def test_idle_connections_leave_room_for_who_has_a_key() -> None:
     assert asyncio.run(talking()) == [ANSWER] * 20
 
 
-class NoProof:
-    """A watch that believes no client."""
-
-    def check_signed(self, head: Head) -> None:
-        raise S3Refusal(403, "AccessDenied", "no")
-
-
-def test_an_unsigned_configuration_is_refused_before_its_body_is_read() -> None:
+def test_an_unsigned_configuration_is_refused_before_its_body_is_read(tmp_path: Path) -> None:
+    clock, config = SystemClock(), UpConfig(control_port=9)
+    store = StoreClient("http://127.0.0.1:9", own_key(CREDENTIALS), clock)
+    file = EventFile(tmp_path / "events")
+    watch = Watch(config, CREDENTIALS, passage(clock), store, file, clock, {})
     sent = b"PUT /b?notification HTTP/1.1\r\nContent-Length: 1000\r\n\r\n"
-    answer, received = talk(sent, watch=NoProof())
+    answer, received = talk(sent, watch=watch)
+    file.close()
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert received == b""
 

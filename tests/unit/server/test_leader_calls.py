@@ -48,6 +48,14 @@ POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
     ("head", "body", "found"),
     [
         pytest.param(b"GET /internal/routes HTTP/1.1\r\n\r\n", b"", True, id="a GET"),
+        pytest.param(b"GET /?Action=ListQueues HTTP/1.1\r\n\r\n", b"", True, id="List, by GET"),
+        pytest.param(b"GET /?Action=SendMessage HTTP/1.1\r\n\r\n", b"", False, id="Send, by GET"),
+        pytest.param(
+            b"GET /?a=Action=ListQueues&Action=SendMessage HTTP/1.1\r\n\r\n",
+            b"",
+            False,
+            id="Send, behind what looks like List",
+        ),
         pytest.param(b"PUT /schedules/s HTTP/1.1\r\n\r\n", b"", False, id="a PUT"),
         pytest.param(
             POST + b"x-amz-target: SageMaker.DescribeEndpoint\r\n\r\n", b"{}", True, id="Describe"

@@ -297,7 +297,7 @@ class HostedCopy:
         """Wait until few enough other copies of the instance are starting."""
         turns = self._deps.start_turns
         if not turns.is_free:
-            self._state.waits(f"{turns.num_waiting} other copies are to be started before it")
+            self._state.waits("Other copies of its instance are starting: it waits for its turn.")
         self._end_turn = await turns.take()
 
     async def _packages(

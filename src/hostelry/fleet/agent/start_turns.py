@@ -15,16 +15,11 @@ MIN_TURNS = 4
 
 
 class StartTurns:
-    """At most `most` turns at once, given in the order in which they were asked for."""
+    """Turns on a machine of `num_cpus`, given in the order in which they were asked for."""
 
     def __init__(self, num_cpus: int) -> None:
         self._free = max(MIN_TURNS, TURNS_PER_CPU * num_cpus)
         self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @property
-    def num_waiting(self) -> int:
-        """How many wait for their turn."""
-        return len(self._waiting)
 
     @property
     def is_free(self) -> bool:

@@ -1,6 +1,7 @@
 """Control-plane calls: verifies the caller, and forwards the call to control."""
 
 import asyncio
+import math
 import re
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
@@ -116,7 +117,7 @@ class ControlHandler:
 
     async def _reply(self, parts: tuple[bytes, bytes]) -> Reply:
         """Control's reply; while control restarts, a call that it has not taken waits for it."""
-        give_up_at_s: float | None = None
+        began_s, give_up_at_s = monotonic_s(), math.inf
         while True:
             try:
                 return await self._pool.send(self._address, parts, TIMEOUTS, MAX_ANSWER_BYTES)
@@ -126,8 +127,9 @@ class ControlHandler:
                 is_untaken = isinstance(error, ConnectError)
                 outcome = CallOutcome.NOT_TAKEN if is_untaken else CallOutcome.UNANSWERED
                 now_s = monotonic_s()
-                give_up_at_s = give_up_at_s or now_s + CONTROL_BACK_S
-                again = may_send_again(outcome, only_reads=is_read(*parts), is_whole=True)
+                give_up_at_s = min(give_up_at_s, now_s + CONTROL_BACK_S)
+                in_time = now_s < began_s + TIMEOUTS.total_s
+                again = may_send_again(outcome, only_reads=is_read(*parts), is_whole=in_time)
                 if not again or now_s >= give_up_at_s:
                     raise
             await asyncio.sleep(AGAIN_S)

@@ -8,7 +8,8 @@ no answer: closed, reset, too late, or     sent again              an error: it 
 another control leads meanwhile                                    executed
 an answer, whatever it says                passed on               passed on
 
-A call only reads by its method (GET, HEAD) or its AWS operation (Describe..., Get..., List...).
+A call only reads by its AWS operation (Describe..., Get..., List...), or by its method (GET, HEAD)
+if its query names no operation.
 """
 
 import re
@@ -18,7 +19,7 @@ READ_LINE = re.compile(
     rb"(?:GET|HEAD) |POST /service/\w{1,99}/operation/(?:Describe|Get|List)[A-Z]"
 )
 READ_TARGET = re.compile(rb"\r\nx-amz-target: ?[\w.]{1,99}\.(?-i:(?:Describe|Get|List)[A-Z])", re.I)
-READ_FORM = re.compile(rb"Action=(?:Describe|Get|List)[A-Z]")
+READ_ACTION = re.compile(rb"Action=(?:Describe|Get|List)[A-Z]")
 
 
 class CallOutcome(Enum):
@@ -42,6 +43,7 @@ def may_send_again(outcome: CallOutcome, *, only_reads: bool, is_whole: bool) ->
 
 def is_read(head: bytes, body: bytes) -> bool:
     """Whether executing the request twice changes nothing."""
-    if READ_LINE.match(head) or READ_TARGET.search(head):
-        return True
-    return READ_FORM.match(body) is not None
+    line = head.partition(b"\r\n")[0]
+    if READ_LINE.match(line):
+        return line.count(b"Action=") == len(READ_ACTION.findall(line))
+    return READ_TARGET.search(head) is not None or READ_ACTION.match(body) is not None

@@ -53,11 +53,11 @@ from hostelry.server.s3.writes import is_notification_call
 TARGET_HOST = "127.0.0.1"
 IDLE_S = 150.0  # longer than the store's own limit, which then decides
 DRAINED_S = 5.0
+BODY_S = 20.0  # for the configuration of a bucket's notifications
+RETRY_S = 1.0
 MAX_CONNECTIONS = 4096
 RESERVED_FILES = 256  # for everything but connections, each of which takes two
 log = logging.getLogger(__name__)
-BODY_S = 20.0  # for the configuration of a bucket's notifications
-RETRY_S = 1.0
 
 
 class Connection:
@@ -146,11 +146,12 @@ class Connection:
         return True
 
     async def _answer(self, watch: Watch, head: Head) -> None:
-        """Answer a call on a notification configuration; raises S3Refusal.
+        """Answer a call on a notification configuration; raises S3Refusal."""
+        self._writer.write(await watch.answer(head, lambda: self._configuration(head)))
+        await self._writer.drain()
 
-        No body is read from a client whose signature does not hold.
-        """
-        watch.check_signed(head)
+    async def _configuration(self, head: Head) -> bytes:
+        """The body of such a call, whose signature holds; raises S3Refusal."""
         self._proven()
         length = head.body_bytes
         if length is None:
@@ -163,12 +164,10 @@ class Connection:
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             async with asyncio.timeout(BODY_S):
-                body = await self._reader.readexactly(length)
+                return await self._reader.readexactly(length)
         except TimeoutError:
             message = f"The configuration did not arrive within {BODY_S:g} s."
             raise S3Refusal(400, "RequestTimeout", message) from None
-        self._writer.write(await watch.answer(head, body))
-        await self._writer.drain()
 
     def _source_address(self) -> str:
         peer = self._writer.get_extra_info("peername")

@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import quote
 
 import httpx
@@ -69,13 +69,13 @@ class Watch:
             return self._forgetting(bucket)
         return None
 
-    def check_signed(self, head: Head) -> None:
-        """Raise S3Refusal unless the head proves that the client holds a key that may use S3."""
-        self._passage.check_signed(head)
+    async def answer(self, head: Head, read_body: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The answer to a call on a notification configuration; raises S3Refusal.
 
-    async def answer(self, head: Head, body: bytes) -> bytes:
-        """The answer to a call on a notification configuration; raises S3Refusal."""
-        self.check_signed(head)
+        No body is read from a client whose signature does not hold.
+        """
+        self._passage.check_signed(head)
+        body = await read_body()
         check_hash(head, body)
         bucket, _ = place_of(head)
         found = await self._store.ask("HEAD", f"/{quote(bucket, safe='')}")
