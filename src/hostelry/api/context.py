@@ -40,7 +40,7 @@ class CallContext:
     queues; where `may_wait`, a long poll may raise NotYetError. `calls` keeps what events ask for;
     `chain_length` is that of the event that asks for this call. `foreign_s3` is the address of an
     object store that is not the platform's own; empty for its own. `verdict_of` has the verdict on
-    an endpoint's update in words.
+    an endpoint's update in words. `is_late` once nobody waits for the call's answer any more.
     """
 
     scope: Scope
@@ -63,6 +63,16 @@ class CallContext:
     chain_length: int = 0
     foreign_s3: str = ""
     verdict_of: Callable[[Endpoint], str | None] = lambda _: None
+    is_late: Callable[[], bool] = lambda: False
+
+    def check_time(self) -> None:
+        """Raise ServiceError once the call `is_late`; for steps of operations that compute."""
+        if self.is_late():
+            raise ServiceError(
+                "ThrottlingException",
+                "Rate exceeded: the call waited and ran for longer than a client waits for its"
+                " answer. Try again, with fewer calls at a time, or ask for less in one.",
+            )
 
     @property
     def logs(self) -> LogStore:

@@ -185,6 +185,7 @@ def perform(context: CallContext, service: str, operation: str, params: Params) 
     `params` have passed the service model. Raises ServiceError where the call is refused.
     """
     run = implementation(service, operation)
+    context.check_time()
     check_values(params)
     check_session(context)
     if operation.startswith(READS) or (service, operation) in OF_MESSAGES:
@@ -210,6 +211,7 @@ def implementation(service: str, operation: str) -> Operation:
 def until_settled(run: Operation, context: CallContext, params: Params) -> Result:
     """The result; the operation is repeated from its checks while records change meanwhile."""
     for _ in range(ATTEMPTS - 1):
+        context.check_time()
         try:
             return run(context, params)
         except Conflict:

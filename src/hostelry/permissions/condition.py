@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from hostelry.permissions.wildcard import Context, expanded, matches
+from hostelry.permissions.wildcard import Context, MatchWork, expanded, matches
 
 Test = Callable[[str, str], bool]
-"""(value of the context, marked pattern of the policy) -> whether they fit."""
+"""(value of the context, value of the policy) -> whether they fit."""
 
 
 def _numbers(test: Callable[[float, float], bool]) -> Test:
@@ -56,15 +56,10 @@ def _anyhow(value: str, wanted: str) -> bool:
     return value.lower() == wanted.lower()
 
 
-def _like(value: str, wanted: str) -> bool:
-    return matches(wanted, value)
-
-
 WILD = frozenset({"StringLike", "ArnEquals", "ArnLike"})
 TESTS: Mapping[str, Test] = {
     "StringEquals": _exactly,
     "StringEqualsIgnoreCase": _anyhow,
-    "StringLike": _like,
     "NumericEquals": _numbers(lambda a, b: a == b),
     "NumericLessThan": _numbers(lambda a, b: a < b),
     "NumericLessThanEquals": _numbers(lambda a, b: a <= b),
@@ -78,8 +73,6 @@ TESTS: Mapping[str, Test] = {
     "Bool": _anyhow,
     "BinaryEquals": _exactly,
     "IpAddress": _in_network,
-    "ArnEquals": _like,
-    "ArnLike": _like,
 }
 NEGATED: Mapping[str, str] = {
     "StringNotEquals": "StringEquals",
@@ -112,20 +105,21 @@ def condition_of(operator: str, key: str, wanted: Sequence[str]) -> PolicyCondit
         return None
     if_exists = name.endswith("IfExists") and name != "NullIfExists"
     name = name.removesuffix("IfExists") if if_exists else name
-    if name not in TESTS and name not in NEGATED and name != "Null":
+    if name not in {*TESTS, *WILD, *NEGATED, "Null"}:
         return None
     return PolicyCondition(
         operator=name, quantifier=quantifier, if_exists=if_exists, key=key, wanted=tuple(wanted)
     )
 
 
-def holds(condition: PolicyCondition, context: Context, missing: set[str]) -> bool:
+def holds(condition: PolicyCondition, context: Context, missing: set[str], work: MatchWork) -> bool:
     """Whether the condition holds; keys that the context lacks are added to `missing`.
 
     key absent: Null, ...IfExists, ForAllValues and negated operators hold, all others do not.
     """
     values = context.get(condition.key.lower())
     if condition.operator == "Null":
+        work.spend(sum(map(len, condition.wanted)), len(condition.wanted))
         return ("false" if values else "true") in {it.lower() for it in condition.wanted}
     negated = condition.operator in NEGATED
     if not values:
@@ -134,17 +128,24 @@ def holds(condition: PolicyCondition, context: Context, missing: set[str]) -> bo
             return condition.if_exists or condition.quantifier == "ForAllValues"
         return condition.if_exists or negated
     base = NEGATED.get(condition.operator, condition.operator)
-    patterns = _patterns(condition, base, context, missing)
-    fits = [any(TESTS[base](value, it) for it in patterns) != negated for value in values]
+    patterns = _patterns(condition, base, context, missing, work)
+    fits = [any(_fits(base, value, it, work) for it in patterns) != negated for value in values]
     if condition.quantifier == "ForAllValues" or (negated and not condition.quantifier):
         return all(fits)
     return any(fits)
 
 
 def _patterns(
-    condition: PolicyCondition, base: str, context: Context, missing: set[str]
+    condition: PolicyCondition, base: str, context: Context, missing: set[str], work: MatchWork
 ) -> Sequence[str]:
     """The values of the policy, as patterns where the operator knows wildcards."""
     wild = base in WILD
-    found = [expanded(it, context, missing, wild=wild) for it in condition.wanted]
+    found = [expanded(it, context, missing, work, wild=wild) for it in condition.wanted]
     return [it for it in found if it is not None]
+
+
+def _fits(operator: str, value: str, wanted: str, work: MatchWork) -> bool:
+    if operator in WILD:
+        return matches(wanted, value, work)
+    work.spend(len(value) + len(wanted))
+    return TESTS[operator](value, wanted)

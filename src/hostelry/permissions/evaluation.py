@@ -6,7 +6,7 @@ from enum import Enum
 
 from hostelry.permissions.condition import holds
 from hostelry.permissions.document import PolicyStatement
-from hostelry.permissions.wildcard import Context, compiled, expanded, matches
+from hostelry.permissions.wildcard import Context, MatchWork, compiled, expanded, matches
 
 
 class Outcome(Enum):
@@ -49,14 +49,21 @@ class AccessDecision:
 
 
 def decide(
-    policies: Sequence[Policy], request: AccessRequest, boundary: Sequence[Policy] | None = None
+    policies: Sequence[Policy],
+    request: AccessRequest,
+    boundary: Sequence[Policy] | None = None,
+    work: MatchWork | None = None,
 ) -> AccessDecision:
-    """What identity policies decide; a boundary has to allow the request as well."""
+    """What identity policies decide; a boundary has to allow the request as well.
+
+    `work` bounds several decisions together. Raises TooMuchMatching when it is used up.
+    """
     missing: set[str] = set()
-    outcome, matched = _outcome(policies, request, missing)
+    work = work or MatchWork()
+    outcome, matched = _outcome(policies, request, missing, work)
     within = None
     if boundary is not None:
-        limited, named = _outcome(boundary, request, missing)
+        limited, named = _outcome(boundary, request, missing, work)
         within = limited is Outcome.ALLOWED
         if limited is Outcome.EXPLICIT_DENY:
             outcome, matched = limited, named
@@ -80,11 +87,11 @@ def trusts(statements: Sequence[PolicyStatement], who: frozenset[str], context: 
 
 
 def _outcome(
-    policies: Sequence[Policy], request: AccessRequest, missing: set[str]
+    policies: Sequence[Policy], request: AccessRequest, missing: set[str], work: MatchWork
 ) -> tuple[Outcome, tuple[Policy, ...]]:
     denied, allowed = [], []
     for policy in policies:
-        fitting = [it for it in policy.statements if _fits(it, request, missing)]
+        fitting = [it for it in policy.statements if _fits(it, request, missing, work)]
         if any(not it.allows for it in fitting):
             denied.append(policy)
         elif fitting:
@@ -96,31 +103,39 @@ def _outcome(
     return Outcome.IMPLICIT_DENY, ()
 
 
-def _fits(statement: PolicyStatement, request: AccessRequest, missing: set[str]) -> bool:
+def _fits(
+    statement: PolicyStatement, request: AccessRequest, missing: set[str], work: MatchWork
+) -> bool:
     return (
-        _is_action(statement, request.action)
-        and _is_resource(statement, request, missing)
-        and _conditions_hold(statement, request.context, missing)
+        _is_action(statement, request.action, work)
+        and _is_resource(statement, request, missing, work)
+        and _conditions_hold(statement, request.context, missing, work)
     )
 
 
-def _conditions_hold(statement: PolicyStatement, context: Context, missing: set[str]) -> bool:
-    held = [holds(it, context, missing) for it in statement.conditions]  # names each missing key
+def _conditions_hold(
+    statement: PolicyStatement, context: Context, missing: set[str], work: MatchWork
+) -> bool:
+    held = [
+        holds(it, context, missing, work) for it in statement.conditions
+    ]  # names each missing key
     return all(held)
 
 
-def _is_action(statement: PolicyStatement, action: str) -> bool:
+def _is_action(statement: PolicyStatement, action: str, work: MatchWork) -> bool:
     wanted = statement.actions or statement.not_actions
-    found = any(matches(compiled(it.lower()), action.lower()) for it in wanted)
+    found = any(matches(compiled(it.lower()), action.lower(), work) for it in wanted)
     return found == bool(statement.actions)
 
 
-def _is_resource(statement: PolicyStatement, request: AccessRequest, missing: set[str]) -> bool:
+def _is_resource(
+    statement: PolicyStatement, request: AccessRequest, missing: set[str], work: MatchWork
+) -> bool:
     wanted = statement.resources or statement.not_resources
-    patterns = [expanded(it, request.context, missing) for it in wanted]
+    patterns = [expanded(it, request.context, missing, work) for it in wanted]
     if None in patterns and not statement.resources:
         return False  # what is excluded is not known
-    found = any(it is not None and matches(it, request.resource) for it in patterns)
+    found = any(it is not None and matches(it, request.resource, work) for it in patterns)
     return found == bool(statement.resources)
 
 
@@ -131,4 +146,7 @@ def _is_for(statement: PolicyStatement, who: frozenset[str]) -> bool:
 
 
 def _applies_to_assume(statement: PolicyStatement, context: Context) -> bool:
-    return _is_action(statement, "sts:AssumeRole") and _conditions_hold(statement, context, set())
+    work = MatchWork()  # trust policies are short, and so are the values of their keys
+    return _is_action(statement, "sts:AssumeRole", work) and _conditions_hold(
+        statement, context, set(), work
+    )

@@ -8,7 +8,7 @@ import pytest
 from hostelry.permissions.condition import condition_of, holds
 from hostelry.permissions.document import DocumentKind, statements_of
 from hostelry.permissions.evaluation import AccessRequest, Outcome, Policy, decide
-from hostelry.permissions.wildcard import compiled, matches
+from hostelry.permissions.wildcard import MatchWork, compiled, matches
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from hostelry.permissions.wildcard import compiled, matches
     ],
 )
 def test_patterns(pattern: str, text: str, fits: bool) -> None:
-    assert matches(compiled(pattern), text) is fits
+    assert matches(compiled(pattern), text, MatchWork()) is fits
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_conditions(operator: str, wanted: list[str], values: list[str] | None, 
     condition = condition_of(operator, "Key", wanted)
     assert condition is not None
     context = {"other": ("v",), **({} if values is None else {"key": tuple(values)})}
-    assert holds(condition, context, set()) is held
+    assert holds(condition, context, set(), MatchWork()) is held
 
 
 def test_operators_that_there_are_not() -> None:

@@ -16,9 +16,21 @@ from hostelry.domain.managed_policy import ManagedPolicy
 from hostelry.domain.role import Role, role_name_of
 from hostelry.permissions.document import DocumentKind
 from hostelry.permissions.evaluation import AccessDecision, AccessRequest, Policy, decide
-from hostelry.permissions.wildcard import Context
+from hostelry.permissions.wildcard import (
+    MAX_WORK_CHARACTERS,
+    Context,
+    MatchWork,
+    TooMuchMatching,
+)
 
 MAX_SIMULATIONS = 10_000
+# A decision, and each policy or key that its result names, counts as that many characters.
+RESULT_CHARACTERS = 500
+TOO_MUCH = (
+    f"The simulation compares more than {MAX_WORK_CHARACTERS} characters of policies, actions,"
+    " resources and context values; ask for fewer actions or resources in a call, for smaller pages"
+    " (MaxItems), or for shorter policies and values."
+)
 UNSUPPORTED = (
     "ResourcePolicy",
     "ResourceHandlingOption",
@@ -46,23 +58,27 @@ def simulate_principal_policy(context: CallContext, params: Params) -> Result:
         **{f"aws:principaltag/{key.lower()}": (value,) for key, value in role.tags.items()},
     }
     boundary = boundary_of(context, role, params)
-    return simulated(params, [*policies, *given], boundary, keys)
+    return simulated(context, params, [*policies, *given], boundary, keys)
 
 
-def simulate_custom_policy(_: CallContext, params: Params) -> Result:
+def simulate_custom_policy(context: CallContext, params: Params) -> Result:
     """SimulateCustomPolicy: what the policies given would decide."""
     policies = given_policies(params["PolicyInputList"], "PolicyInputList")
     boundary = given_boundary(params)
-    return simulated(params, policies, boundary, {})
+    return simulated(context, params, policies, boundary, {})
 
 
 def simulated(
+    call: CallContext,
     params: Params,
     policies: Sequence[Policy],
     boundary: Sequence[Policy] | None,
     keys: Context,
 ) -> Result:
-    """The decision on each action and resource of the request, as a page."""
+    """The decision on each action and resource of the request, as a page.
+
+    Raises InvalidInput for more than a call may compare.
+    """
     for member in UNSUPPORTED:
         if params.get(member) is not None:
             raise validation(f"{member} is not supported by Hostelry.")
@@ -80,12 +96,31 @@ def simulated(
     context = {**keys, **given}
     pairs = [(action, resource) for action in actions for resource in resources]
     page, members = iam_page(params, [(f"{n:06d}", it) for n, it in enumerate(pairs)])
-    results = []
-    for action, resource in page:
+    for action, _ in page:
         check_action(action)
-        request = AccessRequest(action=action, resource=resource, context=context)
-        results.append(described(request, decide(policies, request, boundary)))
+    requests = [AccessRequest(action=it, resource=on, context=context) for it, on in page]
+    try:
+        results = decided(call, requests, policies, boundary)
+    except TooMuchMatching:
+        raise invalid_input(TOO_MUCH) from None
     return {"EvaluationResults": results, **members}
+
+
+def decided(
+    call: CallContext,
+    requests: Sequence[AccessRequest],
+    policies: Sequence[Policy],
+    boundary: Sequence[Policy] | None,
+) -> list[Result]:
+    """The decision on each request; raises TooMuchMatching when one budget for all is used up."""
+    work, results = MatchWork(), []
+    for request in requests:
+        call.check_time()
+        decision = decide(policies, request, boundary, work)
+        num_named = 1 + len(decision.matched) + len(decision.missing)
+        work.spend(RESULT_CHARACTERS * num_named)
+        results.append(described(request, decision))
+    return results
 
 
 def check_action(action: str) -> None:

@@ -208,6 +208,35 @@ NO_POLICY = "arn:aws:iam::123456789012:policy/none"
             "Invalid Entity Arn",
             id="simulate a user",
         ),
+        pytest.param(
+            "SimulateCustomPolicy",
+            {
+                "PolicyInputList": [document("*", Resource="arn:aws:s3:::" + "*a" * 1500 + "b")]
+                * 40,
+                "ActionNames": [f"s3:Get{n}" for n in range(1000)],
+                "ResourceArns": ["arn:aws:s3:::" + "a" * 2000],
+                "MaxItems": 1000,
+            },
+            "InvalidInput",
+            "more than 50000000 characters",
+            id="simulate more than one call may compare",
+        ),
+        pytest.param(
+            "SimulateCustomPolicy",
+            {
+                "PolicyInputList": [
+                    document("s3:*", Condition={"StringLike": {"k": "${v}" * 600}})
+                ],
+                "ActionNames": ["s3:GetObject"],
+                "ContextEntries": [
+                    {"ContextKeyName": "k", "ContextKeyValues": ["a"]},
+                    {"ContextKeyName": "v", "ContextKeyValues": ["a" * 100_000]},
+                ],
+            },
+            "InvalidInput",
+            "shorter policies and values",
+            id="simulate a variable that grows without bound",
+        ),
     ],
 )
 def test_what_is_refused_of_policies(
