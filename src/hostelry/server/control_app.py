@@ -52,6 +52,7 @@ from hostelry.reconcile.overview import overview
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all, visible
 from hostelry.reconcile.transform_overview import transform_overview
+from hostelry.server.call_threads import CallThreads
 from hostelry.server.home import Credentials
 from hostelry.server.json_response import JsonResponse
 from hostelry.server.load_routes import LoadRoutes
@@ -63,6 +64,7 @@ from hostelry.server.wake_routes import WakeRoutes
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
+MAX_CALL_S = 50.0  # the gateway waits for 55 s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,12 @@ class VerifiedCaller:
     signed_for: str
     session: Session | None
 
+    @property
+    def sharer(self) -> str:
+        """Who shares control's threads: the account, or a role of it, whatever its sessions."""
+        role_name = self.session.role_name if self.session is not None else ""
+        return f"{self.scope.account}/{role_name}"
+
 
 def control_app(deps: ControlDeps) -> ASGIApp:
     """The ASGI application; it refuses every request without the internal key."""
@@ -154,6 +162,7 @@ class InternalApi:
     def __init__(self, deps: ControlDeps) -> None:
         self._deps = deps
         self._seal = TokenSeal(deps.credentials.internal_key)
+        self._threads = CallThreads()
         self._reports = PlacementReports(
             deps.state, lambda: deps.reconciler.instances.facts, monotonic_s
         )
@@ -166,8 +175,15 @@ class InternalApi:
         try:
             plain = await _plain(request, self._deps.max_body_bytes)
             caller = _caller(request)
-            ask = partial(self._answer, plain, caller, request_id)
-            answer = await answered(ask, request, self._deps.messaging, self._deps.clock)
+            ask = partial(self._answer, plain, caller, request_id, monotonic_s() + MAX_CALL_S)
+            answer = await answered(
+                ask,
+                request,
+                self._deps.messaging,
+                self._deps.clock,
+                self._threads,
+                caller.sharer,
+            )
         except ServiceError as error:
             answer = serialize_error(error, None, request_id, plain)
         return _response(answer)
@@ -232,9 +248,14 @@ class InternalApi:
         }
 
     def _answer(
-        self, request: HttpRequest, caller: VerifiedCaller, request_id: str, may_wait: bool
+        self,
+        request: HttpRequest,
+        caller: VerifiedCaller,
+        request_id: str,
+        until_s: float,
+        may_wait: bool,
     ) -> HttpResponse:
-        """The answer to one call, errors included; runs in a thread.
+        """The answer to one call, errors included; runs in a thread. Late after `until_s`.
 
         Raises NotYetError for a long poll without a message, where it `may_wait`.
         """
@@ -245,7 +266,7 @@ class InternalApi:
             # Before the parameters: a client cannot mend a call that is not served at all.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)
-            context = self._context(caller, may_wait)
+            context = self._context(caller, may_wait, until_s)
             result = perform(context, call.service, call.operation, call.params)
             return serialize_result(call, result)
         except NotYetError:
@@ -267,7 +288,7 @@ class InternalApi:
         self._deps.on_keys_issued(keys)
         return keys
 
-    def _context(self, caller: VerifiedCaller, may_wait: bool) -> CallContext:
+    def _context(self, caller: VerifiedCaller, may_wait: bool, until_s: float) -> CallContext:
         deps = self._deps
         return CallContext(
             scope=caller.scope,
@@ -289,6 +310,7 @@ class InternalApi:
             calls=deps.calls,
             foreign_s3=deps.foreign_s3,
             verdict_of=deps.verdict_of,
+            is_late=lambda: monotonic_s() > until_s,
         )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from starlette.requests import Request
 
@@ -11,6 +12,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpResponse
 from hostelry.messaging.services import Messaging
+from hostelry.server.call_threads import CallThreads
 
 SHORTEST_WAIT_S = 0.02
 
@@ -20,14 +22,17 @@ async def answered(
     request: Request,
     messaging: Messaging | None,
     clock: Clock,
+    threads: CallThreads,
+    caller: str,
 ) -> HttpResponse:
     """The answer of `ask(may_wait)`, called in a thread again when a message came.
 
-    A client that is gone gets no message: raises ServiceError instead.
+    Raises ServiceError where the caller has too many calls, though not for one that waited for a
+    message, and for a client that is gone, which gets no message.
     """
     may_wait = messaging is not None and not messaging.arrivals.is_full
     try:
-        return await asyncio.to_thread(ask, may_wait)
+        return await threads.run(caller, partial(ask, may_wait))
     except NotYetError as error:
         if messaging is None:
             raise
@@ -37,7 +42,7 @@ async def answered(
             event.clear()
             left_s = until - clock.now()
             try:
-                return await asyncio.to_thread(ask, left_s > 0.0)
+                return await threads.run(caller, partial(ask, left_s > 0.0), is_promised=True)
             except NotYetError as error:
                 wait_s = left_s if error.next_at is None else error.next_at - clock.now()
             with contextlib.suppress(TimeoutError):
