@@ -40,7 +40,7 @@ class CallContext:
     queues; where `may_wait`, a long poll may raise NotYetError. `calls` keeps what events ask for;
     `chain_length` is that of the event that asks for this call. `foreign_s3` is the address of an
     object store that is not the platform's own; empty for its own. `verdict_of` has the verdict on
-    an endpoint's update in words. `is_late` once nobody waits for the call's answer any more.
+    an endpoint's update in words. `is_late` once no client waits for the answer.
     """
 
     scope: Scope

@@ -116,9 +116,8 @@ def _fits(
 def _conditions_hold(
     statement: PolicyStatement, context: Context, missing: set[str], work: MatchWork
 ) -> bool:
-    held = [
-        holds(it, context, missing, work) for it in statement.conditions
-    ]  # names each missing key
+    conditions = statement.conditions
+    held = [holds(it, context, missing, work) for it in conditions]  # names each missing key
     return all(held)
 
 

@@ -49,7 +49,7 @@ class CallThreads:
             raise
         bound = partial(contextvars.copy_context().run, call)
         running = loop.run_in_executor(self._threads, bound)
-        # The thread goes on if who waits for it is cancelled: the turn ends with the thread.
+        # A cancelled task leaves its thread running: the turn ends with the thread.
         running.add_done_callback(lambda it: self._end(caller, it))
         return await asyncio.shield(running)
 
@@ -63,6 +63,6 @@ class CallThreads:
 
     def _end(self, caller: str, ended: "asyncio.Future[Answer] | None" = None) -> None:
         if ended is not None and not ended.cancelled():
-            ended.exception()  # looked at, though perhaps nobody waits for it
+            ended.exception()  # read, since the task that waits may be cancelled
         self._turns.end(caller)
         self._give_turns()

@@ -41,7 +41,7 @@ class CallTurns(Generic[T]):
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
         self._running: Counter[str] = Counter()
-        # In the order of turns: who had one goes to the end.
+        # In the order of turns: a caller that had one goes to the end.
         self._waiting: dict[str, deque[T]] = {}
 
     def add(self, caller: str, call: T, *, is_promised: bool = False) -> None:
@@ -52,7 +52,7 @@ class CallTurns(Generic[T]):
         self._waiting.setdefault(caller, deque()).append(call)
 
     def take(self) -> tuple[str, T] | None:
-        """The call whose turn it is, and its caller, counted as running; None if it is nobody's."""
+        """The call whose turn it is, and its caller, counted as running; None if none can run."""
         may = [it for it in self._waiting if self._running[it] < self._limits.running]
         if not may or self._running.total() >= self._limits.running_in_all:
             return None

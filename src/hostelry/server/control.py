@@ -65,6 +65,8 @@ from hostelry.store.protocol import Store
 from hostelry.store.records import open_state
 
 MAX_THREADS = 32
+# Threads that compute let the event loop run after this time; after 5 ms by default.
+SWITCH_S = 0.001
 DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
 
 
@@ -72,6 +74,7 @@ async def serve(home: Home) -> None:
     """Run control until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
     tls.use(home.tls)
+    sys.setswitchinterval(SWITCH_S)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "control"))
     with listening(config.control_port) as listener:
         front = ControlFront(listener)

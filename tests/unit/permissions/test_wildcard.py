@@ -23,7 +23,7 @@ def fits_slowly(pattern: str, text: str) -> bool:
     return bool(text) and pattern[0] in ("?", text[0]) and fits_slowly(pattern[1:], text[1:])
 
 
-def test_patterns_fit_what_a_slow_reference_says() -> None:
+def test_patterns_fit_the_same_texts_as_in_a_slow_reference() -> None:
     rng = random.Random(5)
     outcomes = set()
     for _ in range(4000):

@@ -1,4 +1,4 @@
-"""Whose call runs next: tables of calls that come and end."""
+"""Turns of callers: tables of calls that come and end."""
 
 import pytest
 

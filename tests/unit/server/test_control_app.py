@@ -9,13 +9,16 @@ import httpx
 import pytest
 
 from hostelry import __version__
+from hostelry.aws.temporary_keys import Session
 from hostelry.base.clock import ManualClock
 from hostelry.domain.routes import RouteSnapshot
+from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.fleet.fake import FakeFleet
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
-from hostelry.server.control_app import ControlDeps, control_app
+from hostelry.server import control_app as control_app_module
+from hostelry.server.control_app import ControlDeps, VerifiedCaller, control_app
 from hostelry.server.home import Credentials
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
@@ -225,6 +228,41 @@ def test_a_web_page_that_knows_the_key_still_gets_nothing() -> None:
         assert "evil.example" in answer.text
 
     with_app(scenario)
+
+
+def test_a_call_that_comes_to_its_turn_too_late_is_not_performed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control_app_module, "MAX_CALL_S", -1.0)
+
+    async def scenario(app: App) -> None:
+        before = app.store.revision()
+        answer = await app.aws("CreateEndpointConfig", CONFIG)
+        assert (answer.status_code, answer.json()["__type"]) == (400, "ThrottlingException")
+        assert app.store.revision() == before
+
+    with_app(scenario)
+
+
+@pytest.mark.parametrize(
+    ("session", "sharer"),
+    [
+        pytest.param({}, "1/", id="the account's own keys share"),
+        pytest.param(
+            {"session_name": "s"}, "1/", id="keys of the account's sessions share with them"
+        ),
+        pytest.param({"role_name": "R", "session_name": "s"}, "1/R", id="a role's sessions share"),
+    ],
+)
+def test_callers_share_threads_by_account_and_role(session: dict[str, str], sharer: str) -> None:
+    caller = VerifiedCaller(
+        scope=Scope("1", "us-west-2"),
+        signed_for="iam",
+        session=Session(access_key_id="A", account_id="1", expires_at=0, **session)
+        if session
+        else None,
+    )
+    assert caller.sharer == sharer
 
 
 def test_unknown_operations_and_paths_get_a_modelled_error() -> None:

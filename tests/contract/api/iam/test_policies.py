@@ -225,12 +225,12 @@ NO_POLICY = "arn:aws:iam::123456789012:policy/none"
             "SimulateCustomPolicy",
             {
                 "PolicyInputList": [
-                    document("s3:*", Condition={"StringLike": {"k": "${v}" * 600}})
+                    document("s3:*", Condition={"StringLike": {"aws:k": "${aws:v}" * 600}})
                 ],
                 "ActionNames": ["s3:GetObject"],
                 "ContextEntries": [
-                    {"ContextKeyName": "k", "ContextKeyValues": ["a"]},
-                    {"ContextKeyName": "v", "ContextKeyValues": ["a" * 100_000]},
+                    {"ContextKeyName": "aws:k", "ContextKeyValues": ["a"]},
+                    {"ContextKeyName": "aws:v", "ContextKeyValues": ["a" * 100_000]},
                 ],
             },
             "InvalidInput",
