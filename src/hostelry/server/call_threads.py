@@ -9,7 +9,7 @@ import contextvars
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hostelry.base.errors import ServiceError
 from hostelry.server.call_turns import CallsFull, CallTurns, TurnLimits
@@ -61,7 +61,7 @@ class CallThreads:
             else:
                 turn.set_result(None)
 
-    def _end(self, caller: str, ended: "asyncio.Future[Answer] | None" = None) -> None:
+    def _end(self, caller: str, ended: asyncio.Future[Any] | None = None) -> None:
         if ended is not None and not ended.cancelled():
             ended.exception()  # read, since the task that waits may be cancelled
         self._turns.end(caller)

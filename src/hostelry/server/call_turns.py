@@ -7,7 +7,8 @@ fewest calls running; of several such callers, of the one whose last turn was th
 | --- | --- |
 | fewer than `running` calls on threads, and fewer than `running_in_all` are in use | it runs |
 | as many, or no thread is free, and fewer than `waiting` calls wait | it waits |
-| `waiting` calls that wait, or `waiting_in_all` of all callers do | CallsFull: it is refused |
+| `waiting` calls that wait | CallsFull: it is refused |
+| a call that waits, and `waiting_in_all` of all callers wait | CallsFull: it is refused |
 """
 
 from collections import Counter, deque
@@ -76,5 +77,6 @@ class CallTurns(Generic[T]):
             raise CallsFull(
                 f"{limits.waiting} calls of this caller wait already, and {limits.running} run"
             )
-        if sum(map(len, self._waiting.values())) >= limits.waiting_in_all:
+        # A caller's first call has a place in any case: others cannot shut it out.
+        if num_waiting and sum(map(len, self._waiting.values())) >= limits.waiting_in_all:
             raise CallsFull(f"{limits.waiting_in_all} calls of all callers wait already")

@@ -49,6 +49,7 @@ def test_turns(calls: str, ends: str, at_once: str, then: str) -> None:
         ),
         pytest.param("aaaa", "b", None, id="another caller has its own places"),
         pytest.param("aaaabb", "b", "6 calls of all callers wait", id="all places are taken"),
+        pytest.param("aaaabb", "c", None, id="all places are taken, but a caller has none of them"),
     ],
 )
 def test_places_are_bounded(waiting: str, caller: str, refusal: str | None) -> None:
