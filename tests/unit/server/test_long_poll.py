@@ -28,20 +28,20 @@ def test_more_polls_than_may_queue_are_all_answered_when_messages_come() -> None
         messaging = cast(Any, SimpleNamespace(arrivals=arrivals))
         threads = CallThreads(LIMITS)
 
-        asked: list[bool] = []
+        loop, asked = asyncio.get_running_loop(), asyncio.Semaphore(0)
 
-        def ask(may_wait: bool) -> HttpResponse:
-            asked.append(may_wait)
+        def ask(_: bool) -> HttpResponse:
+            loop.call_soon_threadsafe(asked.release)
             if not has_come:
                 raise NotYetError(QUEUE, 20.0, None)
             return HttpResponse(200, {}, b"")
 
         polls = []
-        for number in range(1, NUM_POLLS + 1):
+        for _ in range(NUM_POLLS):
             polling = answered(ask, cast(Any, Connected()), messaging, clock, threads, "a")
             polls.append(asyncio.create_task(polling))
-            while len(asked) < 2 * number:  # once as it came, and once when it is to wait
-                await asyncio.sleep(0)
+            for _ in range(2):  # once as it came, and once when it is to wait
+                await asked.acquire()
         assert not any(it.done() for it in polls)
         assert await threads.run("a", lambda: "served") == "served"
         has_come = True
