@@ -16,7 +16,7 @@ MAX_DEPTH = 32
 _TOKEN = re.compile(
     r"""\s+|(?P<token>"(?:[^"\\]|\\.)*"|&&|\|\||!=|<=|>=|[=<>()]|[^\s"=!<>()&|]+)"""
 )
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,

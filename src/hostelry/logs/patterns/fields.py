@@ -7,7 +7,9 @@ from hostelry.logs.patterns.conditions import Condition, Select, parse_condition
 
 MAX_FIELDS = 256
 REST = "..."
-_FIELD = re.compile(r'"([^"]*)"|\[([^\]]*)\]|(\S+)')
+_CLOSING = {'"': '"', "[": "]"}
+_BEGIN = re.compile(r'["\[]|\S+')
+_WORD = re.compile(r"\S+")
 _SPLIT = re.compile(r',|"(?:[^"\\]|\\.)*"|[^,"]+|"')
 _NAME = re.compile(r"[A-Za-z_$@][\w.$@-]*")
 Values = Mapping[str, str]
@@ -50,8 +52,18 @@ def parts_of(text: str) -> list[str]:
 
 def fields_of(message: str) -> list[str]:
     """The fields of an event: words, and texts in quotes or brackets."""
-    found = _FIELD.findall(message)
-    return [quoted or bracketed or word for quoted, bracketed, word in found]
+    # A pattern would search the whole rest for the end of each bracket that is never closed.
+    last = {opening: message.rfind(closing) for opening, closing in _CLOSING.items()}
+    fields, at = [], 0
+    while found := _BEGIN.search(message, at):
+        field, at = found[0], found.end()
+        if at <= last.get(field, -1):
+            end = message.index(_CLOSING[field], at)
+            field, at = message[at:end], end + 1
+        elif field in last and (word := _WORD.match(message, at - 1)):
+            field, at = word[0], word.end()
+        fields.append(field)
+    return fields
 
 
 def values_of(names: Sequence[str], fields: Sequence[str]) -> Values | None:
