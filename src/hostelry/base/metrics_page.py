@@ -23,11 +23,11 @@ NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 NUMBER = r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[Ii]nf|NaN)"
 QUOTED = r'"(?:[^"\\]|\\["\\n])*+"'
 SAMPLE = re.compile(
-    rf"(?P<name>{NAME})[ \t]*+(?:\{{(?P<labels>(?:[^\"{{}}]|{QUOTED})*+)\}}[ \t]*+|(?<=[ \t]))"
+    rf"(?P<name>{NAME})(?:[ \t]*\{{(?P<labels>(?:[^\"{{}}]|{QUOTED})*+)\}}[ \t]*|[ \t]+)"
     rf"(?P<value>{NUMBER})(?:[ \t]++-?[0-9]+)?[ \t]*+"
 )
 LABEL = re.compile(rf"[ \t]*+([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*+=[ \t]*+({QUOTED})[ \t]*+(?:,|\Z)")
-HEAD = re.compile(rf"#[ \t]++(HELP|TYPE)[ \t]++({NAME})(?:[ \t]++(.*))?")
+HEAD = re.compile(rf"#[ \t]++(HELP|TYPE)[ \t]++({NAME})(?:[ \t]+([^ \t].*)?)?")
 HELP_TEXT = re.compile(r"(?:[^\\]|\\[\\n])*+")
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 

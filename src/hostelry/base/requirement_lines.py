@@ -3,9 +3,9 @@
 import re
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._, -]+\])?"
-VERSION = r"(===|==|~=|!=|<=|>=|<|>)\s*[A-Za-z0-9.*+!_-]+"
+VERSION = r"\s*(===|==|~=|!=|<=|>=|<|>)\s*[A-Za-z0-9.*+!_-]+"
 MARKER = r"(\s*;[\w\s.<>=!~'\"()]+)?"
-REQUIREMENT = re.compile(rf"{NAME}\s*({VERSION}(\s*,\s*{VERSION})*)?{MARKER}")
+REQUIREMENT = re.compile(rf"{NAME}({VERSION}(\s*,{VERSION})*)?{MARKER}")
 # Installers take such a name for a file's.
 ARCHIVE = re.compile(
     r"[^\s\[;<>=!~]*\.(whl|zip|tar|tgz|tbz|tbz2|txz|tlz|tar\.[a-z0-9]+)([\s\[;<>=!~]|$)",

@@ -6,11 +6,10 @@ write, also when there is room. Only a new process writes again.
 
 import logging
 import os
-import re
 from pathlib import Path
 
 log = logging.getLogger(__name__)
-JOURNAL_FULL = re.compile(rb"filerldb2/[^\n]*no space left on device")
+JOURNAL, NO_SPACE = b"filerldb2/", b"no space left on device"
 ROOM_BYTES = 4 * 1024 * 1024
 MOST_READ_BYTES = 1024 * 1024
 
@@ -55,7 +54,8 @@ class StoreDisk:
         try:
             with self._output.open("rb") as file:
                 file.seek(max(begin, size_bytes - MOST_READ_BYTES))
-                return JOURNAL_FULL.search(file.read(MOST_READ_BYTES)) is not None
+                lines = file.read(MOST_READ_BYTES).split(b"\n")
+                return any(NO_SPACE in line.partition(JOURNAL)[2] for line in lines)
         except OSError:
             return False
 
