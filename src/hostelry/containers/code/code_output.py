@@ -8,7 +8,7 @@ MAX_LINE_CHARACTERS = 2000
 LINES_PER_PERIOD = 500
 PERIOD_S = 10.0
 READ_BYTES = 64 * 1024
-FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
+FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>[^"]*)')
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ CONFIG = "config.pbtxt"
 DEFAULT_NAME = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
 ENSEMBLE = "ensemble"
 MAX_LISTED, MAX_SHOWN = 20, 80
-PLAIN_CLASS = re.compile(r"^class\s+TritonPythonModel\s*(\(\s*(object)?\s*\))?\s*:", re.MULTILINE)
+PLAIN_CLASS = re.compile(r"^class\s+TritonPythonModel\s*(\(\s*(object\s*)?\)\s*)?:", re.MULTILINE)
 # Of a configuration's older `platform`, where it is not the backend's own name.
 PLATFORMS: Mapping[str, str] = {
     "onnxruntime_onnx": "onnxruntime",

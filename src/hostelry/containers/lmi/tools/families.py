@@ -63,7 +63,7 @@ CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, SEPARATOR = DEEPSEEK
 MISTRAL_NAMED = CallForm(begin="[TOOL_CALLS]", before="{name}[ARGS]", after="", separator=None)
 
 
-def deepseek(name: str, head: str, before: str, after: str) -> ToolFamily:
+def deepseek(name: str, head: re.Pattern[str], before: str, after: str) -> ToolFamily:
     """A version of DeepSeek's markers."""
     return ToolFamily(
         name=name,
@@ -71,7 +71,7 @@ def deepseek(name: str, head: str, before: str, after: str) -> ToolFamily:
             openings=(CALLS_BEGIN,),
             closing=CALLS_END,
             item=CALL_BEGIN,
-            head=re.compile(head),
+            head=head,
             item_end=CALL_END,
         ),
         markers=DEEPSEEK,
@@ -112,7 +112,7 @@ TOOL_FAMILIES: Mapping[str, ToolFamily] = {
             name="mistral",
             parser=JsonCalls(
                 openings=("[TOOL_CALLS]",),
-                head=re.compile(r"([\w.:/-]+)\s*(?:\[CALL_ID\]\w+)?\s*(?:\[ARGS\])?\s*"),
+                head=re.compile(r"([\w.:/-]+)\s*(?:\[CALL_ID\]\w+\s*)?(?:\[ARGS\]\s*)?"),
             ),
             markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
             form=CallForm(begin="[TOOL_CALLS][", before=OBJECT, after="}", separator=", ", end="]"),
@@ -129,11 +129,16 @@ TOOL_FAMILIES: Mapping[str, ToolFamily] = {
         ),
         deepseek(
             "deepseek_v3",
-            rf"\s*function{SEPARATOR}([^\n<`]+?)\s*```json\s*",
+            re.compile(rf"\s*function{SEPARATOR}([^\n<`]*[^\s<`])\s*```json\s*"),
             f"function{SEPARATOR}{{name}}\n```json\n",
             "\n```",
         ),
-        deepseek("deepseek_v31", rf"\s*([^\n<`]+?){SEPARATOR}\s*", f"{{name}}{SEPARATOR}", ""),
+        deepseek(
+            "deepseek_v31",
+            re.compile(rf"\s*([^\s<`][^\n<`]*){SEPARATOR}\s*"),
+            f"{{name}}{SEPARATOR}",
+            "",
+        ),
         ToolFamily(name="openai", parser=Harmony(), markers=MARKERS),
     )
 }
