@@ -12,7 +12,7 @@ SEE_LOG = re.compile(r" See the log stream \S+ of group \S+\.")
 MARK = "#"
 _KEPT_NUMBER = re.compile(r"\b(?P<word>code|signal|status|errno|HTTP)[ =:]*(?P<number>\d+)", re.I)
 _RESTART = re.compile(r"It is started again (at once|in [\d.]+ s)\.")
-_MARKED = re.compile(r"[\w.]*\d[\w.]*")
+_WORD = re.compile(r"[\w.]+")
 
 
 def server_lines(log_tail: str) -> list[str]:
@@ -33,7 +33,7 @@ def cause_of(reason: str, names: Iterable[str] = (), log_tail: str = "") -> str:
     for name in sorted(filter(None, names), key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(@\d+)?(?![\w-])", MARK, text)
     text = _RESTART.sub("", text).strip()
-    return _MARKED.sub(_marked, _KEPT_NUMBER.sub(_spelled, text))
+    return _WORD.sub(_marked, _KEPT_NUMBER.sub(_spelled, text))
 
 
 def _spelled(found: re.Match[str]) -> str:
@@ -43,5 +43,7 @@ def _spelled(found: re.Match[str]) -> str:
 
 
 def _marked(found: re.Match[str]) -> str:
-    """The mark of a word with a digit; a full stop that ends a sentence stays."""
+    """The mark of a word with a digit, or the word; a full stop that ends a sentence stays."""
+    if not any(map(str.isdecimal, found[0])):
+        return found[0]
     return MARK + ("." if found[0].endswith(".") else "")

@@ -24,7 +24,8 @@ RECORD_TYPES = (CSV, "application/json", "application/jsonlines")
 
 NAME = r"[^\s.,*\[\]'\"?()@$]+"
 INDEX = r"-?\d{1,9}"
-ELEMENTS = rf"\s*(?:{INDEX}|(?:{INDEX})?\s*:\s*(?:{INDEX})?)\s*"
+END = rf":\s*(?:{INDEX}\s*)?"
+ELEMENTS = rf"\s*(?:{INDEX}\s*(?:{END})?|{END})"
 STEP = (
     rf"\.{NAME}|\.\*|\[\*\]"
     r"|\['[^']+'(?:\s*,\s*'[^']+')*\]"

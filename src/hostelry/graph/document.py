@@ -27,7 +27,6 @@ MAX_STEPS = 64
 MAX_BRANCHES = 32
 KINDS = ("call", "map", "switch", "scatter", "gather", "cascade", "cache")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_FIELD = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<place>.*)`)?$", re.DOTALL)
 
 
 class _Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -183,7 +182,6 @@ def _converted(value: Any, type: type[RowT], step: str) -> RowT | GraphFault:
     try:
         return convert(value, type)
     except (msgspec.ValidationError, RecursionError) as error:
-        found = _FIELD.match(str(error))
-        place = (found["place"] or "$") if found else "$"
-        reason = found["reason"] if found else str(error)
-        return GraphFault(step=step, field=place.removeprefix("$").lstrip("."), reason=reason)
+        reason, at, place = str(error).rpartition(" - at `")
+        field = place.removesuffix("`").removeprefix("$").lstrip(".") if at else ""
+        return GraphFault(step=step, field=field, reason=reason if at else place)

@@ -149,7 +149,7 @@ def recipe_of_lock(recipe: Recipe, text: str) -> Recipe:
     held = {f"{name}=={version}" for name, version in locked_packages(text).items()}
     found: Recipe | None = recipe
     while found is not None:
-        pins = (re.sub(r"\[.*?\]", "", it) for it in found.packages if "==" in it)
+        pins = (re.sub(r"\[[^\[\]]*\]", "", it) for it in found.packages if "==" in it)
         if held.issuperset(pins):
             return found
         found = found.instead

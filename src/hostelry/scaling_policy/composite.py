@@ -18,8 +18,8 @@ MAX_DEPTH = 100  # of parentheses and NOTs in each other
 ARN = re.compile(r"arn:[^:]+:cloudwatch:[^:]*:[^:]*:alarm:(?P<name>.+)", re.DOTALL)
 TOKEN = re.compile(
     r"""\s*(?:
-        (?P<function>ALARM|OK|INSUFFICIENT_DATA)\s*+\(\s*+
-            (?:"(?P<quoted>(?:[^"\\]|\\.)*)"\s*+|(?P<plain>[^"()]*))\)
+        (?P<function>ALARM|OK|INSUFFICIENT_DATA)\s*\(\s*
+            (?:"(?P<quoted>(?:[^"\\]|\\.)*)"\s*|(?P<plain>(?:[^\s"()][^"()]*)?))\)
         |(?P<word>AND|OR|NOT|TRUE|FALSE)(?![A-Za-z0-9_])
         |(?P<mark>[()])
     )""",

@@ -10,7 +10,7 @@ AWS_HOST = re.compile(r"(^|\.)(amazonaws\.com(\.cn)?|api\.aws)$")
 S3_HOST = re.compile(r"(^|\.)s3([.-]|$)")
 # The scope of a signature, in a header or in the query of a presigned address.
 SCOPE = re.compile(
-    r"[^/\s]+(?:/|%2F)\d{8}(?:/|%2F)[^/%\s]+(?:/|%2F)([a-z0-9-]+)(?:/|%2F)aws4_request"
+    r"[^/\s](?:/|%2F)\d{8}(?:/|%2F)[^/%\s]+(?:/|%2F)([a-z0-9-]+)(?:/|%2F)aws4_request"
 )
 # Signing name -> the name that boto3 has for the service.
 BOTO3_NAMES = {"monitoring": "cloudwatch"}

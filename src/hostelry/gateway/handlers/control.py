@@ -47,7 +47,7 @@ S3_ELSEWHERE = (
     "(AWS_ENDPOINT_URL_S3, as printed by `hostelry env`)."
 )
 # The service in a credential's scope; unverified, and only for the text of a refusal.
-_SIGNED_SERVICE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]+/([a-z0-9-]{1,50})/aws4_request")
+_SIGNED_SERVICE = re.compile(r"Credential=[^/,\s=]+/\d+/[^/,\s]+/([a-z0-9-]{1,50})/aws4_request")
 # Clients of SQS may post to a queue's own URL.
 _QUEUE_PATH = re.compile(r"/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
 _TOPIC = re.compile(r"arn:aws:sns:([a-z0-9-]{1,50}):(\d{12}):[A-Za-z0-9_-]{1,256}")

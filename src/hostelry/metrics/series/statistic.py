@@ -25,7 +25,7 @@ SIMPLE: Mapping[str, Statistic] = {
 }
 _NUMBER = r"\d{1,3}(?:\.\d{1,10})?"
 _SHORT = re.compile(rf"(p|tm|wm|tc|ts)({_NUMBER})", re.IGNORECASE)
-_BOUND = r"\s*([-+]?\d{1,30}(?:\.\d{1,10})?%?)?\s*"
+_BOUND = r"\s*(?:([-+]?\d{1,30}(?:\.\d{1,10})?%?)\s*)?"
 _LONG = re.compile(rf"(TM|WM|TC|TS|PR)\({_BOUND}:{_BOUND}\)", re.IGNORECASE)
 _KNOWN = (
     "SampleCount, Average, Sum, Minimum, Maximum, p0 to p100, IQM, and tm, wm, tc, ts or PR with a"
