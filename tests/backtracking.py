@@ -22,7 +22,10 @@ MAX_COPIES = 64
 NEWLINE = 1 << ord("\n")
 READABLE = (1 << 127) - 1
 # They hold a character of every class that patterns name.
-TEXTS = [*map(chr, range(256)), *"\u0661\u2028\u3000\u20ac\ud7ff\udc9b\ue000\ufffd\uffff\U0001f49b"]
+TEXTS: Sequence[str] = [
+    *map(chr, range(256)),
+    *"\u0661\u2028\u3000\u20ac\ud7ff\udc9b\ue000\ufffd\uffff\U0001f49b",
+]
 BYTES = [bytes([value]) for value in range(256)]
 
 

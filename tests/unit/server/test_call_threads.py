@@ -89,7 +89,7 @@ def test_a_cancelled_call_gives_its_turn_back_once_its_thread_has_ended() -> Non
 
 
 def test_an_error_of_a_call_is_raised_and_ends_its_turn() -> None:
-    async def scenario(threads: CallThreads, _: Endless) -> None:
+    async def scenario(threads: CallThreads, __: Endless) -> None:
         def fails() -> str:
             raise ValueError("of the call")
 
