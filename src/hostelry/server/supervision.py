@@ -8,6 +8,9 @@ Instants are seconds of one clock. A check of a service's liveness:
 | no | >= `late_s` | unchanged: the whole machine stood still |
 | no | less | one miss more; hung after `max_misses`, unless it is still starting |
 
+A service that hangs is killed and started again, but at most MAX_HANG_KILLS times within
+HANG_WINDOW_S: what hangs again and again needs time, or the operator, and not one more kill.
+
 The death of a service that was not asked to stop:
 
 | platform was ready | deaths within STEADY_S of a start, in a row | decision |
@@ -19,6 +22,7 @@ The death of a service that was not asked to stop:
 
 import re
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hostelry.base.clock import until_next_s
@@ -31,6 +35,9 @@ STEADY_S = 30.0
 MAX_STARTUP_DEATHS = 3
 # Afterwards it is restarted for ever; from this many on, messages call it a crash loop.
 CRASH_LOOP_DEATHS = 5
+# Of one service; afterwards it is left alone until the first of these kills is that long ago.
+MAX_HANG_KILLS = 3
+HANG_WINDOW_S = 600.0
 SHOWN_LOG_LINES = 8
 # The cause, to which a Go program adds the stacks of all its threads: F1128 11:48:12.088899 ...
 GO_FATAL_CODE = 255
@@ -104,12 +111,21 @@ def is_hung(liveness: Liveness, *, age_s: float, policy: LivenessPolicy) -> bool
     return not is_starting and liveness.misses >= policy.max_misses
 
 
-def hung_message(name: str, liveness: Liveness, policy: LivenessPolicy) -> str:
-    """The message to the operator when a hung service is killed."""
+def may_be_killed(kills: Sequence[float], now: float) -> bool:
+    """Whether a service that hangs is killed, after `kills` at these times for the same reason."""
+    return sum(now - at < HANG_WINDOW_S for at in kills) < MAX_HANG_KILLS
+
+
+def hung_message(name: str, liveness: Liveness, policy: LivenessPolicy, pid: int | None) -> str:
+    """The message to the operator on a hung service: it is killed, or left running as `pid`."""
     what = "stopped answering" if liveness.has_answered else "never answered"
+    missed = f"{liveness.misses} checks of {policy.timeout_s:g} s in a row were missed"
+    if pid is None:
+        return f"{name} {what}: {missed}; killing it"
     return (
-        f"{name} {what}: {liveness.misses} checks of {policy.timeout_s:g} s in a row were missed; "
-        "killing it"
+        f"{name} {what}: {missed}. It was killed {MAX_HANG_KILLS} times within"
+        f" {HANG_WINDOW_S / 60:g} minutes for that, which did not help: it is left running. See its"
+        f" log for what it does; `kill -9 {pid}` has it started again"
     )
 
 

@@ -43,6 +43,7 @@ from hostelry.server.supervision import (
     hung_message,
     is_hung,
     liveness_of_adopted,
+    may_be_killed,
     next_check_at,
 )
 
@@ -104,7 +105,10 @@ class Forks(Protocol):
 
 @dataclass(slots=True)
 class SupervisedService:
-    """A service under supervision; `beside` serves until it listens."""
+    """A service under supervision; `beside` serves until it listens.
+
+    `hang_kills` are the times at which it was killed because it hung.
+    """
 
     service: ServiceSpec
     adopted: RunFile | None = None
@@ -112,6 +116,7 @@ class SupervisedService:
     pid: int | None = None
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    hang_kills: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +273,7 @@ class Supervisor:
         with Heartbeat(line_path(service_path(self._home, service.name)), living.pid) as heartbeat:
             died = asyncio.ensure_future(living.ended())
             asked = asyncio.create_task(running.stopping.wait())
-            watching = asyncio.create_task(self._watch(service, heartbeat, living))
+            watching = asyncio.create_task(self._watch(running, heartbeat, living))
             recording = asyncio.create_task(self._record(service, living.pid))
             try:
                 await asyncio.wait({died, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -338,21 +343,31 @@ class Supervisor:
                 return
 
     async def _watch(
-        self, service: ServiceSpec, heartbeat: Heartbeat, living: ServiceProcess
+        self, running: SupervisedService, heartbeat: Heartbeat, living: ServiceProcess
     ) -> None:
-        """Kill the service's process group once it hangs."""
-        policy, liveness = service.liveness, living.liveness
+        """Kill the service's process group once it hangs, unless that has not helped before."""
+        service, policy, liveness = running.service, running.service.liveness, living.liveness
         if policy is None:
             return
-        is_alive = service.is_alive or heartbeat.answered
+        is_alive, is_left = service.is_alive or heartbeat.answered, False
         check_at = monotonic_s()
-        while not is_hung(liveness, age_s=monotonic_s() - living.started_at, policy=policy):
+        while True:
             check_at = next_check_at(liveness, check_at, monotonic_s(), WALL.now(), policy)
             await asyncio.sleep(check_at - monotonic_s())
             answered = await is_alive(policy.timeout_s)
             late_s = monotonic_s() - check_at - policy.timeout_s
             liveness = after_check(liveness, answered=answered, late_s=late_s, policy=policy)
-        self._report(hung_message(service.name, liveness, policy))
+            now = monotonic_s()
+            hung = is_hung(liveness, age_s=now - living.started_at, policy=policy)
+            if hung and may_be_killed(running.hang_kills, now):
+                break
+            if hung and not is_left:
+                self._report(hung_message(service.name, liveness, policy, living.pid))
+            elif answered and is_left:
+                self._report(f"{service.name} answers again")
+            is_left = hung or (is_left and not answered)
+        running.hang_kills.append(now)
+        self._report(hung_message(service.name, liveness, policy, None))
         signal_group(living.pid, signal.SIGKILL)
 
     async def _end(

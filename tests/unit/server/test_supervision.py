@@ -5,6 +5,7 @@ import pytest
 from hostelry.server.supervision import (
     CRASH_LOOP_DEATHS,
     GATEWAY_LIVENESS,
+    HANG_WINDOW_S,
     MAX_DELAY_S,
     PATIENT_LIVENESS,
     STEADY_S,
@@ -21,6 +22,7 @@ from hostelry.server.supervision import (
     hung_message,
     is_hung,
     liveness_of_adopted,
+    may_be_killed,
     next_check_at,
     restart_delay_s,
 )
@@ -233,4 +235,25 @@ def test_a_check_after_a_missed_one_does_not_wait_for_the_second(late_s: float) 
 )
 def test_a_service_that_hangs_is_named(has_answered: bool, text: str) -> None:
     liveness = Liveness(has_answered=has_answered, misses=5)
-    assert hung_message("control", liveness, LivenessPolicy()).startswith(text)
+    assert hung_message("control", liveness, LivenessPolicy(), None) == (
+        f"{text} in a row were missed; killing it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ages_s", "expected"),
+    [
+        pytest.param([], True, id="a service that hangs is killed"),
+        pytest.param([30.0, 15.0], True, id="it is killed a third time"),
+        pytest.param([45.0, 30.0, 15.0], False, id="a fourth kill would not help either"),
+        pytest.param([HANG_WINDOW_S, 30.0, 15.0], True, id="a kill of ten minutes ago is over"),
+    ],
+)
+def test_a_service_that_hangs_again_and_again_is_left(ages_s: list[float], expected: bool) -> None:
+    assert may_be_killed([5_000.0 - it for it in ages_s], 5_000.0) is expected
+
+
+def test_the_message_on_a_service_that_is_left_names_what_ends_it() -> None:
+    message = hung_message("control", Liveness(misses=5), LivenessPolicy(), 4711)
+    assert "It was killed 3 times within 10 minutes for that" in message
+    assert "`kill -9 4711`" in message

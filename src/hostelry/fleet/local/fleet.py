@@ -33,6 +33,7 @@ from hostelry.fleet.records import (
     instance_folders,
     plain_name,
 )
+from hostelry.fleet.rules.agent_patience import patience_s
 from hostelry.fleet.rules.devices import assign_devices
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ class LocalFleet:
         root: the folder that holds one folder an instance.
         command: the command line of an agent; ``--instance-id ID`` is appended.
         internal_key: the key of every internal call.
-        answer_timeout_s: after this time without an answer an agent is replaced.
+        answer_timeout_s: after this time without an answer an agent is replaced; twice as long
+            after each time that it was.
         devices: the machine's accelerators, which instances that declare some are given.
         epoch: of the leader, for calls to agents; None for a control without others.
         start: starts agents; None: as programs, with this process's environment.
@@ -76,6 +78,7 @@ class LocalFleet:
         self._epoch = epoch
         self._agents = start or AgentStart()
         self._locks: dict[str, asyncio.Lock] = {}
+        self._kills: dict[str, list[float]] = {}
 
     async def launch(self, instance: Instance) -> RunningInstance:
         """Start the instance's agent, or return the one that already runs.
@@ -87,7 +90,7 @@ class LocalFleet:
             folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(folder.instance, msgspec.json.encode(instance))
             self._give_devices(folder, instance.shape.accelerators)
-            running = await self._running(folder)
+            running = await self._answered(folder)
             if running is not None:
                 return running
             await self._end_hung_agent(folder)
@@ -111,6 +114,7 @@ class LocalFleet:
             for copy_id in folder.copy_ids():
                 folder.copy(copy_id).keep_log()
             await asyncio.to_thread(shutil.rmtree, folder.root, ignore_errors=True)
+            self._kills.pop(instance_id, None)
 
     async def list(self) -> Sequence[RunningInstance]:
         """Every instance whose agent answers now."""
@@ -130,6 +134,16 @@ class LocalFleet:
             others = [it.load_devices() or () for it in instance_folders(self._root)]
             chosen = assign_devices(declared, self._devices, others)
             write_whole(folder.devices, msgspec.json.encode(chosen), durable=False)
+
+    async def _answered(self, folder: InstanceFolder) -> RunningInstance | None:
+        """The instance, if its agent lives and answers in the time that it has by now."""
+        kills = self._kills.get(folder.root.name, ())
+        deadline = monotonic_s() + patience_s(self._answer_timeout_s, kills, monotonic_s())
+        running = await self._running(folder)
+        while running is None and kills and _lives(folder) and monotonic_s() < deadline:
+            await asyncio.sleep(POLL_S)
+            running = await self._running(folder)
+        return running
 
     async def _running(self, folder: InstanceFolder) -> RunningInstance | None:
         """The instance, if its agent lives and answers."""
@@ -153,14 +167,17 @@ class LocalFleet:
         """Kill an agent that lives but does not answer; its copies keep running."""
         for agent in folder.load_agents():
             if is_alive(agent):
-                log.warning("agent of %s (pid %d) is killed", folder.root.name, agent.pid)
+                name = folder.root.name
+                log.warning("agent of %s (pid %d) does not answer: it is killed", name, agent.pid)
                 send([agent], signal.SIGKILL)
+                self._kills.setdefault(name, []).append(monotonic_s())
                 await _gone(agent, KILL_TIMEOUT_S)
 
     async def _start(self, instance_id: str, folder: InstanceFolder) -> RunningInstance:
         child = await self._spawn(instance_id, folder)
         ended = asyncio.create_task(child.wait(), name=f"end of the agent of {instance_id}")
-        deadline = monotonic_s() + START_TIMEOUT_S
+        timeout_s = patience_s(START_TIMEOUT_S, self._kills.get(instance_id, ()), monotonic_s())
+        deadline = monotonic_s() + timeout_s
         try:
             while monotonic_s() < deadline:
                 running = await self._running(folder)
@@ -172,7 +189,7 @@ class LocalFleet:
         finally:
             ended.cancel()
         raise RetryableError(
-            f"The agent of instance {instance_id} does not answer after {START_TIMEOUT_S:g} s"
+            f"The agent of instance {instance_id} does not answer after {timeout_s:g} s"
         )
 
     async def _spawn(self, instance_id: str, folder: InstanceFolder) -> WatchedProcess:
@@ -212,6 +229,11 @@ def _ended_at_its_start(
     if code < 0:
         return RetryableError(f"{agent} was ended by signal {-code} at its start: {tail}")
     return TerminalError(f"{agent} exited with code {code}: {tail}")
+
+
+def _lives(folder: InstanceFolder) -> bool:
+    """Whether an agent of the instance is a process still."""
+    return any(is_alive(it) for it in folder.load_agents())
 
 
 async def _gone(process: ProcessIdentity, timeout_s: float) -> bool:
