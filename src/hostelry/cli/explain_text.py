@@ -184,7 +184,8 @@ def _unplaced_lines(endpoint: JsonObject, unplaced: JsonObject) -> list[str]:
     name, count, desired = unplaced["component"], unplaced["count"], unplaced["wanted"]
     component = next(it for it in endpoint["components"] if it["name"] == name)
     # The component's own words come first: `reasons_once` may have shortened them.
-    why = component["failure_reason"] or component["placement_note"] or unplaced["why_not"]
+    note = component["placement_note"] if unplaced["obstacle"] else None
+    why = note or unplaced["why_not"]
     copies, have = "copy" if desired == 1 else "copies", "has" if count == 1 else "have"
     lines = [f"  {name}: {count} of {desired} {copies} {have} no place"]
     lines += [f"    {line}" for line in why.splitlines()]

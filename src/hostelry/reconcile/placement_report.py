@@ -98,12 +98,14 @@ def _unplaced(
         return None
     staying = [it for it in state.instances.values() if it.state is not InstanceState.TERMINATING]
     why = place([request], hosts_of(staying), held).first_obstacle
-    text = ABOUT_TO_BE_PLACED if why is None else why.text
+    if why is None and component.status is ComponentStatus.FAILED:
+        return None  # it failed for another reason than a lack of room
+    text = ABOUT_TO_BE_PLACED if why is None else component.placement_note or why.text
     return {
         "component": component.name,
         "count": count,
         "wanted": component.desired_copies,
-        "why_not": component.failure_reason or component.placement_note or text,
+        "why_not": text,
         "would_help": None if why is None else _help(state, component, why, len(staying)),
         "obstacle": None if why is None else why.obstacle.value,
         "short_of": [] if why is None else list(why.binding),

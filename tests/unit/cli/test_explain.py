@@ -21,7 +21,12 @@ from tests.unit.reconcile.samples import (
 from hostelry.base.errors import TerminalError
 from hostelry.cli.explain import select
 from hostelry.cli.explain_text import explanation_document, explanation_lines
-from hostelry.domain.component import InferenceComponent, PlacementStrategy, Scheduling
+from hostelry.domain.component import (
+    ComponentStatus,
+    InferenceComponent,
+    PlacementStrategy,
+    Scheduling,
+)
 from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.record import load_all
 
@@ -107,6 +112,13 @@ def test_what_can_never_fit_is_printed(town: Town) -> None:
     assert "huge: 1 of 1 copy has no place" in shown
     assert "an empty ml.big has 4 accelerators" in shown
     assert "what would help: less in ComputeResourceRequirements" in shown
+
+
+def test_what_failed_for_another_reason_does_not_lack_a_place(town: Town) -> None:
+    town.add(endpoint(deployment(variant())), component(status=ComponentStatus.FAILED))
+    town.change_component(failure_reason="s3://models/m.tar.gz: Not Found")
+    town.settle()
+    assert "no place" not in text(town)
 
 
 def test_one_component_alone_and_an_adapter_with_its_bases_copies(town: Town) -> None:

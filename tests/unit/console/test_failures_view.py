@@ -46,6 +46,16 @@ def test_what_fails_on_a_real_platform_is_there_each_with_a_next_step() -> None:
     assert all(it["link"] or it["command"] for it in found)
 
 
+def test_a_component_whose_copies_fail_does_not_lack_a_place() -> None:
+    state = recorded("state")
+    for endpoint in state["endpoints"]:
+        for component in endpoint["components"]:
+            component["placed_copies"] = component["desired_copies"]
+    group = next(it for it in groups(control=state) if it["kind"] == "component")
+    assert group["command"] == "hostelry logs forecast-70b"
+    assert group["link"].endswith("/component/forecast-70b")
+
+
 def test_failed_calls_of_one_error_are_one_group_with_the_newest_call() -> None:
     answer = recorded("failed")
     first = answer["calls"][0]

@@ -317,6 +317,27 @@ def test_copies_on_an_instance_out_of_reach_are_replaced_and_its_surplus_goes_wh
     assert list(town.running_copies()) == [after]
 
 
+def test_copies_on_the_only_instance_out_of_reach_have_its_silence_as_their_reason(
+    town: Town,
+) -> None:
+    town.add(endpoint(deployment(variant(count=1))), component())
+    town.settle()
+    (copy,) = town.copy_records()
+    town.switches.hung_instances.add(copy.instance_id)
+    town.settle()
+    town.clock.advance(60)
+    town.turn(2)
+    found = town.component()
+    assert found is not None
+    assert f"instance {copy.instance_id} is lost: " in (found.placement_note or "")
+    assert "there is no instance" not in (found.placement_note or "")
+    town.switches.hung_instances.clear()
+    town.settle()
+    found = town.component()
+    assert found is not None
+    assert found.placement_note is None
+
+
 def test_what_follows_a_failed_copy_is_tried_on_another_instance(town: Town) -> None:
     town.add(endpoint(deployment(variant(count=2))), component())
     town.settle()

@@ -240,6 +240,15 @@ def load_of(load: JsonObject | None) -> dict[str, Any]:
     }
 
 
+def has_no_place(component: JsonObject) -> bool:
+    """Whether a component's note is about copies that no instance holds, and not that they fail."""
+    return bool(
+        component["placement_note"]
+        and component["status"] != "Failed"
+        and component["placed_copies"] < component["desired_copies"]
+    )
+
+
 def errors_per_s(load: JsonObject) -> float:
     """Failed requests a second, refused ones included."""
     kinds = ("errors_4xx", "errors_5xx", "throttled")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hostelry.console.platform import ProcessQuery, Query
-from hostelry.console.views.endpoint import errors_per_s
+from hostelry.console.views.endpoint import errors_per_s, has_no_place
 
 JsonObject = Mapping[str, Any]
 NOT_SERVING = frozenset({"Failed", "OutOfService"})
@@ -39,7 +39,7 @@ def row(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, Any]:
         "progress": endpoint["progress"],
         "components": len(components),
         "failed": sum(1 for it in components if it["status"] == "Failed"),
-        "unplaced": sum(1 for it in components if it["placement_note"]),
+        "unplaced": sum(1 for it in components if has_no_place(it)),
         "instances": len(endpoint["instances"]),
         "copies": len(copies),
         "ready": sum(1 for it in copies if it["phase"] == "ready" and not it["draining"]),

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hostelry.console.platform import ApiQuery, ProcessQuery, Query
-from hostelry.console.views.endpoint import alarms_shown, tail
+from hostelry.console.views.endpoint import alarms_shown, has_no_place, tail
 from hostelry.domain.failure_cause import LAST_LINES, cause_of
 
 PARAMS = frozenset({"minutes"})
@@ -267,7 +267,7 @@ def rollbacks(endpoint: JsonObject, since: float) -> Iterator[FoundFailure]:
 
 
 def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFailure]:
-    """A failed component, or one with a copy that has no place."""
+    """A failed component, or one with a copy that fails or has no place."""
     name, note = component["name"], component["placement_note"]
     names = (name, component["base"] or "", endpoint)
     if component["failure_reason"]:
@@ -285,6 +285,7 @@ def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFa
         )
     elif note:
         text, log = parted(note)
+        unplaced = has_no_place(component)
         yield FoundFailure(
             kind="component",
             cause=cause_of(note, names),
@@ -293,9 +294,11 @@ def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFa
             log=log,
             at=component["modified_at"],
             advice="See what each instance has free and what would help: ask for less, add an "
-            "instance, or choose a larger type.",
-            link="fleet",
-            command=f"hostelry explain {name}",
+            "instance, or choose a larger type."
+            if unplaced
+            else "Read the output of its copies, which start again and again.",
+            link="fleet" if unplaced else target_link(endpoint, name),
+            command=f"hostelry {'explain' if unplaced else 'logs'} {name}",
         )
 
 

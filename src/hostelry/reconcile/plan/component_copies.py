@@ -39,6 +39,7 @@ from hostelry.reconcile.plan.placement_request import (
     held_on,
     hosts_of,
     instance_types,
+    with_unable,
 )
 from hostelry.reconcile.plan.reasons import placement_note
 
@@ -80,6 +81,7 @@ def _on_variant(
     state, unplaced = _placed(state, state.able(hosts, context.now), missing, context)
     # The copies placed above count from here on: what may be exchanged depends on them.
     unplaced = [_counted_again(state, it, deployment, context) for it in unplaced]
+    unplaced = [with_unable(it, state, hosts, context.now) for it in unplaced]
     state, waiting = without_what_will_fit(state, hosts, unplaced, context)
     state, refused = grown(state, deployment, variant, waiting, context)
     if state.endpoint is None or deployment.generation != state.endpoint.active.generation:

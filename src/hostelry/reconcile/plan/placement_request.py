@@ -1,7 +1,7 @@
 """Inputs of placement for one endpoint: its instances, what copies hold, the copies to place."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance
@@ -9,9 +9,17 @@ from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.shape import Shape
 from hostelry.placement.pack import place
 from hostelry.placement.shortage import too_small
-from hostelry.placement.values import CopyRequest, Held, Host, Pool, WhyNot
+from hostelry.placement.values import CopyRequest, Held, Host, Obstacle, Pool, WhyNot
+from hostelry.placement.words import asked_text
 from hostelry.reconcile.plan.desired_copies import DesiredCopies, is_moving
-from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
+from hostelry.reconcile.plan.endpoint_state import (
+    EndpointState,
+    PlanContext,
+    is_lost,
+    is_routable,
+)
+
+HOSTS_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,25 @@ def hosts_of(instances: Iterable[Instance]) -> list[Host]:
         )
         for instance in instances
     ]
+
+
+def with_unable(
+    unplaced: Unplaced, state: EndpointState, hosts: Sequence[Instance], now: float
+) -> Unplaced:
+    """The reason with what keeps copies off the instances, if there are some, but none is able."""
+    if unplaced.why.obstacle is not Obstacle.NO_INSTANCE or not hosts or state.able(hosts, now):
+        return unplaced
+    asked = asked_text(unplaced.request.requirements_by_type)
+    causes = "; ".join(_unable(state, it, now) for it in hosts[:HOSTS_NAMED])
+    return replace(unplaced, why=replace(unplaced.why, text=f"{asked}; {causes}"))
+
+
+def _unable(state: EndpointState, instance: Instance, now: float) -> str:
+    """Why an instance takes no new copies."""
+    facts = state.facts_of(instance.id)
+    if is_lost(facts, now):
+        return f"instance {instance.id} is lost: {facts.problem or 'its agent does not answer'}"
+    return f"instance {instance.id} takes no new copies, since it is to be drained"
 
 
 def held_on(state: EndpointState, instances: Iterable[Instance]) -> list[Held]:
