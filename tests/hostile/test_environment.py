@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.hostile.payloads import Payloads
 from tests.integration.agent_rig import ObjectStore, Rig, echo, object_store, rig, until
+from tests.integration.fake_hub import fake_hub
 from tests.integration.lmi_rig import byte_model
 from tests.selection import first_alone
 
@@ -175,6 +176,42 @@ def test_a_token_is_sent_to_the_operators_hub_only(
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
         with platform(tmp_path) as there:
             run(work())
+
+
+def test_an_llm_beside_trusted_code_has_a_gated_model_and_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent downloads it; the server's whole family is looked at, as its code could."""
+
+    async def work() -> None:
+        found = await settled(there, [copy("c-1", "lmi:1", {"HF_MODEL_ID": "org/model"})])
+        status = found["c-1"]
+        assert status.phase is CopyPhase.READY, status
+        assert set(hub.tokens) - {None} == {"Bearer operators-token"}
+        assert status.pid is not None
+        processes = [status.pid, *map(int, children_of(status.pid))]
+        assert not any(b"operators-token" in variables_of(pid) for pid in processes)
+
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    model = byte_model(tmp_path / "llm")
+    with fake_hub("org/model", model, token="operators-token") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_TOKEN", "operators-token")
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+        monkeypatch.setenv("HOSTELRY_CUSTOM_CODE", "trusted")
+        with platform(tmp_path) as there:
+            run(work())
+
+
+def children_of(pid: int) -> list[str]:
+    """The children of a process. Source: proc(5)."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def variables_of(pid: int) -> bytes:
+    """The variables that a process was started with."""
+    return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 class Listener:

@@ -24,6 +24,30 @@ def predict_fn(data, model):
     return [round(it, 6) for it in model.predict(data)]
 """
 
+SECRETS = {
+    "HF_TOKEN": "hf_of_the_operator",
+    "HTTP_PROXY": "http://operator:password-of-the-proxy@127.0.0.1:9",
+}
+# Code that shows its variables, and those of all processes of copies: its server's among them.
+SPY = b"""
+import glob, os
+def model_fn(model_dir):
+    return None
+def input_fn(data, content_type):
+    return data
+def predict_fn(data, model):
+    found = [repr(dict(os.environ))]
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as file:
+                shown = file.read().decode("utf-8", "replace")
+            if "HOSTELRY_COPY_FOLDER=" in shown:
+                found.append(shown)
+        except OSError:
+            pass
+    return found
+"""
+
 
 def packed(**files: bytes) -> bytes:
     content = io.BytesIO()
@@ -78,6 +102,7 @@ class Served:
             "inside": packed(**{"model.joblib": model, "code/inference.py": CODE.encode()}),
             "model": packed(**{"model.joblib": model}),
             "source": packed(**{"entry.py": CODE.encode()}),
+            "spy": packed(**{"code/inference.py": SPY}),
             "broken": packed(**{"code/inference.py": b"def model_fn(d): raise ValueError('torn')"}),
         }
         for name, content in archives.items():

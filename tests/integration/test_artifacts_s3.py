@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from tests.integration.agent_rig import ObjectStore, object_store, run
+from tests.integration.fake_hub import fake_hub
 from tests.unit.base.tars import Member, targz
 
 from hostelry.base.archive import ArchiveLimits
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.download import PART_BYTES
+from hostelry.fleet.artifacts.hub import HubModels
 from hostelry.fleet.artifacts.objects import ObjectFacts, S3Objects, new_client
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
 from hostelry.fleet.artifacts.store import ArtifactStore
@@ -74,6 +76,31 @@ def test_a_prefix_keeps_its_paths(s3: ObjectStore, tmp_path: Path) -> None:
     s3.put("pq/other", b"not ours")
     folder = fetched(artifact_store(s3, tmp_path), "s3://models/p", SourceKind.PREFIX)
     assert files_of(folder) == {"config.json": b"{}", "deep/er/weights": b"w", "empty": b""}
+
+
+@pytest.mark.parametrize(
+    ("token", "error"),
+    [
+        pytest.param("right", None, id="a model with its folders, and no notes of the client"),
+        pytest.param("wrong", ArtifactError, id="a gated model without the right token"),
+        pytest.param("away", ArtifactUnavailableError, id="a hub that is away"),
+    ],
+)
+def test_a_model_of_the_hub(token: str, error: type[Exception] | None, tmp_path: Path) -> None:
+    model = {"config.json": b"{}", "1_Pooling/config.json": b"[]", "a.safetensors": b"w"}
+    for name, body in model.items():
+        (tmp_path / "model" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "model" / name).write_bytes(body)
+    with fake_hub("org/m", tmp_path / "model", token="right") as hub:
+        client = HubModels("http://127.0.0.1:9" if token == "away" else hub.url)
+        store = ArtifactStore(S3Objects(None), ArtifactCache(tmp_path / "cache"), hub=client)
+        wanted = replace(want("hf://org/m", SourceKind.HUB, Notes()), token=token)
+        if error is None:
+            assert files_of(asyncio.run(store.fetch(wanted))) == model
+        else:
+            with pytest.raises(error, match="hf://org/m"):
+                asyncio.run(store.fetch(wanted))
+        store.close()
 
 
 def test_one_object_keeps_its_name(s3: ObjectStore, tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ import pytest
 from botocore.exceptions import ClientError
 from tests.integration.platform import Platform, until
 from tests.integration.sdk_rig import SHORT_WAITS
-from tests.integration.served_models import IMAGE, ROLE, Served, packed, sklearn_runtimes
+from tests.integration.served_models import (
+    IMAGE,
+    ROLE,
+    SECRETS,
+    Served,
+    packed,
+    sklearn_runtimes,
+)
 from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.clock import SystemClock
@@ -39,7 +46,7 @@ def predict_fn(data, model):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     runtimes = sklearn_runtimes()
-    environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted"}
+    environment = {VARIABLE: str(runtimes), "HOSTELRY_CUSTOM_CODE": "trusted", **SECRETS}
     home = tmp_path_factory.mktemp("home") / "home"
     flags = ("--serverless-idle-s", str(IDLE_S), "--gateway-workers", "2")
     with Platform(home, *flags, environment=environment) as platform:
@@ -234,3 +241,14 @@ def test_the_sdks_serverless_config_deploys_and_predicts(served: Served) -> None
         "MaxConcurrency": 2,
         "ProvisionedConcurrency": 1,
     }
+
+
+def test_an_authors_code_sees_none_of_the_operators_secrets(served: Served) -> None:
+    found = served.deployed("spy", "spy", HF_HUB_DOWNLOAD_TIMEOUT="7")
+    assert found["EndpointStatus"] == "InService", found
+    seen = json.loads(served.invoke("spy", "application/json", b"{}"))
+    assert len(seen) > 2, "its own, its zygote's and its server's"
+    assert "HF_HUB_DOWNLOAD_TIMEOUT" in seen[0], "what its author gave"
+    assert "http://127.0.0.1:9" in seen[0], "a proxy without its password"
+    for secret in ("hf_of_the_operator", "password-of-the-proxy"):
+        assert [it for it in seen if secret in it] == []

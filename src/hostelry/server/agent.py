@@ -34,6 +34,7 @@ from hostelry.fleet.agent.epochs import EpochGuard
 from hostelry.fleet.agent.model_server import new_http
 from hostelry.fleet.agent.server import AgentRoutes, loopback_socket
 from hostelry.fleet.artifacts.cache import ArtifactCache
+from hostelry.fleet.artifacts.hub import HubModels
 from hostelry.fleet.artifacts.objects import LateClient, S3Objects, new_client
 from hostelry.fleet.artifacts.store import ArtifactStore
 from hostelry.fleet.host.cgroups import cgroup_parents, sweep_groups
@@ -46,6 +47,7 @@ from hostelry.fleet.launch.run_as import OpenArtifacts
 from hostelry.fleet.launch.warm import IDLE_S, WarmForks
 from hostelry.fleet.launch.warm_runtimes import WarmRuntimes
 from hostelry.fleet.records import AgentRecord, InstanceFolder
+from hostelry.fleet.rules.images import LMI_RULE
 from hostelry.server.asgi_server import QuietServer
 from hostelry.server.home import Home, load_config, load_credentials, log_format
 
@@ -86,8 +88,9 @@ async def serve(home: Home, instance_id: str) -> None:
     operator = dict(os.environ)
     is_serverless = instance.instance_type.startswith(TYPE_PREFIX)
     idle_s = SERVERLESS_IDLE_S if is_serverless else IDLE_S
-    warm = WarmForks(folder.root, passed_on(operator), idle_s=idle_s)
-    runtimes = WarmRuntimes(runtimes_folder(operator), passed_on(operator), idle_s)
+    for_llms = passed_on(operator, LMI_RULE.secrets_given(operator))
+    warm = WarmForks(folder.root, for_llms, idle_s=idle_s)
+    runtimes = WarmRuntimes(runtimes_folder(operator), passed_on(operator, ()), idle_s)
     artifacts = artifact_store(home, folder)
     places = cgroup_parents()
     sweep_groups(places, SystemClock().now())
@@ -150,7 +153,9 @@ def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
         )
     )
     return ArtifactStore(
-        S3Objects(client), ArtifactCache(folder.cache, config.artifact_cache_bytes)
+        S3Objects(client),
+        ArtifactCache(folder.cache, config.artifact_cache_bytes),
+        hub=HubModels(),
     )
 
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from hostelry.base.operator_secrets import HUB_VARIABLES
+
 NEUTRAL = (
     "LANG", "LANGUAGE", "LC_*", "TZ", "PATH", "LD_LIBRARY_PATH", "PYTHONSAFEPATH",
     "PYTHONNOUSERSITE", "PYTHONPATH", "PYTHONUSERBASE", "OMP_NUM_THREADS",
@@ -25,7 +27,7 @@ SETTINGS = (
     "AWS_REGION", "AWS_DEFAULT_REGION", "TENSOR_PARALLEL_DEGREE",
 )  # fmt: skip
 SECRETS = (
-    "HOSTELRY_*", "HF_TOKEN*", "HUGGING_FACE_HUB_TOKEN", "*_PROXY", "*_proxy",
+    "HOSTELRY_*", *sorted(HUB_VARIABLES), "*_PROXY", "*_proxy", "HF_ENDPOINT",
     "*HF_TOKEN", "*API_KEY", "*AUTHTOKEN", "*KEYSTORE_PASS",
 )  # fmt: skip
 SYSTEM_PLACES = (

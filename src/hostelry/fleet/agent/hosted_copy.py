@@ -38,7 +38,14 @@ from hostelry.fleet.agent.lifecycle import (
 from hostelry.fleet.agent.model_files import ModelFiles
 from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.agent.models.copy_models import copy_models, with_models
-from hostelry.fleet.agent.orders import launch_order, new_place, not_passed_on, order_title, rule_of
+from hostelry.fleet.agent.orders import (
+    hub_downloads,
+    launch_order,
+    new_place,
+    not_passed_on,
+    order_title,
+    rule_of,
+)
 from hostelry.fleet.agent.reasons import (
     GONE_MEANWHILE,
     late_detail,
@@ -253,25 +260,24 @@ class HostedCopy:
         await self._deps.launcher.stop(self._folder.root, leader, grace_s)
 
     async def _start(self) -> CopyProcess:
-        rule = self._rule()
+        rule, operator = self._rule(), self._deps.operator_environment
         if not self._attempts.ever_ready:
             self._state.report(CopyPhase.DOWNLOADING, self._state.restart_reason)
         if rule.runtime is not None:
-            operator = self._deps.operator_environment
             await ensure_runtime(rule.runtime, operator, self._log.note, self._state.waits)
         given = given_variables(
             self.spec.container.environment, rule.environment, self._deps.machine_cpus
         )
         for warm in self._deps.warm:  # it imports while files are downloaded
             warm.prepare(rule.argv, given)
-        substitutes = await self._files.fetch()
+        substitutes = await self._files.fetch(hub_downloads(rule, self.spec.container, operator))
         packages = await self._packages(rule, given, substitutes)
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
         await self._take_turn()
         place = new_place(self.spec, self._folder, self._deps, self._desired())
         self._report_left_out(rule)
-        order = launch_order(self.spec, rule, place, substitutes, self._deps.operator_environment)
+        order = launch_order(self.spec, rule, place, substitutes, operator)
         order = replace(order, environment={**order.environment, **packages})
         self._log.note(f"starting {order_title(order)} on port {place.port}")
         self._started_at = monotonic_s()

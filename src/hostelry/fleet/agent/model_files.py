@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import CopySpec
-from hostelry.domain.model import ArtifactSource
+from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.agent.lifecycle import CopyPolicy, backoff_s
 from hostelry.fleet.agent.reasons import download_failure
 from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
-from hostelry.fleet.artifacts.sources import container_sources
+from hostelry.fleet.artifacts.sources import container_sources, hub_model, hub_token
+
+NOTHING: Mapping[str, ArtifactSource] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,27 +31,35 @@ class ModelFiles:
     note: Callable[[str], None]
     waiting: Callable[[str], None]
 
-    async def fetch(self) -> Mapping[str, str]:
+    async def fetch(self, hub: Mapping[str, ArtifactSource] = NOTHING) -> Mapping[str, str]:
         """Link `model` to the files; return local folders for the variables that name an artifact.
 
-        Raises TerminalError in the form of a FailureReason.
+        `hub` has the variables for a model of the hub, unless it is a folder of the model. Raises
+        TerminalError in the form of a FailureReason.
         """
         model, named = container_sources(self.spec.container)
+        wanted = {**named, **hub}
         timeout_s = self.spec.download_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 # A model that the server gets by its id may come with an empty prefix.
                 folder = await self._fetch_one(model, may_be_empty=True) if model else None
+                self._link(folder)
+                if hub and self._has_folder(hub_model(self.spec.container) or ""):
+                    wanted = dict(named)
                 substitutes = {
-                    name: str(await self._fetch_one(source)) for name, source in named.items()
+                    name: str(await self._fetch_one(source)) for name, source in wanted.items()
                 }
         except TimeoutError as error:
-            uris = ", ".join(it.uri for it in (model, *named.values()) if it)
+            uris = ", ".join(it.uri for it in dict.fromkeys((model, *wanted.values())) if it)
             raise TerminalError(
                 download_failure(self.spec, uris, f"It was not downloaded within {timeout_s:g} s.")
             ) from error
-        self._link(folder)
         return substitutes
+
+    def _has_folder(self, name: str) -> bool:
+        """Whether the model, or the one folder of its archive, has a folder of this name."""
+        return any((it / name).is_dir() for it in (self.model, *self.model.iterdir()))
 
     async def _fetch_one(self, source: ArtifactSource, *, may_be_empty: bool = False) -> Path:
         """The artifact's folder; retries while the object store is unavailable."""
@@ -59,6 +70,7 @@ class ModelFiles:
                 holder=f"{self.spec.id}/model",
                 note=self.note,
                 may_be_empty=may_be_empty,
+                token=hub_token(self.spec.container) if source.kind is SourceKind.HUB else None,
             )
             try:
                 return await self.artifacts.fetch(want)

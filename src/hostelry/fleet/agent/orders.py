@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.operator_secrets import SecretPurpose
 from hostelry.base.ports import free_port, free_range
 from hostelry.containers.triton.program import own_server
 from hostelry.domain.copy import CopySpec
-from hostelry.domain.model import Container
+from hostelry.domain.model import ArtifactSource, Container
 from hostelry.fleet.agent.deps import CopyDeps
+from hostelry.fleet.artifacts.sources import HUB_MODEL, hub_source, hub_variables
 from hostelry.fleet.launch.container_order import (
     container_environment,
     container_order,
@@ -20,6 +22,7 @@ from hostelry.fleet.launch.environment import CopyPlace, program_environment
 from hostelry.fleet.launch.launcher import LaunchOrder
 from hostelry.fleet.records import CopyFolder
 from hostelry.fleet.rules.accelerator_memory import CAPACITY, EACH_MODEL, accelerator_memory
+from hostelry.fleet.rules.copy_user import is_offline
 from hostelry.fleet.rules.frameworks import why_no_runtime, why_not_trusted
 from hostelry.fleet.rules.given_variables import left_out
 from hostelry.fleet.rules.images import (
@@ -57,6 +60,22 @@ def rule_of(
         accelerator_memory(container.environment)  # raises for what is no number
         return multi_model_rule(rule, container.image)
     return with_own_probe(rule, container.environment)
+
+
+def hub_downloads(
+    rule: ImageRule, container: Container, operator: Mapping[str, str]
+) -> Mapping[str, ArtifactSource]:
+    """The hub's model that the agent downloads, by the variables that name it to the server.
+
+    A server that is given the operator's token downloads it itself, and so does one that is
+    offline, from the operator's cache. An LLM keeps its id, which clients name, and has HUB_MODEL.
+    """
+    source = hub_source(container)
+    is_own = SecretPurpose.HUB in rule.secrets_given(operator) or is_offline(operator)
+    if source is None or is_own or not rule.loads_hub_models:
+        return {}
+    names = (HUB_MODEL,) if rule.kind == "lmi" else hub_variables(container)
+    return dict.fromkeys(names, source)
 
 
 def new_place(

@@ -31,13 +31,15 @@ class Fetch:
     """A request for the files of `source`, for `holder` (a path of names, the copy's id first).
 
     `note` takes progress lines, from any thread; `cancelled` ends the work between two blocks. A
-    prefix without objects is an error, unless it `may_be_empty`.
+    prefix without objects is an error, unless it `may_be_empty`. `token` is the hub's, in the place
+    of the operator's.
     """
 
     source: ArtifactSource
     holder: str
     note: Callable[[str], None]
     may_be_empty: bool = False
+    token: str | None = field(default=None, repr=False)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 

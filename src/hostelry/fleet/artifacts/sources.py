@@ -3,10 +3,14 @@
 from collections.abc import Mapping
 
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
+from hostelry.fleet.artifacts.hub import SCHEME
 
 MODEL_VARIABLES = (
     "HF_MODEL_ID", "OPTION_MODEL_ID", "OPTION_MODEL", "SM_VLLM_MODEL", "SAGEMAKER_SUBMIT_DIRECTORY",
 )  # fmt: skip
+HUB_MODEL = "HUB_MODEL"  # of an LLM whose model the agent has downloaded from the hub
+REVISION_VARIABLES = ("OPTION_REVISION", "SM_VLLM_REVISION", "HF_MODEL_REVISION", "HF_REVISION")
+TOKEN_VARIABLES = ("OPTION_HF_TOKEN", "SM_VLLM_HF_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 
 
@@ -35,6 +39,31 @@ def hub_model_of(environment: Mapping[str, str]) -> str | None:
     named = ("OPTION_MODEL_ID", "OPTION_MODEL", "SM_VLLM_MODEL", "HF_MODEL_ID")
     model_id = next((it for name in named if (it := environment.get(name))), "")
     return None if not model_id or "://" in model_id or model_id[0] in "/." else model_id
+
+
+def hub_source(container: Container) -> ArtifactSource | None:
+    """The hub's model that the container's variables name; None where they name none."""
+    model_id = hub_model(container)
+    if model_id is None or container.is_multi_model:
+        return None
+    revision = _first_given(container, REVISION_VARIABLES)
+    uri = f"{SCHEME}{model_id}" if revision is None else f"{SCHEME}{model_id}@{revision}"
+    return ArtifactSource(uri=uri, kind=SourceKind.HUB)
+
+
+def hub_token(container: Container) -> str | None:
+    """The container's own token of the hub."""
+    return _first_given(container, TOKEN_VARIABLES)
+
+
+def hub_variables(container: Container) -> tuple[str, ...]:
+    """The variables that name the hub's model of the container."""
+    model_id, given = hub_model(container), container.environment
+    return tuple(name for name in MODEL_VARIABLES if given.get(name) == model_id)
+
+
+def _first_given(container: Container, names: tuple[str, ...]) -> str | None:
+    return next((it for name in names if (it := container.environment.get(name))), None)
 
 
 def _named_source(uri: str) -> ArtifactSource:

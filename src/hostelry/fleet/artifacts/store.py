@@ -1,4 +1,4 @@
-"""Artifacts from an object store through the instance's cache.
+"""Artifacts from an object store, and models of the hub, through the instance's cache.
 
 Concurrent requests for one version share one download; it is cancelled when the last one leaves.
 """
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hostelry.base.archive import ArchiveLimits, unpack
@@ -18,6 +18,7 @@ from hostelry.base.file_tree import FileTree, UnsafeFilesError, check_lengths, s
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.download import DownloadProgress, download
+from hostelry.fleet.artifacts.hub import HubModels
 from hostelry.fleet.artifacts.objects import MAX_LISTED, ObjectFacts, S3Objects, split_prefix
 from hostelry.fleet.artifacts.protocol import (
     ArtifactCacheFullError,
@@ -38,6 +39,7 @@ class Version:
     key: str
     source: ArtifactSource
     objects: tuple[ObjectFacts, ...]
+    token: str | None = field(default=None, repr=False)
 
     @property
     def size_bytes(self) -> int:
@@ -55,12 +57,17 @@ class _SharedFetch:
 
 
 class ArtifactStore:
-    """Implements `Artifacts` over S3 and a cache folder."""
+    """Implements `Artifacts` over S3, the hub and a cache folder."""
 
     def __init__(
-        self, objects: S3Objects, cache: ArtifactCache, limits: ArchiveLimits | None = None
+        self,
+        objects: S3Objects,
+        cache: ArtifactCache,
+        limits: ArchiveLimits | None = None,
+        hub: HubModels | None = None,
     ) -> None:
         self._objects = objects
+        self._hub = hub or HubModels()
         self._cache = cache
         self._limits = (limits or ArchiveLimits()).within(cache.max_bytes, CACHE_BOUND)
         self._fetches: dict[str, _SharedFetch] = {}
@@ -78,7 +85,7 @@ class ArtifactStore:
         if held is not None:
             return held
         loop = asyncio.get_running_loop()
-        version = await loop.run_in_executor(self._asking, self._version, source)
+        version = await loop.run_in_executor(self._asking, self._version, source, want.token)
         if not version.objects:
             _check_may_be_empty(want)
         self._cache.hold(want.holder, version.key)
@@ -132,16 +139,22 @@ class ArtifactStore:
         work.add_done_callback(finished)
         return shared
 
-    def _version(self, source: ArtifactSource) -> Version:
-        """The current version of the source; calls the object store."""
-        if source.kind is SourceKind.PREFIX:
+    def _version(self, source: ArtifactSource, token: str | None) -> Version:
+        """The current version of the source; calls the object store, or the hub.
+
+        What a token opens is kept for holders of the same token alone.
+        """
+        if source.kind is SourceKind.HUB:
+            objects = tuple(self._hub.list(source.uri, token))
+        elif source.kind is SourceKind.PREFIX:
             objects = tuple(self._objects.list(source.uri))
         else:
             objects = (self._objects.head(source.uri),)
-        digest = hashlib.sha256(f"{source.kind.value}\n{source.uri}".encode())
+        opened = [] if token is None else [hashlib.sha256(token.encode()).hexdigest()]
+        digest = hashlib.sha256("\n".join([source.kind.value, source.uri, *opened]).encode())
         for facts in objects:
             digest.update(f"\n{facts.key}\0{facts.etag}\0{facts.size_bytes}".encode())
-        return Version(key=digest.hexdigest()[:40], source=source, objects=objects)
+        return Version(key=digest.hexdigest()[:40], source=source, objects=objects, token=token)
 
     def _obtain(
         self, version: Version, note: Callable[[str], None], cancelled: threading.Event
@@ -198,6 +211,11 @@ class ArtifactStore:
             packed.unlink()
             return
         files.mkdir()
+        if version.source.kind is SourceKind.HUB:
+            local_paths(version)  # raises for a name that leads out
+            note(f"downloading {version.source.uri} ({version.size_bytes} bytes)")
+            self._hub.download(version.objects, files, version.token, check_cancelled)
+            return
         for path, facts in zip(local_paths(version), version.objects, strict=True):
             (files / path).parent.mkdir(parents=True, exist_ok=True)
             download(self._objects, facts, files / path, progress, check_cancelled)
@@ -206,6 +224,8 @@ class ArtifactStore:
 
 def _check_may_be_empty(want: Fetch) -> None:
     """Note that the prefix is empty; raises ArtifactError where that is an error."""
+    if want.source.kind is SourceKind.HUB:
+        raise ArtifactError(f"{want.source.uri} has no files of a model")
     bucket, prefix = split_prefix(want.source.uri)
     empty = f'no object in the bucket "{bucket}" has a key that begins with "{prefix}"'
     if not want.may_be_empty:
@@ -218,9 +238,10 @@ def local_paths(version: Version) -> list[str]:
 
     A single object keeps the last part of its key; those of a prefix, what follows the prefix.
     """
-    if version.source.kind is not SourceKind.PREFIX:
+    if version.source.kind not in (SourceKind.PREFIX, SourceKind.HUB):
         return [_checked(version.objects[0].key.rpartition("/")[2], version.objects[0])]
-    _, prefix = split_prefix(version.source.uri)
+    is_hub = version.source.kind is SourceKind.HUB
+    prefix = "" if is_hub else split_prefix(version.source.uri)[1]
     tree = FileTree(MAX_LISTED)
     paths = []
     for facts in version.objects:

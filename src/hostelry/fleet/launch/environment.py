@@ -1,17 +1,19 @@
 """Environment variables of a copy. Pure.
 
-A copy gets an allowlist of the operator's environment and none of the platform's keys, the
+A copy gets an allowlist of the operator's environment and none of the platform's keys, of the
+operator's secrets those that its image's rule has a purpose for (`base/operator_secrets.py`), the
 variables of its container that `given_variables.py` passes, and those that docs/architecture.md
 section 5 promises to a model server.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
+from hostelry.base.operator_secrets import HUB_VARIABLES, SecretPurpose, shown_variables
 from hostelry.base.runtimes import VARIABLE as RUNTIMES_VARIABLE
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.domain.copy import CopySpec
@@ -49,8 +51,7 @@ PINNED = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-TOKENS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})  # a caller's replaces the operator's
-OWN_TOKENS = frozenset({"HF_TOKEN", "HF_TOKEN_PATH"})
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")  # a caller's replaces the operator's
 BIND_HOST = "127.0.0.1"
 SAFE_PORTS = "SAGEMAKER_SAFE_PORT_RANGE"
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
@@ -100,11 +101,11 @@ def program_environment(
     An operator who works offline decides that for all: a copy then reads the operator's folders.
     """
     given = given_variables(spec.container.environment, rule.environment, place.machine_cpus)
-    inherited = passed_on(operator)
     if is_offline(operator):
         given.pop(OFFLINE, None)
-    if TOKENS & given.keys():
-        inherited = {name: it for name, it in inherited.items() if name not in OWN_TOKENS}
+    inherited = passed_on(operator, rule.secrets_given(operator))
+    if any(name in given for name in TOKENS) and SecretPurpose.HUB in rule.secrets_given(operator):
+        inherited = {name: it for name, it in inherited.items() if name not in HUB_VARIABLES}
     threads = thread_variables(
         place.limits_of(spec).num_threads, operator.get("OMP_NUM_THREADS", "")
     )
@@ -144,9 +145,10 @@ def contract_variables(
     }
 
 
-def passed_on(operator: Mapping[str, str]) -> dict[str, str]:
-    """The part of the operator's environment that every copy gets."""
-    return {name: value for name, value in operator.items() if name in PASSED_ON}
+def passed_on(operator: Mapping[str, str], secrets: Collection[SecretPurpose]) -> dict[str, str]:
+    """The part of the operator's environment for copies that may see `secrets`."""
+    listed = {name: value for name, value in operator.items() if name in PASSED_ON}
+    return shown_variables(listed, secrets)
 
 
 def visible_devices(spec: CopySpec, own: Sequence[str]) -> tuple[str, ...]:

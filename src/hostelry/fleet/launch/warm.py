@@ -80,8 +80,8 @@ class ForkedProcess(WatchedProcess):
 class WarmForks:
     """Warm interpreters, one for each command with modules to import ahead.
 
-    `folder` gets their log; `operator` is the part of the operator's environment that every copy
-    gets; `commands` are the modules to import by command. They end after `idle_s` without copies.
+    `folder` gets their log; `operator` is the part of the operator's environment that its copies
+    get; `commands` are the modules to import by command. They end after `idle_s` without copies.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class WarmRuntimes:
     """The interpreters of an agent.
 
     `runtimes` is the folder of runtimes; `operator` is the part of the operator's environment that
-    every copy gets. They end after `idle_s` without copies.
+    its copies get. They end after `idle_s` without copies.
     """
 
     def __init__(self, runtimes: Path, operator: Mapping[str, str], idle_s: float = IDLE_S) -> None:

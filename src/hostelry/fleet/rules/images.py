@@ -3,6 +3,7 @@
     [[image]]                              # an operator's own program
     pattern = "*/my-server:*"
     command = ["python", "-m", "my_server"]
+    secrets = ["hub", "proxy"]             # its program runs no code of a model's author
     [image.probe]
     content_type = "application/json"
     body = '{"instances": [1]}'
@@ -44,7 +45,8 @@ import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import convert
-from hostelry.fleet.rules.frameworks import framework_runtime
+from hostelry.base.operator_secrets import SecretPurpose
+from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED, framework_runtime
 from hostelry.fleet.rules.given_variables import BUILT_IN_NAMES
 from hostelry.fleet.rules.interpreter import PYTHON
 
@@ -100,6 +102,7 @@ class ImageRule:
     runtime: the folder of the runtime that its server needs.
     environment: names that a container's Environment may set for a program, a star for any ending;
     None for all names that are not known to steer programs.
+    secrets: what a program is given of the operator's secrets.
     """
 
     kind: str
@@ -110,6 +113,7 @@ class ImageRule:
     pull: bool = True
     environment: tuple[str, ...] | None = None
     runtime: str | None = None
+    secrets: tuple[SecretPurpose, ...] = ()
 
     @property
     def is_built_in(self) -> bool:
@@ -120,6 +124,16 @@ class ImageRule:
     def runs_code(self) -> bool:
         """Whether a model's files are code, which its server runs with the copy's rights."""
         return self.kind in ("predictive", "triton")
+
+    @property
+    def loads_hub_models(self) -> bool:
+        """Whether its server takes a model of the hub by its id."""
+        return self.kind == "lmi" or (self.runtime or "").startswith("huggingface-")
+
+    def secrets_given(self, operator: Mapping[str, str]) -> tuple[SecretPurpose, ...]:
+        """What the program is given: nothing where an author's code runs as its own user."""
+        runs_trusted_code = self.kind == "lmi" and operator.get(CUSTOM_CODE) == TRUSTED
+        return () if runs_trusted_code else self.secrets
 
     @property
     def invokes(self) -> bool:
@@ -149,6 +163,7 @@ LMI_RULE = ImageRule(
         or_vector=True,
     ),
     environment=BUILT_IN_NAMES,
+    secrets=(SecretPurpose.HUB, SecretPurpose.PROXY),
 )
 VLLM_RULE = replace(LMI_RULE, argv=VLLM_COMMAND)
 TGI_RULE = replace(LMI_RULE, argv=TGI_COMMAND)
@@ -191,6 +206,7 @@ class _ImageRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     container: bool = False
     network: Network | None = None
     environment: tuple[str, ...] | None = None
+    secrets: tuple[SecretPurpose, ...] | None = None
 
 
 class _Containers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -331,6 +347,11 @@ def _rule(row: _ImageRow, containers: _Containers) -> ImageRule:
                 f'the image pattern "{row.pattern}" has environment and is a container, which gets '
                 "its whole Environment"
             )
+        if row.secrets is not None:
+            raise ValueError(
+                f'the image pattern "{row.pattern}" has secrets and is a container, which gets '
+                "none of the operator's variables"
+            )
         return replace(
             _container(containers),
             argv=row.command or SERVE,
@@ -341,7 +362,13 @@ def _rule(row: _ImageRow, containers: _Containers) -> ImageRule:
         raise ValueError(f'the image pattern "{row.pattern}" has a network and is no container')
     if row.command is None or probe is None:
         raise ValueError(f'the image pattern "{row.pattern}" has no command or no probe')
-    return ImageRule(kind="operator", argv=row.command, probe=probe, environment=row.environment)
+    return ImageRule(
+        kind="operator",
+        argv=row.command,
+        probe=probe,
+        environment=row.environment,
+        secrets=row.secrets or (),
+    )
 
 
 def _probe(row: _ImageRow) -> Probe | None:

@@ -3,12 +3,20 @@ from pathlib import Path
 
 import pytest
 
+from hostelry.base.operator_secrets import SecretPurpose
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.launch.environment import CopyPlace, program_environment
 from hostelry.fleet.rules.copy_user import EACH_ITS_OWN, FIRST_NUMBER, RunAs
-from hostelry.fleet.rules.images import LMI_RULE, ImageRule
+from hostelry.fleet.rules.images import (
+    DRILL_RULE,
+    GRAPH_RULE,
+    LMI_RULE,
+    TRITON_RULE,
+    ImageRule,
+    framework_rule,
+)
 
 PLACE = CopyPlace(
     folder=Path("/i/copies/c-1"),
@@ -20,6 +28,8 @@ PLACE = CopyPlace(
 )
 
 
+FRAMEWORK = framework_rule("sagemaker-scikit-learn", "1.2-1")
+assert FRAMEWORK is not None
 OPERATORS = ImageRule(kind="operator", argv=("/srv/x",), probe=LMI_RULE.probe)
 
 
@@ -117,6 +127,44 @@ def test_a_container_of_several_has_its_part_of_the_memory_and_all_cpus() -> Non
 )
 def test_the_operators_secrets_do_not_reach_a_copy(name: str) -> None:
     assert name not in made_of({name: "secret"}, spec({}))
+
+
+SECRETS = {"HF_TOKEN": "t", "HF_TOKEN_PATH": "/o/token", "HTTPS_PROXY": "http://me:pw@proxy:1"}
+NO_SECRETS = {"HF_TOKEN_PATH": "/dev/null", "HTTPS_PROXY": "http://proxy:1"}
+TRUSTED = {"HOSTELRY_CUSTOM_CODE": "trusted"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "operator", "seen"),
+    [
+        pytest.param(LMI_RULE, {}, SECRETS, id="the LLM server downloads, and runs no code"),
+        pytest.param(
+            LMI_RULE, {"HOSTELRY_CUSTOM_CODE": "confined"}, SECRETS,
+            id="nor does code that the kernel confines see its variables",
+        ),
+        pytest.param(LMI_RULE, TRUSTED, NO_SECRETS, id="code that is trusted is its own user"),
+        pytest.param(FRAMEWORK, {}, NO_SECRETS, id="framework models are code"),
+        pytest.param(TRITON_RULE, {}, NO_SECRETS, id="and so are Triton's"),
+        pytest.param(GRAPH_RULE, {}, NO_SECRETS, id="a graph has functions"),
+        pytest.param(DRILL_RULE, {}, NO_SECRETS, id="a drill needs none"),
+        pytest.param(OPERATORS, {}, NO_SECRETS, id="an operator's command may run code"),
+        pytest.param(
+            replace(OPERATORS, secrets=(SecretPurpose.HUB,)), {},
+            {"HF_TOKEN": "t", "HF_TOKEN_PATH": "/o/token", "HTTPS_PROXY": "http://proxy:1"},
+            id="unless the operator says what it is to have",
+        ),
+    ],
+)  # fmt: skip
+def test_each_server_has_the_secrets_that_it_has_a_purpose_for(
+    rule: ImageRule, operator: dict[str, str], seen: dict[str, str]
+) -> None:
+    made = made_of({**SECRETS, **operator}, spec({}), rule=rule)
+    assert {name: it for name, it in made.items() if name in SECRETS} == seen
+
+
+@pytest.mark.parametrize("rule", [LMI_RULE, FRAMEWORK, TRITON_RULE], ids=lambda it: it.kind)
+def test_a_token_in_the_models_own_environment_is_its_authors(rule: ImageRule) -> None:
+    assert made_of(SECRETS, spec({"HF_TOKEN": "own"}), rule=rule)["HF_TOKEN"] == "own"
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE"])

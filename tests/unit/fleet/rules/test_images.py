@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.operator_secrets import SecretPurpose
 from hostelry.fleet.rules.images import (
     GRAPH_RULE,
     LMI_RULE,
@@ -141,6 +142,18 @@ def test_the_operator_decides_how_containers_run(tmp_path: Path) -> None:
     assert alone.probe == Probe(content_type="text/csv", body=b"1,2")
     assert (other.engine, other.pull, other.network) == ("docker", False, "bridge")
     assert llm.is_container, "a rule of the operator comes before the built-in server"
+
+
+def test_a_rule_names_the_secrets_of_its_command(tmp_path: Path) -> None:
+    file = tmp_path / "images.toml"
+    probe = '[image.probe]\ncontent_type = "text/csv"\nbody = "1,2"\n'
+    file.write_text(f'[[image]]\npattern = "a:*"\ncommand = ["a"]\nsecrets = ["hub"]\n{probe}')
+    rule = ImageRules.load(file).resolve("a:1")
+    assert rule is not None
+    assert rule.secrets == (SecretPurpose.HUB,)
+    file.write_text('[[image]]\npattern = "a:*"\ncontainer = true\nsecrets = ["hub"]\n')
+    with pytest.raises(TerminalError, match="has secrets and is a container"):
+        ImageRules.load(file)
 
 
 @pytest.mark.parametrize(

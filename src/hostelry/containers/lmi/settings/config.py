@@ -81,6 +81,7 @@ AS_THE_FILES_HAVE_IT = PooledOptions()
 DEFAULT_ADAPTERS = PurePosixPath("adapters")
 # Set by the operator who starts the server, not by the model's author.
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
+HUB_FOLDER = f"{ARTIFACT_PREFIX}HUB_MODEL"
 CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
 
 
@@ -105,7 +106,8 @@ class LmiConfig:
     """Configuration of the server.
 
     With `model_id` None the model lies in `model_dir`; `artifact_folders` are the other folders of
-    this machine that it may name. `max_batched_tokens`, `max_model_len` and `num_threads` None
+    this machine that it may name, `hub_folder` is where the agent has downloaded it from the hub.
+    `max_batched_tokens`, `max_model_len` and `num_threads` None
     leave the choice to the engine. `served` are the names of the base model in requests,
     `model_name` the one in responses. `max_loras` bounds the distinct adapters of one step (None:
     no bound), `max_cpu_loras` the pinned ones; the number of registered ones is not limited.
@@ -121,6 +123,7 @@ class LmiConfig:
     model_dir: Path
     model_id: str | None = None
     artifact_folders: tuple[str, ...] = ()
+    hub_folder: str | None = None
     revision: str | None = None
     hf_token: str | None = field(default=None, repr=False)
     image: ImageKind = ImageKind.LMI
@@ -192,7 +195,6 @@ def resolve_config(
     """
     options = merge_options(env, properties_text)
     read = OptionReader(options)
-    warnings = [*options.warnings, *option_warnings(options, env, image, read)]
     dialect = chosen_dialect(options, read, image)
     max_loras = read.optional_integer("max_loras", 1)
     served = served_names(read, image, read.text("model_id"))
@@ -202,6 +204,7 @@ def resolve_config(
         model_dir=model_dir,
         model_id=read.text("model_id"),
         artifact_folders=artifact_folders(env),
+        hub_folder=hub_folder(env, read.text("model_id")),
         revision=read.text("revision"),
         hf_token=read.text("hf_token"),
         image=image,
@@ -255,7 +258,7 @@ def resolve_config(
         request_id_header=read.parsed("/request_id_header_key", header_name) or "x-request-id",
         code=author_code(env, options, listing),
         pooled=read_pooled(read),
-        warnings=tuple(warnings),
+        warnings=(*options.warnings, *option_warnings(options, env, image, read)),
     )
 
 
@@ -350,6 +353,11 @@ def fused_adapter(options: Options, *, enable_lora: bool) -> str | None:
 def artifact_folders(env: Mapping[str, str]) -> tuple[str, ...]:
     """The folders of the artifacts fetched for this server."""
     return tuple(it for name, it in sorted(env.items()) if name.startswith(ARTIFACT_PREFIX))
+
+
+def hub_folder(env: Mapping[str, str], model_id: str | None) -> str | None:
+    """The folder with the model of the hub, if the agent has downloaded the one with this id."""
+    return env.get(HUB_FOLDER) if model_id in env.values() else None
 
 
 def adapter_cache(env: Mapping[str, str]) -> Path | None:

@@ -64,8 +64,11 @@ def local_model(config: LmiConfig, model_id: str) -> Path | None:
 def download(model_id: str, config: LmiConfig) -> Path:
     """Download the snapshot of a hub model, including its adapters; its folder.
 
-    Uses the operator's HF_HOME and HF_HUB_OFFLINE, and the configured token before HF_TOKEN.
+    Returns the folder of the agent's download if there is one. Otherwise uses the operator's
+    HF_HOME and HF_HUB_OFFLINE, and the configured token before HF_TOKEN.
     """
+    if config.hub_folder is not None:
+        return Path(config.hub_folder)
     log.info("fetching %s (revision %s) from the hub", model_id, config.revision or "main")
     try:
         return Path(

@@ -1,0 +1,51 @@
+"""The operator's secrets by purpose, and the variables without them. Pure.
+
+    purpose   where it is                                       given to
+    HUB       the hub's token: HF_TOKEN and the like            the agent, which downloads; the LLM
+                                                                server, unless it runs trusted code
+    PROXY     user and password in *_PROXY, HF_ENDPOINT         the same
+    others    AWS keys, the database's URL, the platform's own  no model server
+
+A program that may run an author's code has no purpose for any: the agent downloads what it needs.
+"""
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from enum import Enum
+
+
+class SecretPurpose(Enum):
+    """A purpose for which a model server may be given a secret of the operator's."""
+
+    HUB = "hub"
+    PROXY = "proxy"
+
+
+HUB_VARIABLES = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"})
+# The hub's client reads the token of `hf auth login` unless this names another file.
+NO_TOKEN_PATH = os.devnull
+LOGIN = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", re.DOTALL)
+
+
+def shown_variables(
+    operator: Mapping[str, str], secrets: Collection[SecretPurpose]
+) -> dict[str, str]:
+    """The operator's variables for a program that may see `secrets` and no others."""
+    shown = dict(operator)
+    if SecretPurpose.HUB not in secrets:
+        shown = {name: it for name, it in shown.items() if name not in HUB_VARIABLES}
+        shown["HF_TOKEN_PATH"] = NO_TOKEN_PATH
+    if SecretPurpose.PROXY not in secrets:
+        shown |= {name: without_login(it) for name, it in shown.items() if may_have_login(name)}
+    return shown
+
+
+def may_have_login(name: str) -> bool:
+    """Whether the variable is an address that may have a user and a password in it."""
+    return name == "HF_ENDPOINT" or name.lower().endswith("_proxy")
+
+
+def without_login(address: str) -> str:
+    """The address without user and password."""
+    return LOGIN.sub(r"\1", address)
