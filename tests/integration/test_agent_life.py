@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import sys
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from tests.integration.agent_rig import (
     ask,
     echo,
+    instance,
     kill,
     rig,
     run,
@@ -19,10 +21,11 @@ from tests.integration.agent_rig import (
     until_ready,
 )
 
-from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.errors import InstanceLostError, RetryableError, TerminalError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER as HEADER
 from hostelry.domain.copy import CopyPhase
 from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.ray.fleet import RayFleet
 
 pytestmark = pytest.mark.integration
 
@@ -43,6 +46,38 @@ def test_a_copy_is_ready_once_an_invocation_was_answered(tmp_path: Path) -> None
         assert "echo server, mode ok" in await agent.log_tail("c-1")
         assert await agent.log_tail("c-none") == ""
 
+    with rig(tmp_path) as there:
+        run(work())
+
+
+# Ray's driver, as far as a launch needs it: the agent at the address runs, calls are kept.
+DRIVER = """
+import json, sys
+for line in sys.stdin:
+    call = json.loads(line)
+    print(call["name"], file=open(sys.argv[1], "a"))
+    answer = {"number": call["number"]}
+    if call["name"] == "launch":
+        answer["running"] = [{"id": "i-1", "address": sys.argv[2]}]
+    print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["its key", "a key of an earlier version"])
+def test_an_agent_with_another_key_is_replaced(is_own: bool, tmp_path: Path) -> None:
+    async def work() -> None:
+        address = (await there.fleet.launch(instance("i-1"))).address
+        command = [sys.executable, "-c", DRIVER, str(calls), address]
+        fleet = RayFleet(command, there.key if is_own else "the key of agents")
+        if is_own:
+            assert (await fleet.launch(instance("i-1"))).address == address
+        else:
+            with pytest.raises(InstanceLostError, match="another key"):
+                await fleet.launch(instance("i-1"))
+        fleet.close()
+        assert calls.read_text().split() == ["launch", *([] if is_own else ["terminate"])]
+
+    calls = tmp_path / "calls"
     with rig(tmp_path) as there:
         run(work())
 

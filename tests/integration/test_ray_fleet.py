@@ -121,6 +121,10 @@ def reached_by_links(platform: Platform, cluster: RayCluster, node: str) -> None
     own = {platform.config.gateway_port, platform.config.s3_port}
     assert config.host == "127.0.0.1"
     assert {config.gateway_port, config.s3_port}.isdisjoint(own)
+    keys = b"".join(it.read_bytes() for it in path.parent.glob("*.json"))
+    own_keys = platform.credentials
+    for secret in (own_keys.internal_key, own_keys.secret_access_key, own_keys.openai_api_key):
+        assert secret.encode() not in keys
     for service in ("s3", "sagemaker"):
         client = aws_client(service, config, platform.credentials)
         with closing(client):

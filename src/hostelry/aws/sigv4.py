@@ -26,7 +26,7 @@ import msgspec
 
 from hostelry.aws.codes import QUERY_SIGNING_NAMES, query_code
 from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD, s3_path, s3_stated_hash
-from hostelry.aws.temporary_keys import Session, TokenSeal
+from hostelry.aws.temporary_keys import MAX_LIFETIME_S, Session, TokenSeal
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
@@ -210,22 +210,21 @@ class Verifier:
         )
 
     def _temporary_secret(self, claims: _Claims, token: str | None, now: float) -> Secret:
-        """The secret of temporary keys; raises where the token is none of ours, or expired."""
+        """The secret of temporary keys; raises if they are not ours, expired or last too long."""
         secret = self._temporary.get(token or "")
         if secret is None:
-            session = self._seal.open(token) if self._seal and token else None
-            if self._seal is None or token is None or session is None:
+            opened = self._seal.opened(token) if self._seal and token else None
+            if token is None or opened is None:
                 _refuse(claims, "UnrecognizedClientException", INVALID_TOKEN)
-            secret = Secret(
-                secret_access_key=self._seal.issue(session).secret_access_key,
-                account_id=session.account_id,
-                session=session,
-            )
+            session, key = opened
+            secret = Secret(secret_access_key=key, account_id=session.account_id, session=session)
             if len(self._temporary) >= _MAX_SIGNERS:
                 self._temporary.clear()
             self._temporary[token] = secret
         assert secret.session is not None
         if secret.session.access_key_id != claims.access_key_id:
+            _refuse(claims, "UnrecognizedClientException", INVALID_TOKEN)
+        if secret.session.expires_at - now > MAX_LIFETIME_S + self._max_skew_s:
             _refuse(claims, "UnrecognizedClientException", INVALID_TOKEN)
         if now >= secret.session.expires_at:
             _refuse(claims, "ExpiredTokenException", EXPIRED_TOKEN)

@@ -7,11 +7,14 @@
     secret = derived from key and claims, so that nothing is stored
 
 A process with the key verifies a token by itself. The claims are not secret.
+
+A home has two sealing keys: its own, of control and gateways, seals any session; that of agents,
+which is derived from it (`agents_key`), seals sessions of an agent alone (`Session.is_agents`).
 """
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hmac import compare_digest
 from hmac import digest as hmac_digest
 
@@ -20,6 +23,9 @@ import msgspec
 from hostelry.base.json import decode
 
 MAX_TOKEN_CHARACTERS = 4096
+# A verifier believes no session that lasts longer: it is the most that STS gives (GetSessionToken).
+MAX_LIFETIME_S = 129_600
+FOR_OBJECTS = "objects"
 _SEAL_BYTES = 32
 _SECRET_CHARACTERS = 40
 
@@ -28,7 +34,8 @@ _SECRET_CHARACTERS = 40
 class Session:
     """Claims of temporary keys; those of a role are empty where the account itself asked.
 
-    A copy's keys have a session name, the copy's instance, and no role.
+    Keys that an agent issues have a session name, its instance, and no role: for a copy, which
+    invokes models by them, or with the `purpose` FOR_OBJECTS for itself, to read artifacts.
     """
 
     access_key_id: str
@@ -37,11 +44,17 @@ class Session:
     role_name: str = ""
     role_id: str = ""
     session_name: str = ""
+    purpose: str = ""
 
     @property
-    def invokes_only(self) -> bool:
-        """Whether they are a copy's, which may invoke models and nothing else."""
+    def is_agents(self) -> bool:
+        """Whether an agent issued them: they may invoke models, or read objects, and no more."""
         return bool(self.session_name) and not self.role_name
+
+    @property
+    def reads_objects_only(self) -> bool:
+        """Whether they are an agent's own, by which it reads artifacts."""
+        return self.is_agents and self.purpose == FOR_OBJECTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,29 +67,48 @@ class TemporaryKeys:
     expires_at: int
 
 
+def agents_key(home_key: str) -> str:
+    """The key of a home's agents: of calls to them, and of the keys that they issue."""
+    return hmac_digest(home_key.encode(), b"hostelry agents 1", "sha256").hex()
+
+
+class AgentSeal:
+    """Issues the keys of an agent's sessions. `key` is `agents_key`."""
+
+    def __init__(self, key: str) -> None:
+        self._key = hmac_digest(key.encode(), b"hostelry agents' temporary keys 1", "sha256")
+
+    def issue(self, session: Session) -> TemporaryKeys:
+        """The keys of `session`; no verifier believes them unless it is an agent's."""
+        return _issued(self._key, session)
+
+
 class TokenSeal:
-    """Issues temporary keys, and opens their tokens.
+    """Issues temporary keys, and opens their tokens and those of the home's agents.
 
     Args:
-        home_key: a secret that the processes of one platform share, and no other process knows.
+        home_key: a secret that control and gateways of one platform share, and no other process
+            knows.
     """
 
     def __init__(self, home_key: str) -> None:
         self._key = hmac_digest(home_key.encode(), b"hostelry temporary keys 1", "sha256")
+        self._agents = AgentSeal(agents_key(home_key))._key
 
     def issue(self, session: Session) -> TemporaryKeys:
         """The keys of `session`."""
-        claims = msgspec.json.encode(session)
-        token = base64.urlsafe_b64encode(self._seal(claims) + claims).decode()
-        return TemporaryKeys(
-            access_key_id=session.access_key_id,
-            secret_access_key=self._secret(claims),
-            session_token=token,
-            expires_at=session.expires_at,
-        )
+        return _issued(self._key, session)
 
     def open(self, token: str) -> Session | None:
         """The session of a token, expired or not; None where it was not sealed here."""
+        opened = self.opened(token)
+        return None if opened is None else opened[0]
+
+    def opened(self, token: str) -> tuple[Session, str] | None:
+        """The session of a token, expired or not, and its secret; None if it was not sealed here.
+
+        Sealed by an agent, it must be an agent's.
+        """
         if len(token) > MAX_TOKEN_CHARACTERS:
             return None
         try:
@@ -84,16 +116,34 @@ class TokenSeal:
         except (binascii.Error, ValueError):
             return None
         seal, claims = content[:_SEAL_BYTES], content[_SEAL_BYTES:]
-        if not compare_digest(seal, self._seal(claims)):
-            return None
-        return decode(claims, Session)
+        if compare_digest(seal, _seal(self._key, claims)):
+            return decode(claims, Session), _secret(self._key, claims)
+        if compare_digest(seal, _seal(self._agents, claims)):
+            session = decode(claims, Session)
+            return (session, _secret(self._agents, claims)) if session.is_agents else None
+        return None
 
-    def _seal(self, claims: bytes) -> bytes:
-        return hmac_digest(self._key, b"seal:" + claims, "sha256")
 
-    def _secret(self, claims: bytes) -> str:
-        drawn = hmac_digest(self._key, b"secret:" + claims, "sha256")
-        return base64.b64encode(drawn).decode()[:_SECRET_CHARACTERS]
+def _issued(key: bytes, session: Session) -> TemporaryKeys:
+    # Without an empty purpose, which earlier versions do not know.
+    claims = msgspec.json.encode(
+        {name: it for name, it in asdict(session).items() if it or name != "purpose"}
+    )
+    return TemporaryKeys(
+        access_key_id=session.access_key_id,
+        secret_access_key=_secret(key, claims),
+        session_token=base64.urlsafe_b64encode(_seal(key, claims) + claims).decode(),
+        expires_at=session.expires_at,
+    )
+
+
+def _seal(key: bytes, claims: bytes) -> bytes:
+    return hmac_digest(key, b"seal:" + claims, "sha256")
+
+
+def _secret(key: bytes, claims: bytes) -> str:
+    drawn = hmac_digest(key, b"secret:" + claims, "sha256")
+    return base64.b64encode(drawn).decode()[:_SECRET_CHARACTERS]
 
 
 def claimed_account(token: str) -> str | None:

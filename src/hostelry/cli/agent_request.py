@@ -9,13 +9,12 @@ from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.peer_http import peer_get
 from hostelry.cli.control_requests import TIMEOUT_S
-from hostelry.server.home import Credentials
 
 
-def ask_agent(address: str, path: str, credentials: Credentials) -> dict[str, Any] | str:
-    """The answer of the agent at `address`; a text that says why there is none."""
+def ask_agent(address: str, path: str, key: str) -> dict[str, Any] | str:
+    """The answer of the agent at `address`, called with `key`; a text if there is no answer."""
     try:
-        headers = {INTERNAL_KEY_HEADER: credentials.internal_key}
+        headers = {INTERNAL_KEY_HEADER: key}
         answer = peer_get(address, path, headers=headers, timeout=TIMEOUT_S)
         if answer.status_code == 200:
             return decode(answer.content, dict[str, Any])

@@ -18,6 +18,7 @@ from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.scaling import scaling_targets
 from hostelry.cli.scaling_text import explained_lines
 from hostelry.cli.status import DECLARED_NOTE, only_endpoint
+from hostelry.server.fleets import key_shown_to_agents
 
 
 def explain(
@@ -68,12 +69,18 @@ def explain(
         raise TerminalError("--svg goes with --graph")
     if graph is not None:
         (found,) = only_endpoint(state["endpoints"], graph)
-        explain_graph(found, credentials, component=component, svg=svg, as_json=as_json)
+        explain_graph(
+            found,
+            key_shown_to_agents(config, credentials),
+            component=component,
+            svg=svg,
+            as_json=as_json,
+        )
         return
     selected = select(state["endpoints"], endpoint, component)
     names = [it["name"] for it in selected]
     targets = [it for it in scaling_targets(home, None, component) if it["endpoint"] in names]
-    models = models_by_copy(selected, credentials)
+    models = models_by_copy(selected, key_shown_to_agents(config, credentials))
     if as_json:
         shown = [explanation_document(it, component) for it in selected]
         print_json({"endpoints": shown, "scaling": targets, "models": models})

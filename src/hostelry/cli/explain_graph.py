@@ -10,14 +10,13 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.agent_request import ask_agent
 from hostelry.cli.home_option import print_json
 from hostelry.graph.drawing import graph_lines, graph_svg
-from hostelry.server.home import Credentials
 
 JsonObject = Mapping[str, Any]
 
 
 def explain_graph(
     endpoint: JsonObject,
-    credentials: Credentials,
+    key: str,
     *,
     component: str | None,
     svg: Path | None,
@@ -27,7 +26,7 @@ def explain_graph(
     copies = [it for it in endpoint["copies"] if it["phase"] == "ready" and _is_of(it, component)]
     agents = {it["id"]: it["agent_address"] for it in endpoint["instances"]}
     found = {
-        copy["id"]: ask_agent(agents[copy["instance"]], f"/graph/{copy['id']}", credentials)
+        copy["id"]: ask_agent(agents[copy["instance"]], f"/graph/{copy['id']}", key)
         for copy in copies
     }
     graphs = {name: it for name, it in found.items() if isinstance(it, Mapping)}

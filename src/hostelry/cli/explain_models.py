@@ -5,20 +5,19 @@ from typing import Any
 
 from hostelry.cli.agent_request import ask_agent
 from hostelry.cli.status_text import columns, memory_text
-from hostelry.server.home import Credentials
 
 SHOWN_MODELS = 20
 SHOWN_EVICTIONS = 5
 JsonObject = Mapping[str, Any]
 
 
-def models_by_copy(endpoints: Sequence[JsonObject], credentials: Credentials) -> dict[str, Any]:
+def models_by_copy(endpoints: Sequence[JsonObject], key: str) -> dict[str, Any]:
     """The account of each multi-model copy's models by its id; a text where its agent is silent."""
     return {
         copy["id"]: ask_agent(
             copy["models_address"].partition("/target-models/")[0],
             f"/models/{copy['id']}",
-            credentials,
+            key,
         )
         for endpoint in endpoints
         for copy in endpoint["copies"]

@@ -13,11 +13,12 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvicorn
 
-from hostelry.aws.temporary_keys import Session, TokenSeal
+from hostelry.aws.temporary_keys import FOR_OBJECTS, AgentSeal, Session, TemporaryKeys, TokenSeal
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.ids import new_temporary_key_id
@@ -49,12 +50,13 @@ from hostelry.fleet.launch.warm_runtimes import WarmRuntimes
 from hostelry.fleet.records import AgentRecord, InstanceFolder
 from hostelry.fleet.rules.images import LMI_RULE
 from hostelry.server.asgi_server import QuietServer
-from hostelry.server.home import Home, load_config, load_credentials, log_format
+from hostelry.server.home import Credentials, Home, load_config, load_credentials, log_format
 
 log = logging.getLogger(__name__)
 
 ADOPTION_TIMEOUT_S = 5.0
 CALL_KEYS_S = 3600
+OWN_KEYS_S = 3600
 SERVERLESS_IDLE_S = 3600.0  # warm interpreters last as long as an instance without environments
 
 
@@ -130,7 +132,7 @@ def call_keys(home: Home, instance: Instance) -> dict[str, str | float]:
         expires_at=int(SystemClock().now()) + CALL_KEYS_S,
         session_name=instance.id,
     )
-    keys = TokenSeal(credentials.internal_key).issue(session)
+    keys = seal_of(credentials).issue(session)
     return {
         "gateway_url": config.gateway_url,
         "region": instance.scope.region,
@@ -141,19 +143,38 @@ def call_keys(home: Home, instance: Instance) -> dict[str, str | float]:
     }
 
 
+def seal_of(credentials: Credentials) -> TokenSeal | AgentSeal:
+    """What seals keys that this agent issues: on a node of agents alone, the seal of agents."""
+    key = credentials.internal_key
+    return AgentSeal(key) if credentials.cluster else TokenSeal(key)
+
+
+def object_keys(credentials: Credentials, instance_id: str) -> TemporaryKeys:
+    """New keys by which the agent reads the embedded object store."""
+    session = Session(
+        access_key_id=new_temporary_key_id(),
+        account_id=credentials.account_id,
+        expires_at=int(SystemClock().now()) + OWN_KEYS_S,
+        session_name=instance_id,
+        purpose=FOR_OBJECTS,
+    )
+    return seal_of(credentials).issue(session)
+
+
 def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
     """The instance's artifacts, from the object store this hostelry was started with."""
     config, credentials = load_config(home), load_credentials(home)
-    client = LateClient(
-        lambda: new_client(
-            config.s3_url,
-            credentials.access_key_id,
-            credentials.secret_access_key,
-            credentials.region,
-        )
-    )
+
+    def client() -> Any:
+        if credentials.access_key_id:
+            given = (credentials.access_key_id, credentials.secret_access_key)
+            return new_client(config.s3_url, *given, credentials.region)
+        made = object_keys(credentials, folder.root.name)
+        own = (made.access_key_id, made.secret_access_key)
+        return new_client(config.s3_url, *own, credentials.region, made.session_token)
+
     return ArtifactStore(
-        S3Objects(client),
+        S3Objects(LateClient(client, max_age_s=OWN_KEYS_S / 2)),
         ArtifactCache(folder.cache, config.artifact_cache_bytes),
         hub=HubModels(),
     )

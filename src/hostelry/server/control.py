@@ -43,7 +43,7 @@ from hostelry.server.control_front import ControlFront
 from hostelry.server.copy_cache_routes import CopyCacheRoutes
 from hostelry.server.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
 from hostelry.server.data_log_routes import DataLogRoutes
-from hostelry.server.fleets import fleet_of
+from hostelry.server.fleets import fleet_of, key_shown_to_agents
 from hostelry.server.gateway_hosts import GatewayHostRoutes
 from hostelry.server.home import (
     Credentials,
@@ -131,7 +131,7 @@ async def _lead(
         captured = CaptureBoard(scaling.metrics)
         agent = partial(
             HttpAgent,
-            internal_key=credentials.internal_key,
+            internal_key=key_shown_to_agents(config, credentials),
             call_timeout_s=AGENT_TIMEOUT_S,
             epoch=term.epoch,
         )

@@ -58,7 +58,12 @@ def ray_fleet(home: Home, credentials: Credentials, epoch: LeaderEpoch | None = 
     from hostelry.fleet.ray.fleet import RayFleet
 
     command = [sys.executable, "-m", "hostelry.server.ray_driver", "--home", str(home.root)]
-    return RayFleet(command, credentials.internal_key, epoch)
+    return RayFleet(command, credentials.agents_key, epoch)
+
+
+def key_shown_to_agents(config: UpConfig, credentials: Credentials) -> str:
+    """The key of calls to agents: those on other nodes do not see the internal one."""
+    return credentials.agents_key if config.fleet == RAY else credentials.internal_key
 
 
 def cluster_id(credentials: Credentials) -> str:

@@ -7,12 +7,13 @@ import hashlib
 import os
 import secrets
 import string
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hostelry.aws.temporary_keys import agents_key
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import convert, decode
 from hostelry.base.logging import TEXT
@@ -31,6 +32,7 @@ class Credentials:
     """Keys of one hostelry, made at the first `up`; file mode 0600.
 
     `role_name` is the assumed role of sts:GetCallerIdentity, and the one that iam:GetRole finds.
+    On a node of agents alone `cluster` names the cluster, and the keys are those of `for_agent`.
     """
 
     account_id: str
@@ -40,6 +42,7 @@ class Credentials:
     internal_key: str
     openai_api_key: str
     role_name: str = "HostelryExecutionRole"
+    cluster: str = ""
 
     @property
     def role_arn(self) -> str:
@@ -49,7 +52,25 @@ class Credentials:
     @property
     def cluster_id(self) -> str:
         """Names the cluster: all homes that share its internal key; shows nothing of the key."""
+        if self.cluster:
+            return self.cluster
         return hashlib.sha256(b"hostelry cluster " + self.internal_key.encode()).hexdigest()[:16]
+
+    @property
+    def agents_key(self) -> str:
+        """The key of calls to agents on other nodes, and of the keys that these issue."""
+        return self.internal_key if self.cluster else agents_key(self.internal_key)
+
+    def for_agent(self, *, has_own_s3: bool) -> "Credentials":
+        """What a node of agents alone is given: no key of the account, of gateways or of control.
+
+        The embedded object store takes keys that the agent issues. Any other one knows only the
+        account's own, which the agent then has.
+        """
+        kept = self if not has_own_s3 else replace(self, access_key_id="", secret_access_key="")
+        return replace(
+            kept, internal_key=self.agents_key, cluster=self.cluster_id, openai_api_key=""
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,11 +51,10 @@ def order_of(
     home: Home, config: UpConfig, credentials: Credentials, instance: Instance
 ) -> NodeOrder:
     """What the instance's actor is sent: the files that its agent reads, as they are now."""
-    stored = {
-        name: home.root.joinpath(name).read_bytes()
-        for name in (home.credentials.name, home.images.name)
-        if home.root.joinpath(name).exists()
-    }
+    agents = credentials.for_agent(has_own_s3=config.has_own_s3)
+    stored = {home.credentials.name: msgspec.json.encode(agents)}
+    if home.images.exists():
+        stored[home.images.name] = home.images.read_bytes()
     controls = msgspec.json.encode([config.control_address, *known_controls(home, config)])
     stored = stored | {home.known_controls.name: controls} if config.cluster_host else stored
     written = node_config(decode(home.config.read_bytes(), dict), config)
@@ -64,7 +63,7 @@ def order_of(
         instance=instance,
         cluster_id=cluster_id(credentials),
         agent_module=AGENT_MODULE,
-        internal_key=credentials.internal_key,
+        internal_key=credentials.agents_key,
         files=stored | {home.config.name: msgspec.json.encode(plain)},
         root_files={home.config.name: msgspec.json.encode(written)} if config.copy_user else {},
         node_dir=config.node_dir,

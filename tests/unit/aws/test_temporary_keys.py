@@ -1,6 +1,7 @@
 """Temporary keys: botocore signs with them, and any verifier with the same seal believes them."""
 
 import base64
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,9 +13,13 @@ from botocore.credentials import Credentials
 
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import (
+    FOR_OBJECTS,
+    MAX_LIFETIME_S,
+    AgentSeal,
     Session,
     TemporaryKeys,
     TokenSeal,
+    agents_key,
     session_header,
     session_of_header,
 )
@@ -114,6 +119,42 @@ def test_keys_that_are_not_good_are_refused(
     if late_s:
         by.verify(request, NOW + late_s - 5)  # remembered keys expire too
     assert refusal(request, NOW + late_s, by) == answer
+
+
+COPYS = replace(SESSION, role_name="", role_id="", session_name="i-1")
+
+
+@pytest.mark.parametrize(
+    ("session", "believed"),
+    [
+        pytest.param(COPYS, True, id="a copy's"),
+        pytest.param(replace(COPYS, purpose=FOR_OBJECTS), True, id="its own, to read objects"),
+        pytest.param(replace(COPYS, session_name=""), False, id="the account's"),
+        pytest.param(SESSION, False, id="a role's"),
+    ],
+)
+def test_an_agents_key_makes_no_key_of_a_principal(session: Session, believed: bool) -> None:
+    request = signed(AgentSeal(agents_key("home")).issue(session))
+    if believed:
+        assert verifier().verify(request, NOW).session == session
+    else:
+        assert refusal(request, NOW, verifier()) == INVALID
+    assert refusal(request, NOW, verifier("other")) == INVALID
+
+
+@pytest.mark.parametrize("seal", [TokenSeal("home"), AgentSeal(agents_key("home"))])
+def test_no_keys_last_longer_than_any_that_are_issued(seal: TokenSeal | AgentSeal) -> None:
+    ten_years = seal.issue(replace(COPYS, expires_at=int(NOW) + 10 * 365 * 86400))
+    assert refusal(signed(ten_years), NOW, verifier()) == INVALID
+    longest = seal.issue(replace(COPYS, expires_at=int(NOW) + MAX_LIFETIME_S))
+    assert verifier().verify(signed(longest), NOW).session is not None
+
+
+def test_a_token_of_an_earlier_version_is_believed() -> None:
+    """Its claims have no purpose, and its secret is of these very bytes."""
+    keys = TokenSeal("home").issue(SESSION)
+    assert b"purpose" not in base64.urlsafe_b64decode(keys.session_token)
+    assert verifier().verify(signed(keys), NOW).session == SESSION
 
 
 def test_an_altered_token_is_refused() -> None:

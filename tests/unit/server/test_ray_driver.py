@@ -7,18 +7,21 @@ import msgspec
 import pytest
 from tests.integration.agent_rig import instance
 
+from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.certificates import facts
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.fleet.ray.messages import NodeOrder
+from hostelry.server.agent import object_keys
 from hostelry.server.cluster.host_files import HostFiles
 from hostelry.server.cluster.known_controls import known_controls
 from hostelry.server.home import (
     Home,
     UpConfig,
     load_config,
+    load_credentials,
     new_credentials,
     save_config,
     save_credentials,
@@ -60,6 +63,33 @@ def test_a_node_reads_what_it_reaches_and_not_the_database(tmp_path: Path) -> No
     assert read.store_url is None
     both = ("https://control@10.0.0.2:7443", "https://control@10.0.0.3:7443")
     assert known_controls(home, read) == both, "for its certificate"
+
+
+@pytest.mark.parametrize(
+    ("config", "has_account"),
+    [
+        pytest.param(CLUSTER, False, id="the embedded store takes keys that the agent issues"),
+        pytest.param(
+            replace(CLUSTER, s3_endpoint="https://s3.example"), True,
+            id="a store of the operator's knows the account's own",
+        ),
+    ],
+)  # fmt: skip
+def test_a_node_has_the_keys_of_an_agent(
+    config: UpConfig, has_account: bool, tmp_path: Path
+) -> None:
+    sent = order(tmp_path, config)
+    everything = b"".join([*sent.files.values(), sent.internal_key.encode()])
+    for secret in (CREDENTIALS.internal_key, CREDENTIALS.openai_api_key):
+        assert secret.encode() not in everything
+    assert (CREDENTIALS.secret_access_key.encode() in everything) is has_account
+    keys = load_credentials(node_home(tmp_path, sent))
+    assert sent.internal_key == keys.internal_key == CREDENTIALS.agents_key
+    assert keys.cluster_id == CREDENTIALS.cluster_id, "which its certificate names"
+    made = object_keys(keys, "i-1")
+    session = TokenSeal(CREDENTIALS.internal_key).open(made.session_token)
+    assert session is not None
+    assert session.reads_objects_only
 
 
 def test_a_certificate_is_of_the_one_instance(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ Wraps boto3; every failure surfaces as ArtifactError or ArtifactUnavailableError
 boto3 is imported on first use, so that an agent answers, and warms an interpreter, before.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from hostelry.base.clock import monotonic_s
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError
 
 MAX_CONNECTIONS = 32
@@ -54,7 +56,13 @@ def split_prefix(uri: str) -> tuple[str, str]:
     return bucket, prefix if prefix.endswith("/") or not prefix else prefix + "/"
 
 
-def new_client(endpoint: str, access_key_id: str, secret_access_key: str, region: str) -> Any:
+def new_client(
+    endpoint: str,
+    access_key_id: str,
+    secret_access_key: str,
+    region: str,
+    session_token: str | None = None,
+) -> Any:
     """A boto3 client for the object store at `endpoint`, path-style."""
     import boto3
     from botocore.config import Config
@@ -64,6 +72,7 @@ def new_client(endpoint: str, access_key_id: str, secret_access_key: str, region
         endpoint_url=endpoint,
         aws_access_key_id=access_key_id,
         aws_secret_access_key=secret_access_key,
+        aws_session_token=session_token,
         region_name=region,
         config=Config(
             s3={"addressing_style": "path"},
@@ -78,18 +87,20 @@ def new_client(endpoint: str, access_key_id: str, secret_access_key: str, region
 
 
 class LateClient:
-    """A client that is created on first use, by any thread."""
+    """A client that is created on first use, by any thread, and again after `max_age_s`."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], max_age_s: float = math.inf) -> None:
         self._make = make
+        self._max_age_s = max_age_s
         self._making = threading.Lock()
         self._client: Any = None
+        self._made_at = 0.0
 
     def __getattr__(self, name: str) -> Any:
         """The client's attribute; if creation raises, the next use tries again."""
         with self._making:
-            if self._client is None:
-                self._client = self._make()
+            if self._client is None or monotonic_s() - self._made_at >= self._max_age_s:
+                self._client, self._made_at = self._make(), monotonic_s()
             return getattr(self._client, name)
 
 

@@ -17,6 +17,10 @@ from hostelry.fleet.protocol import CopyPage, Observation
 CALL_TIMEOUT_S = 10.0
 
 
+class AgentKeyError(RetryableError):
+    """The agent knows another key."""
+
+
 class HttpAgent:
     """The agent at `address`; implements `fleet.protocol.Agent`.
 
@@ -102,4 +106,4 @@ class HttpAgent:
             if self._epoch is not None and newest is not None:
                 self._epoch.refused(newest)
             raise Fenced(fault)
-        raise RetryableError(fault)
+        raise (AgentKeyError if answer.status_code == 403 else RetryableError)(fault)

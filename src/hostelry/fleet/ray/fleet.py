@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import CapacityError, Fenced, InstanceLostError, RetryableError
 from hostelry.domain.copy import CopySpec, Instance
-from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.local.client import AgentKeyError, HttpAgent
 from hostelry.fleet.protocol import Observation, RunningInstance
 from hostelry.fleet.ray.line import DriverLine
 
@@ -18,9 +18,9 @@ class RayFleet:
     """Instances as detached actors, reached by `command`, the process that speaks to Ray."""
 
     def __init__(
-        self, command: Sequence[str], internal_key: str, epoch: LeaderEpoch | None = None
+        self, command: Sequence[str], agents_key: str, epoch: LeaderEpoch | None = None
     ) -> None:
-        self._key = internal_key
+        self._key = agents_key
         self._epoch = epoch
         self._line = DriverLine(command, self._is_lost)
         self._addresses: dict[str, str] = {}
@@ -39,6 +39,9 @@ class RayFleet:
             raise
         except RetryableError as error:
             running = await self._still_running(instance, error)
+        if await self._is_of_another_key(running.address):
+            await self.terminate(instance.id)
+            raise InstanceLostError("its agent knows another key than agents of this version")
         before = self._addresses.get(instance.id)
         if before is not None and before != running.address:
             self._ends.pop(before, None)
@@ -57,6 +60,16 @@ class RayFleet:
             if address and (await agent.observe()).instance_id == instance.id:
                 return RunningInstance(id=instance.id, address=address)
         raise error
+
+    async def _is_of_another_key(self, address: str) -> bool:
+        """Whether the agent was given its key by an earlier version: it had the platform's own."""
+        try:
+            await HttpAgent(address, self._key, epoch=self._epoch).observe()
+        except AgentKeyError:
+            return True
+        except RetryableError:
+            return False
+        return False
 
     async def terminate(self, instance_id: str) -> None:
         """End the instance with its copies, or its pending request; no error if it is gone."""

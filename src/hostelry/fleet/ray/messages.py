@@ -66,6 +66,7 @@ class DriverAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 class NodeOrder(msgspec.Struct, frozen=True):
     """What an actor needs to run an instance on its node.
 
+    `internal_key` is the key of calls to agents on nodes.
     `files` are put into the node home, by name; where the node's processes are root's, those of
     `root_files` in their place. `node_dir` None means a folder below the node's temporary one.
     `tls_files` are the instance's own, for its node proxy; without them there is none. `links` are

@@ -98,7 +98,7 @@ def is_unsigned(request: HttpRequest) -> bool:
 
 def is_copys(identity: Identity) -> bool:
     """Whether the keys are a graph's copy's."""
-    return identity.session is not None and identity.session.invokes_only
+    return identity.session is not None and identity.session.is_agents
 
 
 def check_not_a_copys(identity: Identity) -> None:

@@ -45,7 +45,7 @@ from hostelry.server.cluster.join_token import (
 )
 from hostelry.server.cluster.joined_hosts import KIND as HOST_KIND
 from hostelry.server.cluster.joined_hosts import JoinedHost, check_name
-from hostelry.server.home import Home, UpConfig, load_config
+from hostelry.server.home import Home, UpConfig, load_config, load_credentials
 from hostelry.server.json_response import JsonResponse
 from hostelry.store.protocol import Store
 from hostelry.store.records import Records, Versioned
@@ -239,7 +239,8 @@ def joined_files(
 ) -> dict[str, str]:
     """The files that a host of `role` needs; the keys of keys are for role control alone.
 
-    A gateway or an agent gets no store's address, whose password opens the state of all.
+    A gateway or an agent gets no store's address, whose password opens the state of all. An agent
+    gets the keys of agents, and no web addresses of actions.
     """
     config: dict[str, Any] = decode(home.config.read_bytes(), dict[str, Any])
     for own in ("cluster_host", "cluster_port", "peer_port", "peer_address"):
@@ -254,11 +255,14 @@ def joined_files(
             config.pop(own, None)
         config["controls"] = [control]
         config["first_s3_url"] = s3_url_on(load_config(home), control)
+    keys = load_credentials(home)
+    if role is PeerRole.AGENT:
+        keys = keys.for_agent(has_own_s3=load_config(home).has_own_s3)
     found = {
         "config.json": msgspec.json.encode(config),
-        "credentials.json": home.credentials.read_bytes(),
+        "credentials.json": msgspec.json.encode(keys),
     }
-    optional = [home.images, home.actions]
+    optional = [home.images] if role is PeerRole.AGENT else [home.images, home.actions]
     if role is PeerRole.CONTROL:
         optional += [home.root_key, TlsFolder(home.tls).authority]
         found[home.known_controls.name] = msgspec.json.encode([control])

@@ -35,6 +35,7 @@ REFUSED: Mapping[str, tuple[int, str]] = {
     "AccessDeniedException": (403, "AccessDenied"),
 }
 COPYS_KEYS = "These keys are those of a graph's copy, which may invoke endpoints and nothing else."
+AGENTS_KEYS = "These keys are those of an instance's agent, which may read objects and no more."
 MISMATCH = (403, "SignatureDoesNotMatch")
 DEFAULT_RULE = re.compile(
     r"<SSEAlgorithm>aws:kms</SSEAlgorithm>\s*(?:<KMSMasterKeyID>([^<]*)</KMSMasterKeyID>)?"
@@ -91,11 +92,17 @@ class Passage:
             return False
 
     def _verified(self, head: Head) -> Proven | NeedsBody:
-        """What the head proves; raises ServiceError for a wrong signature and for a copy's keys."""
+        """What the head proves.
+
+        Raises ServiceError for a wrong signature, for a copy's keys and for a write by an agent.
+        """
         found = self._verifier.verify_head(head.request, self._clock.now())
         session = found.identity.session if isinstance(found, Proven) else None
-        if session is not None and session.invokes_only:
-            raise ServiceError("AccessDeniedException", COPYS_KEYS, 403)
+        if session is not None and session.is_agents:
+            if not session.reads_objects_only:
+                raise ServiceError("AccessDeniedException", COPYS_KEYS, 403)
+            if head.method not in ("GET", "HEAD"):
+                raise ServiceError("AccessDeniedException", AGENTS_KEYS, 403)
         return found
 
     async def _added(self, head: Head, wants: Wants) -> dict[str, str]:

@@ -51,7 +51,7 @@ def test_the_gateway_knows_who_signed(path: str, headers: dict[str, str], body: 
     identity = verifier.verify(request_of(head, body), NOW + 1)
     assert identity.session == SESSION
     assert identity.service == "sagemaker"
-    assert SESSION.invokes_only
+    assert SESSION.is_agents
 
 
 def test_the_signature_is_botocores(monkeypatch: pytest.MonkeyPatch) -> None:

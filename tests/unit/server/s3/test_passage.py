@@ -3,21 +3,24 @@
 import pytest
 from tests.unit.server.s3.signed_heads import CREDENTIALS, NOW, passage, signed
 
-from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal
+from hostelry.aws.temporary_keys import FOR_OBJECTS, AgentSeal, Session, TemporaryKeys, TokenSeal
 from hostelry.base.clock import ManualClock
 from hostelry.server.s3.admission import S3Refusal
 from hostelry.server.s3.head import Head, parse_head, write_head
 
 
-def keys_of(role_name: str) -> TemporaryKeys:
-    """Keys of a copy, or of a role."""
+def keys_of(role_name: str, purpose: str = "") -> TemporaryKeys:
+    """Keys of a copy, or of a role; with a purpose an agent's."""
     session = Session(
         access_key_id="ASIAX",
         account_id=CREDENTIALS.account_id,
         expires_at=int(NOW) + 60,
         role_name=role_name,
         session_name="s",
+        purpose=purpose,
     )
+    if purpose:
+        return AgentSeal(CREDENTIALS.agents_key).issue(session)
     return TokenSeal(CREDENTIALS.internal_key).issue(session)
 
 
@@ -34,6 +37,7 @@ PUT = signed("PUT", "/b?notification")
 ZEROS = PUT.values["authorization"].rpartition("=")[0] + "=" + "0" * 64
 NO_HASH = ZEROS.replace("x-amz-content-sha256;", "")
 NOTHING = parse_head(b"PUT /b?notification HTTP/1.1\r\nHost: h\r\n\r\n")
+OF_AN_AGENT = keys_of("", FOR_OBJECTS)
 OF_A_ROLE, OF_A_COPY = (signed("PUT", "/b?notification", keys=keys_of(it)) for it in ("r", ""))
 
 
@@ -44,6 +48,10 @@ OF_A_ROLE, OF_A_COPY = (signed("PUT", "/b?notification", keys=keys_of(it)) for i
         pytest.param(signed("GET", "/b?notification", in_query=True), None, id="a presigned URL"),
         pytest.param(OF_A_ROLE, None, id="a role's keys"),
         pytest.param(OF_A_COPY, "AccessDenied", id="keys that may only invoke"),
+        pytest.param(signed("GET", "/b/k", keys=OF_AN_AGENT), None, id="an agent reads"),
+        pytest.param(
+            signed("PUT", "/b/k", keys=OF_AN_AGENT), "AccessDenied", id="and writes nothing"
+        ),
         pytest.param(
             altered(PUT, authorization=NO_HASH, x_amz_content_sha256=None),
             "InvalidRequest",
