@@ -94,7 +94,7 @@ def test_a_model_of_the_hub(token: str, error: type[Exception] | None, tmp_path:
     with fake_hub("org/m", tmp_path / "model", token="right") as hub:
         client = HubModels("http://127.0.0.1:9" if token == "away" else hub.url)
         store = ArtifactStore(S3Objects(None), ArtifactCache(tmp_path / "cache"), hub=client)
-        wanted = replace(want("hf://org/m", SourceKind.HUB, Notes()), token=token)
+        wanted = replace(want("hf://org/m", SourceKind.PREFIX, Notes()), token=token)
         if error is None:
             assert files_of(asyncio.run(store.fetch(wanted))) == model
         else:

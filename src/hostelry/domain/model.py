@@ -11,13 +11,12 @@ MAX_TARGET_CHARS = 1024
 
 
 class SourceKind(Enum):
-    """The form of an artifact in the object store, or on the hub."""
+    """The form of an artifact in the object store."""
 
     ARCHIVE = "archive"  # one .tar.gz object, unpacked
     OBJECT = "object"  # one object, stored under its last key segment
     PREFIX = "prefix"  # every object under a prefix, relative paths kept
     MODELS = "models"  # .tar.gz objects under a prefix, each a model that is got when asked for
-    HUB = "hub"  # a model of the Hugging Face hub, hf://organisation/name[@revision]
 
 
 class ModelCacheSetting(Enum):

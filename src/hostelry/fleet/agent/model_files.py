@@ -8,9 +8,10 @@ from types import MappingProxyType
 
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import CopySpec
-from hostelry.domain.model import ArtifactSource, SourceKind
+from hostelry.domain.model import ArtifactSource
 from hostelry.fleet.agent.lifecycle import CopyPolicy, backoff_s
 from hostelry.fleet.agent.reasons import download_failure
+from hostelry.fleet.artifacts.hub import is_hub
 from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
 from hostelry.fleet.artifacts.sources import container_sources, hub_model, hub_token
 
@@ -70,7 +71,7 @@ class ModelFiles:
                 holder=f"{self.spec.id}/model",
                 note=self.note,
                 may_be_empty=may_be_empty,
-                token=hub_token(self.spec.container) if source.kind is SourceKind.HUB else None,
+                token=hub_token(self.spec.container) if is_hub(source) else None,
             )
             try:
                 return await self.artifacts.fetch(want)

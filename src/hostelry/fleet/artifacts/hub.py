@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from hostelry.domain.model import ArtifactSource
 from hostelry.fleet.artifacts.objects import ObjectFacts
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError
 
@@ -19,6 +20,11 @@ OTHER_WEIGHTS = frozenset(
     {".gguf", ".h5", ".mlmodel", ".msgpack", ".onnx", ".onnx_data", ".ot", ".tflite"}
 )
 OTHER_FOLDERS = frozenset({"coreml", "onnx", "openvino"})
+
+
+def is_hub(source: ArtifactSource) -> bool:
+    """Whether the source is a model of the hub, hf://organisation/name[@revision], a prefix."""
+    return source.uri.startswith(SCHEME)
 
 
 class HubModels:

@@ -48,7 +48,7 @@ def hub_source(container: Container) -> ArtifactSource | None:
         return None
     revision = _first_given(container, REVISION_VARIABLES)
     uri = f"{SCHEME}{model_id}" if revision is None else f"{SCHEME}{model_id}@{revision}"
-    return ArtifactSource(uri=uri, kind=SourceKind.HUB)
+    return ArtifactSource(uri=uri, kind=SourceKind.PREFIX)
 
 
 def hub_token(container: Container) -> str | None:

@@ -18,7 +18,7 @@ from hostelry.base.file_tree import FileTree, UnsafeFilesError, check_lengths, s
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.download import DownloadProgress, download
-from hostelry.fleet.artifacts.hub import HubModels
+from hostelry.fleet.artifacts.hub import HubModels, is_hub
 from hostelry.fleet.artifacts.objects import MAX_LISTED, ObjectFacts, S3Objects, split_prefix
 from hostelry.fleet.artifacts.protocol import (
     ArtifactCacheFullError,
@@ -144,7 +144,7 @@ class ArtifactStore:
 
         What a token opens is kept for holders of the same token alone.
         """
-        if source.kind is SourceKind.HUB:
+        if is_hub(source):
             objects = tuple(self._hub.list(source.uri, token))
         elif source.kind is SourceKind.PREFIX:
             objects = tuple(self._objects.list(source.uri))
@@ -211,7 +211,7 @@ class ArtifactStore:
             packed.unlink()
             return
         files.mkdir()
-        if version.source.kind is SourceKind.HUB:
+        if is_hub(version.source):
             local_paths(version)  # raises for a name that leads out
             note(f"downloading {version.source.uri} ({version.size_bytes} bytes)")
             self._hub.download(version.objects, files, version.token, check_cancelled)
@@ -224,7 +224,7 @@ class ArtifactStore:
 
 def _check_may_be_empty(want: Fetch) -> None:
     """Note that the prefix is empty; raises ArtifactError where that is an error."""
-    if want.source.kind is SourceKind.HUB:
+    if is_hub(want.source):
         raise ArtifactError(f"{want.source.uri} has no files of a model")
     bucket, prefix = split_prefix(want.source.uri)
     empty = f'no object in the bucket "{bucket}" has a key that begins with "{prefix}"'
@@ -238,10 +238,9 @@ def local_paths(version: Version) -> list[str]:
 
     A single object keeps the last part of its key; those of a prefix, what follows the prefix.
     """
-    if version.source.kind not in (SourceKind.PREFIX, SourceKind.HUB):
+    if version.source.kind is not SourceKind.PREFIX:
         return [_checked(version.objects[0].key.rpartition("/")[2], version.objects[0])]
-    is_hub = version.source.kind is SourceKind.HUB
-    prefix = "" if is_hub else split_prefix(version.source.uri)[1]
+    prefix = "" if is_hub(version.source) else split_prefix(version.source.uri)[1]
     tree = FileTree(MAX_LISTED)
     paths = []
     for facts in version.objects:

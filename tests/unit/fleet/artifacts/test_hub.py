@@ -20,7 +20,7 @@ HUGGING_FACE = framework_rule(
 SCIKIT = framework_rule("sagemaker-scikit-learn", "1.2-1")
 TRUSTED = {"HOSTELRY_CUSTOM_CODE": "trusted"}
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
-MODEL = ArtifactSource(uri="hf://org/m", kind=SourceKind.HUB)
+MODEL = ArtifactSource(uri="hf://org/m", kind=SourceKind.PREFIX)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_agent_downloads_for_servers_without_the_token(
 def test_revision_and_token_are_the_containers_own() -> None:
     given = {"HF_MODEL_ID": "org/m", "HF_MODEL_REVISION": "v2", "HF_TOKEN": "own"}
     container = Container(image="x", environment=given)
-    assert hub_source(container) == ArtifactSource(uri="hf://org/m@v2", kind=SourceKind.HUB)
+    assert hub_source(container) == ArtifactSource(uri="hf://org/m@v2", kind=SourceKind.PREFIX)
     assert hub_token(container) == "own"
 
 
