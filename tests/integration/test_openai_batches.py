@@ -256,8 +256,9 @@ def test_files_and_batches_are_listed_page_by_page(batches: Batches) -> None:
     assert oldest == newest[::-1]
     assert len(list(client.files.list(purpose="batch", limit=1000))) >= 5
     assert list(client.files.list(after="file-unknown")) == []
-    with pytest.raises(openai.BadRequestError, match="limit must be from 1 to 100"):
-        client.batches.list(limit=101)
+    for limit in ("101", "000000001" + "0" * 19, "9" * 5_000):
+        with pytest.raises(openai.BadRequestError, match="limit must be from 1 to 100"):
+            client.batches.list(extra_query={"limit": limit})
 
 
 def test_files_expire_when_it_was_asked_for(batches: Batches) -> None:

@@ -80,10 +80,10 @@ def take_link(book: SignInBook, code: str, now: float) -> tuple[SignInBook, Sign
     """The link of `code`, which is used up by it; None where there is none, or it is too old."""
     wanted = digest_of(code)
     found = next((it for it in book.links if it.digest == wanted), None)
+    if found is None:
+        return book, None  # the same object: a wrong code is not written to disk
     kept = tuple(it for it in book.links if it is not found)
-    if found is None or now - found.made_at >= LINK_S:
-        return replace(book, links=kept), None
-    return replace(book, links=kept), found
+    return replace(book, links=kept), None if now - found.made_at >= LINK_S else found
 
 
 def with_session(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:

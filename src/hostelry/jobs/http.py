@@ -25,6 +25,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError, RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, is_shown
+from hostelry.base.whole_number import whole_number
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.llm_batch import StatusOrderError
 from hostelry.gateway.http.exchange import Exchange
@@ -43,6 +44,7 @@ JOBS = "/internal/jobs"
 HEALTH = "/internal/health"
 OPENAI = "/v1/"
 MAX_ROWS = 1000
+MAX_SEQUENCE = 2**63 - 1  # of a row
 RATE_S = 60.0  # over which the rate of a queue is measured
 
 
@@ -170,15 +172,14 @@ def _row_filter(query: str) -> RowFilter:
     state = fields.get("state")
     if state is not None and state not in STATES:
         raise ServiceError("Invalid", f"state {state:.50} is none of {', '.join(STATES)}")
-    try:
-        before = int(fields["before"]) if "before" in fields else None
-        limit = int(fields.get("limit", "100"))
-    except ValueError:
-        raise ServiceError("Invalid", "before and limit must be whole numbers") from None
+    before = whole_number(fields.get("before", "0"), 0, MAX_SEQUENCE)
+    limit = whole_number(fields.get("limit", "100"), 0, MAX_SEQUENCE)
+    if before is None or limit is None:
+        raise ServiceError("Invalid", "before and limit must be whole numbers")
     return RowFilter(
         endpoint_name=fields.get("endpoint"),
         state=state,
-        before=before,
+        before=before if "before" in fields else None,
         limit=max(1, min(limit, MAX_ROWS)),
     )
 

@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
+from hostelry.base.whole_number import whole_number
 from hostelry.server.audit_log import MAX_CHARS, AuditEntry, AuditLog
 from hostelry.server.audit_rows import AuditRows
 from hostelry.server.json_response import JsonResponse
@@ -65,8 +66,9 @@ class AuditRoutes:
     async def newest(self, request: Request) -> Response:
         """`entries`, the newest first: at most `limit`, of the one named by `endpoint`, or all."""
         asked = request.query_params.get("limit", str(DEFAULT_ENTRIES))
-        if not asked.isascii() or not asked.isdigit() or not 1 <= int(asked[:9]) <= MAX_ENTRIES:
+        limit = whole_number(asked, 1, MAX_ENTRIES)
+        if limit is None:
             return JsonResponse({"error": f"limit is {asked!r}, not 1 to {MAX_ENTRIES}"}, 400)
         endpoint = request.query_params.get("endpoint")
-        found = await asyncio.to_thread(self._log.newest, int(asked), endpoint)
+        found = await asyncio.to_thread(self._log.newest, limit, endpoint)
         return JsonResponse({"entries": found})

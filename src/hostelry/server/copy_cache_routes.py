@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from hostelry.base.concurrently import for_each
 from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.whole_number import whole_number
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.reconcile.plan.endpoint_state import EndpointState
@@ -66,7 +67,7 @@ class CopyCacheRoutes:
         """
         asked = request.query_params
         limit = asked.get("limit", "0")
-        if not (limit.isascii() and limit.isdigit()) or len(limit) > 4 or int(limit) > MAX_ADAPTERS:
+        if whole_number(limit, 0, MAX_ADAPTERS) is None:
             return PlainTextResponse(f"limit is {limit:.20}; 0 to {MAX_ADAPTERS}\n", 400)
         states = visible(await asyncio.to_thread(load_all, self._state))
         endpoint, component = asked.get("endpoint"), asked.get("component")

@@ -90,12 +90,17 @@ def test_sign_in(
     assert ("set-cookie" in answer.headers) is (status == 200)
 
 
-def test_a_link_opens_one_session_within_five_minutes(console: SampleConsole) -> None:
+def test_a_link_opens_one_session_within_five_minutes(
+    console: SampleConsole, tmp_path: Path
+) -> None:
     def link() -> str:
         made = console.ask("POST", "/internal/sign-in-links", body={"acts": True}).json()
         return str(made["code"])
 
     code, late = link(), link()
+    written_at = (tmp_path / "sessions.json").stat().st_mtime_ns
+    assert console.ask("POST", "/console/sign-in", OWN, {"code": "guess"}).status_code == 403
+    assert (tmp_path / "sessions.json").stat().st_mtime_ns == written_at
     assert console.ask("GET", f"/console/sign-in?{code}").status_code == 200  # opens nothing
     first = console.ask("POST", "/console/sign-in", OWN, {"code": code})
     assert first.json()["mayAct"] is True

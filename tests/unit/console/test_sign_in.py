@@ -43,6 +43,7 @@ def test_a_link_opens_one_session(code: str, later_s: float, opens: bool) -> Non
     book = sign_in.with_link(SignInBook(), "code", acts=True, now=NOW)
     after, link = sign_in.take_link(book, code, NOW + later_s)
     assert (link is not None) is opens
+    assert (after is book) is (code != "code")  # a wrong code is not written to disk
     assert sign_in.take_link(after, code, NOW + later_s)[1] is None
     if link is not None:
         assert link.acts

@@ -24,6 +24,7 @@ import msgspec
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.whole_number import whole_number
 from hostelry.domain.llm_batch import LlmBatch, StatusOrderError, StoredFile
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.openai_error import error_response
@@ -256,9 +257,10 @@ def _limit(fields: Fields, default: int, most: int) -> int:
     text = fields.get("limit")
     if text is None:
         return default
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= most:
+    number = whole_number(text, 1, most)
+    if number is None:
         raise refused(f"limit must be from 1 to {most}, not '{text:.50}'.", "limit")
-    return int(text)
+    return number
 
 
 def _request_id(request: HttpRequest) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from hostelry.base.whole_number import whole_number
 from hostelry.domain.object_event import CHAIN_HEADER
 from hostelry.server.s3.head import Head
 
@@ -22,7 +23,8 @@ PARTS_OF_OBJECTS = frozenset(
         "uploadid",
     }
 )
-MAX_CHAIN_DIGITS = 6
+MAX_CHAIN = 999_999
+MAX_OBJECT_BYTES = 5 * 1024**4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +51,13 @@ def write_of(head: Head) -> ObjectWrite | None:
     values = head.values
     size = values.get("x-amz-decoded-content-length") or values.get("content-length", "")
     chain = values.get(CHAIN_HEADER.lower(), "")
-    is_chain = chain.isascii() and chain.isdigit() and len(chain) <= MAX_CHAIN_DIGITS
     return ObjectWrite(
         kind=kind,
         bucket=bucket,
         key=key,
         target=head.target.partition("?")[0],
-        size_bytes=int(size) if kind == PUT and size.isascii() and size.isdigit() else None,
-        chain_length=int(chain) if is_chain else 0,
+        size_bytes=whole_number(size, 0, MAX_OBJECT_BYTES) if kind == PUT else None,
+        chain_length=whole_number(chain, 0, MAX_CHAIN) or 0,
     )
 
 

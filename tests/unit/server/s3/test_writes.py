@@ -44,6 +44,9 @@ def test_a_request_writes_an_object_or_none(
         pytest.param(("Content-Length: 7", "X-Hostelry-Chain-Length: 2"), 7, 2, id="a job's"),
         pytest.param(("X-Hostelry-Chain-Length: -1",), None, 0, id="no number"),
         pytest.param(("X-Hostelry-Chain-Length: 9999999",), None, 0, id="a number too long"),
+        pytest.param(
+            ("x-amz-decoded-content-length: " + "9" * 5_000,), None, 0, id="a size of 5,000 digits"
+        ),
     ],
 )
 def test_a_head_has_the_size_and_the_chain_of_the_object(

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from hostelry.base.whole_number import whole_number
 from hostelry.containers.lmi.engine.backend import AdapterView
 from hostelry.containers.lmi.http.adapter_registry import AdapterRecord, AdapterRegistry
 from hostelry.containers.lmi.http.body import read_body
@@ -170,6 +171,7 @@ def query_integer(request: Request, name: str, default: int, low: int, high: int
     text = request.query_params.get(name)
     if text is None or text == "":
         return default
-    if not (text.isascii() and text.isdigit()) or not low <= int(text[:19]) <= high:
+    number = whole_number(text, low, high)
+    if number is None:
         raise bad_request(f"{name} is {text[:80]}; it must be {low} to {high}", name)
-    return int(text)
+    return number
