@@ -1,4 +1,4 @@
-"""The four wire protocols and event streams: a value or a modelled refusal, nothing else."""
+"""The wire protocols and event streams: a value or a modelled refusal, nothing else."""
 
 from functools import cache
 from random import Random
@@ -17,7 +17,7 @@ from hostelry.aws.runtime import InvokeRequest, parse_invocation
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
-PROTOCOLS = ("json", "query", "smithy-rpc-v2-cbor")
+PROTOCOLS = ("json", "query", "smithy-rpc-v2-cbor", "rest-json", "ec2")
 ASKED = tuple(
     (service, operation, protocol)
     for service, operation in sorted(OPERATIONS)
@@ -31,6 +31,7 @@ WORDS = (
     *(b"\xff", b"\xbf", b"\x9f", b"\x5f", b"\xc1", b"\xd9\xd9\xf7", b"\xfb" + b"\x7f" * 8),
     *(b"\xdb\xff\xff\xff\xff\xff\xff\xff\xff", b"\x1f\x8b\x08", b"\\ud800", b"[" * 200),
 )
+FIELDS = ("MaxResults=2147483648", "MaxResults=-1", "MaxResults=", "NextToken=%ff", "=", "%")
 PATHS = ("/endpoints/e/invocations", "/endpoints/e/invocations-response-stream")
 PARTS = ("/", "%", "%2F", "%00", "..", "\u00e9", "\ud7ff", "invocations", "endpoints", "a" * 70)
 STEERING = (
@@ -67,7 +68,8 @@ def test_an_altered_call_is_a_value_or_refused(cases: Cases) -> None:
             name = random.choice(("content-type", "content-encoding", "x-amz-target"))
             headers[name] = random.choice(("gzip", "", "application/cbor", "SageMaker.ListModels"))
         body = mutated(sent.body, random, WORDS)
-        request = HttpRequest(sent.method, sent.path, sent.query, headers, body)
+        query = f"{sent.query}&{random.choice(FIELDS)}" if random.random() < 0.3 else sent.query
+        request = HttpRequest(sent.method, sent.path, query, headers, body)
         try:
             outcome: ApiCall | bool = parse_call(request, "id-1")
         except ServiceError as error:

@@ -36,7 +36,9 @@ def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
     """The tags of a request, checked."""
     tags: dict[str, str] = {}
     for tag in given or ():
-        key = tag["Key"]
+        key = tag.get("Key", "")
+        if not key or "Value" not in tag:
+            raise validation_error("A tag must have a Key and a Value.")
         if key in tags:
             raise validation_error(f'Tag keys must be unique; "{key}" was given twice.')
         if key.lower().startswith("aws:"):

@@ -15,6 +15,8 @@ MAX_MATCHED_CHARACTERS = 4096
 MAX_MATCHED_OVERLONG = 256
 """A text longer than these (where the model sets no length, or a shorter one) fails its pattern
 unseen: a few patterns take quadratic or cubic time on texts made for it."""
+FIRST_INSTANT, END_OF_INSTANTS = -62_135_596_800, 253_402_300_800
+"""Of the calendar that `datetime` knows, in epoch seconds."""
 _NUMBERS = frozenset({"integer", "long", "float", "double"})
 
 
@@ -52,6 +54,8 @@ def _demands(shape: Shape, value: Any) -> Iterator[tuple[str, bool]]:
         yield f"Member must have {measure} less than or equal to {most}", size <= most
     if least is not None:
         yield f"Member must have {measure} greater than or equal to {least}", size >= least
+    if shape.type_name == "timestamp":
+        yield "Member must be within the years 1 to 9999", FIRST_INSTANT <= value < END_OF_INSTANTS
     pattern = shape.metadata.get("pattern")
     if pattern is not None:
         limit = MAX_MATCHED_CHARACTERS if most is None else max(most, MAX_MATCHED_OVERLONG)

@@ -79,7 +79,7 @@ def _value(shape: Shape, texts: list[str], name: str) -> Any:
     if shape.type_name in INTEGER_BITS:
         if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) is None:
             raise serialization_error(f"'{text:.50}' is not an Integer at '{name}'")
-        return JSON_READERS[shape.type_name](int(text))
+        return read_tree(shape, int(text), name, JSON_READERS)
     if shape.type_name == "boolean":
         if text not in _TRUTHS:
             raise serialization_error(f"'{text:.50}' is not a Boolean at '{name}'")

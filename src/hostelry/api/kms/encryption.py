@@ -81,7 +81,9 @@ def opened(
     context: CallContext, params: Params, key_member: str, encryption_context: Mapping[str, str]
 ) -> tuple[KmsKey, bytes]:
     """The key and the plaintext of CiphertextBlob; the caller may say which key it must be."""
-    blob: bytes = params["CiphertextBlob"]
+    blob: bytes = params.get("CiphertextBlob", b"")
+    if not blob:
+        raise validation_error("CiphertextBlob is required.")
     key_id = material.key_id_of(blob)
     given = params.get(key_member)
     if given and lookup.found_key(context, given).value.key_id != key_id:

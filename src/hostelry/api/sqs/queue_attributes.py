@@ -115,8 +115,17 @@ def _check_document(context: CallContext, queue_arn: str, name: str, text: str) 
         raise ServiceError("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
     if name == "RedrivePolicy":
         _check_redrive(context, queue_arn, text, content)
-    elif name == "RedriveAllowPolicy" and content.get("redrivePermission") not in PERMISSIONS:
-        raise invalid_value(name, text, "redrivePermission must be allowAll, denyAll or byQueue.")
+    elif name == "RedriveAllowPolicy":
+        _check_redrive_allow(text, content)
+
+
+def _check_redrive_allow(text: str, content: Mapping[str, object]) -> None:
+    if content.get("redrivePermission") not in PERMISSIONS:
+        wrong = "redrivePermission must be allowAll, denyAll or byQueue."
+        raise invalid_value("RedriveAllowPolicy", text, wrong)
+    sources = content.get("sourceQueueArns", [])
+    if not isinstance(sources, list) or not all(isinstance(it, str) for it in sources):
+        raise invalid_value("RedriveAllowPolicy", text, "sourceQueueArns must be a list of ARNs.")
 
 
 def _check_redrive(

@@ -183,6 +183,17 @@ def test_a_queue_is_made_once_tagged_purged_and_deleted(
             id="a dead-letter queue that is not there",
         ),
         pytest.param(
+            "create_queue",
+            {
+                "QueueName": "q",
+                "Attributes": {
+                    "RedriveAllowPolicy": '{"redrivePermission":"byQueue","sourceQueueArns":5}'
+                },
+            },
+            "InvalidParameterValue",
+            id="a policy whose list of queues is a number",
+        ),
+        pytest.param(
             "receive_message",
             {"QueueUrl": "/123456789012/jobs", "WaitTimeSeconds": 21},
             "InvalidParameterValue",
