@@ -18,6 +18,7 @@ from hostelry.aws.temporary_keys import claimed_account
 from hostelry.base.http import HttpRequest
 
 MAX_READ_BYTES = 1024 * 1024  # of a JSON body that is looked at
+MAX_FIELDS = 200
 SIGNED = re.compile(r"AWS4-HMAC-SHA256\s.*?\bCredential=([^/,\s]{1,128})/")
 ARN_OR_ID = re.compile(
     r"(?:arn:[^/]*:)?(endpoint|inference-component|endpoint-config|model)/([^/]+)"
@@ -78,7 +79,7 @@ class RequestClaims:
 def claims_of(request: HttpRequest) -> RequestClaims:
     """What `request` says of itself."""
     headers = request.headers
-    query = parse_qs(request.query, max_num_fields=200) if "X-Amz-" in request.query else {}
+    query = query_fields(request.query) if "X-Amz-" in request.query else {}
     authorization = headers.get("authorization", "")
     token = headers.get("x-amz-security-token") or first(query, "X-Amz-Security-Token")
     scheme, _, bearer = authorization.partition(" ")
@@ -89,6 +90,14 @@ def claims_of(request: HttpRequest) -> RequestClaims:
         bearer_sha256=hashlib.sha256(bearer.strip().encode()).hexdigest() if is_bearer else None,
         names=tuple(names_of(request)),
     )
+
+
+def query_fields(query: str) -> dict[str, list[str]]:
+    """The members of a query; none of one that has more than any client of AWS sends."""
+    try:
+        return parse_qs(query, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return {}
 
 
 def key_id(authorization: str, query: dict[str, list[str]]) -> str | None:
@@ -126,7 +135,8 @@ def names_of(request: HttpRequest) -> Iterator[NamedResource]:
         if isinstance(value, str):
             yield NamedResource(kind=kind, name=value)
     for member in RESOURCE_MEMBERS:
-        found = ARN_OR_ID.match(str(document.get(member, "")))
+        value = document.get(member)
+        found = ARN_OR_ID.match(value) if isinstance(value, str) else None
         if found is not None:
             yield NamedResource(kind=RESOURCE_KINDS[found[1]], name=found[2])
 

@@ -5,6 +5,7 @@ cycles, and steps that nothing uses.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
@@ -14,7 +15,7 @@ import msgspec
 from hostelry.graph.actions import ActionReader, FieldFaultError, expression_in
 from hostelry.graph.content import can_be_written, media_type, type_of_content
 from hostelry.graph.document import GraphDocument, StepRow, read_document
-from hostelry.graph.expression import GraphExpression, GraphExpressionError
+from hostelry.graph.expression import GraphExpression, GraphExpressionError, check_copies
 from hostelry.graph.expression import type_of_expression as type_of
 from hostelry.graph.faults import GraphDocumentError, GraphFault
 from hostelry.graph.steps import (
@@ -195,22 +196,46 @@ def _check_used(steps: Mapping[str, GraphStep], output: str) -> None:
 
 def _typed(steps: Mapping[str, GraphStep], request: ValueType) -> dict[str, GraphStep]:
     """The steps with the types of their values; raises GraphDocumentError."""
-    types = {REQUEST: request}
+    types, copies = {REQUEST: request}, {REQUEST: Counter({REQUEST: 1})}
     typed: dict[str, GraphStep] = {}
     faults: list[GraphFault] = []
     for name, step in steps.items():
         try:
             found = _type(step, types, typed)
             _check_default(step, found)
+            copies[name] = _copies(step, copies)
         except FieldFaultError as error:
             faults.append(GraphFault(step=name, field=error.field, reason=error.reason))
-            found = ValueType.ANY
+            found, copies[name] = ValueType.ANY, Counter()
         # A step that is dropped, or has a default, may have a value of another type.
         types[name] = found if step.on_error is OnError.FAIL else ValueType.ANY
         typed[name] = replace(step, type=found)
     if faults:
         raise GraphDocumentError(faults)
     return typed
+
+
+def _copies(step: GraphStep, known: Mapping[str, Counter[str]]) -> Counter[str]:
+    """How often the step's value can have a part of the request, or of the answer of each step.
+
+    Raises FieldFaultError if that is too often, so that chains of steps bound what they make.
+    """
+    action, times, field = step.action, step.input.copies, "input"
+    if isinstance(action, MapAction):
+        times, field = action.expression.copies, "map"
+    elif isinstance(action, EachAction):
+        times, field = action.each.copies, "scatter.each"
+    elif isinstance(action, GatherAction):
+        times, field = action.value.copies if action.value is not None else 1, "gather.value"
+    read: Counter[str] = Counter()
+    for name in (*step.references, *step.branches):
+        read.update({it: count * times for it, count in known[name].items()})
+    try:
+        check_copies(max(read.values(), default=1))
+    except GraphExpressionError as error:
+        raise FieldFaultError(field, str(error)) from None
+    is_answer = isinstance(action, CallAction | FunctionAction | EachAction)
+    return Counter({step.name: 1}) if is_answer else read
 
 
 def _type(

@@ -12,12 +12,15 @@ from typing import Any
 
 import jmespath
 from jmespath.exceptions import JMESPathError
-from jmespath.functions import Functions
+from jmespath.functions import Functions, signature
 
 from hostelry.base.errors import HostelryError
+from hostelry.graph.copies import num_copies
 from hostelry.graph.value_types import ValueType, common_type, type_of_value
 
 MAX_CHARACTERS = 2000
+MAX_COPIES = 32  # of a value that an expression reads, in its result
+MAX_JOINED_CHARACTERS = 64 * 1024**2
 Node = Mapping[str, Any]
 
 _RESULTS: Mapping[str, ValueType] = {
@@ -43,11 +46,15 @@ class GraphExpressionError(HostelryError):
 
 @dataclass(frozen=True, slots=True)
 class GraphExpression:
-    """A parsed expression, and the names of its scope that it reads, in their order."""
+    """A parsed expression, and the names of its scope that it reads, in their order.
+
+    `copies` is how often its value can have one part of what it reads.
+    """
 
     text: str
     references: tuple[str, ...]
     parsed: Any = field(repr=False, compare=False)
+    copies: int = 1
 
     @property
     def is_reference(self) -> bool:
@@ -59,7 +66,7 @@ class GraphExpression:
         if self.is_reference:
             return scope[self.text]
         try:
-            return self.parsed.search(scope)
+            return self.parsed.search(scope, jmespath.Options(custom_functions=_BoundedFunctions()))
         except (JMESPathError, TypeError, ValueError, OverflowError, RecursionError) as error:
             reason = " ".join(str(error).split())[:300]
             raise GraphExpressionError(f"the expression {self.text[:80]} fails: {reason}") from None
@@ -80,9 +87,10 @@ def read_expression(text: str, *, of_answer: bool = False) -> GraphExpression:
     except (JMESPathError, RecursionError, ValueError, PendingDeprecationWarning) as error:
         reason = " ".join(str(error).split())[:300]
         raise GraphExpressionError(f"{text[:80]!r} is no JMESPath expression: {reason}") from None
+    copies = _checked_copies(parsed.parsed)
     if of_answer:
         _Typing({}, ValueType.ANY).of(parsed.parsed)
-        return GraphExpression(text.strip(), (), parsed)
+        return GraphExpression(text.strip(), (), parsed, copies)
     references: list[str] = []
 
     def note(name: str) -> ValueType:
@@ -90,7 +98,37 @@ def read_expression(text: str, *, of_answer: bool = False) -> GraphExpression:
         return ValueType.ANY
 
     _Typing(note, None).of(parsed.parsed)
-    return GraphExpression(text.strip(), tuple(dict.fromkeys(references)), parsed)
+    return GraphExpression(text.strip(), tuple(dict.fromkeys(references)), parsed, copies)
+
+
+def _checked_copies(node: Node) -> int:
+    try:
+        copies = num_copies(node)
+    except RecursionError:
+        raise GraphExpressionError("it is nested too deep") from None
+    check_copies(copies)
+    return copies
+
+
+def check_copies(copies: int) -> None:
+    """Raise GraphExpressionError if a value may have too many copies of a part of another."""
+    if copies > MAX_COPIES:
+        raise GraphExpressionError(
+            f"it can repeat a value {copies:.6g} times; at most {MAX_COPIES}"
+        )
+
+
+class _BoundedFunctions(Functions):  # type: ignore[misc] # jmespath has no types
+    """JMESPath's functions; `join` cannot make the product of two values' sizes."""
+
+    @signature({"types": ["string"]}, {"types": ["array-string"]})  # type: ignore[untyped-decorator]
+    def _func_join(self, glue: str, texts: list[str]) -> str:
+        size = len(glue) * len(texts) + sum(len(it) for it in texts)
+        if size > MAX_JOINED_CHARACTERS:
+            raise ValueError(
+                f"join() would make {size} characters; at most {MAX_JOINED_CHARACTERS}"
+            )
+        return glue.join(texts)
 
 
 def type_of_expression(expression: GraphExpression, types: Mapping[str, ValueType]) -> ValueType:

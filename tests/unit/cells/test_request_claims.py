@@ -26,6 +26,9 @@ def named(kind: NamedKind, name: str) -> NamedResource:
     return NamedResource(kind=kind, name=name)
 
 
+NESTED = b'{"ResourceArn": %b}' % (b"[" * 900 + b"]" * 900)
+
+
 def token(account: str) -> str:
     session = Session(access_key_id="ASIA1", account_id=account, expires_at=1)
     return TokenSeal("another home's").issue(session).session_token
@@ -118,6 +121,16 @@ def token(account: str) -> str:
             HttpRequest("POST", "/", headers={"authorization": "AWS4-HMAC-SHA256 Credential=/x"}),
             RequestClaims(),
             id="an empty key is none",
+        ),
+        pytest.param(
+            HttpRequest("GET", "/x", query="X-Amz-Credential=KEY%2Fd&" + "a=1&" * 201),
+            RequestClaims(),
+            id="more than 200 members of a query name no key",
+        ),
+        pytest.param(
+            HttpRequest("POST", "/", headers=CALL, body=NESTED),
+            RequestClaims(access_key_id="KEYONE"),
+            id="nested lists in place of an ARN name nothing",
         ),
     ],
 )  # fmt: skip

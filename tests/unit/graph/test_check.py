@@ -3,6 +3,7 @@
 import pytest
 
 from hostelry.graph.check import plan_of_text
+from hostelry.graph.expression import GraphExpressionError, read_expression
 from hostelry.graph.faults import GraphDocumentError
 from hostelry.graph.value_types import ValueType
 
@@ -84,6 +85,19 @@ def test_a_plan_has_each_step_behind_those_it_needs() -> None:
                      id="a function that is not there"),
         pytest.param(one("{map: 'input > `0.8x`'}"), "deprecated string literal",
                      id="a literal that is no JSON"),
+        pytest.param(one("{map: 'input" + " | [@, @]" * 6 + "'}"),
+                     "field map: it can repeat a value 64 times; at most 32",
+                     id="a row of pairs, which doubles each time"),
+        pytest.param(one("{map: 'input" + " | [@] | [[0], [-1]]" * 6 + "'}"),
+                     "it can repeat a value 64 times", id="the first and the last, which are one"),
+        pytest.param(one("{map: '" + "to_string([" * 6 + "input" + "])" * 6 + "'}"),
+                     "it can repeat a value 64 times", id="texts in texts, whose marks double"),
+        pytest.param(one("{map: 'map(&[@, @], input)" + "[].[@, @]" * 5 + "'}"),
+                     "it can repeat a value 64 times", id="pairs of each element"),
+        pytest.param(one("{map: '[m, m, m, m, m, m]'}",
+                         "  m: {map: '[input, input, input, input, input, input]'}\n"),
+                     "step answer, field map: it can repeat a value 36 times",
+                     id="copies of copies, of another step"),
         pytest.param(one("{map: '@'}"), "it stands for every step", id="the whole scope"),
         pytest.param(one("{map: 'input['}"), "is no JMESPath expression", id="half an expression"),
         pytest.param(one("{call: {endpoint: e}, input: png}",
@@ -118,6 +132,23 @@ def test_a_fault_names_step_and_field(text: str, fault: str) -> None:
     with pytest.raises(GraphDocumentError) as caught:
         plan_of_text(text)
     assert fault in str(caught.value)
+
+
+def test_parts_that_do_not_overlap_are_no_copies() -> None:
+    fields = ", ".join(f"f{number}: input.f{number}" for number in range(60))
+    items = ", ".join(f"input.rows[{number}]" for number in range(60))
+    plan = plan_of_text(
+        "output: answer\nsteps:\n  answer: {map: '[fields, items, length(items), `1`]'}\n"
+        f"  fields: {{map: '{{{fields}}}'}}\n  items: {{map: '[{items}]'}}\n"
+    )
+    assert plan.output == "answer"
+
+
+def test_a_join_makes_no_product_of_two_values() -> None:
+    expression = read_expression("join(input.glue, input.texts)")
+    assert expression.value({"input": {"glue": "-", "texts": ["a", "b"]}}) == "a-b"
+    with pytest.raises(GraphExpressionError, match="would make 100010000 characters"):
+        expression.value({"input": {"glue": "-" * 10_000, "texts": ["x"] * 10_000}})
 
 
 def test_all_faults_are_reported_at_once() -> None:
