@@ -17,12 +17,12 @@ from hostelry.cli import batch_text, transform_text
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.printable import CLEAR_LINE
 from hostelry.cli.state import control_state
 from hostelry.server.home import Credentials, UpConfig
 
 LOOK_EVERY_S = 1.0
 MAX_SILENT_LOOKS = 60  # a restart of a process takes a few seconds
-CLEAR_LINE = "\r\x1b[2K"
 BATCH_PREFIX = "batch_"
 Row = Mapping[str, Any]
 
@@ -115,7 +115,8 @@ def followed(
         if job is not None:
             line, is_over, key = kind.line(job, clock.now()), kind.is_over(job), kind.key(job)
             if on_terminal:
-                typer.echo(f"{CLEAR_LINE}{name}  {line}", nl=is_over, err=err)
+                typer.echo(CLEAR_LINE, nl=False, err=err)
+                typer.echo(f"{name}  {line}", nl=is_over, err=err)
             elif key != shown:
                 typer.echo(f"{name}  {line}", err=err)
             shown = key

@@ -12,6 +12,7 @@ from hostelry import __version__
 from hostelry.base.errors import HostelryError
 from hostelry.cli.completion.words import COMPLETE_VARIABLE, joined_words
 from hostelry.cli.lazy_group import CommandEntry, LazyGroup, lazy_group
+from hostelry.cli.printable import printable_stream
 
 # All arguments after the program's name are the program's, with or without `--`.
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -200,6 +201,7 @@ def main() -> None:
     """Run the command line; an expected error is one line and exit code 1."""
     if os.environ.get(COMPLETE_VARIABLE) == "complete_bash":
         joined_words(os.environ)
+    sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
     sys.exit(run(app))
 
 

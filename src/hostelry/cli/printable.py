@@ -1,11 +1,21 @@
-"""Text of models and containers as a terminal may get it. Pure."""
+"""Text of models, containers and users as a terminal may get it.
 
+All that commands print goes through `PrintableStream`. Text of a model that is passed on in pieces,
+and what rich draws, goes through `printable` first.
+"""
+
+import re
 import unicodedata
+from typing import Any, TextIO, cast
 
 # Joiners of scripts and emoji are of category Cf, too, and change no other character.
 JOINERS = frozenset("\u200c\u200d")
 KEPT = frozenset("\n\t")
 BREAKS = {"\u2028": "\n", "\u2029": "\n"}
+CLEAR_LINE = "\r\x1b[2K"
+OTHER = re.compile(r"[^\n\t -~]")
+COLOUR = re.compile(r"(\x1b\[(?:[0-24]|3[0-79]|9[0-7])?(?:;(?:[0-24]|3[0-79]|9[0-7]))*m)")
+OWN_LINE_START = re.compile(r"\r(?:\x1b\[2K| *\r)?")
 DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
 
@@ -16,9 +26,40 @@ def printable(text: str) -> str:
     characters and lone surrogates are left out; newlines and tabs stay. As it looks at single
     characters, pieces of a stream may be given one by one.
     """
-    if text.isascii() and text.isprintable():
+    if OTHER.search(text) is None:
         return text
     return "".join(BREAKS.get(it, it) for it in text if _is_kept(it))
+
+
+class PrintableStream:
+    """A text stream that drops what steers a terminal.
+
+    Colours pass, and what begins a line again if it is written by itself, as commands do.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.whole = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole, name)
+
+    def write(self, text: str) -> int:
+        """Write the printable part of `text`; the number of characters given."""
+        if OTHER.search(text) is not None and OWN_LINE_START.fullmatch(text) is None:
+            parts = COLOUR.split(text)  # a colour at each odd place
+            parts[::2] = map(printable, parts[::2])
+            text = "".join(parts)
+        return self.whole.write(text)
+
+
+def printable_stream(stream: TextIO) -> TextIO:
+    """`stream` without what steers a terminal."""
+    return cast("TextIO", PrintableStream(stream))
+
+
+def whole_stream(stream: TextIO) -> TextIO:
+    """The stream below a printable one, for rich, which moves the cursor."""
+    return stream.whole if isinstance(stream, PrintableStream) else stream
 
 
 def one_line(text: str, most: int = 0) -> str:

@@ -1,6 +1,7 @@
 """`hostelry scaling`: scalable targets, their decisions and their acts."""
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from hostelry.cli.acts.act_text import act_rows
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.printable import printable, whole_stream
 from hostelry.cli.scaling_responsive import responsive
 from hostelry.cli.scaling_text import activity_lines, policy_lines, status_lines
 from hostelry.cli.timeline_chart import chart
@@ -125,17 +127,17 @@ def timeline(
     if as_json:
         print_json(found)
         return
-    console = Console(highlight=False)
+    console = Console(file=whole_stream(sys.stdout), highlight=False)
     width = console.width if console.is_terminal else PIPE_WIDTH
     for one in found["timelines"]:
         for row in chart(one, found["since"], found["now"], width):
-            console.print(Text(row.text, style=row.style), soft_wrap=True)
+            console.print(Text(printable(row.text), style=row.style), soft_wrap=True)
         console.print()
     for row in [
         *update_rows(endpoint, found["updates"]),
         *act_rows(endpoint, found["operator_acts"]),
     ]:
-        console.print(Text(row.text, style=row.style), soft_wrap=True)
+        console.print(Text(printable(row.text), style=row.style), soft_wrap=True)
 
 
 def draw(found: Mapping[str, Any], path: Path, suffix: str) -> None:

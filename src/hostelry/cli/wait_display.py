@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hostelry.base.clock import monotonic_s
+from hostelry.cli.printable import printable, whole_stream
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -28,7 +29,7 @@ class WaitDisplay:
             return
         if self._live is None:
             self._live = progress_line()
-        self._live.update(self._live.task_ids[0], description=text)
+        self._live.update(self._live.task_ids[0], description=printable(text))
         self._live.start()
 
     def say(self, text: str) -> None:
@@ -36,7 +37,7 @@ class WaitDisplay:
         if self._live is None:
             print(text, file=sys.stderr, flush=True)
         else:
-            self._live.console.print(text, markup=False, highlight=False)
+            self._live.console.print(printable(text), markup=False, highlight=False)
 
     def progress(self, progress: "StartupProgress") -> None:
         """Show what a start in the background reports."""
@@ -58,7 +59,7 @@ def progress_line() -> "Progress":
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    line = Progress(*columns, console=Console(stderr=True), transient=True)
+    line = Progress(*columns, console=Console(file=whole_stream(sys.stderr)), transient=True)
     line.add_task("starting", total=None)
     return line
 

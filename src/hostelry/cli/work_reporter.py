@@ -1,5 +1,6 @@
 """Reports while a command works: a bar and a line that changes, or plain lines."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from rich.status import Status
 
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.artifacts.content import Advance
+from hostelry.cli.printable import printable, whole_stream
 
 QUIET_S = 1.0  # plain lines say nothing of what is done sooner
 LINE_EACH_S = 5.0
@@ -24,7 +26,9 @@ class WorkReporter:
     """
 
     def __init__(self, *, to_stderr: bool, usual_s: float | None = None) -> None:
-        self._console = Console(stderr=to_stderr, highlight=False)
+        self._console = Console(
+            file=whole_stream(sys.stderr if to_stderr else sys.stdout), highlight=False
+        )
         self._to_stderr = to_stderr
         self._started_s = monotonic_s()
         self._usual_s = usual_s
@@ -55,7 +59,7 @@ class WorkReporter:
                 self._say(text)
             return
         usual = "" if self._usual_s is None else f", usually {self._usual_s:.0f} s"
-        shown = f"{text}  ({self.elapsed_s:.0f} s{usual})"
+        shown = f"{printable(text)}  ({self.elapsed_s:.0f} s{usual})"
         if self._status is None:
             self._status = self._console.status(shown)
             self._status.start()
@@ -82,7 +86,7 @@ class WorkReporter:
                 TransferSpeedColumn(),
             )  # fmt: skip
             with Progress(*columns, console=self._console, transient=True) as bar:
-                task = bar.add_task(text, total=total_bytes)
+                task = bar.add_task(printable(text), total=total_bytes)
                 yield lambda count: bar.advance(task, count)
             return
         yield _PlainCount(self, text, total_bytes).add

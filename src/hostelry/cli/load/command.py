@@ -24,10 +24,10 @@ from hostelry.cli.load.measures import LoadTally, result_document
 from hostelry.cli.load.report import comparison_lines, progress_line, result_lines, saved_result
 from hostelry.cli.load.requests import LoadRequests, invocation_requests, openai_requests
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
+from hostelry.cli.printable import CLEAR_LINE
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
 
-CLEAR_LINE = "\r\x1b[2K"
 PROMPT = "Write a short story about a lighthouse."
 MAX_REQUESTS = 10_000_000  # of one test: each is kept as a few numbers
 
@@ -240,5 +240,6 @@ def invocations(
 def shown_progress(tally: LoadTally, elapsed_s: float, in_flight: int) -> None:
     """Show the state of a running test on a terminal."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"{CLEAR_LINE}{progress_line(tally, elapsed_s, in_flight)}")
+        sys.stderr.write(CLEAR_LINE)
+        sys.stderr.write(progress_line(tally, elapsed_s, in_flight))
         sys.stderr.flush()

@@ -16,6 +16,7 @@ import typer
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.printable import printable, whole_stream
 from hostelry.cli.top.document import SORTS, TopChoice, top_document
 from hostelry.cli.top.screen import KEYS, fitting, look_lines
 
@@ -74,7 +75,7 @@ def live(sources: Any, choice: TopChoice, every_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    console = Console()
+    console = Console(file=whole_stream(sys.stdout))
     typed: str | None = None  # a filter while it is being typed
     with keys(), Live(console=console, screen=True, auto_refresh=False) as screen:
         look, next_at = sources.look(), 0.0
@@ -83,7 +84,7 @@ def live(sources: Any, choice: TopChoice, every_s: float) -> None:
             head = f"filter: {typed}_" if typed is not None else KEYS
             lines = [head, "", *look_lines(shown, choice.part)]
             text = "\n".join(fitting(lines, console.width, console.height))
-            screen.update(Text(text, no_wrap=True), refresh=True)
+            screen.update(Text(printable(text), no_wrap=True), refresh=True)
             if next_at == 0.0:
                 next_at = monotonic_s() + every_s
             key = pressed(max(0.0, next_at - monotonic_s()))
