@@ -12,6 +12,7 @@ from hostelry.domain.routes import CopyRoute, VariantRoute
 
 NEW_SESSION = "NEW_SESSION"
 DEFAULT_LIFETIME_S = 1200.0  # SAGEMAKER_SESSIONS_EXPIRATION, where the header has none
+MAX_LIFETIME_S = 30 * 86_400.0  # whatever the header says
 MAX_ID_CHARACTERS = 256
 MARK_BYTES = 8
 MARK_MASK = (1 << 63) - 1
@@ -38,9 +39,8 @@ def opened_session(header: str, now: float) -> OpenedSession | None:
     named = dict(field.partition("=")[::2] for field in fields)
     given = next((value for name, value in named.items() if name.strip().lower() == "expires"), "")
     until = _instant(given)
-    return OpenedSession(
-        id=session_id, expires_at=now + DEFAULT_LIFETIME_S if until is None else until
-    )
+    expires_at = now + DEFAULT_LIFETIME_S if until is None else min(until, now + MAX_LIFETIME_S)
+    return OpenedSession(id=session_id, expires_at=expires_at)
 
 
 def copy_mark(copy_id: str) -> int:
@@ -63,6 +63,6 @@ def _instant(text: str) -> float | None:
     """Seconds since the epoch; None where `text` is no time. Without a zone it is UTC."""
     try:
         at = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

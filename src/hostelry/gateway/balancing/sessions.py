@@ -1,5 +1,6 @@
 """Sticky sessions: a container opens one, and its requests go to the copy that holds it."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from typing import Protocol
@@ -16,6 +17,7 @@ OLDER_SESSION_ID = "x-amzn-sagemaker-session-id"  # older LMI containers open wi
 CLOSED_SESSION_ID = "x-amzn-sagemaker-closed-session-id"
 MAX_SESSIONS = 16384
 KEY_BYTES = 16
+OWNER_BYTES = 4  # of a key: its endpoint, with which tables share their room fairly
 
 
 class SessionTable(Protocol):
@@ -39,7 +41,7 @@ class SessionDict:
 
     Args:
         now: seconds since the epoch.
-        capacity: most entries; beyond it those that expire first are removed.
+        capacity: most entries; beyond it those of the owner of most are removed that expire first.
     """
 
     def __init__(self, now: Callable[[], float], capacity: int = MAX_SESSIONS) -> None:
@@ -66,10 +68,11 @@ class SessionDict:
         self._entries.pop(key, None)
 
     def _make_room(self) -> None:
-        """Remove the eighth that expires first, so that this is rare."""
+        """Remove the eighth of the largest owner's that expires first, so that this is rare."""
         entries = self._entries
-        ordered = sorted(entries, key=lambda key: entries[key][1])
-        for key in ordered[: max(1, self._capacity // 8)]:
+        (owner, most), *_ = Counter(key[:OWNER_BYTES] for key in entries).most_common(1)
+        held = (key for key in entries if key.startswith(owner))
+        for key in sorted(held, key=lambda key: entries[key][1])[: max(1, most // 8)]:
             del entries[key]
 
 
@@ -170,5 +173,6 @@ def new_session_id(invocation: InvokeRequest, headers: Mapping[str, str]) -> str
 
 def _key(scope: Scope, endpoint_name: str, session_id: str) -> bytes:
     """The session's key in the table; names have no NUL, so that keys are unique."""
-    text = "\0".join((scope.account, scope.region, endpoint_name, session_id))
-    return blake2b(text.encode(), digest_size=KEY_BYTES).digest()
+    owner = "\0".join((scope.account, scope.region, endpoint_name))
+    session = blake2b(f"{owner}\0{session_id}".encode(), digest_size=KEY_BYTES - OWNER_BYTES)
+    return blake2b(owner.encode(), digest_size=OWNER_BYTES).digest() + session.digest()

@@ -1,7 +1,10 @@
 """A map of fixed capacity that several processes share in memory and that outlives them.
 
-A key's hash names two buckets of 16 slots, so a look-up reads two kilobytes and follows no chain. A
-slot is written in three steps (mark it empty, fill it, mark it with its checksum), and a changed
+A key's hash names two buckets of 16 slots, so a look-up reads two kilobytes and follows no chain.
+The first four bytes of a key name its owner. In full buckets the owner of most entries gives way,
+so that none can push out another's.
+
+A slot is written in three steps (mark it empty, fill it, mark it with its checksum), and a changed
 entry is written to another slot before its old one is emptied: a process that is killed between any
 two steps loses nothing. Readers take no lock: a half-written entry does not match its checksum
 and is read again, as is a look-up that found nothing during a write.
@@ -11,6 +14,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -19,11 +23,12 @@ from hostelry.gateway.shared.mapped_file import HEADER_BYTES, Layout, LockedErro
 
 log = logging.getLogger(__name__)
 KIND = b"hstrymap"
-FORMAT = 1
+FORMAT = 2
 SLOT_BYTES = 64
 BUCKET_SLOTS = 16
 BUCKET_BYTES = BUCKET_SLOTS * SLOT_BYTES
-DIGEST_BYTES = 16
+DIGEST_BYTES = 16  # the owner, then a hash of the key
+OWNER_BYTES = 4
 WORD_BYTES = 8
 DEFAULT_CAPACITY = 16384
 # A slot: its mark (0 where it is empty, else a checksum of the rest), then this.
@@ -80,7 +85,7 @@ class SharedMap:
 
     def get(self, key: bytes) -> tuple[int, float] | None:
         """The value under `key` and when it expires; None where there is none, or it has."""
-        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        digest = digest_of(key)
         found = self._newest(digest)
         if found is None or found.expires_at <= self._now():
             return None
@@ -89,9 +94,10 @@ class SharedMap:
     def put(self, key: bytes, value: int, expires_at: float) -> bool:
         """Keep `value` (64 bits, signed) until `expires_at`; False where the lock hangs.
 
-        Where both buckets are full, their entry that expires first is evicted.
+        Where both buckets are full, the owner of most entries in them loses the one that expires
+        first.
         """
-        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        digest = digest_of(key)
         try:
             with self._file.alone():
                 self._put(digest, value, expires_at)
@@ -102,7 +108,7 @@ class SharedMap:
 
     def remove(self, key: bytes) -> bool:
         """Forget `key`; False where the lock hangs. A key that is not there is no error."""
-        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        digest = digest_of(key)
         try:
             with self._file.alone():
                 for entry in self._entries_of(digest):
@@ -155,19 +161,20 @@ class SharedMap:
         return room
 
     def _evicted(self, digest: bytes) -> int:
-        """The slot of the key itself, of a damaged entry, or of the one that expires first."""
-        first: MapEntry | None = None
+        """The slot of the key itself, of a damaged entry, or of the one that gives way."""
+        held: dict[bytes, list[MapEntry]] = {digest[:OWNER_BYTES]: []}
         for bucket in self._buckets(digest):
             for slot in range(bucket * BUCKET_SLOTS, (bucket + 1) * BUCKET_SLOTS):
                 entry = self._entry(slot)
                 if entry is None or entry.digest == digest:
                     return slot
-                if first is None or entry.expires_at < first.expires_at:
-                    first = entry
-        assert first is not None  # a bucket has slots
+                held.setdefault(entry.digest[:OWNER_BYTES], []).append(entry)
+        most, own = max(map(len, held.values())), held[digest[:OWNER_BYTES]]
+        largest = [own] if len(own) == most else [it for it in held.values() if len(it) == most]
+        first = min(chain.from_iterable(largest), key=lambda entry: entry.expires_at)
         if self._num_evicted % WARN_EACH == 0:
             log.warning(
-                "%s is full (%d entries): those that expire first are evicted",
+                "%s is full (%d entries): the largest owners' that expire first are evicted",
                 self._file.path.name,
                 self.capacity,
             )
@@ -197,8 +204,8 @@ class SharedMap:
 
     def _buckets(self, digest: bytes) -> tuple[int, ...]:
         """The one or two buckets that may hold the key."""
-        first = int.from_bytes(digest[:8], "little") % self._num_buckets
-        second = int.from_bytes(digest[8:], "little") % self._num_buckets
+        first = int.from_bytes(digest[4:10], "little") % self._num_buckets
+        second = int.from_bytes(digest[10:], "little") % self._num_buckets
         return (first,) if first == second else (first, second)
 
     def _entry(self, slot: int) -> MapEntry | None:
@@ -219,6 +226,12 @@ class SharedMap:
 
     def _at(self, slot: int) -> int:
         return HEADER_BYTES + slot * SLOT_BYTES
+
+
+def digest_of(key: bytes) -> bytes:
+    """What stands for `key` in a slot: its owner as it is, so that owners can be compared."""
+    hashed = blake2b(key, digest_size=DIGEST_BYTES - OWNER_BYTES).digest()
+    return key[:OWNER_BYTES].ljust(OWNER_BYTES, b"\0") + hashed
 
 
 def mark_of(entry: bytes) -> int:

@@ -9,7 +9,7 @@ from hostelry.server.cluster.proxy import Front
 
 MAX_HEAD_BYTES = 8 * 1024
 MAX_BODY_BYTES = 64 * 1024
-REQUEST_S = 15.0
+READ_S, ANSWER_S = 3.0, 15.0
 REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
 
 
@@ -28,17 +28,21 @@ Answer = tuple[int, bytes]  # the status and the body, JSON
 
 
 def http_front(answer: Callable[[FrontRequest], Awaitable[Answer]]) -> Front:
-    """A front that has `answer` answer one request of each connection, within `REQUEST_S`."""
+    """A front that has `answer` answer one request of each connection.
+
+    It takes the request within `READ_S`, and gives `answer` as long as `ANSWER_S`.
+    """
 
     async def serve(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: PeerName | None
     ) -> None:
-        async with asyncio.timeout(REQUEST_S):
-            try:
+        try:
+            async with asyncio.timeout(READ_S):
                 request = await _read(reader, peer, str(writer.get_extra_info("peername")[0]))
-            except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                writer.write(_answer(400, b'"no request that is understood here"'))
-                return
+        except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            writer.write(_answer(400, b'"no request that is understood here"'))
+            return
+        async with asyncio.timeout(ANSWER_S):
             writer.write(_answer(*await answer(request)))
 
     return serve

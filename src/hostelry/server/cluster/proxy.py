@@ -35,10 +35,15 @@ REQUEST_STARTS = (b"POST /", b"GET /", b"PUT /", b"DELETE /", b"HEAD /", b"PATCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyLimits:
-    """Bounds of a node proxy; of connections whose peer is not verified yet, the oldest is cut."""
+    """Bounds of a node proxy.
+
+    Of connections whose peer is not verified yet, and of those without a certificate, the oldest
+    is cut.
+    """
 
     connections: int = 16_384
     unverified: int = 1_024
+    anonymous: int = 64
     handshake_s: float = 5.0
     connect_s: float = 2.0
 
@@ -169,6 +174,7 @@ class NodeProxy:
         self._fronts = fronts
         self._limits = limits or ProxyLimits()
         self._unverified: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._anonymous: dict[asyncio.Task[None], None] = {}  # without a certificate: they join
         self._open: set[asyncio.Task[None]] = set()
         self._is_ending = False
 
@@ -182,15 +188,12 @@ class NodeProxy:
                 log.warning("no connection is accepted: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            if len(self._open) >= self._limits.connections:
+            verified = len(self._open) - len(self._unverified) - len(self._anonymous)
+            if verified >= self._limits.connections:
                 accepted.close()
                 continue
-            if len(self._unverified) >= self._limits.unverified:
-                oldest = next(iter(self._unverified))
-                del self._unverified[oldest]
-                oldest.cancel()
             task = loop.create_task(self._admit(accepted))
-            self._unverified[task] = None
+            _enter(self._unverified, task, self._limits.unverified)
             self._open.add(task)
             task.add_done_callback(self._forget)
 
@@ -213,6 +216,7 @@ class NodeProxy:
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._open.discard(task)
         self._unverified.pop(task, None)
+        self._anonymous.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a connection ended by a defect", exc_info=error)
 
@@ -236,14 +240,20 @@ class NodeProxy:
         except asyncio.CancelledError:
             accepted.close()
             raise
-        task = asyncio.current_task()
-        if task is not None:
-            self._unverified.pop(task, None)
+        self._leave_unverified(transport)
         try:
             if await self._connected(end, transport):
                 await lost
         finally:
             transport.abort()
+
+    def _leave_unverified(self, transport: asyncio.Transport) -> None:
+        """The handshake of this task's connection is over; a certificate is verified in it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._unverified.pop(task, None)
+        if not transport.get_extra_info("ssl_object").getpeercert():
+            _enter(self._anonymous, task, self._limits.anonymous)
 
     async def _connected(self, end: PeerEnd, transport: asyncio.Transport) -> bool:
         """Whether the server that the peer asks for is connected to `end` now."""
@@ -284,6 +294,15 @@ class NodeProxy:
             transport.write(CONNECTED)
         transport.resume_reading()
         return True
+
+
+def _enter(tasks: dict[asyncio.Task[None], None], task: asyncio.Task[None], most: int) -> None:
+    """Add `task`; the oldest makes room."""
+    if len(tasks) >= most:
+        oldest = next(iter(tasks))
+        del tasks[oldest]
+        oldest.cancel()
+    tasks[task] = None
 
 
 def keep_alive(connected: socket.socket) -> None:

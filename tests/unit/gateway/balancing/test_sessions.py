@@ -11,9 +11,15 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.balancing.destination import find_destination
-from hostelry.gateway.balancing.sessions import SessionDict, Sessions, new_session_id, pinned_copy
+from hostelry.gateway.balancing.sessions import (
+    OWNER_BYTES,
+    SessionDict,
+    Sessions,
+    new_session_id,
+    pinned_copy,
+)
 from hostelry.gateway.route_table import RouteTable
-from hostelry.routing.session import DEFAULT_LIFETIME_S, copy_mark
+from hostelry.routing.session import DEFAULT_LIFETIME_S, MAX_LIFETIME_S, copy_mark
 
 TABLE = RouteTable(SNAPSHOT)
 FIRST, SECOND = COPIES
@@ -27,6 +33,20 @@ def asked(session_id: str | None, endpoint: str = "llms", **members: Any) -> Inv
     return InvokeRequest(
         endpoint_name=endpoint, stream=False, session_id=session_id, **(given | members)
     )
+
+
+class Recorded:
+    """A table that notes the keys that are put."""
+
+    def __init__(self, keys: list[bytes]) -> None:
+        self._keys = keys
+
+    def get(self, key: bytes) -> None: ...
+
+    def put(self, key: bytes, value: int, expires_at: float) -> None:
+        self._keys.append(key)
+
+    def remove(self, key: bytes) -> None: ...
 
 
 class Rig:
@@ -154,12 +174,34 @@ def test_the_older_session_header_counts_only_where_a_session_was_requested() ->
 def test_a_flood_of_sessions_drives_out_those_that_end_first() -> None:
     clock = ManualClock()
     table = SessionDict(clock.now, capacity=16)
-    table.put(b"long", 1, clock.now() + 1000)
+    table.put(b"loud-long", 1, clock.now() + 1000)
+    table.put(b"calm", 1, clock.now() + 1)
     for number in range(100):
-        table.put(b"%d" % number, number, clock.now() + 10 + number)
-    assert table.get(b"long") is not None
-    assert table.get(b"99") is not None
-    assert table.get(b"0") is None
+        table.put(b"loud-%d" % number, number, clock.now() + 10 + number)
+    assert table.get(b"loud-long") is not None
+    assert table.get(b"loud-99") is not None
+    assert table.get(b"loud-0") is None
+    assert table.get(b"calm") is not None, "it is another endpoint's"
+
+
+def test_one_endpoints_sessions_have_one_owner_in_the_table() -> None:
+    rig = Rig()
+    keys: list[bytes] = []
+    rig.sessions = Sessions(Recorded(keys), rig.clock.now)
+    for id in ("s-1", "s-2"):
+        rig.opened(id)
+    rig.sessions.note(HERE, asked("NEW_SESSION", "models"), FIRST, {NEW_HEADER: "s-1"})
+    first, second, other = keys
+    assert first[:OWNER_BYTES] == second[:OWNER_BYTES] != other[:OWNER_BYTES]
+    assert len({first, second, other}) == 3
+
+
+@pytest.mark.parametrize("expires", ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59-23:00"])
+def test_a_container_cannot_keep_a_session_for_ever(expires: str) -> None:
+    rig = Rig()
+    rig.opened(f"s-1; Expires={expires}")
+    rig.clock.advance(MAX_LIFETIME_S)
+    assert rig.sessions.holder(HERE, asked("s-1")) is None
 
 
 def test_forgetting_what_is_not_there_is_no_error() -> None:

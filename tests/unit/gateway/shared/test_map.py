@@ -120,10 +120,22 @@ def test_in_a_full_map_what_expires_first_makes_way_with_a_warning(
     left = [number for number in range(20) if table.get(b"%d" % number) is not None]
     assert left == [*range(12), *range(16, 20)]
     assert [it.message for it in caplog.records] == [
-        "map is full (16 entries): those that expire first are evicted"
+        "map is full (16 entries): the largest owners' that expire first are evicted"
     ]
     table.put(b"3", 33, NOW + 300)  # one that is there drives no other out
     assert (table.get(b"3"), table.num_live()) == ((33, NOW + 300), 16)
+
+
+def test_no_owner_drives_another_out_of_its_share(tmp_path: Path, time: Time) -> None:
+    table = SharedMap(tmp_path / "map", time, 4096)
+    quiet = [b"calm-%d" % number for number in range(500)]
+    for key in quiet:
+        table.put(key, 1, NOW + 10)
+    for number in range(20_000):
+        table.put(b"loud-%d" % number, 2, NOW + 10_000)
+    assert all(table.get(key) for key in quiet)
+    table.put(b"late-1", 3, NOW + 5)  # and there is room for a third
+    assert table.get(b"late-1") == (3, NOW + 5)
 
 
 def test_two_buckets_for_a_key_leave_room_almost_to_the_end(

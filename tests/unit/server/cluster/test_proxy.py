@@ -11,8 +11,8 @@ from tests.cluster_rig import AUTHORITY, NOW, ProxyRig, as_process, identity, pr
 from hostelry.base import tls
 from hostelry.base.certificates import bundle, new_authority
 from hostelry.base.peer_http import peer_client
-from hostelry.base.peer_name import PeerRole
-from hostelry.base.tls import ClusterTls, TlsFolder
+from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.tls import JOIN, ClusterTls, TlsFolder
 from hostelry.gateway.http.reply import BrokenError, ConnectError
 from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.server.cluster.proxy import ProxyLimits
@@ -247,6 +247,34 @@ def test_unknown_connections_take_no_place_from_peers(tmp_path: Path) -> None:
             rubbish.close()
             (await UpstreamPool().send(rig.address(), REQUEST, LIMITS)).close()
             assert await idle[0][0].read() == b""  # the oldest was cut
+            for _, one in idle:
+                one.close()
+
+    in_uvloop(scenario)
+
+
+def test_connections_without_a_certificate_have_a_few_places_of_their_own(tmp_path: Path) -> None:
+    """They ask to join and say nothing more; the oldest give way, and no peer waits for them."""
+
+    async def join(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: PeerName | None
+    ) -> None:
+        await reader.read()
+
+    async def scenario() -> None:
+        as_process(identity(tmp_path / "gateway", PeerRole.GATEWAY))
+        limits = ProxyLimits(connections=2, unverified=10, anonymous=3)
+        folder = identity(tmp_path / "host")
+        folder.authority.write_bytes(AUTHORITY.certificate)  # this host lets others join
+        async with proxied(folder, answer_each, limits, {JOIN: join}) as rig:
+            context = context_without_certificate()
+            idle = [
+                await asyncio.open_connection(rig.host, rig.port, ssl=context, server_hostname=JOIN)
+                for _ in range(8)
+            ]
+            assert [await it.read() for it, _ in idle[:5]] == [b""] * 5
+            assert not any(it.at_eof() for it, _ in idle[5:])
+            (await UpstreamPool().send(rig.address(), REQUEST, LIMITS)).close()
             for _, one in idle:
                 one.close()
 
