@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,17 +17,19 @@ from hostelry.base.clock import Clock
 from hostelry.cli.program.authority import RunAuthority
 from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.forward import Forwarder
-from hostelry.cli.program.proxy import MAX_HEAD_BYTES, Proxy, UsersProxy
+from hostelry.cli.program.proxy import MAX_HEAD_BYTES, USER, Proxy, UsersProxy
 
 HOST = "127.0.0.1"
 MAX_CONNECTIONS = 200
+SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontAddresses:
     """Where the program finds its front: the proxy, a file of trusted certificates, and URLs.
 
-    The URLs are those of the gateway and the object store unless calls are recorded.
+    The proxy's URL has a secret of this run. The others are those of the gateway and the object
+    store unless calls are recorded.
     """
 
     proxy_url: str
@@ -74,7 +77,8 @@ class Front:
             tls = await stack.enter_async_context(
                 served(self._forwarder(pool), authority.server_context())
             )
-            proxy = await stack.enter_async_context(self._proxy(tls))
+            secret = secrets.token_urlsafe(SECRET_BYTES)
+            proxy = await stack.enter_async_context(self._proxy(tls, secret))
             gateway, store = self.gateway_url, self.store_url
             if recording:
                 plain = await stack.enter_async_context(served(self._forwarder(pool), None))
@@ -82,7 +86,7 @@ class Front:
                 gateway = f"http://{HOST}:{plain}"
                 store = f"http://{HOST}:{await stack.enter_async_context(served(objects, None))}"
             yield FrontAddresses(
-                proxy_url=f"http://{HOST}:{proxy}",
+                proxy_url=f"http://{USER}:{secret}@{HOST}:{proxy}",
                 trusted=trusted,
                 gateway_url=gateway,
                 store_url=store,
@@ -96,13 +100,14 @@ class Front:
         )
 
     @asynccontextmanager
-    async def _proxy(self, tls_port: int) -> AsyncIterator[int]:
-        proxy = Proxy(tls_port, self.users_proxy)
+    async def _proxy(self, tls_port: int, secret: str) -> AsyncIterator[int]:
+        proxy = Proxy(tls_port, self.users_proxy, secret)
         server = await asyncio.start_server(proxy.serve, HOST, 0, limit=MAX_HEAD_BYTES)
         try:
             yield server.sockets[0].getsockname()[1]
         finally:
             server.close()
+            await proxy.close()
 
 
 @asynccontextmanager

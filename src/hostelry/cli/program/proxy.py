@@ -7,6 +7,7 @@ client that names https://sts.REGION.amazonaws.com itself comes here, too.
 import asyncio
 import base64
 import contextlib
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -18,6 +19,11 @@ HEAD_WITHIN_S = 30.0
 CONNECT_WITHIN_S = 30.0
 CHUNK_BYTES = 64 * 1024
 END = b"\r\n\r\n"
+USER = "hostelry"
+UNPROVEN = (
+    b'HTTP/1.1 407 this proxy serves one program\r\nProxy-Authenticate: Basic realm="hostelry exec"'
+    b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +49,41 @@ def users_proxy(environment: Mapping[str, str]) -> UsersProxy:
 
 
 class Proxy:
-    """Answers CONNECT: for AWS's hosts with the server at `tls_port`, for others with a tunnel."""
+    """Answers CONNECT: for AWS's hosts with the server at `tls_port`, for others with a tunnel.
 
-    def __init__(self, tls_port: int, users: UsersProxy) -> None:
+    Only a request that shows `secret` is served. Every user of the machine can reach the port, and
+    tunnels use the password of the user's own proxy.
+    """
+
+    def __init__(self, tls_port: int, users: UsersProxy, secret: str) -> None:
         self._tls_port = tls_port
         self._users = users
+        self._credentials = basic_credentials(USER, secret)
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """End every connection."""
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end."""
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        await asyncio.wait((task,))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(HEAD_WITHIN_S):
                 head = await reader.readuntil(END)
             authority = connect_authority(head)
             if authority is None:
                 writer.write(b"HTTP/1.1 501 only CONNECT is served here\r\n\r\n")
+                return
+            if not hmac.compare_digest(given_credentials(head), self._credentials):
+                writer.write(UNPROVEN)
                 return
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 upstream = await self._opened(*authority)
@@ -77,6 +104,20 @@ class Proxy:
         if not proxy:
             return await asyncio.open_connection(host, port)
         return await through(proxy, host, port)
+
+
+def basic_credentials(user: str, password: str) -> bytes:
+    """The value of a Proxy-Authorization header."""
+    return b"Basic " + base64.b64encode(f"{user}:{password}".encode())
+
+
+def given_credentials(head: bytes) -> bytes:
+    """The value of the head's Proxy-Authorization; empty if it has none."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"proxy-authorization":
+            return value.strip()
+    return b""
 
 
 def connect_authority(head: bytes) -> tuple[str, int] | None:
@@ -100,8 +141,8 @@ async def through(
     )
     lines = [f"CONNECT {host}:{port} HTTP/1.1", f"Host: {host}:{port}"]
     if at.username is not None:
-        pair = f"{unquote(at.username)}:{unquote(at.password or '')}".encode()
-        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(pair).decode()}")
+        shown = basic_credentials(unquote(at.username), unquote(at.password or ""))
+        lines.append(f"Proxy-Authorization: {shown.decode()}")
     writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
     answer = await reader.readuntil(END)
     if b" 200" not in answer.partition(b"\r\n")[0]:

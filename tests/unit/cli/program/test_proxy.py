@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from hostelry.cli.program.proxy import Proxy, UsersProxy, connect_authority, users_proxy
+from hostelry.cli.program.proxy import (
+    Proxy,
+    UsersProxy,
+    basic_credentials,
+    connect_authority,
+    users_proxy,
+)
+
+PROOF = b"Proxy-Authorization: " + basic_credentials("hostelry", "s") + b"\r\n"
 
 
 @pytest.mark.parametrize(
@@ -59,13 +67,13 @@ def test_another_host_is_tunnelled(through_users_proxy: bool) -> None:
     async def talked() -> tuple[bytes, bytes]:
         far = await asyncio.start_server(echo, "127.0.0.1", 0)
         port = far.sockets[0].getsockname()[1]
-        users = await asyncio.start_server(Proxy(1, UsersProxy()).serve, "127.0.0.1", 0)
-        url = f"http://u:p@127.0.0.1:{users.sockets[0].getsockname()[1]}"
-        own = Proxy(1, UsersProxy(url=url if through_users_proxy else ""))
+        users = await asyncio.start_server(Proxy(1, UsersProxy(), "s").serve, "127.0.0.1", 0)
+        url = f"http://hostelry:s@127.0.0.1:{users.sockets[0].getsockname()[1]}"
+        own = Proxy(1, UsersProxy(url=url if through_users_proxy else ""), "s")
         near = await asyncio.start_server(own.serve, "127.0.0.1", 0)
         async with far, users, near:
             reader, writer = await asyncio.open_connection(*near.sockets[0].getsockname())
-            writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n".encode())
+            writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n".encode() + PROOF + b"\r\n")
             head = await reader.readuntil(b"\r\n\r\n")
             writer.write(b"hello")
             writer.write_eof()
@@ -79,15 +87,56 @@ def test_another_host_is_tunnelled(through_users_proxy: bool) -> None:
     assert answer == b"hello"
 
 
-def test_a_host_that_cannot_be_reached_is_an_error() -> None:
-    async def asked() -> bytes:
-        server = await asyncio.start_server(Proxy(1, UsersProxy()).serve, "127.0.0.1", 0)
-        async with server:
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            writer.write(b"CONNECT sts.us-east-1.amazonaws.com:443 HTTP/1.1\r\n\r\n")
-            answer = await reader.read()
-            writer.close()
-            await writer.wait_closed()
-            return answer
+async def answered(head: bytes) -> bytes:
+    """What the proxy answers to a request by an AWS host's name, whose server is away."""
+    server = await asyncio.start_server(Proxy(1, UsersProxy(), "s").serve, "127.0.0.1", 0)
+    async with server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"CONNECT sts.us-east-1.amazonaws.com:443 HTTP/1.1\r\n" + head + b"\r\n")
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
 
-    assert asyncio.run(asked()).startswith(b"HTTP/1.1 502 ")
+
+def test_a_host_that_cannot_be_reached_is_an_error() -> None:
+    assert asyncio.run(answered(PROOF)).startswith(b"HTTP/1.1 502 ")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"Proxy-Authorization: Basic\r\n", id="no secret"),
+        pytest.param(
+            b"Proxy-Authorization: " + basic_credentials("hostelry", "t") + b"\r\n",
+            id="another secret",
+        ),
+        pytest.param(PROOF.replace(b"Proxy-Auth", b"Auth"), id="the header of servers"),
+        pytest.param(b"Proxy-Authorization: \xff\r\n", id="no text"),
+    ],
+)
+def test_only_the_program_that_has_the_secret_is_served(head: bytes) -> None:
+    assert head != PROOF
+    assert asyncio.run(answered(head)).startswith(b"HTTP/1.1 407 ")
+
+
+def test_no_connection_outlives_the_program() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def left() -> bytes:
+        far = await asyncio.start_server(silent, "127.0.0.1", 0)
+        proxy = Proxy(far.sockets[0].getsockname()[1], UsersProxy(), "s")
+        near = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+        async with far, near:
+            reader, writer = await asyncio.open_connection(*near.sockets[0].getsockname())
+            writer.write(b"CONNECT sts.us-east-1.amazonaws.com:443 HTTP/1.1\r\n%b\r\n" % PROOF)
+            assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+            await proxy.close()
+            rest = await reader.read()
+            writer.close()
+            return rest
+
+    assert asyncio.run(left()) == b""
