@@ -11,7 +11,7 @@ class AsyncRequest:
 
     `inference_id` is the client's, or a new one. `output_uri` and `failure_uri` are the objects
     that its end writes. Instants are in seconds since the epoch: past `expires_at` it is not begun.
-    `timeout_s` limits one attempt of a copy.
+    `timeout_s` limits one attempt of a copy. `principal` is the caller, "" for the account itself.
     """
 
     id: str
@@ -32,3 +32,4 @@ class AsyncRequest:
     accepted_at: float
     expires_at: float
     timeout_s: float
+    principal: str = ""

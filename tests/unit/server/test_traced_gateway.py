@@ -248,6 +248,23 @@ def test_a_parent_is_believed_of_a_copys_own_keys_alone(by_copy: bool, is_believ
     with_gateway(Copies(steps=steps), work)
 
 
+@pytest.mark.parametrize("path", [WHOLE, STREAM, CHAT])
+@pytest.mark.parametrize("by_copy", [False, True])
+def test_who_calls_is_what_the_gateway_verified(path: str, by_copy: bool) -> None:
+    copies = Copies()
+    claimed = {"x-hostelry-principal": "role/other", "x-hostelry-tenant": "blue"}
+
+    async def work(caller: Caller) -> None:
+        await caller.call(path, claimed, by_copy=by_copy)
+
+    with_gateway(copies, work)
+    (head,) = copies.heads
+    is_copy = by_copy and path != CHAT
+    assert b"role/other" not in head
+    assert (b"X-Hostelry-Principal: copy/i-copy\r\n" in head) is is_copy
+    assert (b"X-Hostelry-Tenant: blue\r\n" in head) is not is_copy
+
+
 async def _as_signer(caller: Caller, path: str, *, by_copy: bool = False) -> tuple[int, Any]:
     status, _, body = await caller.send(signed("GET", path, {}, by_copy=by_copy))
     return status, msgspec.json.decode(body)

@@ -1,6 +1,6 @@
 """Runtime API: InvokeEndpointAsync."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostelry.aws.async_runtime import accepted_answer, parse_async_invocation
 from hostelry.aws.runtime import runtime_error
@@ -13,7 +13,7 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.control_client import ControlClient
-from hostelry.gateway.handlers.callers import Callers, check_service
+from hostelry.gateway.handlers.callers import Callers, check_service, principal_of
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.jobs_client import JobsClient
 from hostelry.gateway.queued_request import queued_request
@@ -49,7 +49,10 @@ class AsyncRuntimeHandler:
         asked = parse_async_invocation(request)
         settings = await self._settings(scope, asked.endpoint_name)
         ids = (new_uuid().replace("-", ""), new_uuid())
-        queued = queued_request(scope, asked, settings, request.body, ids, self.clock.now())
+        queued = replace(
+            queued_request(scope, asked, settings, request.body, ids, self.clock.now()),
+            principal=principal_of(identity.session),
+        )
         await self.jobs.submit(queued)
         exchange.respond(
             accepted_answer(

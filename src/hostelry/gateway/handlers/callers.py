@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from hostelry.aws.sigv4 import Identity, NeedsBody, Proven, Verifier
+from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 from hostelry.base.key_guard import is_shown
 from hostelry.domain.scope import Scope
+from hostelry.gateway.handlers.invocation_head import PRINCIPAL, ROLE, TENANT, terms_of_principal
 
 # Hashing a body takes about 0.6 ms a megabyte: large ones in a thread, or streams would stall.
 HASH_APART_BYTES = 512 * 1024
@@ -89,6 +93,28 @@ class Callers:
             return True
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         return is_shown(self._openai_key, [key.strip()]) and scheme.lower() == "bearer"
+
+
+def principal_of(session: Session | None) -> str:
+    """The caller that requests count for: `role/NAME`, `copy/INSTANCE`, or "", the account."""
+    if session is None or not (session.role_name or session.session_name):
+        return ""
+    is_role = bool(session.role_name)
+    return f"{ROLE}{session.role_name}" if is_role else f"copy/{session.session_name}"
+
+
+def bound(request: HttpRequest, session: Session | None) -> HttpRequest:
+    """`request` with the principal that its sender is, whatever it says itself.
+
+    The account's own keys choose the tenant; a role is its own tenant, and a copy has none.
+    """
+    principal = principal_of(session)
+    if not principal and PRINCIPAL not in request.headers:
+        return request
+    dropped = {PRINCIPAL, TENANT} if principal else {PRINCIPAL}
+    headers = {name: it for name, it in request.headers.items() if name not in dropped}
+    headers |= {name.lower(): it for name, it in terms_of_principal(principal).items()}
+    return msgspec.structs.replace(request, headers=headers)
 
 
 def is_unsigned(request: HttpRequest) -> bool:

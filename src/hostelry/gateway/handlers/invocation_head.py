@@ -14,11 +14,15 @@ ADAPTER_IDENTIFIER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS = "X-Amzn-SageMaker-Adapter-Alias"
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 FORWARDED_STREAM = (FORWARDED[0], "InvokeEndpointWithResponseStream")
-# Headers that are forwarded on any route: tenant, deadline, whether unknown fields are refused, the
-# calls of graphs above this one, and the client's trace (W3C Trace Context), unchanged.
+ROLE = "role/"
+PRINCIPAL, TENANT = "x-hostelry-principal", "x-hostelry-tenant"
+# Headers that are forwarded on any route: who sends it (as the gateway verified it), tenant,
+# deadline, whether unknown fields are refused, the calls of graphs above this one, and the client's
+# trace (W3C Trace Context), unchanged.
 TERMS = {
     name.lower(): name
     for name in (
+        "X-Hostelry-Principal",
         "X-Hostelry-Tenant",
         "X-Hostelry-First-Token-Deadline-S",
         "X-Hostelry-Strict-Fields",
@@ -98,6 +102,14 @@ def terms(request: HttpRequest) -> list[tuple[str, str]]:
     """The caller's headers of `TERMS`, as sent to a copy."""
     given = request.headers
     return [(name, given[received]) for received, name in TERMS.items() if received in given]
+
+
+def terms_of_principal(principal: str) -> dict[str, str]:
+    """The headers of `TERMS` that name to a copy the caller that a request counts for."""
+    if not principal:
+        return {}
+    is_role = principal.startswith(ROLE)
+    return {TERMS[PRINCIPAL]: principal, **({TERMS[TENANT]: principal} if is_role else {})}
 
 
 def noted(answered: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import msgspec
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.handlers.admission import Admitted
-from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.handlers.callers import Callers, bound
 from hostelry.gateway.handlers.completions import Completions, asked_model, no_answer
 from hostelry.gateway.handlers.invocation_head import STEPS, noted
 from hostelry.gateway.handlers.openai_error import error_object, error_response
@@ -84,7 +84,8 @@ class OpenAiHandler:
         return _json(_model_object(name), request_id)
 
     async def _complete(self, exchange: Exchange, request_id: str) -> None:
-        request, owner = exchange.request, self._callers.owner
+        exchange.request = request = bound(exchange.request, None)
+        owner = self._callers.owner
         trace = exchange.trace = self._calls.begin(request_id, owner.account, request)
         trace.operation = request.path
         trace.endpoint = name = asked_model(request.body)

@@ -39,7 +39,7 @@ from hostelry.gateway.balancing.sessions import (
 )
 from hostelry.gateway.balancing.traffic_split import TrafficSplit
 from hostelry.gateway.handlers.admission import Admitted, admit
-from hostelry.gateway.handlers.callers import Callers, check_service, is_copys
+from hostelry.gateway.handlers.callers import Callers, bound, check_service, is_copys
 from hostelry.gateway.handlers.invocation_call import InvocationCall
 from hostelry.gateway.handlers.invocation_head import STEPS, noted
 from hostelry.gateway.handlers.model_error import (
@@ -141,6 +141,7 @@ class RuntimeHandler:
         identity = await self._callers.identify(request, invokes=True)
         check_service(identity.service, SERVICE)
         exchange.verified()
+        exchange.request = request = bound(request, identity.session)
         scope = Scope(identity.account_id, identity.region)
         from_copy = is_copys(identity)
         if from_copy and target_proof.HEADER.lower() in request.headers:

@@ -16,7 +16,7 @@ from hostelry.gateway.balancing.pipeline import (
     PipelineStep,
     through_pipeline,
 )
-from hostelry.gateway.handlers.invocation_head import post_head
+from hostelry.gateway.handlers.invocation_head import post_head, terms_of_principal
 from hostelry.gateway.handlers.model_error import answered_with_error, gave_no_answer
 from hostelry.gateway.http.reply import (
     ConnectError,
@@ -239,6 +239,7 @@ class CopyAttempt:
                 ("Accept", request.accept),
                 ("X-Amzn-SageMaker-Inference-Id", request.inference_id),
                 ("x-request-id", request.id),
+                *terms_of_principal(request.principal).items(),
                 *more,
             ),
         )

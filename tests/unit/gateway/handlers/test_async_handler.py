@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from tests.unit.gateway.routes_sample import HERE, SNAPSHOT, variant
 
-from hostelry.aws.sigv4 import Verifier
+from hostelry.aws.sigv4 import Identity, Verifier
+from hostelry.aws.temporary_keys import Session
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
@@ -75,6 +76,17 @@ class KnowingControl:
         return key.endpoint_name in self.names
 
 
+class RoleCallers(Callers):
+    """Every caller has the temporary keys of a role."""
+
+    async def identify(self, request: HttpRequest, *, invokes: bool = False) -> Identity:
+        found = await super().identify(request, invokes=invokes)
+        session = Session(
+            access_key_id="ASIA1", account_id=HERE.account, expires_at=1, role_name="r"
+        )
+        return replace(found, session=session)
+
+
 def asked(
     name: str,
     jobs: FakeJobs,
@@ -83,7 +95,7 @@ def asked(
 ) -> bytes:
     """The answer's bytes; raises what the handler does."""
     clock = ManualClock()
-    callers = Callers(Verifier(lambda _: None), HERE, "sk-1", True, clock.now)
+    callers = RoleCallers(Verifier(lambda _: None), HERE, "sk-1", True, clock.now)
     handler = AsyncRuntimeHandler(
         callers=callers,
         routes=routes or FixedRoutes(ROUTES),
@@ -107,6 +119,7 @@ def test_a_kept_request_is_accepted_with_its_places_while_no_copy_runs() -> None
     assert f"FailureLocation: s3://out/{kept.inference_id}-error.out\r\n" in answer
     assert answer.endswith(f'{{"InferenceId":"{kept.inference_id}"}}')
     assert (kept.scope, kept.endpoint_name, kept.body) == (HERE, "queued", b"in")
+    assert kept.principal == "role/r"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import pytest
 from tests.unit.gateway.routes_sample import HERE
 
 from hostelry.aws.sigv4 import Secret, Verifier
+from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.handlers.callers import Callers, check_service
+from hostelry.gateway.handlers.callers import Callers, bound, check_service
 
 SECRETS = {"AKIAKNOWN": Secret(secret_access_key="secret", account_id=HERE.account)}
 
@@ -69,3 +70,29 @@ def test_a_signature_counts_for_its_service_only(service: str, passes: bool) -> 
         return
     with pytest.raises(ServiceError, match="correct service: 'sagemaker'"):
         check_service(service, "sagemaker")
+
+
+def session(**claims: str) -> Session:
+    return Session(access_key_id="ASIA1", account_id=HERE.account, expires_at=1, **claims)
+
+
+@pytest.mark.parametrize(
+    ("sender", "tenant", "principal"),
+    [
+        pytest.param(None, "blue", None, id="the account's own keys choose the tenant"),
+        pytest.param(session(), "blue", None, id="so do temporary keys of the account itself"),
+        pytest.param(
+            session(role_name="r", session_name="s"), "role/r", "role/r",
+            id="a role is its own tenant",
+        ),
+        pytest.param(session(session_name="i-1"), None, "copy/i-1", id="a copy names none"),
+    ],
+)  # fmt: skip
+def test_a_caller_is_who_signed_whatever_its_headers_say(
+    sender: Session | None, tenant: str | None, principal: str | None
+) -> None:
+    given = {"x-hostelry-tenant": "blue", "x-hostelry-principal": "role/other", "accept": "a"}
+    headers = bound(HttpRequest("POST", "/", headers=given), sender).headers
+    assert headers.get("x-hostelry-tenant") == tenant
+    assert headers.get("x-hostelry-principal") == principal
+    assert headers["accept"] == "a"

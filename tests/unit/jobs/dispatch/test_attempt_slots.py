@@ -1,6 +1,7 @@
 """Slots of copies while answers are written: given back, for a bounded number of writes."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,9 +55,13 @@ class Answer:
 
 
 class Copies:
-    """Answers at once."""
+    """Answers at once; keeps the heads."""
 
-    async def send(self, *_: object) -> Answer:
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+
+    async def send(self, _: str, parts: tuple[bytes, bytes], *__: object) -> Answer:
+        self.heads.append(parts[0])
         return Answer()
 
 
@@ -78,7 +83,8 @@ class AttemptRig:
     def __init__(self) -> None:
         self.store = HeldStore()
         store: Any = self.store
-        pool: Any = Copies()
+        self.copies = Copies()
+        pool: Any = self.copies
         self.slots = CopySlots(lambda: 0.0, lambda: 0.0)
         self.freed = 0
         self.slots.listen(self._count)
@@ -132,6 +138,19 @@ def test_a_copy_is_free_once_it_has_answered_while_writes_are_bounded(
         assert (rig.store.num_put, rig.freed, rig.slots.on("c")) == (3, 3, 0)
 
     asyncio.run(scenario())
+
+
+def test_a_copy_knows_whose_request_it_is() -> None:
+    async def heads_of(principal: str) -> bytes:
+        rig = AttemptRig()
+        rig.request = replace(rig.request, principal=principal)
+        rig.store.opened.set()
+        await rig.begin()
+        return rig.copies.heads[0]
+
+    head = asyncio.run(heads_of("role/r"))
+    assert b"X-Hostelry-Principal: role/r\r\nX-Hostelry-Tenant: role/r\r\n" in head
+    assert b"X-Hostelry-" not in asyncio.run(heads_of(""))
 
 
 def test_attempts_that_end_in_any_way_leave_room_for_others(

@@ -64,6 +64,7 @@ async def run_pooled(
             sampling=NO_TOKEN,
             adapter=adapter,
             tenant=terms.tenant,
+            cache_salt=terms.salt(""),
             first_token_deadline_s=terms.first_token_deadline_s,
         )
         for prompt, adapter in zip(prompts, call.adapters, strict=True)

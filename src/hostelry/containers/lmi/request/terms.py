@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.fields import shown
 
+PRINCIPAL_HEADER = "x-hostelry-principal"
 TENANT_HEADER = "x-hostelry-tenant"
 DEADLINE_HEADER = "x-hostelry-first-token-deadline-s"
 MAX_TENANT_CHARACTERS = 256  # also of the names in option.tenants
@@ -15,10 +16,21 @@ MAX_DEADLINE_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """A request's tenant (None: the adapter's name) and deadline (None: no deadline)."""
+    """A request's tenant (None: the adapter's name) and deadline (None: no deadline).
+
+    `principal` is the caller as the gateway verified it, "" for the account itself.
+    """
 
     tenant: str | None = None
     first_token_deadline_s: float | None = None
+    principal: str = ""
+
+    def salt(self, given: str) -> str:
+        """The salt of cached prefixes: callers share none, whatever salt they give.
+
+        A caller's own salt has no slash, so that it stands for no other principal.
+        """
+        return f"{self.principal}/{given}" if self.principal else given
 
 
 def terms_of(headers: Mapping[str, str], default_deadline_s: float | None) -> Terms:
@@ -31,7 +43,8 @@ def terms_of(headers: Mapping[str, str], default_deadline_s: float | None) -> Te
         )
     text = headers.get(DEADLINE_HEADER)
     deadline_s = default_deadline_s if text is None else parse_deadline(text)
-    return Terms(tenant=tenant, first_token_deadline_s=deadline_s)
+    principal = headers.get(PRINCIPAL_HEADER, "")
+    return Terms(tenant=tenant, first_token_deadline_s=deadline_s, principal=principal)
 
 
 def is_tenant_name(name: str) -> bool:

@@ -58,6 +58,7 @@ async def prepare(
         each.request = replace(
             each.request,
             tenant=terms.tenant,
+            cache_salt=terms.salt(each.request.cache_salt),
             first_token_deadline_s=terms.first_token_deadline_s,
         )
     return sequences

@@ -62,6 +62,16 @@ def test_terms_reach_every_sequence() -> None:
     assert seen == [("blue", 9.0), ("blue", 9.0), (None, 3.0)]
 
 
+def test_callers_share_no_cached_prefix_whatever_salt_they_give() -> None:
+    served = server()
+    for principal, salt in (("", ""), ("", "s"), ("role/a", ""), ("role/a", "s"), ("role/b", "s")):
+        headers = {"X-Hostelry-Principal": principal} if principal else {}
+        body = {"prompt": "a", **({"cache_salt": salt} if salt else {})}
+        ask(served, "/v1/completions", body, headers=headers)
+    salts = [it.cache_salt for it in fake(served).seen]
+    assert salts == ["", "s", "role/a/", "role/a/s", "role/b/s"]
+
+
 @pytest.mark.parametrize(
     ("headers", "message"),
     [
