@@ -31,12 +31,15 @@ from benchmarks.record import print_table, write_result
 from benchmarks.start_platform import cpu_s
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import arguments, processes, sizes
+from hostelry.server.heartbeat import connected, line_path
 
 ENDPOINT, VARIANT, MODEL, TYPE = "dense", "AllTraffic", "echo", "ml.m5.24xlarge"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"
 NEEDS = {"NumberOfCpuCoresRequired": 0.25, "MinMemoryRequiredInMb": 256}
+COPIES_HELD = 384  # by the CPUs of an instance; the others wait, each with the reason
 PAUSE_S = 0.2
 GONE_S = 600.0
+BEAT_S = 30.0
 Row = dict[str, Any]
 
 
@@ -89,10 +92,12 @@ def measure(copies: int, instances: int, limit_s: float) -> Row:
                 EndpointName=ENDPOINT, InferenceComponentName=names[0], Body=b"x"
             )["Body"].read()
         )
+        beating = Repeated(partial(beat, line_path(platform.home.run / "control")))
         declaring = threading.Thread(target=declare, args=(platform.boto3("sagemaker"), names))
-        with describing, invoking:
+        with describing, invoking, beating:
             declaring.start()
-            first_s, ready_s, seen = until_ready(client, names, began_s + limit_s, began_s)
+            held = min(copies, instances * COPIES_HELD)
+            first_s, ready_s, seen = until_ready(client, held, began_s + limit_s, began_s)
             declaring.join()
             row: Row = {
                 "copies": copies,
@@ -102,6 +107,8 @@ def measure(copies: int, instances: int, limit_s: float) -> Row:
                 "describe p99, s": describing.at(0.99),
                 "describe most, s": describing.at(1.0),
                 "describes refused": describing.num_failed,
+                "control's loop late p99, ms": beating.at(0.99) * 1000,
+                "control's loop late most, ms": beating.at(1.0) * 1000,
                 "neighbour refused": invoking.num_failed,
                 "neighbour p50, ms": invoking.at(0.5) * 1000,
                 "neighbour p99, ms": invoking.at(0.99) * 1000,
@@ -179,17 +186,26 @@ def states(client: Any) -> Counter[str]:
     return Counter(it["InferenceComponentStatus"] for it in found)
 
 
+def beat(path: Path) -> None:
+    """Have the event loop of a process return a heartbeat; raises OSError without one."""
+    with connected(path) as line:
+        line.settimeout(BEAT_S)
+        line.sendall(b"1\n")
+        if not line.recv(16):
+            raise ConnectionError(f"{path} is closed")
+
+
 def until_ready(
-    client: Any, names: list[str], give_up_at_s: float, began_s: float
+    client: Any, num_held: int, give_up_at_s: float, began_s: float
 ) -> tuple[float, float, Counter[str]]:
-    """Seconds to the first and the last component in service (infinite if never), and the end."""
+    """Seconds to the first and last of `num_held` in service (infinite if never), and the end."""
     first_s = math.inf
     while True:
         seen = states(client)
         now_s = monotonic_s()
         if seen["InService"] and first_s == math.inf:
             first_s = now_s - began_s
-        is_ready = seen["InService"] == len(names)
+        is_ready = seen["InService"] == num_held
         if is_ready or now_s > give_up_at_s:
             return first_s, now_s - began_s if is_ready else math.inf, seen
         time.sleep(PAUSE_S)
@@ -264,7 +280,7 @@ class Repeated:
             began_s = monotonic_s()
             try:
                 self._call()
-            except (ClientError, BotoCoreError):
+            except (ClientError, BotoCoreError, OSError):
                 self.num_failed += bool(self._took)  # before the first answer nothing is there
                 continue
             self._took.append(monotonic_s() - began_s)

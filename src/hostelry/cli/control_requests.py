@@ -1,18 +1,23 @@
 """Requests of commands to the platform's own processes: control, the gateway, that for jobs."""
 
+import socket
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
+from hostelry.gateway.handlers.control_calls import CONTROL_BACK_S
 from hostelry.server.home import Credentials, UpConfig
 
 if TYPE_CHECKING:
     import httpx
 
 TIMEOUT_S = 30.0
+RETRY_S, CONNECT_S = 0.2, 1.0
 
 
 def control_answer(
@@ -52,7 +57,8 @@ def send(
 ) -> "httpx.Response":
     """The response of `process`, "control", "jobs", "gateway" or "console", of any status.
 
-    Raises TerminalError where it does not answer.
+    A process that restarts is waited for, while the gateway runs. Raises TerminalError if it does
+    not answer.
     """
     import httpx  # a third of the time that completing a name takes
 
@@ -62,23 +68,37 @@ def send(
         "gateway": config.gateway_url,
         "console": config.console_address,
     }
-    url = urls[process]
+    url, give_up_at_s = urls[process], monotonic_s() + CONTROL_BACK_S
+    while True:
+        try:
+            return httpx.request(
+                method,
+                f"{url}{path}",
+                headers={"X-Hostelry-Key": credentials.internal_key, **(headers or {})},
+                timeout=TIMEOUT_S,
+                trust_env=False,
+                verify=False,  # plain HTTP on loopback; reading certificates takes 30 ms of CPU
+                **request,
+            )
+        except httpx.HTTPError as error:
+            # Without a connection no byte was taken: the request may be sent again.
+            is_refused = isinstance(error, httpx.ConnectError) and process != "gateway"
+            if not is_refused or monotonic_s() > give_up_at_s or not _gateway_runs(config):
+                known = f", and only it knows {knows}" if knows else ""
+                raise TerminalError(
+                    f"{process} does not answer at {url}{known}: "
+                    f"start it with `hostelry up`, or see `hostelry logs {process}`"
+                ) from None
+            time.sleep(RETRY_S)
+
+
+def _gateway_runs(config: UpConfig) -> bool:
+    """Whether the gateway listens: what does not then starts again, and is not down."""
     try:
-        return httpx.request(
-            method,
-            f"{url}{path}",
-            headers={"X-Hostelry-Key": credentials.internal_key, **(headers or {})},
-            timeout=TIMEOUT_S,
-            trust_env=False,
-            verify=False,  # plain HTTP on loopback; reading certificates takes 30 ms of CPU
-            **request,
-        )
-    except httpx.HTTPError:
-        known = f", and only it knows {knows}" if knows else ""
-        raise TerminalError(
-            f"{process} does not answer at {url}{known}: "
-            f"start it with `hostelry up`, or see `hostelry logs {process}`"
-        ) from None
+        socket.create_connection((config.host, config.gateway_port), CONNECT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def document(response: "httpx.Response") -> dict[str, Any]:

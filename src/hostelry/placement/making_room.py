@@ -40,6 +40,8 @@ def _moves_off(
 ) -> tuple[Move, ...]:
     """Moves of copies off `room`, those first that hold most of what is short."""
     able = [it for it in others if any(it.fits(need_of(one.requirements)) for one in movable)]
+    if not able:
+        return ()
     targets = [copied(it) for it in able]
     left = list(movable)
     moves: list[Move] = []

@@ -13,7 +13,7 @@ under BINPACK no more instances opened, than by first-fit-decreasing. SPREAD ope
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Requirements
@@ -144,16 +144,16 @@ class Attempt:
 
     def packing(self, held: Sequence[Held]) -> Packing:
         """The result of the plan, with the reasons for unplaced copies."""
-        reasons: dict[tuple[str, int], WhyNot] = {}
+        reasons: dict[int, WhyNot] = {}
         outcomes: list[Placed | WhyNot] = []
         for index, request in enumerate(self._requests):
             if index in self._placed:
                 outcomes.append(self._placed[index])
                 continue
-            kind = (request.owner, id(self._needs[index]))
+            kind = id(self._needs[index])  # copies with the same needs lack the same
             if kind not in reasons:
                 reasons[kind] = why_not(request, self.rooms, held)
-            outcomes.append(reasons[kind])
+            outcomes.append(replace(reasons[kind], owner=request.owner))
         return Packing(outcomes=tuple(outcomes))
 
     def keys(self, needs: Needs) -> list[FitKey | None]:

@@ -6,7 +6,7 @@ The only code that calls the fleet and agents. It is given all desired copies, n
     ---------------------------------------   ----------------------------------------------------
     the instance should end                   any step under way is cancelled; terminate
     its agent is not connected                launch (finds an agent that runs already)
-    desired copies not applied yet            apply, then observe at once
+    desired copies not applied yet            apply, then observe at once, whatever is desired next
     otherwise                                 observe, for up to POLL_S or until others are desired
     the agent refuses                         TerminalError, shown in `facts`; retried with backoff
     the agent does not answer                 unreachable since then; the next step launches again
@@ -180,15 +180,17 @@ class InstanceDriver:
         have = None if seen is None else seen.version
         observing = asyncio.ensure_future(agent.observe(have, wait_s))
         woken = asyncio.ensure_future(self._desired_changed.wait())
+        # An answer at once is waited for: copies that change all the time would never be seen.
+        ends: set[asyncio.Future[Any]] = {observing, woken} if wait_s else {observing}
         try:
             await asyncio.wait(
-                {observing, woken},
+                ends,
                 return_when=asyncio.FIRST_COMPLETED,
                 timeout=wait_s + CALL_S,
             )
             if observing.done():
                 self._see(await observing, frozenset(it.id for it in desired))
-            elif not woken.done():
+            elif not wait_s or not woken.done():
                 raise RetryableError(f"no answer within {wait_s + CALL_S:g} s")
         finally:
             woken.cancel()

@@ -32,6 +32,7 @@ from hostelry.console.platform import PlatformError
 from hostelry.console.playground_calls import PlaygroundCalls
 from hostelry.console.session_file import SessionFile
 from hostelry.console.view_table import VIEWS
+from hostelry.gateway.handlers.control_calls import CONTROL_BACK_S
 from hostelry.server.asgi_server import asgi_server, listening
 from hostelry.server.aws_client import aws_client
 from hostelry.server.console_models import GatewayModels
@@ -51,6 +52,11 @@ from hostelry.server.priority import lower_priority
 NICENESS = 5
 NUM_THREADS = 8  # for calls of public APIs, and for files
 ASK_TIMEOUT_S = 20.0
+RETRY_S = 0.2
+
+
+class NotTakenError(PlatformError):
+    """The process took no byte of the request, since there was no connection."""
 
 
 class PlatformLine:
@@ -87,10 +93,19 @@ class PlatformLine:
         return await self._sent(process, "GET", path, params=dict(query or {}))
 
     async def post(self, process: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object that an internal route answers; raises PlatformError."""
+        """The JSON object that an internal route answers; raises PlatformError.
+
+        A process that restarts is waited for.
+        """
         content = msgspec.json.encode(body)
-        headers = {"Content-Type": "application/json"}
-        return await self._sent(process, "POST", path, content=content, headers=headers)
+        headers, give_up_at_s = {"Content-Type": "application/json"}, monotonic_s() + CONTROL_BACK_S
+        while True:
+            try:
+                return await self._sent(process, "POST", path, content=content, headers=headers)
+            except NotTakenError:
+                if monotonic_s() > give_up_at_s:
+                    raise
+            await asyncio.sleep(RETRY_S)
 
     async def call(
         self, service: str, operation: str, parameters: Mapping[str, Any]
@@ -109,7 +124,8 @@ class PlatformLine:
             value = msgspec.json.decode(answer.content) if answer.content else {}
         except (httpx.HTTPError, msgspec.DecodeError) as error:
             cause = str(error) or type(error).__name__
-            raise PlatformError(f"{process} does not answer: {cause}") from None
+            kind = NotTakenError if isinstance(error, httpx.ConnectError) else PlatformError
+            raise kind(f"{process} does not answer: {cause}") from None
         if answer.is_error or not isinstance(value, dict):
             message = value.get("message", value.get("error")) if isinstance(value, dict) else None
             raise PlatformError(

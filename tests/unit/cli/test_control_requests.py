@@ -1,5 +1,7 @@
 """Requests of commands to control: its answers, and each way in which there is none."""
 
+import socket
+import time
 from typing import Any
 
 import httpx
@@ -22,7 +24,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, response: httpx.Response | None) -> 
         return response
 
     monkeypatch.setattr(httpx, "request", request)
-    config = UpConfig(control_port=9)
+    config = UpConfig(control_port=9, gateway_port=9)
     return control_answer(config, CREDENTIALS, "/internal/placement", knows="where copies are")
 
 
@@ -53,3 +55,41 @@ def test_each_failure_is_an_error_for_people(
 ) -> None:
     with pytest.raises(TerminalError, match=problem):
         answer(monkeypatch, response)
+
+
+def test_a_control_that_restarts_is_waited_for_while_the_gateway_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter([None, None, httpx.Response(200, json={"endpoints": []})])
+
+    def request(*_: str, **__: Any) -> httpx.Response:
+        answered = next(answers)
+        if answered is None:
+            raise httpx.ConnectError("refused")
+        return answered
+
+    monkeypatch.setattr(httpx, "request", request)
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    with socket.create_server(("127.0.0.1", 0)) as gateway:
+        config = UpConfig(control_port=9, gateway_port=gateway.getsockname()[1])
+        found = control_answer(config, CREDENTIALS, "/internal/placement")
+    assert found == {"endpoints": []}
+    assert len(waits) == 2
+
+
+def test_a_request_that_may_have_been_taken_is_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def request(method: str, *_: str, **__: Any) -> httpx.Response:
+        asked.append(method)
+        raise httpx.ReadError("closed")
+
+    monkeypatch.setattr(httpx, "request", request)
+    with socket.create_server(("127.0.0.1", 0)) as gateway:
+        config = UpConfig(control_port=9, gateway_port=gateway.getsockname()[1])
+        with pytest.raises(TerminalError, match="does not answer"):
+            control_answer(config, CREDENTIALS, "/internal/placement")
+    assert asked == ["GET"]

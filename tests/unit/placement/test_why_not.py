@@ -1,12 +1,14 @@
 """Reasons why a copy fits nowhere: the short resource first, then what would help."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.placement.fleets import BIG, SMALL, ask, held, host, needs
 
+from hostelry.placement import pack
 from hostelry.placement.pack import place
-from hostelry.placement.shortage import too_small
+from hostelry.placement.shortage import too_small, why_not
 from hostelry.placement.values import CopyRequest, Held, Host, Obstacle, Pool, WhyNot
 
 
@@ -124,8 +126,8 @@ def reason(asked: CopyRequest, hosts: list[Host], there: list[Held]) -> WhyNot:
 def test_why_not(
     asked: CopyRequest, hosts: list[Host], there: list[Held], obstacle: Obstacle, text: str
 ) -> None:
-    why_not = reason(asked, hosts, there)
-    assert (why_not.obstacle, why_not.text) == (obstacle, text)
+    found = reason(asked, hosts, there)
+    assert (found.obstacle, found.text) == (obstacle, text)
 
 
 def test_requirements_that_differ_by_type_are_listed_by_type() -> None:
@@ -139,9 +141,9 @@ def test_requirements_that_differ_by_type_are_listed_by_type() -> None:
 
 def test_programs_get_the_same_as_values() -> None:
     there = [held("c1", "i-a", needs(3)), held("c2", "i-b", needs(1, 195_000))]
-    why_not = reason(ask("x", needs(2, 4096)), [host("i-a"), host("i-b")], there)
-    assert why_not.binding == ("accelerators", "memory")
-    assert [(it.instance_id, it.accelerators, it.memory_bytes) for it in why_not.lacks] == [
+    found = reason(ask("x", needs(2, 4096)), [host("i-a"), host("i-b")], there)
+    assert found.binding == ("accelerators", "memory")
+    assert [(it.instance_id, it.accelerators, it.memory_bytes) for it in found.lacks] == [
         ("i-a", 1, 0),
         ("i-b", 0, (4096 - (196_608 - 195_000)) * 1024 * 1024),
     ]
@@ -167,8 +169,8 @@ def test_programs_get_the_same_as_values() -> None:
 def test_no_move_is_proposed_of_a_copy(there: list[Held]) -> None:
     hosts = [host("i-a"), host("i-b", "ml.big")]
     blocked = [*there, held("c9", "i-b", needs(1, 1024), device_ids=[3])]
-    why_not = reason(ask("x", needs(4)), hosts, blocked)
-    assert all(it.copy_id != "c1" for it in why_not.moves)
+    found = reason(ask("x", needs(4)), hosts, blocked)
+    assert all(it.copy_id != "c1" for it in found.moves)
 
 
 def test_several_moves_are_proposed_where_one_is_not_enough() -> None:
@@ -177,12 +179,12 @@ def test_several_moves_are_proposed_where_one_is_not_enough() -> None:
         held("c2", "i-a", needs(1), device_ids=[1]),
         held("c3", "i-b", needs(2)),
     ]
-    why_not = reason(ask("x", needs(4)), [host("i-a"), host("i-b")], there)
-    assert why_not.obstacle is Obstacle.FRAGMENTED
-    assert why_not.text.endswith("; moving copy c3 from i-b to i-a would make room")
+    found = reason(ask("x", needs(4)), [host("i-a"), host("i-b")], there)
+    assert found.obstacle is Obstacle.FRAGMENTED
+    assert found.text.endswith("; moving copy c3 from i-b to i-a would make room")
     pinned = replace(there[2], movable=False)
-    why_not = reason(ask("x", needs(4)), [host("i-a"), host("i-b")], [*there[:2], pinned])
-    assert why_not.text.endswith(
+    found = reason(ask("x", needs(4)), [host("i-a"), host("i-b")], [*there[:2], pinned])
+    assert found.text.endswith(
         "; moving copy c1 from i-a to i-b and moving copy c2 from i-a to i-b would make room"
     )
 
@@ -201,3 +203,20 @@ def test_too_small_asks_the_pools_that_could_be_started() -> None:
     assert elsewhere.text.endswith(
         "; its specifications are for ml.other, and the instances are ml.big and ml.small"
     )
+
+
+def test_hundreds_of_alike_copies_without_a_place_have_one_reason_each_with_its_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    explained: list[str] = []
+
+    def counted(request: CopyRequest, *rest: Any) -> WhyNot:
+        explained.append(request.owner)
+        return why_not(request, *rest)
+
+    monkeypatch.setattr(pack, "why_not", counted)
+    requests = [ask(f"x{number}", needs(1)) for number in range(600)]
+    outcomes = place(requests, [host("i-a")], [held("c1", "i-a", needs(4))]).outcomes
+    assert [it.owner for it in outcomes if isinstance(it, WhyNot)] == [it.owner for it in requests]
+    assert len({it.text for it in outcomes if isinstance(it, WhyNot)}) == 1
+    assert explained == ["x0"]

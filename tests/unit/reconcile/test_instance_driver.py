@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,7 +12,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError, TerminalError
 from hostelry.domain.copy import CopyPhase, CopySpec, Instance, InstanceState
 from hostelry.fleet.fake import FakeFleet
-from hostelry.fleet.protocol import RunningInstance
+from hostelry.fleet.protocol import Agent, Observation, RunningInstance
 from hostelry.reconcile.driver import InstanceDriver
 from hostelry.reconcile.instances import Instances
 from hostelry.reconcile.plan.endpoint_state import GroupKey, is_lost
@@ -98,6 +98,43 @@ def test_news_of_a_copy_arrives_without_asking() -> None:
         await until(lambda: phases(driver) == {"c-1": CopyPhase.FAILED})
 
     drive(scenario)
+
+
+def test_copies_that_change_all_the_time_are_observed_after_each_change() -> None:
+    class Restless:
+        """An agent that other copies are desired of while it answers."""
+
+        def __init__(self, agent: Agent) -> None:
+            self._agent = agent
+
+        async def apply(self, copies: Sequence[CopySpec]) -> None:
+            await self._agent.apply(copies)
+            driver.set_desired([*copies, copy_spec(f"c-{len(copies) + 1}")])
+
+        async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            return await self._agent.observe(have, timeout_s)
+
+        async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
+            return await self._agent.log_tail(copy_id, max_lines)
+
+    fleet, changed = FakeFleet(), list[str]()
+    driver = InstanceDriver(
+        INSTANCE,
+        fleet,
+        lambda address: Restless(fleet.connect(address)),
+        ManualClock(),
+        changed.append,
+    )
+
+    async def scenario() -> None:
+        driver.set_desired([copy_spec("c-1")])
+        for number in range(1, 4):
+            await driver.step(5.0)
+            assert len(phases(driver)) == number
+
+    asyncio.run(scenario())
 
 
 def test_a_dead_agent_is_noticed_at_once_and_restarted_with_its_desired_copies() -> None:

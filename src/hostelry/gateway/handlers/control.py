@@ -16,7 +16,12 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.gateway.handlers.callers import Callers, check_service, is_unsigned
-from hostelry.gateway.handlers.control_calls import CallOutcome, is_read, may_send_again
+from hostelry.gateway.handlers.control_calls import (
+    CONTROL_BACK_S,
+    CallOutcome,
+    is_read,
+    may_send_again,
+)
 from hostelry.gateway.http.exchange import Exchange, header_lines
 from hostelry.gateway.http.reply import ConnectError, ControlAwayError, Reply, UpstreamError
 from hostelry.gateway.http.upstream import Timeouts, Upstream
@@ -36,7 +41,6 @@ AWAY_HEADER = "x-hostelry-away"  # of an answer without a leader of control, wit
 HOP_HEADERS = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
 )
-CONTROL_BACK_S = 10.0  # a call waits so long for a control that restarts
 AGAIN_S = 0.1
 AWAY = (
     "The control plane is restarting and did not come back in time; `hostelry status` says why. Try"

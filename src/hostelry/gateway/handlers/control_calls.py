@@ -15,6 +15,7 @@ if its query names no operation.
 import re
 from enum import Enum
 
+CONTROL_BACK_S = 10.0  # a call waits so long for a control that restarts
 READ_LINE = re.compile(
     rb"(?:GET|HEAD) |POST /service/\w{1,99}/operation/(?:Describe|Get|List)[A-Z]"
 )
