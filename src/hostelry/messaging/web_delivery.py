@@ -11,6 +11,7 @@ a name cannot lead elsewhere afterwards. No redirect is followed, and no body of
 """
 
 import asyncio
+import errno
 import ipaddress
 import socket
 from collections.abc import Callable, Mapping
@@ -126,15 +127,15 @@ def refused_target(
 
 
 def is_own_address(address: Address) -> bool:
-    """Whether connections to the address end on this machine."""
+    """Whether connections to the address end on this machine, or may do so."""
     if address.is_loopback or address.is_unspecified:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((str(address), 0))
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno != errno.EADDRNOTAVAIL  # any other fault says nothing about it
     return True
 
 

@@ -1,13 +1,20 @@
 """Posts to hostile subscribers: redirects, endless answers, forbidden places, slowness."""
 
 import asyncio
+import errno
 import ipaddress
+import socket
 from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
 
-from hostelry.messaging.web_delivery import AddressRefusedError, GuardedPoster, refused_target
+from hostelry.messaging.web_delivery import (
+    AddressRefusedError,
+    GuardedPoster,
+    is_own_address,
+    refused_target,
+)
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -117,3 +124,21 @@ def test_an_address_that_the_operator_does_not_allow_is_not_posted_to() -> None:
 def test_where_connections_may_go(address: str, port: int, is_refused: bool) -> None:
     found = ipaddress.ip_address(address)
     assert (refused_target(found, port, frozenset({8787})) is not None) is is_refused
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_own"),
+    [
+        pytest.param(errno.EADDRNOTAVAIL, False, id="an address of another machine is not own"),
+        pytest.param(errno.ENOBUFS, True, id="an address that cannot be looked at may be own"),
+    ],
+)
+def test_what_a_failed_look_says_of_an_address(
+    monkeypatch: pytest.MonkeyPatch, fault: int, is_own: bool
+) -> None:
+    class Refusing(socket.socket):
+        def bind(self, address: object) -> None:
+            raise OSError(fault, "refused")
+
+    monkeypatch.setattr(socket, "socket", Refusing)
+    assert is_own_address(ipaddress.ip_address("198.51.100.7")) is is_own
