@@ -133,7 +133,7 @@ def test_where_connections_may_go(address: str, port: int, is_refused: bool) -> 
         pytest.param(errno.ENOBUFS, True, id="an address that cannot be looked at may be own"),
     ],
 )
-def test_what_a_failed_look_says_of_an_address(
+def test_an_address_after_a_failed_look(
     monkeypatch: pytest.MonkeyPatch, fault: int, is_own: bool
 ) -> None:
     class Refusing(socket.socket):

@@ -1,6 +1,7 @@
-"""Starts and ends of many copies take no long step of an event loop, of control or of an agent."""
+"""Many copies of one instance start and end, and an agent is killed meanwhile."""
 
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tests.integration.control_rig import (
 
 pytestmark = pytest.mark.integration
 
-NUM_COPIES = 60
+NUM_COPIES = 40
 NEEDS = {"NumberOfCpuCoresRequired": 0.25, "MinMemoryRequiredInMb": 128}
 
 
@@ -54,16 +55,17 @@ def states(sagemaker: Any) -> Counter[str]:
     return Counter(it["InferenceComponentStatus"] for it in found)
 
 
-def test_no_step_of_an_event_loop_computes_for_long_while_many_copies_start_and_end(
-    control: TimedControl, steps: Path
-) -> None:
-    sagemaker = control.client()
+def create_endpoint(control: TimedControl, sagemaker: Any) -> None:
+    """An endpoint with one instance, which has room for all components."""
     container = {"Image": "echo:1"}
     sagemaker.create_model(ModelName="m", ExecutionRoleArn=ROLE, PrimaryContainer=container)
     create_config(sagemaker, "e", "ml.m5.24xlarge")
     sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="e")
     control.until(lambda: endpoint_status(sagemaker, "e") == "InService", "the endpoint serves")
-    steps.write_text("")  # control and agent have started
+
+
+def declare(sagemaker: Any) -> list[str]:
+    """Components of the endpoint, by name."""
     names = [f"c-{number}" for number in range(NUM_COPIES)]
     for name in names:
         sagemaker.create_inference_component(
@@ -73,8 +75,39 @@ def test_no_step_of_an_event_loop_computes_for_long_while_many_copies_start_and_
             Specification={"ModelName": "m", "ComputeResourceRequirements": NEEDS},
             RuntimeConfig={"CopyCount": 1},
         )
+    return names
+
+
+def ready_pids(control: TimedControl) -> dict[str, int]:
+    (endpoint,) = control.state()["endpoints"]
+    ready = (it for it in endpoint["copies"] if it["phase"] == "ready")
+    return {it["id"]: it["pid"] for it in ready}
+
+
+def test_no_step_of_an_event_loop_computes_for_long_while_many_copies_start_and_end(
+    control: TimedControl, steps: Path
+) -> None:
+    sagemaker = control.client()
+    create_endpoint(control, sagemaker)
+    steps.write_text("")  # control and agent have started
+    names = declare(sagemaker)
     control.until(lambda: states(sagemaker) == {"InService": NUM_COPIES}, "all copies serve")
     for name in names:
         sagemaker.delete_inference_component(InferenceComponentName=name)
     control.until(lambda: not states(sagemaker), "all copies are gone")
     assert steps.read_text() == ""
+
+
+def test_copies_that_serve_outlive_the_agent_that_is_killed_while_others_start(
+    control: TimedControl,
+) -> None:
+    sagemaker = control.client()
+    create_endpoint(control, sagemaker)
+    declare(sagemaker)
+    control.until(lambda: ready_pids(control), "the first copies serve")
+    ((_, agent),) = control.agents().items()
+    os.kill(agent, signal.SIGKILL)
+    before = ready_pids(control)
+    control.until(lambda: states(sagemaker) == {"InService": NUM_COPIES}, "all copies serve")
+    after = ready_pids(control)
+    assert {name: after[name] for name in before} == before
