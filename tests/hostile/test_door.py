@@ -1,6 +1,7 @@
 """Attacks on a running gateway by raw sockets: without a key, or between client and gateway."""
 
 import gzip
+import json
 import os
 import socket
 import struct
@@ -9,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.hostile.process_memory import forget_peak, peak_bytes, resident_bytes
 from tests.integration.gateway_rig import (
     EchoProcess,
     GatewayRig,
@@ -20,6 +23,9 @@ from tests.integration.gateway_rig import (
     running_gateway,
     snapshot_of,
 )
+
+from hostelry.aws.temporary_keys import Session, TokenSeal
+from hostelry.base.clock import SystemClock
 
 pytestmark = pytest.mark.integration
 MIB = 1024 * 1024
@@ -40,35 +46,34 @@ class Attacked:
     @property
     def cpu_s(self) -> float:
         """Processor time the gateway has used."""
-        fields = self._proc("stat").rpartition(")")[2].split()
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
     @property
     def peak_bytes(self) -> int:
         """The most memory the gateway has had since `forget_peak`."""
-        (line,) = [it for it in self._proc("status").splitlines() if it.startswith("VmHWM")]
-        return int(line.split()[1]) * 1024
+        return peak_bytes(self.pid)
 
     @property
     def resident_bytes(self) -> int:
         """The memory that the gateway has now."""
-        (line,) = [it for it in self._proc("status").splitlines() if it.startswith("VmRSS")]
-        return int(line.split()[1]) * 1024
+        return resident_bytes(self.pid)
+
+    @property
+    def pid(self) -> int:
+        """The gateway's process."""
+        assert self.rig.process is not None
+        return self.rig.process.pid
 
     def forget_peak(self) -> None:
         """Reset `peak_bytes`."""
-        assert self.rig.process is not None
-        Path(f"/proc/{self.rig.process.pid}/clear_refs").write_text("5")
+        forget_peak(self.pid)
 
     def is_served(self) -> bool:
         """Whether an honest caller gets its answer over a new connection."""
         client = self.rig.client()
         answer = client.invoke_endpoint(EndpointName="models", Body=b"honest")
         return bool(answer["Body"].read() == b"honest")
-
-    def _proc(self, name: str) -> str:
-        assert self.rig.process is not None
-        return Path(f"/proc/{self.rig.process.pid}/{name}").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +170,50 @@ def test_a_header_that_steers_cannot_be_added_on_the_way(
     answer = attacked.rig.ask(with_headers(request, header))
     assert status_of(answer) == status
     assert (b"not signed" in answer) is (status == 403)
+
+
+@pytest.mark.parametrize(
+    ("role", "tenant", "principal"),
+    [
+        pytest.param("reader", "role/reader", "role/reader", id="a role is its own tenant"),
+        pytest.param("", "another", None, id="the account itself chooses a tenant alone"),
+    ],
+)
+def test_temporary_keys_name_no_caller_but_their_own_to_a_model_server(
+    attacked: Attacked, role: str, tenant: str, principal: str | None
+) -> None:
+    """The claims are signed, by keys as AssumeRole and GetSessionToken issue them."""
+    claimed = {"X-Hostelry-Tenant": "another", "X-Hostelry-Principal": "role/another"}
+    client = attacked.rig.client(**client_keys(attacked, role))
+
+    def claim(request: Any, **_: object) -> None:
+        for name, value in claimed.items():
+            request.headers[name] = value
+
+    client.meta.events.register("before-sign", claim)
+    answer = client.invoke_endpoint(EndpointName="models", Body=b"{}", CustomAttributes="show")
+    seen = json.loads(answer["Body"].read())["headers"]
+    assert seen.get("x-hostelry-tenant") == tenant
+    assert seen.get("x-hostelry-principal") == principal
+
+
+def client_keys(attacked: Attacked, role: str) -> dict[str, str]:
+    """Options of a client that signs by temporary keys of a role, or of the account if empty."""
+    credentials = attacked.rig.credentials
+    session = Session(
+        access_key_id="ASIAHOSTILE",
+        account_id=credentials.account_id,
+        expires_at=int(SystemClock().now()) + 900,
+        role_name=role,
+        role_id="AROAHOSTILE" if role else "",
+        session_name="mine" if role else "",
+    )
+    keys = TokenSeal(credentials.internal_key).issue(session)
+    return {
+        "aws_access_key_id": keys.access_key_id,
+        "aws_secret_access_key": keys.secret_access_key,
+        "aws_session_token": keys.session_token,
+    }
 
 
 def test_a_signed_component_cannot_be_replaced_or_doubled(attacked: Attacked) -> None:

@@ -1,0 +1,24 @@
+"""Memory of a process, and the most that it has had. Source: proc(5)."""
+
+from pathlib import Path
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that the process has now."""
+    return _status_bytes(pid, "VmRSS")
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that the process has had since `forget_peak`."""
+    return _status_bytes(pid, "VmHWM")
+
+
+def forget_peak(pid: int) -> None:
+    """Reset `peak_bytes`."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _status_bytes(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = [it for it in lines if it.startswith(f"{name}:")]
+    return int(line.split()[1]) * 1024
