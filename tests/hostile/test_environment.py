@@ -5,7 +5,6 @@ Every copy is real and started by a real agent.
 
 import asyncio
 import sys
-import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from tests.hostile.payloads import Payloads
 from tests.integration.agent_rig import ObjectStore, Rig, echo, object_store, rig, until
-from tests.integration.fake_hub import fake_hub
+from tests.integration.fake_hub import fake_hub, served
 from tests.integration.lmi_rig import byte_model
 from tests.selection import first_alone
 
@@ -238,14 +237,8 @@ class Listener:
 @contextmanager
 def listener() -> Iterator[Listener]:
     made = Listener()
-    thread = threading.Thread(target=made.server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(made.server):
         yield made
-    finally:
-        made.server.shutdown()
-        made.server.server_close()
-        thread.join()
 
 
 def listening(status: CopyStatus) -> set[str]:

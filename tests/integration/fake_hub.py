@@ -66,11 +66,18 @@ class FakeHub:
 def fake_hub(model_id: str, folder: Path, token: str | None = None) -> Iterator[FakeHub]:
     """A running hub."""
     hub = FakeHub(model_id, folder, token)
-    thread = threading.Thread(target=hub.server.serve_forever, daemon=True)
+    with served(hub.server):
+        yield hub
+
+
+@contextmanager
+def served(server: ThreadingHTTPServer) -> Iterator[None]:
+    """The server's requests are answered by a thread for the block."""
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield hub
+        yield
     finally:
-        hub.server.shutdown()
-        hub.server.server_close()
+        server.shutdown()
+        server.server_close()
         thread.join()

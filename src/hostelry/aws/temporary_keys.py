@@ -76,7 +76,7 @@ class AgentSeal:
     """Issues the keys of an agent's sessions. `key` is `agents_key`."""
 
     def __init__(self, key: str) -> None:
-        self._key = hmac_digest(key.encode(), b"hostelry agents' temporary keys 1", "sha256")
+        self._key = _agents_sealing_key(key)
 
     def issue(self, session: Session) -> TemporaryKeys:
         """The keys of `session`; no verifier believes them unless it is an agent's."""
@@ -93,7 +93,7 @@ class TokenSeal:
 
     def __init__(self, home_key: str) -> None:
         self._key = hmac_digest(home_key.encode(), b"hostelry temporary keys 1", "sha256")
-        self._agents = AgentSeal(agents_key(home_key))._key
+        self._agents = _agents_sealing_key(agents_key(home_key))
 
     def issue(self, session: Session) -> TemporaryKeys:
         """The keys of `session`."""
@@ -122,6 +122,10 @@ class TokenSeal:
             session = decode(claims, Session)
             return (session, _secret(self._agents, claims)) if session.is_agents else None
         return None
+
+
+def _agents_sealing_key(key: str) -> bytes:
+    return hmac_digest(key.encode(), b"hostelry agents' temporary keys 1", "sha256")
 
 
 def _issued(key: bytes, session: Session) -> TemporaryKeys:

@@ -93,7 +93,7 @@ def send(
 
 
 def _gateway_runs(config: UpConfig) -> bool:
-    """Whether the gateway listens: what does not then starts again, and is not down."""
+    """Whether the gateway listens. Then the platform is up, and restarts what has ended."""
     try:
         socket.create_connection((config.host, config.gateway_port), CONNECT_S).close()
     except OSError:

@@ -97,11 +97,11 @@ def needed_files(names: Iterable[str]) -> list[str]:
 def _reported(uri: str) -> Iterator[None]:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    # The class of its HTTP client's errors, which is another one in other versions.
+    # The class of all errors of its HTTP client: that of requests before version 1, then of httpx.
     client_error: type[Exception] = next(
         base
-        for base in HfHubHTTPError.__mro__
-        if issubclass(base, Exception) and base.__name__ == "HTTPError"
+        for base in reversed(HfHubHTTPError.__mro__)
+        if issubclass(base, Exception) and base.__name__ in ("RequestException", "HTTPError")
     )
     try:
         yield

@@ -42,7 +42,7 @@ def hub_model_of(environment: Mapping[str, str]) -> str | None:
 
 
 def hub_source(container: Container) -> ArtifactSource | None:
-    """The hub's model that the container's variables name; None where they name none."""
+    """The model of the hub that the container names by its variables; None without one."""
     model_id = hub_model(container)
     if model_id is None or container.is_multi_model:
         return None
