@@ -68,6 +68,7 @@ class InstanceAgent:
         """Take over the desired copies and the running ones of the previous agent."""
         self._desired = self._folder.load_desired()
         self._reconcile()
+        self._clear_left()
 
     async def adopted(self, timeout_s: float) -> None:
         """Wait until every adopted copy is proven again, for `timeout_s` at most.
@@ -96,6 +97,7 @@ class InstanceAgent:
                 await asyncio.to_thread(self._folder.save_desired, desired)
                 self._desired = desired
         self._reconcile()
+        self._clear_left()
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
         """The current state; waits up to `timeout_s` for one whose version is not `have`."""
@@ -206,13 +208,17 @@ class InstanceAgent:
             self._stop(copy_id, self._stop_copy(copy_id))
         for spec in plan.start:
             self._host(spec)
+        self._deps.artifacts.retain({*self._hosted, *self._stopping})
+        self._notify()
+
+    def _clear_left(self) -> None:
+        """End what a previous agent left of copies that are not desired, once each."""
+        if self._desired is None:
+            return
         for copy_id in set(self._folder.copy_ids()) - {*self._hosted, *self._stopping}:
-            # Once: a folder that cannot be removed must not cause a loop.
             if copy_id not in self._cleared:
                 self._cleared.add(copy_id)
                 self._stop(copy_id, self._clear(copy_id))
-        self._deps.artifacts.retain({*self._hosted, *self._stopping})
-        self._notify()
 
     def _host(self, spec: CopySpec) -> None:
         folder = self._folder.copy(spec.id)
@@ -231,6 +237,7 @@ class InstanceAgent:
             del self._stopping[copy_id]
             if not done.cancelled() and (error := done.exception()) is not None:
                 log.error("stopping copy %s failed", copy_id, exc_info=error)
+                self._clear_left()
             self._reconcile()
 
         task.add_done_callback(stopped)

@@ -5,7 +5,7 @@ process ends. lifecycle.py decides what to do next; this module carries it out.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from hostelry.fleet.agent.lifecycle import (
     after_ping,
     ping_limit_s,
     ping_verdict,
+    ready_pause_s,
     start_limit,
     starting_pause_s,
 )
@@ -77,7 +78,7 @@ class HostedCopy:
         folder: CopyFolder,
         deps: CopyDeps,
         changed: Callable[[], None],
-        set_desired: Callable[[], Iterable[CopySpec]],
+        set_desired: Callable[[], Sequence[CopySpec]],
     ) -> None:
         self.spec = spec
         self._desired = set_desired  # the desired copies of the instance, at the time of the call
@@ -408,7 +409,8 @@ class HostedCopy:
         policy, health = self._deps.policy, PingHealth()
         ping_at = ended_at = monotonic_s()
         while True:
-            ping_at = max(monotonic_s(), ping_at + policy.ping_every_s)
+            num_copies = len(self._desired())
+            ping_at = max(monotonic_s(), ping_at + ready_pause_s(health, num_copies, policy))
             await asyncio.sleep(ping_at - monotonic_s())
             answered = await server.ping(ping_limit_s(health, policy))
             began_at, ended_at = ended_at, monotonic_s()

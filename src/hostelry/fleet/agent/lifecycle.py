@@ -20,7 +20,7 @@ class CopyPolicy:
 
     A ready copy is pinged every `ping_every_s`, from the start of one ping to that of the next. It
     leaves the routes after `misses_until_unhealthy` failures in a row, or `unhealthy_after_s` of
-    silence, whichever is first.
+    silence, whichever is first. All copies of an instance get `max_pings_per_s` together.
     """
 
     first_backoff_s: float = 1.0
@@ -31,6 +31,7 @@ class CopyPolicy:
     first_ping_every_s: float = 0.03  # a forked process is ready within 0.1 s
     first_pings_s: float = 1.0
     ping_every_s: float = 1.0
+    max_pings_per_s: float = 100.0
     ping_timeout_s: float = 2.0
     misses_until_unhealthy: int = 3
     unhealthy_after_s: float = 4.0
@@ -68,6 +69,15 @@ def starting_pause_s(age_s: float, policy: CopyPolicy) -> float:
     """Seconds until the next ping of a process that was started `age_s` ago and is not up yet."""
     soon = age_s < policy.first_pings_s
     return policy.first_ping_every_s if soon else policy.starting_ping_every_s
+
+
+def ready_pause_s(health: "PingHealth", num_copies: int, policy: CopyPolicy) -> float:
+    """Seconds from the start of a ping of a ready copy to that of the next.
+
+    `num_copies` copies share the instance's pings. A copy that missed one is pinged sooner.
+    """
+    fair_s = 0.0 if health.misses else num_copies / policy.max_pings_per_s
+    return max(policy.ping_every_s, fair_s)
 
 
 class EndKind(Enum):
@@ -185,7 +195,10 @@ class PingHealth:
 def after_ping(
     health: PingHealth, answered: bool, waited_s: float, policy: CopyPolicy
 ) -> PingHealth:
-    """The health after one more ping, `waited_s` after the end of the one before it."""
+    """The health after one more ping, `waited_s` after the end of the one before it.
+
+    A longer pause between two pings is no silence of the copy, which was not asked.
+    """
     if answered:
         return PingHealth()
     longest_s = policy.ping_every_s + policy.ping_timeout_s

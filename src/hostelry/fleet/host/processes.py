@@ -12,10 +12,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import (
@@ -29,8 +30,11 @@ from hostelry.base.proc import (
 from hostelry.base.proc import processes as living_processes
 from hostelry.fleet.rules.copy_user import RunAs
 
+T = TypeVar("T")
+
 MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
 SCAN_PAUSE_S = 0.05
+SCAN_REST = 3.0  # times its own duration: scans take at most a quarter of a core
 ORPHAN_GRACE_S = 1.0
 KILL_PATIENCE_S = 5.0
 SETTLED_S = 60.0  # a process that has no marker by then gets none: it has run its program
@@ -119,32 +123,34 @@ def process_table() -> ProcessTable:
     return ProcessTable(rows)
 
 
-class RecentTable:
-    """The process table, read once for all copies that look for theirs within `max_age_s`."""
+class Recent(Generic[T]):
+    """A fact about the machine, read once for all copies that look at it within `max_age_s`."""
 
-    def __init__(self, max_age_s: float) -> None:
+    def __init__(self, read: Callable[[], T], max_age_s: float) -> None:
+        self._read = read
         self._max_age_s = max_age_s
         self._lock = threading.Lock()
-        self._read_at = -math.inf
-        self._rows = ProcessTable()
+        self._known: tuple[float, T] | None = None  # with the instant at which it was read
 
-    def rows(self) -> ProcessTable:
-        """The rows, `max_age_s` old at most."""
+    def value(self) -> T:
+        """The fact, `max_age_s` old at most."""
         with self._lock:
-            if monotonic_s() - self._read_at > self._max_age_s:
-                self._rows, self._read_at = process_table(), monotonic_s()
-            return self._rows
+            if self._known is None or monotonic_s() - self._known[0] > self._max_age_s:
+                self._known = monotonic_s(), self._read()
+            return self._known[1]
 
 
 class ProcessScans:
     """Scans of the process table, in a thread; each is shared by all who asked before it began.
 
-    Hundreds of copies that end at once each look for their own processes.
+    Hundreds of copies that end at once each look for their own processes. After a scan there is
+    none for `SCAN_REST` times as long as it took.
     """
 
     def __init__(self) -> None:
         self._running: asyncio.Task[ProcessTable] | None = None
         self._next: asyncio.Task[ProcessTable] | None = None
+        self._rested_at = -math.inf  # the next scan begins no sooner
 
     async def fresh(self) -> ProcessTable:
         """The table, read after the call."""
@@ -159,8 +165,14 @@ class ProcessScans:
     async def _scan(self, before: "asyncio.Task[ProcessTable] | None") -> ProcessTable:
         if before is not None:
             await asyncio.wait({before})
+        await asyncio.sleep(max(0.0, self._rested_at - monotonic_s()))
         self._running, self._next = self._next, None
-        return await asyncio.to_thread(process_table)
+        began_at = monotonic_s()
+        try:
+            return await asyncio.to_thread(process_table)
+        finally:
+            ended_at = monotonic_s()
+            self._rested_at = ended_at + (ended_at - began_at) * SCAN_REST
 
 
 SCANS = ProcessScans()

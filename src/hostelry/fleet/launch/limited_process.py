@@ -27,7 +27,7 @@ from hostelry.base.recurring import run_periodically
 from hostelry.fleet.host.cgroups import CgroupParent, CopyGroup, make_group, remove_groups
 from hostelry.fleet.host.disk import remove_written, written_bytes
 from hostelry.fleet.host.processes import (
-    RecentTable,
+    Recent,
     WatchedProcess,
     identify,
     is_alive,
@@ -54,7 +54,9 @@ AGENT_FILES = ("copy.json", "model", "packages", LIMITS_FILE)
 LOOK_EVERY_S = 0.5
 IDLE_LOOK_EVERY_S = 2.0  # without a limit: only to notice kills by the kernel
 SEARCH_EVERY_S = 2.0  # for processes that it has started since
-TABLE = RecentTable(max_age_s=SEARCH_EVERY_S / 4)  # all copies look at the same moments
+# All copies look at the same moments.
+TABLE = Recent(process_table, max_age_s=SEARCH_EVERY_S / 4)
+KILLS = Recent(oom_kills, max_age_s=LOOK_EVERY_S / 4)
 COPY_OOM_SCORE = 500  # out of memory, the kernel kills a copy before the platform
 MAX_OPEN_FILES = 65_536
 PR_SET_NO_NEW_PRIVS = 38
@@ -176,12 +178,12 @@ class LimitedProcess:
         pause_s = LOOK_EVERY_S if limited else IDLE_LOOK_EVERY_S
         num_rounds = round(SEARCH_EVERY_S / pause_s)
         rounds = itertools.cycle(range(num_rounds))
-        before = oom_kills()
+        before = KILLS.value()
 
         async def measure() -> None:
             nonlocal before
             await self._measure()
-            self._seen.machine_kills, before = before, oom_kills()
+            self._seen.machine_kills, before = before, KILLS.value()
             if next(rounds) == num_rounds - 1:
                 await asyncio.to_thread(self._search)
 
@@ -231,7 +233,7 @@ class LimitedProcess:
 
     def _members_lately(self) -> list[ProcessIdentity]:
         """Its processes, from a table that all copies of the agent share."""
-        return members(TABLE.rows(), self._folder, self.identity)
+        return members(TABLE.value(), self._folder, self.identity)
 
     def _members(self) -> list[ProcessIdentity]:
         return members(process_table(), self._folder, self.identity)

@@ -22,6 +22,7 @@ from hostelry.fleet.agent.lifecycle import (
     ping_limit_s,
     ping_verdict,
     plan_copies,
+    ready_pause_s,
     recent_end,
     spec_digest,
     start_limit,
@@ -224,14 +225,26 @@ def test_health(pings: list[tuple[bool, float]], expected: PingVerdict) -> None:
     assert ping_verdict(health, POLICY) is expected
 
 
-def test_a_copy_that_stops_at_the_worst_moment_is_out_of_the_routes_within_five_seconds() -> None:
+@pytest.mark.parametrize(
+    ("num_copies", "out_after_s"),
+    [
+        pytest.param(1, 4.0, id="a copy alone"),
+        pytest.param(100, 4.0, id="one of as many as are pinged each second"),
+        pytest.param(300, 6.0, id="one of three hundred"),
+        pytest.param(1000, 13.0, id="one of a thousand"),
+    ],
+)
+def test_a_copy_that_stops_at_the_worst_moment_is_soon_out_of_the_routes(
+    num_copies: int, out_after_s: float
+) -> None:
     """It stops right after an answer, and the next ping is sent a whole pause later."""
     health, now = PingHealth(), 0.0
     while ping_verdict(health, POLICY) is PingVerdict.HEALTHY:
         limit_s = ping_limit_s(health, POLICY)
-        waited_s = limit_s if health.misses else POLICY.ping_every_s + limit_s
+        pause_s = ready_pause_s(health, num_copies, POLICY)
+        waited_s = limit_s if health.misses else pause_s + limit_s
         health, now = after_ping(health, False, waited_s, POLICY), now + waited_s
-    assert (now, health.misses) == (4.0, 2)
+    assert now == out_after_s
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The process table and the copies' folders in it."""
 
 import asyncio
+import itertools
 import os
 import subprocess
 import threading
@@ -14,7 +15,7 @@ from hostelry.fleet.host.processes import (
     ProcessRow,
     ProcessScans,
     ProcessTable,
-    RecentTable,
+    Recent,
     process_table,
 )
 
@@ -58,15 +59,14 @@ def test_the_variables_of_a_process_are_read_until_they_cannot_change(
 
 
 def test_those_who_look_at_one_moment_share_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, tables = [100.0], iter(([], [row_of(os.getpid())], []))
+    now, reads = [100.0], itertools.count()
     monkeypatch.setattr(processes, "monotonic_s", lambda: now[0])
-    monkeypatch.setattr(processes, "process_table", lambda: next(tables))
-    table = RecentTable(max_age_s=0.5)
-    first = table.rows()
+    recent = Recent(lambda: next(reads), max_age_s=0.5)
+    assert recent.value() == 0
     now[0] += 0.5
-    assert table.rows() is first
+    assert recent.value() == 0
     now[0] += 0.1
-    assert len(table.rows()) == 1
+    assert recent.value() == 1
 
 
 def test_all_who_ask_during_a_scan_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +96,30 @@ def test_all_who_ask_during_a_scan_share_the_next_one(monkeypatch: pytest.Monkey
     asyncio.run(case())
     asyncio.run(ProcessScans().fresh())
     assert scans == [0, 1, 2]
+
+
+def test_scans_in_a_row_take_a_quarter_of_a_core_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, pauses = [100.0], list[float]()
+
+    def scan() -> ProcessTable:
+        now[0] += 0.02
+        return ProcessTable()
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(round(pause_s, 3))
+        now[0] += pause_s
+
+    async def case() -> None:
+        shared = ProcessScans()
+        await shared.fresh()
+        await shared.fresh()
+        now[0] += 0.05
+        await shared.fresh()
+        now[0] += 1.0
+        await shared.fresh()
+
+    monkeypatch.setattr(processes, "monotonic_s", lambda: now[0])
+    monkeypatch.setattr(processes, "process_table", scan)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(case())
+    assert pauses == [0.0, 0.06, 0.01, 0.0]
