@@ -6,7 +6,8 @@
     else, and retries are left            again after the delivery policy's pause
     else, or 4 hours after its Publish    failed for good: counted, logged, dead letter
 
-A delivery is at least once: one that was accepted just before a kill is made again.
+A delivery is at least once: one that was accepted just before a kill is made again. While a full
+disk refuses an attempt's outcome, the loop keeps it in memory and makes no further attempt.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from typing import TypeVar
 import httpx
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrently import for_each
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.topic import Subscription, SubscriptionProtocol
 from hostelry.messaging.arrivals import Arrivals
@@ -74,6 +76,8 @@ class DeliveryLoop:
         self._deps = deps
         self._lanes: dict[str, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # The outcomes of attempts, by the delivery and the number of its attempts before.
+        self._unrecorded: dict[tuple[int, int], FailedAttempt | None] = {}
         self._healthy = asyncio.Semaphore(HEALTHY_SLOTS)
         self._failing = asyncio.Semaphore(FAILING_SLOTS)
         self._threads = ThreadPoolExecutor(2, "delivery")
@@ -98,6 +102,7 @@ class DeliveryLoop:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._lanes.clear()
+            self._unrecorded.clear()
 
     def _open(self, arn: str) -> None:
         if arn in self._lanes:
@@ -150,21 +155,35 @@ class DeliveryLoop:
             await self._read(deps.deliveries.drop, arn)
             return failing
         slots = self._failing if failing else self._healthy
-        outcomes = await asyncio.gather(*(self._settle(subscription, it, slots) for it in due))
+        outcomes: list[bool] = []
+
+        async def settle(delivery: WaitingDelivery) -> None:
+            attempt = (delivery.id, delivery.attempts)
+            if attempt not in self._unrecorded:
+                async with slots:
+                    refused = await self._attempt(subscription, delivery)
+                self._unrecorded[attempt] = refused
+            refused = self._unrecorded[attempt]
+            await self._record(subscription, delivery, refused)
+            del self._unrecorded[attempt]
+            outcomes.append(refused is None)
+
+        await for_each(due, settle, LANE_WIDTH)
         return not all(outcomes)
 
-    async def _settle(
-        self, subscription: Subscription, delivery: WaitingDelivery, slots: asyncio.Semaphore
-    ) -> bool:
-        """Attempt one delivery and keep its outcome; whether it was accepted."""
+    async def _record(
+        self,
+        subscription: Subscription,
+        delivery: WaitingDelivery,
+        refused: FailedAttempt | None,
+    ) -> None:
+        """Keep the outcome of an attempt."""
         deps = self._deps
-        async with slots:
-            refused = await self._attempt(subscription, delivery)
         if refused is None:
             await self._read(deps.deliveries.finish, delivery)
             if subscription.is_confirmed:
                 await self._read(deps.metrics.count, subscription.topic_arn, DELIVERED)
-            return True
+            return
         delays = await self._read(self._delays_s, subscription)
         now = deps.clock.now()
         is_late = now - delivery.accepted_at >= MAX_AGE_S
@@ -173,7 +192,6 @@ class DeliveryLoop:
         else:
             next_at = now + delays[delivery.attempts]
             await self._read(deps.deliveries.postpone, delivery, next_at)
-        return False
 
     async def _attempt(
         self, subscription: Subscription, delivery: WaitingDelivery

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import threading
+from io import FileIO
 from pathlib import Path
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -12,25 +14,28 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\.jsonl")
 
 
 class LineFiles:
-    """The files of a folder; a full one is renamed to NAME.1, and NAME.3 is the oldest kept."""
+    """The files of a folder; a full one is renamed to NAME.1, and NAME.3 is the oldest kept.
+
+    Thread-safe.
+    """
 
     def __init__(self, folder: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self._folder = folder
         self._max_file_bytes = max_file_bytes
+        self._lock = threading.Lock()
 
     def append(self, name: str, text: str) -> None:
-        """Write one line, which is on disk then; raises OSError."""
+        """Write one line, which is on disk then; raises OSError, and then no part of it is kept."""
         if not is_file_name(name):
             raise OSError(f"{name!r} is not a name of a file of topics")
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / name
-        self._make_room(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(path, flags, 0o600), "a+b") as file:
-            # A kill between two pages of a line leaves a part, to which nothing may be joined.
-            file.write(b"\n" * _is_cut_off(file.fileno()) + line_of(text))
-            file.flush()
-            os.fsync(file.fileno())
+        with self._lock:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_room(path)
+            with os.fdopen(os.open(path, flags, 0o600), "a+b", buffering=0) as file:
+                # A kill between two pages of a line leaves a part, to which nothing may be joined.
+                _append(file, b"\n" * _is_cut_off(file.fileno()) + line_of(text))
 
     def _make_room(self, path: Path) -> None:
         try:
@@ -46,6 +51,18 @@ class LineFiles:
             if older.exists():
                 older.replace(path.with_name(f"{path.name}.{number + 1}"))
         path.replace(path.with_name(f"{path.name}.1"))
+
+
+def _append(file: FileIO, line: bytes) -> None:
+    """Write and sync `line`; raises OSError once the file is as it was before."""
+    size = os.fstat(file.fileno()).st_size
+    try:
+        while line:
+            line = line[file.write(line) :]
+        os.fsync(file.fileno())
+    except OSError:
+        os.ftruncate(file.fileno(), size)
+        raise
 
 
 def _is_cut_off(descriptor: int) -> bool:

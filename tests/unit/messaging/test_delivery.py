@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from tests.message_rig import HERE, MessageRig
 from hostelry.base.errors import RetryableError
 from hostelry.domain.queue import Queue
 from hostelry.messaging import deliveries as deliveries_module
+from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.message_tables import MessageTables
+from hostelry.store.errors import StoreUnavailable
 
 HOOK = "http://hook.example/a"
 RETRIES = json.dumps({"healthyRetryPolicy": {"numRetries": 2, "minDelayTarget": 5}})
@@ -98,6 +101,73 @@ def test_attempts_follow_the_policy(
         assert rig.clock.now() >= began + 5.0, "retries wait"
 
 
+@pytest.mark.parametrize(
+    ("record", "answer", "posts"),
+    [
+        pytest.param("finish", 200, 1, id="a delivery that was accepted is not made again"),
+        pytest.param("finish", 403, 1, id="a delivery that failed for good is not made again"),
+        pytest.param("postpone", 500, 2, id="a delivery that failed is made again when it is due"),
+    ],
+)
+def test_an_outcome_that_a_full_disk_refuses_is_recorded_later(
+    monkeypatch: pytest.MonkeyPatch, record: str, answer: int, posts: int
+) -> None:
+    rig = MessageRig()
+    topic = rig.topic()
+    for protocol, endpoint in (("http", HOOK), ("file", "log.jsonl")):
+        rig.subscription(topic, protocol, endpoint, DeliveryPolicy=RETRIES)
+    rig.subscriber.answers = [answer]
+    refusals = refuse_first(monkeypatch, record, 6)
+    rig.services.topics.publish(topic.arn, None, "text")
+    deliver(rig, nothing_waits(rig))
+    assert not refusals
+    assert (len(rig.subscriber.posted), len(rig.subscriber.lines)) == (posts, 1)
+
+
+def test_a_lane_pauses_once_all_of_its_attempts_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = MessageRig()
+    topic = rig.topic()
+    rig.subscription(topic, "http", HOOK, RawMessageDelivery="true")
+    refusals = refuse_first(monkeypatch, "finish", 1)
+    under_way: list[bytes] = []
+    at_pauses: list[list[bytes]] = []
+
+    async def post(address: str, headers: object, body: bytes) -> int:
+        under_way.append(body)
+        if body == b"slow":
+            await until(lambda: not refusals)
+            for _ in range(100):  # turns of the loop, in which a lane could pause
+                await asyncio.sleep(0)
+        under_way.remove(body)
+        return 200
+
+    async def pause(delay_s: float) -> None:
+        at_pauses.append(list(under_way))
+
+    rig.loop._deps = replace(rig.loop._deps, post=post)
+    monkeypatch.setattr(rig.clock, "sleep", pause)
+    for text in ("slow", "quick"):
+        rig.services.topics.publish(topic.arn, None, text)
+    deliver(rig, nothing_waits(rig))
+    assert at_pauses == [[]]
+
+
+def refuse_first(monkeypatch: pytest.MonkeyPatch, record: str, number: int) -> list[Exception]:
+    """The refusals of a full disk for the first calls of a method of deliveries; each is used."""
+    refusals: list[Exception] = [StoreUnavailable("the disk is full")] * number
+    written = getattr(Deliveries, record)
+
+    def refused_first(*arguments: object) -> None:
+        if refusals:
+            raise refusals.pop()
+        written(*arguments)
+
+    monkeypatch.setattr(Deliveries, record, refused_first)
+    return refusals
+
+
 def test_a_dead_subscriber_delays_no_other() -> None:
     rig = MessageRig()
     topic = rig.topic()
@@ -111,12 +181,7 @@ def test_a_dead_subscriber_delays_no_other() -> None:
             await blocked().wait()
         return await post(address, {}, body)
 
-    rig.loop._deps = type(rig.loop._deps)(
-        **{
-            **{name: getattr(rig.loop._deps, name) for name in rig.loop._deps.__slots__},
-            "post": hangs,
-        }
-    )
+    rig.loop._deps = replace(rig.loop._deps, post=hangs)
     for number in range(20):
         rig.services.topics.publish(topic.arn, None, f"{number}")
     # A delivery is forgotten after its post: until then it waits, and is made again after a kill.

@@ -1,5 +1,9 @@
 """Files that subscribe to topics."""
 
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,6 +44,46 @@ def test_a_line_that_a_kill_cut_off_stays_alone(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('"one"\n"tw')
     LineFiles(tmp_path).append("a.jsonl", "two")
     assert (tmp_path / "a.jsonl").read_text().splitlines() == ['"one"', '"tw', '"two"']
+
+
+@pytest.mark.parametrize(
+    "limit_bytes",
+    [
+        pytest.param(2, id="the disk has no room for a byte"),
+        pytest.param(6, id="the disk has room for a part of the line"),
+        pytest.param(10, id="the disk has room for all but the end of the line"),
+        pytest.param(None, id="the disk does not confirm the line"),
+    ],
+)
+def test_a_line_that_the_disk_refuses_leaves_no_part_and_is_written_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit_bytes: int | None
+) -> None:
+    files, path = LineFiles(tmp_path), tmp_path / "a.jsonl"
+    files.append("a.jsonl", "1")
+    with monkeypatch.context() as patch, file_limit(limit_bytes):
+        if limit_bytes is None:
+            patch.setattr(os, "fsync", refused)
+        with pytest.raises(OSError, match=r"large|refused"):
+            files.append("a.jsonl", "second")
+    assert path.read_text() == "1\n"
+    files.append("a.jsonl", "second")
+    assert path.read_text() == '1\n"second"\n'
+
+
+@contextmanager
+def file_limit(limit_bytes: int | None) -> Iterator[None]:
+    """No file of this process may grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    soft = before[0] if limit_bytes is None else limit_bytes
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def refused(descriptor: int) -> None:
+    raise OSError("refused")
 
 
 def test_a_full_file_is_renamed_and_the_oldest_removed(tmp_path: Path) -> None:
