@@ -13,6 +13,7 @@ from hostelry.cli.status_text import (
     memory_text,
     owner_text,
     phase_text,
+    reason_lines,
     trouble_lines,
 )
 
@@ -188,6 +189,6 @@ def _unplaced_lines(endpoint: JsonObject, unplaced: JsonObject) -> list[str]:
     why = note or unplaced["why_not"]
     copies, have = "copy" if desired == 1 else "copies", "has" if count == 1 else "have"
     lines = [f"  {name}: {count} of {desired} {copies} {have} no place"]
-    lines += [f"    {line}" for line in why.splitlines()]
+    lines += reason_lines(why, "    ")
     help_text = unplaced["would_help"]
     return [*lines, f"    what would help: {help_text}"] if help_text else lines

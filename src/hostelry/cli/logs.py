@@ -14,6 +14,7 @@ from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
 from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.log_files import find_logs, fleet_logs
+from hostelry.cli.printable import terminal_lines
 from hostelry.cli.request_lines import request_lines
 from hostelry.cli.state import control_state
 
@@ -122,8 +123,9 @@ class LinePrinter:
         """Print one line; one that `follows` the others has its title beside it."""
         if self.as_json:
             typer.echo(msgspec.json.encode({"log": title, "line": text}))
-        else:
-            typer.echo(f"{title}| {text}" if follows and self.several else text)
+            return
+        for line in terminal_lines(text):
+            typer.echo(f"{title}| {line}" if follows and self.several else line)
 
 
 def last_lines(path: Path, count: int) -> list[str]:
@@ -134,7 +136,7 @@ def last_lines(path: Path, count: int) -> list[str]:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - wanted))
-        return file.read().decode(errors="replace").splitlines()[-count:]
+        return [it.decode(errors="replace") for it in file.read().splitlines()[-count:]]
 
 
 def appended(found: dict[str, Path], positions: dict[str, int]) -> Iterator[tuple[str, str]]:
@@ -157,4 +159,4 @@ def new_lines(path: Path, title: str, positions: dict[str, int]) -> list[str]:
             positions[title] = file.tell() - len(written) + len(whole)
     except FileNotFoundError:
         return []
-    return whole.decode(errors="replace").splitlines()
+    return [it.decode(errors="replace") for it in whole.splitlines()]

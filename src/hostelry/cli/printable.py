@@ -12,6 +12,7 @@ from typing import Any, TextIO, cast
 JOINERS = frozenset("\u200c\u200d")
 KEPT = frozenset("\n\t")
 BREAKS = {"\u2028": "\n", "\u2029": "\n"}
+BREAK = re.compile("[\n\u2028\u2029]")
 CLEAR_LINE = "\r\x1b[2K"
 OTHER = re.compile(r"[^\n\t -~]")
 COLOUR = re.compile(r"(\x1b\[(?:[0-24]|3[0-79]|9[0-7])?(?:;(?:[0-24]|3[0-79]|9[0-7]))*m)")
@@ -60,6 +61,11 @@ def printable_stream(stream: TextIO) -> TextIO:
 def whole_stream(stream: TextIO) -> TextIO:
     """The stream below a printable one, for rich, which moves the cursor."""
     return stream.whole if isinstance(stream, PrintableStream) else stream
+
+
+def terminal_lines(text: str) -> list[str]:
+    """The lines that a terminal makes of `text`."""
+    return BREAK.split(text.removesuffix("\n"))
 
 
 def one_line(text: str, most: int = 0) -> str:

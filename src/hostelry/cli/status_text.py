@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hostelry.cli.printable import terminal_lines
 from hostelry.server.platform_processes import PlatformProcess
 
 GIB = 1024**3
@@ -265,7 +266,7 @@ def restart_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]
 
 def reason_lines(reason: str | None, indent: str) -> list[str]:
     """The whole reason, line by line; nothing where there is none."""
-    return [f"{indent}{line}" for line in (reason or "").splitlines()]
+    return [f"{indent}{line}" for line in terminal_lines(reason)] if reason else []
 
 
 def duration(seconds: float) -> str:

@@ -205,7 +205,7 @@ def _texts(document: Any, depth: int = MOST_DEPTH) -> Iterator[str]:
 
 def _events(text: str) -> str | None:
     """The texts of all events, joined; None where the answer has no events with texts."""
-    lines = [it.strip() for it in text.splitlines()]
+    lines = [it.strip() for it in text.split("\n")]
     events = [it.removeprefix(DATA).strip() for it in lines if it.startswith(DATA)]
     documents = [_json(it) for it in events or lines if it]
     found = [text for document in documents for text in _texts(document)]

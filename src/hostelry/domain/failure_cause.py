@@ -17,7 +17,7 @@ _WORD = re.compile(r"[\w.]+")
 
 def server_lines(log_tail: str) -> list[str]:
     """Lines of the model server itself: the agent's own lines only repeat the cause."""
-    lines = (line.strip() for line in log_tail.splitlines())
+    lines = (line.strip() for line in log_tail.split("\n"))
     return [line for line in lines if line and not line.startswith(NOTE.rstrip())]
 
 
@@ -27,7 +27,7 @@ def cause_of(reason: str, names: Iterable[str] = (), log_tail: str = "") -> str:
     Of the model server's lines, in the reason or in `log_tail`, only the last one counts.
     """
     cause, _, quoted = reason.partition(LAST_LINES)
-    lines = server_lines(log_tail) or quoted.splitlines()
+    lines = server_lines(log_tail) or quoted.removesuffix("\n").split("\n")
     cause = SEE_LOG.sub("", cause)
     text = "\n".join([cause.strip(), *(it.strip() for it in lines[-1:])])
     for name in sorted(filter(None, names), key=len, reverse=True):

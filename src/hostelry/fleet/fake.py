@@ -281,7 +281,7 @@ class FakeAgent:
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
         """The copy's last lines."""
         status = self._machine().copies.get(copy_id)
-        lines = [] if status is None else status.log_tail.splitlines()
+        lines = [] if status is None else status.log_tail.split("\n")
         return "\n".join(lines[-max_lines:])
 
     def _machine(self) -> FakeMachine:

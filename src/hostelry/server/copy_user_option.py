@@ -129,7 +129,7 @@ def _try(asked: str, uid: int) -> None:
             error
         )
     if tried.returncode != 0:
-        last = (tried.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        last = tried.stderr.strip().rpartition("\n")[2] or "it printed nothing"
         raise TerminalError(
             f"--copy-user {asked}: that user cannot run {sys.executable} with Hostelry's code, "
             f"which copies need (exit code {tried.returncode}): {last}"

@@ -68,7 +68,7 @@ def run_notebook(path: str, notes: Notes, goes_on: bool) -> bool:
     all_well = True
     with client.setup_kernel():
         for number, (index, cell) in enumerate(cells, start=1):
-            lines = [line for line in cell.source.splitlines() if line.strip()]
+            lines = [line for line in cell.source.split("\n") if line.strip()]
             notes.add(cell=number, first_line=lines[0][:200] if lines else "")
             error = ""
             try:
@@ -86,7 +86,7 @@ def run_notebook(path: str, notes: Notes, goes_on: bool) -> bool:
 
 def one_line(name: str, text: str) -> str:
     """An error's name with the last line of its text that is not empty."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
     return f"{name}: {lines[-1]:.1000}" if lines else name
 
 

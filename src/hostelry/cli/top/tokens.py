@@ -12,7 +12,7 @@ Counts = Mapping[tuple[str, str], float]
 def token_counts(page: str) -> dict[tuple[str, str], float]:
     """Tokens made so far, by (component or else endpoint, copy)."""
     found: dict[tuple[str, str], float] = {}
-    for line in page.splitlines():
+    for line in page.split("\n"):
         if not line.startswith(COUNTER):
             continue
         labels = dict(LABELS.findall(line))

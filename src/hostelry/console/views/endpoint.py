@@ -341,7 +341,7 @@ def copy(given: JsonObject) -> dict[str, Any]:
 
 def tail(log: str | None) -> list[str]:
     """The last lines of a log."""
-    return (log or "").splitlines()[-MAX_LOG_LINES:]
+    return log.removesuffix("\n").split("\n")[-MAX_LOG_LINES:] if log else []
 
 
 def instance(given: JsonObject) -> dict[str, Any]:

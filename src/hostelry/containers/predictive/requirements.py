@@ -95,7 +95,8 @@ def install(file: Path, target: Path, python: Path, environment: Mapping[str, st
         )
     except subprocess.TimeoutExpired:
         raise TerminalError(f"{FILE} was not installed within {INSTALL_S:g} s") from None
-    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()[-SHOWN_LINES:]
+    printed = done.stdout.strip().splitlines()[-SHOWN_LINES:]
+    lines = [it.decode("utf-8", "replace") for it in printed]
     if done.returncode:
         raise TerminalError(f"{FILE} cannot be installed: " + " ".join(it.strip() for it in lines))
     for line in lines:

@@ -302,7 +302,7 @@ def _escaped(text: str) -> str:
 
 def _reason(message: str) -> str:
     """The library's message without its source locations, cut to a readable length."""
-    reason = message.strip().splitlines()[0] if message.strip() else "no reason given"
+    reason = message.strip().partition("\n")[0] or "no reason given"
     location = ".cc:"
     while location in reason[:120]:
         reason = reason[reason.index(location) + len(location) :].lstrip("0123456789").lstrip(": ")

@@ -234,7 +234,7 @@ def start_failure_message(image: str, words: str) -> str:
 
 def last_lines(printed: bytes) -> str:
     """The end of an engine's output, as one line."""
-    lines = [line.strip() for line in printed.decode("utf-8", "replace").splitlines()]
+    lines = [line.decode("utf-8", "replace").strip() for line in printed.splitlines()]
     return " ".join(line for line in lines[-4:] if line)[-600:] or "it printed nothing"
 
 

@@ -34,8 +34,8 @@ class CopyLog:
         """The last `max_lines` lines within the last `max_bytes`; empty when there is no log."""
         if max_lines <= 0:
             return ""
-        text = _last_bytes(self._path, max_bytes).decode("utf-8", "replace")
-        return "\n".join(text.splitlines()[-max_lines:])
+        lines = _last_bytes(self._path, max_bytes).splitlines()[-max_lines:]
+        return b"\n".join(lines).decode("utf-8", "replace")
 
     def bound(self, max_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_BYTES) -> bool:
         """Cut a log longer than `max_bytes` to its last `kept_bytes`; return whether it was cut.

@@ -145,7 +145,7 @@ def logical_lines(text: str) -> list[str]:
     """Lines without comments and blanks; a backslash at the end joins the next line."""
     lines: list[str] = []
     open_line = ""
-    for raw in text.removeprefix("\ufeff").splitlines():
+    for raw in text.removeprefix("\ufeff").split("\n"):
         line = open_line + raw.strip()
         open_line = ""
         if not line or line[0] in "#!":

@@ -43,7 +43,7 @@ def from_npy(body: bytes) -> Any:
 def from_json_lines(text: str) -> Any:
     """An array of the lines, each a JSON value."""
     numpy = importlib.import_module("numpy")
-    return numpy.array([json.loads(line) for line in text.splitlines() if line.strip()])
+    return numpy.array([json.loads(line) for line in text.split("\n") if line.strip()])
 
 
 def to_json_lines(values: Any) -> str:
@@ -56,7 +56,7 @@ def from_libsvm(text: str) -> Any:
     """A sparse matrix of the lines ``[label] index:value ...``; indices as they are written."""
     sparse = importlib.import_module("scipy.sparse")
     rows, columns, values = [], [], []
-    lines = [line.split() for line in text.splitlines() if line.strip()]
+    lines = [line.split() for line in text.split("\n") if line.strip()]
     for row, fields in enumerate(lines):
         pairs = fields[1:] if fields and ":" not in fields[0] else fields
         for pair in pairs:

@@ -32,9 +32,10 @@ class PyTorchHandler:
         try:
             model = torch.jit.load(os.path.join(model_dir, name), map_location=device())
         except RuntimeError as error:
+            why = str(error).partition("\n")[0][:200]
             raise ValueError(
                 f"{name} is no TorchScript model; save it with torch.jit.save, or give model_fn in "
-                f"code/inference.py ({str(error).splitlines()[0][:200]})"
+                f"code/inference.py ({why})"
             ) from error
         return model.eval()
 

@@ -135,12 +135,13 @@ def as_text(value: Any, is_bytes: bool) -> Any:
 
 def as_predict_body(text: str, kind: str) -> str:
     """The predict body of what AWS's container takes besides: JSON values, lines of them, csv."""
+    lines = text.replace("\r\n", "\n").split("\n")
     if kind == "text/csv":
-        return json.dumps({"instances": [csv_row(line) for line in text.splitlines() if line]})
+        return json.dumps({"instances": [csv_row(line) for line in lines if line]})
     try:
         body = json.loads(text)
     except ValueError as error:
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in lines if line.strip()]
         if len(lines) < 2:
             raise RestError(f"JSON Parse error: {error}") from None
         try:

@@ -15,7 +15,7 @@ def decode_csv(inputs: Input, require_headers: bool = True) -> Any:
     text = inputs.get_as_string()
     if not require_headers:
         return [[float(cell) for cell in row] for row in csv.reader(io.StringIO(text))]
-    first = text.splitlines()[0].lower() if text else ""
+    first = text.partition("\n")[0].lower()
     if not any(column in first for column in COLUMNS):
         raise ValueError(f"a CSV body needs a header row with one of {', '.join(COLUMNS)}")
     rows = inputs.get_as_csv()

@@ -1,0 +1,142 @@
+"""Lines of text that models, authors and clients wrote end at newlines, and at nothing else."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostelry.cli.check.runner import one_line
+from hostelry.cli.explain_text import _unplaced_lines
+from hostelry.cli.logs import LinePrinter, last_lines, new_lines
+from hostelry.cli.printable import printable_stream
+from hostelry.cli.status_text import reason_lines
+from hostelry.cli.top.tokens import token_counts
+from hostelry.comparison.answers import distance_of
+from hostelry.console.views.endpoint import tail
+from hostelry.containers.lmi.settings.options import logical_lines
+from hostelry.containers.predictive.worker.codecs_beyond import from_json_lines
+from hostelry.containers.predictive.worker.tensorflow_rest import as_predict_body
+from hostelry.domain.failure_cause import cause_of, server_lines
+from hostelry.fleet.launch.container_arguments import last_lines as engine_s_last_lines
+from hostelry.fleet.launch.copy_log import CopyLog
+
+ODD = "a\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029z"  # breaks for `str.splitlines`, besides \r and \n
+JSON_LINE = json.dumps(ODD, ensure_ascii=False)
+PAGE = f'vllm:generation_tokens_total{{model_name="{ODD}",component="c",copy="1"}} 5\n'
+EVENTS = "".join(f'data: {{"choices": [{{"delta": {{"content": "{it}"}}}}]}}\n\n' for it in "xyz")
+AB = ("\u2028a", "\u2028b")
+
+
+def shown(lines: list[str]) -> list[str]:
+    """The lines that a terminal gets of those which a command prints."""
+    terminal = io.StringIO()
+    print("\n".join(lines), file=printable_stream(terminal), end="")
+    return terminal.getvalue().split("\n")
+
+
+def unplaced(words: str) -> list[str]:
+    """What `explain` prints of a component without a place, after its heading."""
+    component = {"name": "c", "placement_note": None}
+    place = {"component": "c", "count": 1, "wanted": 1, "obstacle": None, "would_help": None}
+    found = _unplaced_lines({"components": [component]}, {**place, "why_not": words})
+    return shown(found)[1:]
+
+
+def in_file(read: Callable[[Path], Any], path: Path) -> Any:
+    path.write_bytes(f"{ODD}\r\nlast\n".encode())
+    return read(path)
+
+
+@pytest.mark.parametrize(
+    ("read", "found"),
+    [
+        pytest.param(
+            lambda _: shown(reason_lines(f"{ODD}\nlast", "  ")), ["  a", "  ", "  z", "  last"],
+            id="status indents each line that a terminal makes of a reason",
+        ),
+        pytest.param(
+            lambda _: unplaced(f"{ODD}\nlast"), ["    a", "    ", "    z", "    last"],
+            id="explain indents each line that a terminal makes of a reason",
+        ),
+        pytest.param(
+            lambda path: in_file(lambda it: last_lines(it, 2), path), [ODD, "last"],
+            id="a log has the lines that its process wrote",
+        ),
+        pytest.param(
+            lambda path: in_file(lambda it: new_lines(it, "t", {"t": 0}), path), [ODD, "last"],
+            id="a log that is followed has the lines that its process wrote",
+        ),
+        pytest.param(
+            lambda path: in_file(lambda it: CopyLog(it).tail(2), path), f"{ODD}\nlast",
+            id="the tail of a copy's log counts the lines that its server wrote",
+        ),
+        pytest.param(
+            lambda _: tail(f"{ODD}\nlast"), [ODD, "last"], id="the console shows a log's lines",
+        ),
+        pytest.param(lambda _: tail(""), [], id="the console shows no line of an empty log"),
+        pytest.param(
+            lambda _: server_lines(f"{ODD}\nlast"), [ODD, "last"],
+            id="a failure's cause has the lines of the server",
+        ),
+        pytest.param(
+            lambda _: cause_of(f"It ended. Last log lines: first\n{ODD}"), f"It ended.\n{ODD}",
+            id="a failure's cause has the whole last line that its reason quotes",
+        ),
+        pytest.param(
+            lambda _: engine_s_last_lines(f"1\n2\n3\n{ODD}".encode()), f"1 2 3 {ODD}",
+            id="a container engine's message has its last four lines",
+        ),
+        pytest.param(
+            lambda _: one_line("Error", f"first\n{ODD}\n"), f"Error: {ODD}",
+            id="a notebook's error is the last line of its text",
+        ),
+        pytest.param(
+            lambda _: token_counts(PAGE), {("c", "1"): 5.0},
+            id="the label of a metric does not end its line",
+        ),
+        pytest.param(
+            lambda _: logical_lines(f"x={ODD}\ny=1"), [f"x={ODD}", "y=1"],
+            id="a value of serving.properties does not end its line",
+        ),
+        pytest.param(
+            lambda _: as_predict_body(f'{JSON_LINE}\r\n{JSON_LINE}\n', "application/jsonlines"),
+            json.dumps({"instances": [json.loads(JSON_LINE)] * 2}),
+            id="a JSON line of TensorFlow's container may hold any character",
+        ),
+        pytest.param(
+            lambda _: as_predict_body(f"{ODD}, b\r\n1, 2\r\n\r\n", "text/csv"),
+            json.dumps({"instances": [[ODD, "b"], [1.0, 2.0]]}),
+            id="a cell of TensorFlow's CSV may hold any character but a newline",
+        ),
+        pytest.param(
+            lambda _: list(from_json_lines(f"{JSON_LINE}\r\n{JSON_LINE}\n")),
+            [json.loads(JSON_LINE)] * 2,
+            id="a JSON line of a framework's server may hold any character",
+        ),
+        pytest.param(
+            lambda _: distance_of(*(EVENTS.replace("y", it).encode() for it in AB)).exact, False,
+            id="an event counts although its text has a line separator",
+        ),
+    ],
+)  # fmt: skip
+def test_a_line_ends_at_newlines_only(
+    tmp_path: Path, read: Callable[[Path], Any], found: object
+) -> None:
+    assert read(tmp_path / "log") == found
+
+
+@pytest.mark.parametrize(
+    ("several", "printed"),
+    [
+        pytest.param(True, "c| a\nc| \nc| z\n", id="each line of several logs has its title"),
+        pytest.param(False, "a\n\nz\n", id="a line of one log has no title"),
+    ],
+)
+def test_a_followed_line_that_a_terminal_breaks_keeps_its_title(
+    capsys: pytest.CaptureFixture[str], several: bool, printed: str
+) -> None:
+    LinePrinter(as_json=False, several=several).line("c", "a\u2028\u2029z", follows=True)
+    assert capsys.readouterr().out == printed
