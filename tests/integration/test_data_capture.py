@@ -57,7 +57,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CapturedEndpoints
 def program(
     ends: CapturedEndpoints, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator["Future[tuple[str, Served]]"]:
-    """The SDK's program, which waits half minutes for endpoints: beside the other tests."""
+    """The SDK's program, which waits for its endpoint: beside the other tests."""
     runtimes = Path(ends.platform.environment[VARIABLE])
     folder = tmp_path_factory.mktemp("trained")
 

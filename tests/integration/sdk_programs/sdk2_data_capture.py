@@ -6,6 +6,7 @@ Arguments: a model's archive, its image, and rows as JSON. Run under `hostelry e
 import json
 import sys
 import time
+from functools import partial
 
 from sagemaker import Session, get_execution_role
 from sagemaker.deserializers import CSVDeserializer
@@ -17,6 +18,7 @@ from sagemaker.serializers import CSVSerializer
 
 archive, image, text = sys.argv[1:]
 rows, session = json.loads(text), Session()
+session.wait_for_endpoint = partial(session.wait_for_endpoint, poll=1)  # not each half minute
 name = "sdk2-capture"
 model = Model(
     image_uri=image,
