@@ -99,8 +99,8 @@ def test_a_fault_of_a_destination_is_reported_and_keeps_records_until_it_is_gone
     head = ends.s3.head_object(Bucket="seen", Key=found["Key"])
     assert head["ServerSideEncryption"] == "aws:kms"
     assert head["SSEKMSKeyId"].endswith(key)
-    for name in ("lost", "sealed"):
-        until(lambda name=name: not ends.upload_cause(name), "the cause is gone", 20)
+    until(lambda: not ends.upload_cause("lost"), "the cause is gone", 20)
+    until(lambda: not ends.upload_cause("sealed"), "the cause is gone", 20)
 
 
 def test_a_record_has_both_sides_and_the_metadata_of_its_request(ends: CapturedEndpoints) -> None:
