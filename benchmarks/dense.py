@@ -31,6 +31,7 @@ from benchmarks.record import print_table, write_result
 from benchmarks.start_platform import cpu_s
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import arguments, processes, sizes
+from hostelry.chaos.repeated import Repeated
 from hostelry.server.heartbeat import connected, line_path
 
 ENDPOINT, VARIANT, MODEL, TYPE = "dense", "AllTraffic", "echo", "ml.m5.24xlarge"
@@ -250,40 +251,6 @@ def costs(platform: Platform) -> Row:
 def restarts(platform: Platform) -> int:
     """How often control was started again."""
     return platform.log("control").count("Started server process") - 1
-
-
-class Repeated:
-    """A call that a thread makes again and again; how long each took."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._call = call
-        self._took: list[float] = []
-        self.num_failed = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> "Repeated":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def at(self, share: float) -> float:
-        """The quantile of the seconds of calls that were answered; infinite without one."""
-        took = sorted(self._took)
-        return took[min(int(len(took) * share), len(took) - 1)] if took else math.inf
-
-    def _run(self) -> None:
-        while not self._over.wait(PAUSE_S / 2):
-            began_s = monotonic_s()
-            try:
-                self._call()
-            except (ClientError, BotoCoreError, OSError):
-                self.num_failed += bool(self._took)  # before the first answer nothing is there
-                continue
-            self._took.append(monotonic_s() - began_s)
 
 
 if __name__ == "__main__":
