@@ -64,6 +64,7 @@ DRILLED = (
     "crash-at-start",
     "crash-loop",
     "rolling-update",
+    "many-copies",
     "tenant-poison",
     "tenant-poison-adapter",
     "tenant-flood",
@@ -85,6 +86,7 @@ DRILLED = (
 # One fault of each kind of process, and one of each fault; `make test-all` runs every drill.
 ALWAYS = (
     "copy-kill",
+    "many-copies",
     "tenant-memory",
     "agent-hang",
     "control-kill",
@@ -106,7 +108,7 @@ def test_a_drill_loses_nothing_and_fails_only_what_it_must(
     observer = PlatformObserver(
         home=platform.home, config=platform.config, credentials=platform.credentials
     )
-    with drill_context(observer, ENDPOINT, COMPONENT, 4, lambda _: None) as context:
+    with drill_context(observer, ENDPOINT, COMPONENT, 4, lambda _: None, most_copies=12) as context:
         outcome = BY_NAME[name].outcome(context)
     with capsys.disabled():
         print("", *outcome_lines(outcome), sep="\n")
@@ -136,6 +138,8 @@ def test_a_drill_on_an_empty_platform_makes_an_endpoint_of_its_own_and_removes_i
         assert platform.boto3("sagemaker").list_endpoints()["Endpoints"] == []
         refused = platform.chaos("copy-kill", "--endpoint", "nowhere", code=1)
         assert "nowhere has no ready copy to invoke" in refused.stderr
+        refused = platform.chaos("agent-kill", "--copies", "9", code=1)
+        assert "--copies is an option of many-copies" in refused.stderr
 
 
 def test_a_stream_whose_model_server_is_killed_ends_with_a_modelled_error(

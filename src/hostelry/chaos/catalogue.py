@@ -24,6 +24,7 @@ from hostelry.chaos.isolation_drills import (
 )
 from hostelry.chaos.jobs.drill import jobs
 from hostelry.chaos.llm_drills import tenant_flood_adapter, tenant_poison, tenant_poison_adapter
+from hostelry.chaos.many_copies import many_copies
 from hostelry.chaos.outcome import DrillOutcome
 from hostelry.chaos.process_drills import (
     agent_hang,
@@ -63,6 +64,11 @@ DRILLS = (
     Drill(name="crash-at-start", does="a component's server exits at once", run=crash_at_start),
     Drill(name="crash-loop", does="a component's server crashes repeatedly", run=crash_loop),
     Drill(name="rolling-update", does="a new version, then a broken one", run=rolling_update),
+    Drill(
+        name="many-copies",
+        does="many components at once, and kill -9 of their agent meanwhile",
+        run=many_copies,
+    ),
     Drill(
         name="tenant-poison", does="a tenant sends requests made to end a server", run=tenant_poison
     ),

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from hostelry.base.errors import TerminalError
+from hostelry.chaos.copies_ledger import MOST_COPIES
 from hostelry.chaos.fixture import DrillFixture
 from hostelry.chaos.jobs.plan import SHORT, JobsSizes
 from hostelry.chaos.load import Load, LoadTarget
@@ -25,6 +26,7 @@ class DrillContext:
     num_threads: int
     progress: Callable[[str], None]
     jobs_sizes: JobsSizes = SHORT
+    most_copies: int = MOST_COPIES
 
     def load(self, load_target: LoadTarget | None = None, pause_s: float = 0.0) -> Load:
         """Load on the context's target, or on `load_target`; it begins with `flowing`."""
@@ -55,6 +57,7 @@ def drill_context(
     num_threads: int,
     progress: Callable[[str], None],
     jobs_sizes: JobsSizes = SHORT,
+    most_copies: int = MOST_COPIES,
 ) -> Iterator[DrillContext]:
     """The context on the named, or the first, component or model endpoint with ready copies.
 
@@ -67,6 +70,7 @@ def drill_context(
         num_threads=num_threads,
         progress=progress,
         jobs_sizes=jobs_sizes,
+        most_copies=most_copies,
     )
     load_target = find_load_target(platform, endpoint, component)
     if load_target is not None:

@@ -34,8 +34,9 @@ def new_name() -> str:
 class DrillFixture:
     """The drill's own endpoint on a platform; `add` creates its components."""
 
-    def __init__(self, platform: PlatformObserver) -> None:
+    def __init__(self, platform: PlatformObserver, instance_type: str = INSTANCE_TYPE) -> None:
         self._platform = platform
+        self._instance_type = instance_type
         self.endpoint = new_name()
         self.components: list[str] = []
         self._bases: dict[str, str] = {}  # of each adapter
@@ -148,7 +149,7 @@ class DrillFixture:
         role = self._platform.credentials.role_arn
         variant = {
             "VariantName": VARIANT,
-            "InstanceType": INSTANCE_TYPE,
+            "InstanceType": self._instance_type,
             "InitialInstanceCount": instances,
             "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
         }
@@ -164,8 +165,8 @@ class DrillFixture:
         if wait_for(in_service, READY_S) is None:
             raise TerminalError(f"the endpoint {self.endpoint} is not InService in {READY_S:g} s")
 
-    def _remove(self) -> None:
-        """Delete all that was created, as far as the platform allows."""
+    def remove_components(self) -> None:
+        """Delete all components, and wait until they are gone, as far as the platform allows."""
         api = self.sagemaker
         bases = [it for it in self.components if it not in self._bases]
         for names in (self._bases, bases):  # a base with adapters cannot be deleted
@@ -173,6 +174,13 @@ class DrillFixture:
                 outcome_of(partial(api.delete_inference_component, InferenceComponentName=name))
             for name in names:
                 _wait_refused(partial(self.described, name))
+        self.components.clear()
+        self._bases.clear()
+
+    def _remove(self) -> None:
+        """Delete all that was created, as far as the platform allows."""
+        api = self.sagemaker
+        self.remove_components()
         outcome_of(partial(api.delete_endpoint, EndpointName=self.endpoint))
         outcome_of(partial(api.delete_endpoint_config, EndpointConfigName=self.endpoint))
         _wait_refused(partial(api.describe_endpoint, EndpointName=self.endpoint))

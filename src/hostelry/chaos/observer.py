@@ -133,11 +133,11 @@ def records_in(state: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(words)
 
 
-def wait_for(check: Callable[[], T | None], within_s: float) -> T | None:
+def wait_for(check: Callable[[], T | None], within_s: float, pause_s: float = POLL_S) -> T | None:
     """The first result of `check` that is not None; None after `within_s`."""
     deadline = monotonic_s() + within_s
     while (value := check()) is None and monotonic_s() < deadline:
-        threading.Event().wait(POLL_S)
+        threading.Event().wait(pause_s)
     return value
 
 

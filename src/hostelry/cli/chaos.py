@@ -9,6 +9,7 @@ import typer
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.own_arguments import hide_argument
+from hostelry.chaos.copies_ledger import LEAST_COPIES, MOST_COPIES
 from hostelry.chaos.jobs.plan import FULL, SHORT, JobsSizes
 from hostelry.chaos.outcome import DrillOutcome
 from hostelry.cli.chaos_text import outcome_lines, table_lines
@@ -18,7 +19,8 @@ from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
 DEFAULT_THREADS = 4
 # More notifications would not fit into the files of their topics.
 MAX_REQUESTS, MAX_RECORDS, MAX_KILLS = 20_000, 1_000_000, 100
-JOBS, CLUSTER = "jobs", "cluster"
+JOBS, CLUSTER, MANY_COPIES = "jobs", "cluster", "many-copies"
+MAX_COPIES = 300
 MAX_SEED = 1_000_000
 
 LoadOption = Annotated[
@@ -36,6 +38,14 @@ ComponentOption = Annotated[
     typer.Option(
         help="Invoke this component. Default: the first one with a ready copy.",
         autocompletion=names.components,
+    ),
+]
+CopiesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=LEAST_COPIES,
+        max=MAX_COPIES,
+        help="many-copies: components at most. Default: as many as fit, at most 100.",
     ),
 ]
 
@@ -92,6 +102,7 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
     seed: Annotated[
         int | None, typer.Option(help="jobs: repeats the work and kills of a run that printed it.")
     ] = None,
+    copies: CopiesOption = None,
     store: Annotated[
         str | None,
         typer.Option(help="cluster: an empty database. Default: a PostgreSQL of the drill's own."),
@@ -121,6 +132,8 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
 
     if name != JOBS and {requests, records, kills, seed} != {None}:
         raise TerminalError("--requests, --records, --kills and --seed are options of jobs")
+    if name != MANY_COPIES and copies is not None:
+        raise TerminalError(f"--copies is an option of {MANY_COPIES}")
     if name == CLUSTER:
         if {home, endpoint, component} != {None}:
             raise TerminalError(
@@ -138,11 +151,10 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
     config, credentials = settled(at)
     drills = chosen(name)
     platform = PlatformObserver(home=at, config=config, credentials=credentials)
-
     sizes = jobs_sizes(name, requests, records, kills, seed)
-
+    most = copies or MOST_COPIES
     outcomes: list[DrillOutcome] = []
-    with drill_context(platform, endpoint, component, load, say, sizes) as context:
+    with drill_context(platform, endpoint, component, load, say, sizes, most) as context:
         say(f"load: {load} clients on {context.load_target}")
         for drill in drills:
             outcomes.append(drill.outcome(context))
