@@ -38,7 +38,7 @@ from hostelry.reconcile.plan.endpoint_state import (
     PlanContext,
 )
 from hostelry.reconcile.plan.guards import guarding_alarms
-from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
+from hostelry.reconcile.plan.plan import DesiredByInstance, desired_by_instance, next_plan_at, plan
 from hostelry.reconcile.plan.settled import without_settled
 from hostelry.reconcile.plan.watched_update import watched_update
 from hostelry.reconcile.queue import WorkQueue
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 NUM_WORKERS = 2  # one plans while another writes: more wait for the lock and the interpreter
-PASS_REST = 2.0  # so that an endpoint's passes take a third of a core at most
+PASS_REST = 3.0  # so that an endpoint's passes take a quarter of a core at most
 PUBLICATION_REST = 10.0  # so that publications take an eleventh
 MAX_REST_S = 1.0
 WATCH_S = 10.0
@@ -173,13 +173,15 @@ class Reconciler:
         )
         facts, last = self.instances.facts_on(key), self._last.get(key)
         verdict_of = self._deps.verdict_of
-        after, cpu_s = await asyncio.to_thread(
-            _with_cpu_s,
-            lambda: one_pass(self._state, key, facts, context, verdict_of, self._own, last),
-        )
+
+        def planned() -> tuple[EndpointState, DesiredByInstance, float | None]:
+            after = one_pass(self._state, key, facts, context, verdict_of, self._own, last)
+            return after, desired_by_instance(after, now, last), next_plan_at(after, context)
+
+        (after, desired, next_at), cpu_s = await asyncio.to_thread(_with_cpu_s, planned)
         self.queue.rest(key, rest_s(cpu_s, PASS_REST))
-        for instance_id, desired in desired_by_instance(after, now, last).items():
-            self.instances.set_desired(after.instances[instance_id], desired)
+        for instance_id, specs in desired.items():
+            self.instances.set_desired(after.instances[instance_id], specs)
         for instance_id in self.instances.known(key):
             if instance_id not in after.instances:
                 self.instances.forget(instance_id)
@@ -187,7 +189,7 @@ class Reconciler:
             self._last.pop(key, None)
         else:
             self._last[key] = after
-        return next_plan_at(after, context)
+        return next_at
 
     def release(self) -> None:
         """End the long polls of other processes, which would delay an exit."""

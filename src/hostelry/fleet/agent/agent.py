@@ -7,7 +7,8 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.recurring import run_guarded, run_periodically
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
+from hostelry.fleet.agent.copy_state import with_members
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.drain_counts import DrainCounts
 from hostelry.fleet.agent.hosted_copy import HostedCopy
@@ -38,6 +40,7 @@ PACKAGES_EVERY_S = 600.0
 MEMORY_STEP = 0.05
 GATHER_S_PER_COPY, MAX_GATHER_S = 0.0005, 0.25
 MEMORY_FLOOR_BYTES = 16 * 1024 * 1024
+VERSIONED = attrgetter(*(it.name for it in fields(CopyStatus) if it.compare))
 
 
 class InstanceAgent:
@@ -263,7 +266,7 @@ class InstanceAgent:
 
     def _observation(self) -> Observation:
         statuses = {
-            copy_id: replace(hosted.status, open_connections=self._drains.of(copy_id))
+            copy_id: with_members(hosted.status, open_connections=self._drains.of(copy_id))
             for copy_id, hosted in self._hosted.items()
         }
         for copy_id in self._stopping:
@@ -287,8 +290,7 @@ def gathering_s(num_copies: int) -> float:
 
 def version_of(copies: Sequence[CopyStatus]) -> str:
     """A digest of `copies` without their use and models, which change all the time."""
-    copies = [replace(it, cpu_s=0.0, cpu_at=0.0, gpus=(), loaded_models=None) for it in copies]
-    return hashlib.sha256(msgspec.json.encode(copies)).hexdigest()[:32]
+    return hashlib.sha256(msgspec.json.encode([VERSIONED(it) for it in copies])).hexdigest()[:32]
 
 
 def worth_reporting(known_bytes: int, measured_bytes: int) -> bool:

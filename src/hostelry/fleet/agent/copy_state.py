@@ -23,6 +23,12 @@ LAST_END_CAUSE_CHARS = 1024
 ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
 
 
+def with_members(status: CopyStatus, **members: Any) -> CopyStatus:
+    """The status with `members`. It is the same object if nothing differs."""
+    is_same = all(getattr(status, name) == value for name, value in members.items())
+    return status if is_same else replace(status, **members)
+
+
 class CopyState:
     """Status and record of one copy; `changed` is called for each change that is to be reported.
 
@@ -45,7 +51,7 @@ class CopyState:
     def status(self) -> CopyStatus:
         """The current status, with how a process ended lately; without adapters and models."""
         end = recent_end(self.record.last_end, self._clock.now(), self._policy)
-        return replace(self._status, last_end=end)
+        return with_members(self._status, last_end=end)
 
     @property
     def phase(self) -> CopyPhase:

@@ -65,7 +65,9 @@ def _begun(copy: Copy, now: float) -> Copy:
         return copy
     if began_at is None:
         return replace(copy, drain_deadline_at=min(ends_at, now))
-    ahead_s = max(0.0, began_at - now)
+    ahead_s = began_at - now
+    if ahead_s <= 0:
+        return copy
     return replace(copy, drain_started_at=began_at - ahead_s, drain_deadline_at=ends_at - ahead_s)
 
 

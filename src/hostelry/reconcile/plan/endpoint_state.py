@@ -469,7 +469,8 @@ def drained(copy: Copy, context: PlanContext, limit_s: float | None = None) -> C
     now, limit_s = context.now, context.max_drain_s if limit_s is None else limit_s
     if copy.drain_deadline_at is not None:
         ends_at = min(copy.drain_deadline_at, (copy.drain_started_at or now) + limit_s)
-        return replace(copy, drain_deadline_at=ends_at)
+        is_sooner = ends_at < copy.drain_deadline_at
+        return replace(copy, drain_deadline_at=ends_at) if is_sooner else copy
     if not is_routable(copy):
         return replace(copy, drain_deadline_at=now)
     spec = replace(copy.spec, draining=True)

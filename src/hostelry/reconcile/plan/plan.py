@@ -6,8 +6,9 @@ instant at which time alone matters (`next_plan_at`).
 """
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import cache
 
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, InstanceState
@@ -39,6 +40,7 @@ FORGET_UNAPPLIED_S = 10.0
 FORGET_APPLIED_S = 60.0
 
 Stage = Callable[[EndpointState, PlanContext], EndpointState]
+DesiredByInstance = dict[str, tuple[CopySpec, ...] | None]
 
 
 def plan(state: EndpointState, context: PlanContext) -> EndpointState:
@@ -54,7 +56,7 @@ def plan(state: EndpointState, context: PlanContext) -> EndpointState:
 
 def desired_by_instance(
     state: EndpointState, now: float, last: EndpointState | None = None
-) -> dict[str, tuple[CopySpec, ...] | None]:
+) -> DesiredByInstance:
     """The copies that each instance's agent should run; None: the instance should end.
 
     A terminating instance runs until its last copy has drained. Without the instances for which
@@ -105,11 +107,19 @@ def _without_gone(state: EndpointState, context: PlanContext) -> EndpointState:
     if ended:
         left = {name: it for name, it in state.instances.items() if name not in ended}
         state = replace(state, instances=left)
-    copies = state.unsettled_copies()
-    return state.without_copies(it.spec.id for it in copies if _is_gone(state, it, context.now))
+
+    @cache
+    def reported(instance_id: str) -> frozenset[str]:
+        observation = state.facts_of(instance_id).observation
+        return frozenset(it.id for it in (observation.copies if observation else ()))
+
+    copies, now = state.unsettled_copies(), context.now
+    return state.without_copies(it.spec.id for it in copies if _is_gone(state, it, now, reported))
 
 
-def _is_gone(state: EndpointState, copy: Copy, now: float) -> bool:
+def _is_gone(
+    state: EndpointState, copy: Copy, now: float, reported: Callable[[str], Collection[str]]
+) -> bool:
     """Whether a copy's record may be removed.
 
     its instance                                        result
@@ -131,8 +141,7 @@ def _is_gone(state: EndpointState, copy: Copy, now: float) -> bool:
         return True
     if facts.observation is None or _is_ending(state, copy.instance_id):
         return False
-    running = {it.id for it in facts.observation.copies}
-    return has_applied and copy.spec.id not in running
+    return has_applied and copy.spec.id not in reported(copy.instance_id)
 
 
 def _without_homeless(state: EndpointState, context: PlanContext) -> EndpointState:
