@@ -202,6 +202,7 @@ def test_the_jumpstart_catalogue_lists_no_model_that_can_be_used(platform: Platf
 
 
 @pytest.mark.timeout(600)  # the first one installs the SDK
+@pytest.mark.thorough
 def test_sagemaker_sdk_2(platform: Platform, tmp_path: Path) -> None:
     bin_folder = virtual_environment("sdk2", "sagemaker<3", "awscli")
     output = sdk_program(platform, bin_folder, "sdk2.py", tmp_path)

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.thorough
 def test_the_benchmark_measures_without_errors_and_records_its_circumstances(
     tmp_path: Path,
 ) -> None:

@@ -67,7 +67,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
 
 
 @pytest.mark.parametrize("way", first_alone(["gateway", "server"]))
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("name", first_alone(PACKAGES))
 def test_a_frameworks_classes_give_what_openais_client_gives(
     ways: dict[str, Way], name: str, way: str
 ) -> None:

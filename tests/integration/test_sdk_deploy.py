@@ -133,6 +133,7 @@ def test_sdk_2_deploys_and_streams_an_llm_of_the_hub(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.thorough
 def test_sdk_2_ends_a_failed_deployment_with_its_reason(programs: tuple[Programs, str]) -> None:
     output = programs[0].output("failure")
     assert "this server does not want to start" in output["reason"]

@@ -71,6 +71,7 @@ def trouble_without_store(served: Served) -> str | None:
     return next((it["progress"]["trouble"] for it in jobs), None)
 
 
+@pytest.mark.thorough
 def test_no_record_is_lost_or_doubled_though_every_process_is_killed(served: Served) -> None:
     platform = served.platform
     rows = {

@@ -21,6 +21,7 @@ class MemoryStore:
         self._tombstones: dict[Key, int] = {}  # oldest first
         self._revision = 0
         self._forgotten = 0
+        self._is_closed = False
 
     def get(self, key: Key) -> Record | None:
         """The record, or None."""
@@ -91,12 +92,16 @@ class MemoryStore:
             return self._revision
 
     def wait(self, since: int, timeout_s: float) -> bool:
-        """Block until the revision exceeds `since`; False when `timeout_s` passed first."""
+        """Block until the revision exceeds `since`; False after `timeout_s`, or if it is closed."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._revision > since, timeout_s)
+            self._changed.wait_for(lambda: self._is_closed or self._revision > since, timeout_s)
+            return self._revision > since
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Wake all who wait."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
 
     def _check(self, key: Key, expect: int | None) -> None:
         record = self._records.get(key)

@@ -40,6 +40,7 @@ PROMPTS = (
 )
 WIDE = ("embed_tokens", "lm_head")
 NUM_ADAPTER_PAGES = 200
+NUM_NEW = 8  # tokens after a prompt: a step of the real model takes a second on busy CPUs
 
 
 def adapter(rank: int, targets: Sequence[str] = ALL_TARGETS, **fields: Any) -> dict[str, Any]:
@@ -282,15 +283,15 @@ def test_smollm2_continues_as_transformers_does() -> None:
     prompts = ([504, 1, 88, 1000, 2000, 30, 77], [19, 40_000, 8, 3])
     drivers = [Driver(decoder, pool, range(4 * it, 4 * it + 4)) for it in range(2)]
     for driver, prompt in zip(drivers, prompts, strict=True):
-        driver.add(prompt + [0] * 24)
+        driver.add(prompt + [0] * NUM_NEW)
         driver.step([len(prompt)])
         track = driver.sequences[0]
         tokens = list(prompt)
-        for _ in range(24):
+        for _ in range(NUM_NEW):
             tokens.append(int(track.logits[-1].argmax()))
-            track.tokens = tokens + [0] * (len(prompt) + 24 - len(tokens))
+            track.tokens = tokens + [0] * (len(prompt) + NUM_NEW - len(tokens))
             driver.step([1])
         expected = model.generate(
-            torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=None
+            torch.tensor([prompt]), max_new_tokens=NUM_NEW, do_sample=False, eos_token_id=None
         )
         assert tokens == expected[0].tolist()

@@ -59,6 +59,19 @@ async def beside(state: State, fleet: FakeFleet, scenario: Scenario) -> None:
         await asyncio.wait({running})
 
 
+def play(work: Callable[[State, FakeFleet], Awaitable[None]], **kept: int) -> None:
+    """Run `work` with a new store, which is closed before the threads that wait for it end."""
+
+    async def whole() -> None:
+        state = open_state(MemoryStore(**kept))
+        try:
+            await work(state, FakeFleet())
+        finally:
+            state.store.close()
+
+    asyncio.run(whole())
+
+
 async def routes_until(reconciler: Reconciler, holds: Callable[[dict[str, int]], bool]) -> None:
     """Return once the published routes, as copies by component, are as asked."""
     have: str | None = None
@@ -92,7 +105,7 @@ def test_from_a_written_record_to_published_routes_and_back() -> None:
                 state.components.put(SCOPE, name, gone, expect=found.version)
         await routes_until(reconciler, lambda it: it == {})
 
-    asyncio.run(beside(open_state(MemoryStore()), FakeFleet(), scenario))
+    play(lambda state, fleet: beside(state, fleet, scenario))
 
 
 def test_instances_without_a_record_are_ended_and_the_others_adopted() -> None:
@@ -108,13 +121,12 @@ def test_instances_without_a_record_are_ended_and_the_others_adopted() -> None:
         assert fleet.terminated == ["i-orphan"]
         assert fleet.num_copies_started == 1
 
-    async def both() -> None:
-        state, fleet = open_state(MemoryStore()), FakeFleet()
+    async def both(state: State, fleet: FakeFleet) -> None:
         await beside(state, fleet, first)
         await fleet.launch(orphan())
         await beside(state, fleet, second)
 
-    asyncio.run(both())
+    play(both)
 
 
 def orphan() -> Instance:
@@ -132,14 +144,13 @@ def test_the_first_routes_of_a_restarted_control_are_never_empty() -> None:
         assert found is not None
         assert len(found.endpoints[0].components[0].copies) == 3
 
-    async def both() -> None:
-        state, fleet = open_state(MemoryStore()), FakeFleet()
+    async def both(state: State, fleet: FakeFleet) -> None:
         await beside(state, fleet, first)
         for instance_id in fleet.machines:
             fleet.kill_agent(instance_id)
         await beside(state, fleet, second)
 
-    asyncio.run(both())
+    play(both)
 
 
 def test_a_store_that_forgot_old_deletes_is_listed_again() -> None:
@@ -160,15 +171,15 @@ def test_a_store_that_forgot_old_deletes_is_listed_again() -> None:
             await reconciler.queue.quiet()
             await asyncio.to_thread(state.store.wait, state.store.revision(), 0.05)
 
-    asyncio.run(beside(open_state(MemoryStore(tombstones_kept=2)), FakeFleet(), scenario))
+    play(lambda state, fleet: beside(state, fleet, scenario), tombstones_kept=2)
 
 
 def test_an_image_rule_that_changes_changes_the_routes_with_no_record_written() -> None:
-    async def scenario() -> None:
-        state, llm_images = open_state(MemoryStore()), {"another"}
+    async def scenario(state: State, fleet: FakeFleet) -> None:
+        llm_images = {"another"}
         state.endpoints.put(SCOPE, "ep", endpoint(deployment(variant())), expect=None)
         state.components.put(SCOPE, "base", component(), expect=None)
-        surroundings = deps(FakeFleet(), HurriedClock())
+        surroundings = deps(fleet, HurriedClock())
         reconciler = Reconciler(state, replace(surroundings, is_llm=llm_images.__contains__))
         running = asyncio.create_task(reconciler.run())
         try:
@@ -185,4 +196,4 @@ def test_an_image_rule_that_changes_changes_the_routes_with_no_record_written() 
         shown = [it.endpoints[0].components[0].serves_llm for it in (before, after)]
         assert shown == [False, True]
 
-    asyncio.run(scenario())
+    play(scenario)
