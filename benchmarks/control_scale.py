@@ -45,6 +45,7 @@ from hostelry.store.sql import SqlStore
 SEED = 20261126
 WHOLE_TIMEOUT_S = 3600.0
 LOOK_S = 0.25
+IDLE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +313,6 @@ class Run:
         """The costs of one pass and one publication where nothing changes."""
         print("== idle", flush=True)
         await control.reconciler.queue.quiet()
-        keys = sorted(self._models.bases)
         for _ in range(2):
             used = time.process_time()
             await control.reconciler.publish()
@@ -327,8 +327,9 @@ class Run:
         await control.reconciler.queue.quiet()
         self._found.note(pass_over_all_s=time.perf_counter() - started)
         used = time.process_time()
-        await asyncio.sleep(5.0 if len(keys) > 2 else 0.1)
-        self._found.note(idle_cores=(time.process_time() - used) / (5.0 if len(keys) > 2 else 0.1))
+        idle_s = min(IDLE_S, self._setting.load_s)
+        await asyncio.sleep(idle_s)
+        self._found.note(idle_cores=(time.process_time() - used) / idle_s)
 
     def _gateway(self, control: SimulatedControl) -> None:
         """What a gateway spends on a whole snapshot."""

@@ -153,7 +153,7 @@ class SimulatedControl:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            threads.shutdown()
+            threads.shutdown(wait=False)  # one waits for the next change of the store
 
     async def call(self, operation: str, **params: Any) -> Result:
         """An operation of SageMaker's API, in a thread, as control's application runs it."""

@@ -245,6 +245,7 @@ def test_a_component_is_scaled_once_it_is_confirmed(
     fleet.scale(2)
 
 
+@pytest.mark.thorough
 def test_a_console_that_is_killed_comes_back_and_its_pages_with_it(
     platform: Platform, browser: Browser, fleet: Fleet
 ) -> None:

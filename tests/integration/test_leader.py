@@ -189,6 +189,7 @@ def assert_calls_pass(platform: Platform, name: str) -> None:
     sagemaker.delete_endpoint_config(EndpointConfigName=name)
 
 
+@pytest.mark.thorough
 def test_a_control_that_joins_is_supervised_and_leads(tmp_path: Path) -> None:
     ports = [("--cluster-host", "127.0.0.1", "--cluster-port", str(it)) for it in free_ports(2)]
     less = ("--no-console", "--no-mirror-process", "--gateway-workers", "1")

@@ -137,6 +137,7 @@ def test_each_object_below_a_prefix_starts_one_job_though_control_and_the_port_a
     assert jobs_of(served, "arrivals") == names, "each object started one job"
 
 
+@pytest.mark.thorough
 def test_outputs_that_start_jobs_again_end_after_three(served: Served, role: str) -> None:
     platform = served.platform
     url, letters = queue(platform, "loop-dead")

@@ -86,7 +86,7 @@ def shares_are(found: Counter[str], weights: dict[str, float], within: float) ->
 
 def test_shares_follow_the_weights_and_their_changes(platform: Platform) -> None:
     callers, sagemaker = Callers(platform), platform.boto3("sagemaker")
-    shares_are(callers.served(3_000), WEIGHTS, 0.01)
+    shares_are(callers.served(1_000), WEIGHTS, 0.01)
     # How long an echo takes, beside other tests, says nothing.
     same = platform.cli(
         "compare", "e", "first", "second", "--latency", "50", "--errors", "0.05", "--wait", "9"
