@@ -154,6 +154,15 @@ def sizes(path: str) -> dict[bytes, int]:
     return found
 
 
+def cpu_wait_s(pid: int) -> float:
+    """Seconds for which a process's first thread could run and had no CPU, by proc(5)'s schedstat.
+
+    0 if there is no such process, or if the kernel does not count them.
+    """
+    fields = _read(f"{pid}/schedstat").split()
+    return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
+
+
 def open_files(pid: int) -> list[str]:
     """The paths below /proc that stand for the files a process has open."""
     try:

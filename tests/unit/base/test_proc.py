@@ -1,3 +1,4 @@
+import contextlib
 import os
 import socket
 import subprocess
@@ -100,5 +101,18 @@ def test_cpu_times_are_those_of_all_cpus_without_virtual_machines() -> None:
 def test_facts_of_the_machine_are_read() -> None:
     assert proc.boot_id()
     assert proc.oom_kills() >= 0
+
+
+def test_a_process_that_has_no_cpu_waits_for_one() -> None:
+    spin = [sys.executable, "-c", "while True: pass"]
+    one_cpu = {min(os.sched_getaffinity(0))}
+    with contextlib.ExitStack() as stack:
+        spinning = [stack.enter_context(subprocess.Popen(spin)) for _ in range(2)]
+        for process in spinning:
+            stack.callback(process.kill)
+            os.sched_setaffinity(process.pid, one_cpu)
+        while min(proc.cpu_wait_s(it.pid) for it in spinning) < 0.05:
+            assert all(it.poll() is None for it in spinning)
+    assert proc.cpu_wait_s(spinning[0].pid) == 0.0, "there is no such process"
     assert proc.sizes("meminfo")[b"MemTotal"] > 2**20
     assert proc.effective_capabilities() >= 0

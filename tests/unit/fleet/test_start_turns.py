@@ -7,7 +7,7 @@ import pytest
 
 from hostelry.fleet.agent import start_turns
 from hostelry.fleet.agent.agent import MAX_GATHER_S, gathering_s
-from hostelry.fleet.agent.start_turns import MIN_TURNS, TURNS_PER_CPU, StartTurns
+from hostelry.fleet.agent.start_turns import MIN_TURNS, TURNS_PER_CPU, StartTurns, turn_left_s
 
 
 class Starting:
@@ -79,6 +79,46 @@ def test_a_slow_start_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatc
         assert starting.started == list(range(3 * MIN_TURNS))
 
     asyncio.run(case())
+
+
+def test_a_start_that_waits_for_a_cpu_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_turns, "MAX_TURN_S", 0.0)
+    monkeypatch.setattr(start_turns, "MIN_LOOK_S", 0.0)
+
+    async def case() -> None:
+        turns, num_looks, has_cpu = StartTurns(num_cpus=1), 0, False
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+
+        def starved_s() -> float:
+            nonlocal num_looks
+            num_looks += 1
+            return 0.0 if has_cpu else loop.time() - began_at + 0.001
+
+        for _ in range(MIN_TURNS):
+            await turns.take(starved_s)
+        waiting = asyncio.ensure_future(turns.take())
+        while num_looks < 5 * MIN_TURNS:  # noqa: ASYNC110 - callbacks count
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        has_cpu = True
+        await waiting
+
+    asyncio.run(case())
+
+
+@pytest.mark.parametrize(
+    ("held_s", "starved_s", "left_s"),
+    [
+        pytest.param(1.0, 0.0, 4.0, id="a start that has a CPU has five seconds"),
+        pytest.param(5.0, 0.0, 0.0, id="and no more"),
+        pytest.param(25.0, 22.0, 2.0, id="one that had it for a tenth of the time has longer"),
+    ],
+)
+def test_the_time_without_a_cpu_is_no_part_of_a_turn(
+    held_s: float, starved_s: float, left_s: float
+) -> None:
+    assert turn_left_s(held_s, starved_s) == left_s
 
 
 def test_a_large_machine_starts_more_at_once() -> None:

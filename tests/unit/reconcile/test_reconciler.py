@@ -63,11 +63,11 @@ def play(work: Callable[[State, FakeFleet], Awaitable[None]], **kept: int) -> No
     """Run `work` with a new store, which is closed before the threads that wait for it end."""
 
     async def whole() -> None:
-        state = open_state(MemoryStore(**kept))
+        store = MemoryStore(**kept)
         try:
-            await work(state, FakeFleet())
+            await work(open_state(store), FakeFleet())
         finally:
-            state.store.close()
+            store.close()
 
     asyncio.run(whole())
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.proc import ProcessIdentity
+from hostelry.base.proc import ProcessIdentity, cpu_wait_s
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse
 from hostelry.domain.log_source import source_of
 from hostelry.fleet.agent.adapter_mount import mount_of
@@ -305,7 +305,12 @@ class HostedCopy:
         turns = self._deps.start_turns
         if not turns.is_free:
             self._state.waits("Other copies of its instance are starting: it waits for its turn.")
-        self._end_turn = await turns.take()
+        self._end_turn = await turns.take(self._starved_s)
+
+    def _starved_s(self) -> float:
+        """Seconds for which the copy's process has waited for a CPU."""
+        process = self._state.record.process
+        return 0.0 if process is None else cpu_wait_s(process.pid)
 
     async def _packages(
         self, rule: ImageRule, given: Mapping[str, str], substitutes: Mapping[str, str]
@@ -408,13 +413,15 @@ class HostedCopy:
         """Ping a ready copy until it hangs; one that recovers has to be proven again."""
         policy, health = self._deps.policy, PingHealth()
         ping_at = ended_at = monotonic_s()
+        starved_s = self._starved_s()
         while True:
             num_copies = len(self._desired())
             ping_at = max(monotonic_s(), ping_at + ready_pause_s(health, num_copies, policy))
             await asyncio.sleep(ping_at - monotonic_s())
             answered = await server.ping(ping_limit_s(health, policy))
-            began_at, ended_at = ended_at, monotonic_s()
-            health = after_ping(health, answered, ended_at - began_at, policy)
+            waited_s, ended_at = monotonic_s() - ended_at, monotonic_s()
+            before_s, starved_s = starved_s, self._starved_s()
+            health = after_ping(health, answered, waited_s, starved_s - before_s, policy)
             match ping_verdict(health, policy):
                 case PingVerdict.HUNG:
                     return self._ending(

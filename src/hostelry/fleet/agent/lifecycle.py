@@ -185,7 +185,7 @@ class PingHealth:
     """Pings missed in a row, and seconds of silence since the last answer.
 
     The seconds are the time that the agent spent waiting, not that of a clock: if the agent itself
-    was stopped, or the machine slept, the copy is not to blame.
+    was stopped, or the machine slept, the copy is not to blame. Neither is it if it had no CPU.
     """
 
     misses: int = 0
@@ -193,16 +193,17 @@ class PingHealth:
 
 
 def after_ping(
-    health: PingHealth, answered: bool, waited_s: float, policy: CopyPolicy
+    health: PingHealth, answered: bool, waited_s: float, starved_s: float, policy: CopyPolicy
 ) -> PingHealth:
     """The health after one more ping, `waited_s` after the end of the one before it.
 
-    A longer pause between two pings is no silence of the copy, which was not asked.
+    The copy waited for a CPU for `starved_s` of them. A longer pause between two pings is no
+    silence of the copy, which was not asked.
     """
     if answered:
         return PingHealth()
     longest_s = policy.ping_every_s + policy.ping_timeout_s
-    silent_s = health.silent_s + min(waited_s, longest_s)
+    silent_s = health.silent_s + max(0.0, min(waited_s, longest_s) - max(0.0, starved_s))
     return PingHealth(misses=health.misses + 1, silent_s=silent_s)
 
 

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from hostelry.base.clock import monotonic_s
+from hostelry.base.clock import monotonic_s, thread_cpu_s
 from hostelry.base.proc import (
     TICKS_PER_S,
     ProcessIdentity,
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
 SCAN_PAUSE_S = 0.05
-SCAN_REST = 3.0  # times its own duration: scans take at most a quarter of a core
+SCAN_REST = 3.0  # times its own processor time: scans take at most a quarter of a core
 ORPHAN_GRACE_S = 1.0
 KILL_PATIENCE_S = 5.0
 SETTLED_S = 60.0  # a process that has no marker by then gets none: it has run its program
@@ -144,7 +144,7 @@ class ProcessScans:
     """Scans of the process table, in a thread; each is shared by all who asked before it began.
 
     Hundreds of copies that end at once each look for their own processes. After a scan there is
-    none for `SCAN_REST` times as long as it took.
+    none for `SCAN_REST` times as long as it used a processor.
     """
 
     def __init__(self) -> None:
@@ -167,12 +167,13 @@ class ProcessScans:
             await asyncio.wait({before})
         await asyncio.sleep(max(0.0, self._rested_at - monotonic_s()))
         self._running, self._next = self._next, None
-        began_at = monotonic_s()
-        try:
-            return await asyncio.to_thread(process_table)
-        finally:
-            ended_at = monotonic_s()
-            self._rested_at = ended_at + (ended_at - began_at) * SCAN_REST
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> ProcessTable:
+        used_s = thread_cpu_s()
+        table = process_table()
+        self._rested_at = monotonic_s() + (thread_cpu_s() - used_s) * SCAN_REST
+        return table
 
 
 SCANS = ProcessScans()

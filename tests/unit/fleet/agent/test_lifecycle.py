@@ -221,7 +221,23 @@ ANSWER, REFUSED, SLEPT = (True, 1.0), (False, 1.0), (False, 3600.0)
 def test_health(pings: list[tuple[bool, float]], expected: PingVerdict) -> None:
     health = PingHealth()
     for answered, waited_s in pings:
-        health = after_ping(health, answered, waited_s, POLICY)
+        health = after_ping(health, answered, waited_s, 0.0, POLICY)
+    assert ping_verdict(health, POLICY) is expected
+
+
+@pytest.mark.parametrize(
+    ("starved_s", "expected"),
+    [
+        pytest.param(0.0, PingVerdict.HUNG, id="one that had a CPU, or wanted none, hangs"),
+        pytest.param(1.5, PingVerdict.HUNG, id="and one that had it for half of the time"),
+        pytest.param(2.9, PingVerdict.UNHEALTHY, id="one without a CPU is out, and is not killed"),
+        pytest.param(-9.0, PingVerdict.HUNG, id="and so does one whose first thread is another"),
+    ],
+)
+def test_a_copy_that_waits_for_a_cpu_does_not_hang(starved_s: float, expected: PingVerdict) -> None:
+    health = PingHealth()
+    for _ in range(8):
+        health = after_ping(health, False, 3.0, starved_s, POLICY)
     assert ping_verdict(health, POLICY) is expected
 
 
@@ -243,7 +259,7 @@ def test_a_copy_that_stops_at_the_worst_moment_is_soon_out_of_the_routes(
         limit_s = ping_limit_s(health, POLICY)
         pause_s = ready_pause_s(health, num_copies, POLICY)
         waited_s = limit_s if health.misses else pause_s + limit_s
-        health, now = after_ping(health, False, waited_s, POLICY), now + waited_s
+        health, now = after_ping(health, False, waited_s, 0.0, POLICY), now + waited_s
     assert now == out_after_s
 
 

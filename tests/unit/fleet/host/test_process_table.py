@@ -119,6 +119,7 @@ def test_scans_in_a_row_take_a_quarter_of_a_core_at_most(monkeypatch: pytest.Mon
         await shared.fresh()
 
     monkeypatch.setattr(processes, "monotonic_s", lambda: now[0])
+    monkeypatch.setattr(processes, "thread_cpu_s", lambda: now[0])
     monkeypatch.setattr(processes, "process_table", scan)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(case())
