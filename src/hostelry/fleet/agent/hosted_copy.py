@@ -413,14 +413,16 @@ class HostedCopy:
         """Ping a ready copy until it hangs; one that recovers has to be proven again."""
         policy, health = self._deps.policy, PingHealth()
         ping_at = ended_at = monotonic_s()
-        starved_s = self._starved_s()
+        starved_s, took_s, is_suspect = self._starved_s(), 0.0, False
         while True:
-            num_copies = len(self._desired())
-            ping_at = max(monotonic_s(), ping_at + ready_pause_s(health, num_copies, policy))
+            pause_s = ready_pause_s(took_s, is_suspect, len(self._desired()), policy)
+            ping_at = max(monotonic_s(), ping_at + pause_s)
             await asyncio.sleep(ping_at - monotonic_s())
             answered = await server.ping(ping_limit_s(health, policy))
             waited_s, ended_at = monotonic_s() - ended_at, monotonic_s()
             before_s, starved_s = starved_s, self._starved_s()
+            took_s = ended_at - ping_at
+            is_suspect = not answered and starved_s - before_s < took_s / 2
             health = after_ping(health, answered, waited_s, starved_s - before_s, policy)
             match ping_verdict(health, policy):
                 case PingVerdict.HUNG:

@@ -20,7 +20,8 @@ class CopyPolicy:
 
     A ready copy is pinged every `ping_every_s`, from the start of one ping to that of the next. It
     leaves the routes after `misses_until_unhealthy` failures in a row, or `unhealthy_after_s` of
-    silence, whichever is first. All copies of an instance get `max_pings_per_s` together.
+    silence, whichever is first. All copies of an instance get `max_pings_per_s` together, and
+    about `max_pings_at_once` are under way.
     """
 
     first_backoff_s: float = 1.0
@@ -32,6 +33,8 @@ class CopyPolicy:
     first_pings_s: float = 1.0
     ping_every_s: float = 1.0
     max_pings_per_s: float = 100.0
+    max_pings_at_once: float = 4.0
+    max_ping_pause_s: float = 30.0
     ping_timeout_s: float = 2.0
     misses_until_unhealthy: int = 3
     unhealthy_after_s: float = 4.0
@@ -71,13 +74,18 @@ def starting_pause_s(age_s: float, policy: CopyPolicy) -> float:
     return policy.first_ping_every_s if soon else policy.starting_ping_every_s
 
 
-def ready_pause_s(health: "PingHealth", num_copies: int, policy: CopyPolicy) -> float:
-    """Seconds from the start of a ping of a ready copy to that of the next.
+def ready_pause_s(took_s: float, is_suspect: bool, num_copies: int, policy: CopyPolicy) -> float:
+    """Seconds from the start of a ping of a ready copy, which `took_s`, to that of the next.
 
-    `num_copies` copies share the instance's pings. A copy that missed one is pinged sooner.
+    `num_copies` copies share the instance's pings. A suspect, which missed one though it had a CPU,
+    is pinged sooner. On a machine without a free CPU pings take long: each pause grows with them,
+    or pings alone would keep the machine busy.
     """
-    fair_s = 0.0 if health.misses else num_copies / policy.max_pings_per_s
-    return max(policy.ping_every_s, fair_s)
+    if is_suspect:
+        return policy.ping_every_s
+    by_rate_s = num_copies / policy.max_pings_per_s
+    by_load_s = min(policy.max_ping_pause_s, num_copies * took_s / policy.max_pings_at_once)
+    return max(policy.ping_every_s, by_rate_s, by_load_s)
 
 
 class EndKind(Enum):

@@ -226,6 +226,22 @@ def test_health(pings: list[tuple[bool, float]], expected: PingVerdict) -> None:
 
 
 @pytest.mark.parametrize(
+    ("took_s", "num_copies", "pause_s"),
+    [
+        pytest.param(0.003, 1, 1.0, id="a copy alone, each second"),
+        pytest.param(2.0, 1, 1.0, id="also one that answers late"),
+        pytest.param(0.003, 300, 3.0, id="300 copies, 100 a second"),
+        pytest.param(0.1, 300, 7.5, id="300 on a machine without a free CPU, four at once"),
+        pytest.param(2.0, 300, 30.0, id="each of them twice a minute in any case"),
+    ],
+)
+def test_pings_are_shared_by_their_number_and_their_time(
+    took_s: float, num_copies: int, pause_s: float
+) -> None:
+    assert ready_pause_s(took_s, False, num_copies, POLICY) == pause_s
+
+
+@pytest.mark.parametrize(
     ("starved_s", "expected"),
     [
         pytest.param(0.0, PingVerdict.HUNG, id="one that had a CPU, or wanted none, hangs"),
@@ -257,7 +273,7 @@ def test_a_copy_that_stops_at_the_worst_moment_is_soon_out_of_the_routes(
     health, now = PingHealth(), 0.0
     while ping_verdict(health, POLICY) is PingVerdict.HEALTHY:
         limit_s = ping_limit_s(health, POLICY)
-        pause_s = ready_pause_s(health, num_copies, POLICY)
+        pause_s = ready_pause_s(0.003, health.misses > 0, num_copies, POLICY)
         waited_s = limit_s if health.misses else pause_s + limit_s
         health, now = after_ping(health, False, waited_s, 0.0, POLICY), now + waited_s
     assert now == out_after_s
