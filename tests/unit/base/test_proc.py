@@ -115,4 +115,12 @@ def test_a_process_that_has_no_cpu_waits_for_one() -> None:
             assert all(it.poll() is None for it in spinning)
     assert proc.cpu_wait_s(spinning[0].pid) == 0.0, "there is no such process"
     assert proc.sizes("meminfo")[b"MemTotal"] > 2**20
+
+
+def test_a_sum_of_sizes_is_that_of_the_lines_which_are_there() -> None:
+    names, path = (b"VmPeak", b"RssShmem", b"Rss", b"NoSuchName"), f"{os.getpid()}/status"
+    found = proc.sizes(path)
+    assert found[b"VmPeak"] > 0
+    assert proc.size_sum(path, names) == found[b"VmPeak"] + found[b"RssShmem"]
+    assert proc.size_sum(f"{NO_PID}/status", names) == 0
     assert proc.effective_capabilities() >= 0

@@ -22,7 +22,7 @@ from tests.unit.reconcile.test_reconcile_faults import (
     create_model_endpoint,
     live,
 )
-from tests.unit.reconcile.test_reconciler import beside
+from tests.unit.reconcile.test_reconciler import beside, play
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import Conflict
@@ -51,8 +51,7 @@ from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import guarded_keys, load_all
 from hostelry.scaling_policy.alarm_events import moved, new_status
-from hostelry.store.memory import MemoryStore
-from hostelry.store.records import State, open_state
+from hostelry.store.records import State
 
 ALARM, OK, NO_DATA = AlarmState.ALARM, AlarmState.OK, AlarmState.INSUFFICIENT_DATA
 UPDATING, IN_SERVICE = EndpointStatus.UPDATING, EndpointStatus.IN_SERVICE
@@ -361,4 +360,4 @@ def test_a_transition_takes_an_update_back_at_once() -> None:
         async with asyncio.timeout(10):
             await until(lambda it: it.status is IN_SERVICE)
 
-    asyncio.run(beside(open_state(MemoryStore()), FakeFleet(), scenario))
+    play(lambda state, fleet: beside(state, fleet, scenario))

@@ -9,7 +9,7 @@ A limit is on the second, as a cgroup's is: weights that are only mapped can alw
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hostelry.base.proc import TICKS_PER_S, ProcessIdentity, process_stat, sizes
+from hostelry.base.proc import TICKS_PER_S, ProcessIdentity, process_stat, size_sum, sizes
 
 # Fields of smaps_rollup and of status.
 HELD_BY_SHARE = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")
@@ -35,7 +35,7 @@ def memory_use(processes: Iterable[ProcessIdentity]) -> MemoryUse:
 
 def held_at_most(processes: Iterable[ProcessIdentity]) -> int:
     """An upper bound of `MemoryUse.held_bytes` for microseconds: counts shared pages repeatedly."""
-    return sum(_total(sizes(f"{process.pid}/status"), HELD_AT_MOST) for process in processes)
+    return sum(size_sum(f"{process.pid}/status", HELD_AT_MOST) for process in processes)
 
 
 def cpu_seconds(processes: Iterable[ProcessIdentity]) -> float:
