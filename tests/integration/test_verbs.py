@@ -286,13 +286,16 @@ class Terminal:
         self.expect(text)
 
     def interrupt(self, text: str) -> None:
-        """Press Ctrl-C until `text` comes: readline may miss one as it begins to wait for keys."""
+        """Press Ctrl-C until `text` comes: readline may miss one as it begins to wait for keys.
+
+        It is pressed again after silence only: a second one right after the first ends the program.
+        """
         deadline_s = monotonic_s() + 60
         self._seen = ""
         while text not in self._seen:
             assert monotonic_s() < deadline_s, f"{text!r} did not come: {self._seen!r}"
             os.write(self._file, b"\x03")
-            if select.select([self._file], [], [], 2.0)[0]:
+            while text not in self._seen and select.select([self._file], [], [], 2.0)[0]:
                 self._seen += os.read(self._file, 65536).decode("utf-8", "replace")
 
     def expect(self, text: str) -> None:
