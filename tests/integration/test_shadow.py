@@ -190,10 +190,16 @@ def test_the_shadow_gets_its_share_and_answers_no_client(platform: Platform) -> 
     time.sleep(1.0)  # what is promised: a second after the change at most
     assert answered(platform, 200) == 200
     until(lambda: arrived(platform, "main") == 300, "all requests were counted")
-    assert abs(arrived(platform, "shadow") - 200) <= 4  # two workers share evenly by themselves
     until(lambda: total(platform, "Invocations", "main") == 300, "production's own metric")
-    mirrored = arrived(platform, "shadow")
-    until(lambda: total(platform, "Invocations", "shadow") == mirrored, "the shadow's own metric")
+
+    def is_shared() -> bool:
+        """Two workers share evenly by themselves; on a busy machine the last copies come later."""
+        mirrored = arrived(platform, "shadow")
+        is_counted = total(platform, "Invocations", "shadow") == mirrored
+        return abs(mirrored - 200) <= 4 and is_counted
+
+    until(is_shared, "the shadow has its share, and its own metric")
+    assert is_shared()
     assert total(platform, "MirrorsDropped", "shadow", space="Hostelry") == 0
 
 
