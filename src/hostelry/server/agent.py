@@ -224,7 +224,7 @@ def main() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             record = AgentRecord.of(own_identity(), 0)
             write_whole(folder.agent, msgspec.json.encode(record))
-            gc.freeze()  # what is imported is not looked at again, for 50 ms in a step of the loop
+            gc.freeze()  # what is imported: each look at it stopped the loop for 50 ms
             asyncio.run(serve(home, arguments.instance_id))
         except BlockingIOError:
             sys.exit(f"another agent runs instance {arguments.instance_id}")

@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
     configure_logging("control", log_format=log_format(home))
-    gc.freeze()  # what is imported is not looked at again, for 50 ms in a step of the loop
+    gc.freeze()  # what is imported: each look at it stopped the loop for 50 ms
     try:
         uvloop.run(serve(home))
     except (HostelryError, OSError) as error:

@@ -215,7 +215,10 @@ class InstanceAgent:
         self._notify()
 
     def _clear_left(self) -> None:
-        """End what a previous agent left of copies that are not desired, once each."""
+        """End what a previous agent, or a failed stop, left of copies that are not desired.
+
+        Once each: a folder that cannot be removed must not cause a loop.
+        """
         if self._desired is None:
             return
         for copy_id in set(self._folder.copy_ids()) - {*self._hosted, *self._stopping}:
@@ -238,10 +241,10 @@ class InstanceAgent:
 
         def stopped(done: "asyncio.Task[None]") -> None:
             del self._stopping[copy_id]
+            self._reconcile()
             if not done.cancelled() and (error := done.exception()) is not None:
                 log.error("stopping copy %s failed", copy_id, exc_info=error)
                 self._clear_left()
-            self._reconcile()
 
         task.add_done_callback(stopped)
 

@@ -75,11 +75,11 @@ def starting_pause_s(age_s: float, policy: CopyPolicy) -> float:
 
 
 def ready_pause_s(took_s: float, is_suspect: bool, num_copies: int, policy: CopyPolicy) -> float:
-    """Seconds from the start of a ping of a ready copy, which `took_s`, to that of the next.
+    """Seconds from the start of a ping of a ready copy to the start of the next.
 
-    `num_copies` copies share the instance's pings. A suspect, which missed one though it had a CPU,
-    is pinged sooner. On a machine without a free CPU pings take long: each pause grows with them,
-    or pings alone would keep the machine busy.
+    The ping took `took_s`. `num_copies` copies share the instance's pings. A suspect, which missed
+    one though it had a CPU, is pinged sooner. On a machine without a free CPU pings take long. Each
+    pause grows with them, or pings alone would keep the machine busy.
     """
     if is_suspect:
         return policy.ping_every_s
