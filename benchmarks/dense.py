@@ -65,8 +65,12 @@ def main() -> None:
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
-    """So many processes that compute for the block."""
-    spinning = [subprocess.Popen([sys.executable, "-c", "while 1: pass"]) for _ in range(count)]
+    """Run `count` processes that only compute, each a session as another user's would be.
+
+    Linux's autogroup gives each session a share of the CPUs: in one session they would have one.
+    """
+    spin = [sys.executable, "-c", "while 1: pass"]
+    spinning = [subprocess.Popen(spin, start_new_session=True) for _ in range(count)]
     try:
         yield
     finally:

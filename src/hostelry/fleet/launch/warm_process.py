@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from hostelry.base.freed_memory import return_freed_memory
 from hostelry.base.json import decode
 from hostelry.base.proc import process_stat
 from hostelry.containers.predictive.worker.copy_process import (
@@ -296,8 +297,7 @@ def warm_up(modules: Sequence[str]) -> None:
         getattr(importlib.import_module(name), "warm_up", lambda: None)()
     gc.collect()
     gc.freeze()
-    with suppress(AttributeError):  # a libc without it
-        ctypes.CDLL(None).malloc_trim(0)
+    return_freed_memory()
     gc.enable()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from hostelry.base.clock import Clock
+from hostelry.base.freed_memory import keep_freed_memory
 from hostelry.base.recurring import run_guarded
 from hostelry.domain.capture_report import CaptureCounts
 from hostelry.domain.data_capture import DataCapture
@@ -23,7 +24,6 @@ MIB = 1024 * 1024
 MAX_BUFFER_BYTES = 64 * MIB
 MAX_WITH_SHADOWS_BYTES = MAX_BUFFER_BYTES // 2  # a shadow's answers leave the rest to clients'
 WRITE_FROM_BYTES = MIB  # are written at once: what waits for longer leaves the processor's cache
-KEPT_BYTES = 8 * MIB  # of freed memory
 WRITE_S = 1.0
 MAX_TARGETS = 4096
 NO_ROOM = f"the buffer of {MAX_BUFFER_BYTES // MIB} MiB has no room for it"
@@ -150,16 +150,6 @@ class CapturedAnswer:
             return True
         self.drop(NO_ROOM)
         return False
-
-
-def keep_freed_memory() -> None:
-    """Have glibc keep the pages of written buffers for the next ones.
-
-    It keeps as much freed memory as the largest block that was freed. Otherwise it would return the
-    pages of each buffer and fault them in again, which doubled the cost of a request of 16 KiB
-    (mallopt(3), M_TRIM_THRESHOLD). It takes 8 MB, so a process without captured requests does not.
-    """
-    bytearray(KEPT_BYTES)
 
 
 class RequestCapture:

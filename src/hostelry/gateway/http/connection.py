@@ -40,7 +40,7 @@ class ServerState:
     were refused. `admit` looks at a head whose body is still to come, and returns whether it proves
     who sends it; raises HttpRefusedError where no body can make the request acceptable.
     `changed` is called when a connection has ended. `common_head` are the header lines of every
-    answer.
+    answer. `idle_sweeps` counts the server's sweeps since the last request.
     """
 
     handler: Handler
@@ -51,6 +51,7 @@ class ServerState:
     changed: Callable[[], None] = lambda: None
     common_head: bytes = b""
     draining: bool = False
+    idle_sweeps: int = 0
     connections: "set[HttpConnection]" = field(default_factory=set)
     connection_limits: "ConnectionLimits[HttpConnection]" = field(init=False)
 
@@ -286,6 +287,7 @@ class HttpConnection(asyncio.Protocol):
                 self._answer_refusal(item)
                 return
             self._state = self._state.next["serve"]
+            self._server.idle_sweeps = 0
             exchange = Exchange(
                 self, item, self._server.common_head, self._server.draining, self._verified
             )

@@ -7,6 +7,7 @@ from email.utils import formatdate
 
 from hostelry.base.clock import Clock, monotonic_s, until_next_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.freed_memory import keep_freed_memory, return_freed_memory
 from hostelry.base.https import HANDSHAKE_S, ServerCertificate, context_of
 from hostelry.gateway.http.acceptor import Acceptor, NoPeers, Peers
 from hostelry.gateway.http.connection import (
@@ -20,6 +21,7 @@ from hostelry.gateway.http.reader import HttpLimits
 
 log = logging.getLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
+RETURN_AFTER_SWEEPS = 10  # without a request: freed memory is returned to the system
 DRAIN_POLL_S = 0.05
 MAX_OPENING = 1024  # connections whose client has not said yet what it speaks; the oldest is cut
 
@@ -63,6 +65,7 @@ class HttpServer:
         With a certificate they are TLS, but for plain ones of this machine.
         """
         self._certificate = certificate
+        keep_freed_memory()
         self._sweep()
         self._acceptor = Acceptor(listening, self._serve, lambda: self.num_connections, self._peers)
 
@@ -130,4 +133,7 @@ class HttpServer:
         now_s = monotonic_s()
         for connection in tuple(self._state.connections):
             connection.sweep(now_s)
+        self._state.idle_sweeps += 1
+        if self._state.idle_sweeps == RETURN_AFTER_SWEEPS:
+            return_freed_memory()
         self._notify_peers()
