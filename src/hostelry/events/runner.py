@@ -1,7 +1,8 @@
 """The loop around calls of events: begun on disk, made, and settled last.
 
 A kill between a call and its settling makes it again: a target is called at least once. An
-operation that creates a resource finds it there then, which is read as done.
+operation that creates a resource finds it there then, which is read as done. While a full disk
+refuses the outcome of a call, the runner keeps it in memory and does not call again.
 """
 
 import logging
@@ -48,6 +49,8 @@ class CallRunner:
 
     def __init__(self, deps: CallDeps) -> None:
         self._deps = deps
+        # The outcomes of calls, by the call and the number of its attempts before.
+        self._unrecorded: dict[tuple[str, int], ServiceError | None] = {}
 
     def run_due(self) -> None:
         """Make every call that is due."""
@@ -62,14 +65,23 @@ class CallRunner:
         return latest if following is None else min(latest, following)
 
     def _make(self, waiting: WaitingCall) -> None:
+        attempt = (waiting.call.id, waiting.attempts)
+        if attempt not in self._unrecorded:
+            self._deps.count(waiting.call, INVOCATIONS)
+            failure = self._failure_of(waiting)
+            if failure is not None:
+                self._deps.count(waiting.call, FAILED)
+            self._unrecorded[attempt] = failure
+        self._record(waiting, self._unrecorded[attempt])
+        del self._unrecorded[attempt]
+
+    def _record(self, waiting: WaitingCall, failure: ServiceError | None) -> None:
+        """Keep the outcome of a call."""
         call, deps = waiting.call, self._deps
-        deps.count(call, INVOCATIONS)
-        failure = self._failure_of(waiting)
         if failure is None:
             LOG.info("an event of %s called %s", call.source, call.target_arn)
             deps.rows.finish(call)
             return
-        deps.count(call, FAILED)
         next_at = next_attempt_at(waiting, failure, deps.clock.now())
         LOG.warning(
             "a call of %s by an event of %s, attempt %d: %s: %s (%s)",

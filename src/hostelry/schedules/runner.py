@@ -1,7 +1,8 @@
 """The loop around schedules: what is due is recorded first, called then, and settled last.
 
 A kill between the call and its settling makes the same call again, with the same execution id: a
-schedule calls its target at least once.
+schedule calls its target at least once. While a full disk refuses the outcome of a call, the runner
+keeps it in memory and does not call again.
 """
 
 import logging
@@ -49,10 +50,17 @@ class ScheduleRunner:
     def __init__(self, deps: ScheduleDeps) -> None:
         self._deps = deps
         self._broken: set[str] = set()
+        # The outcomes of calls, by the execution and the number of its attempts before.
+        self._unrecorded: dict[tuple[str, int], ServiceError | None] = {}
 
     def run_due(self) -> None:
         """Fire what is due, and call again what is to be tried again."""
-        for stored in self._deps.state.event_schedules.list():
+        listed = list(self._deps.state.event_schedules.list())
+        if self._unrecorded:
+            under_way = {it.value.execution.id for it in listed if it.value.execution is not None}
+            for attempt in [it for it in self._unrecorded if it[0] not in under_way]:
+                del self._unrecorded[attempt]  # its schedule was deleted, or begins again
+        for stored in listed:
             try:
                 self._look(stored)
             except Conflict:
@@ -86,30 +94,42 @@ class ScheduleRunner:
             self._call(stored, schedule.execution)
 
     def _call(self, stored: Versioned[EventSchedule], execution: ScheduledExecution) -> None:
-        schedule, deps = stored.value, self._deps
-        deps.count(schedule, ATTEMPTS)
-        text = filled(schedule, execution)
-        try:
-            deps.invoke(schedule, call_of(schedule.target.arn, text, deps.gateway_url))
-            failure = None
-        except TargetError as error:
-            failure = ServiceError("ValidationException", str(error))
-        except ServiceError as error:
-            failure = error
-        except HostelryError as error:
-            failure = ServiceError("ServiceUnavailable", str(error), 503)
-        tried = replace(execution, attempt=execution.attempt + 1)
+        schedule = stored.value
+        attempt = (execution.id, execution.attempt)
+        if attempt not in self._unrecorded:
+            self._deps.count(schedule, ATTEMPTS)
+            failure = self._failure_of(schedule, execution)
+            if failure is not None:
+                self._deps.count(schedule, ERRORS)
+            self._unrecorded[attempt] = failure
+        failure = self._unrecorded[attempt]
         if failure is None:
             LOG.info("schedule %s called %s", schedule.arn, schedule.target.arn)
             self._settle(stored)
         else:
+            tried = replace(execution, attempt=execution.attempt + 1)
             self._failed(stored, tried, failure)
+        del self._unrecorded[attempt]
+
+    def _failure_of(
+        self, schedule: EventSchedule, execution: ScheduledExecution
+    ) -> ServiceError | None:
+        """Call the target; why the call failed, None if it did not."""
+        deps, text = self._deps, filled(schedule, execution)
+        try:
+            deps.invoke(schedule, call_of(schedule.target.arn, text, deps.gateway_url))
+        except TargetError as error:
+            return ServiceError("ValidationException", str(error))
+        except ServiceError as error:
+            return error
+        except HostelryError as error:
+            return ServiceError("ServiceUnavailable", str(error), 503)
+        return None
 
     def _failed(
         self, stored: Versioned[EventSchedule], execution: ScheduledExecution, error: ServiceError
     ) -> None:
         schedule, deps = stored.value, self._deps
-        deps.count(schedule, ERRORS)
         now = deps.clock.now()
         may_pass = error.http_status >= 500 or error.http_status == 429
         next_at = next_attempt_at(schedule, execution, now) if may_pass else None

@@ -16,6 +16,7 @@ from hostelry.events.runner import CallDeps, CallRunner
 from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.schedules.targets import TargetCall
+from hostelry.store.errors import StoreUnavailable
 from hostelry.store.sqlite import SqliteFile
 
 CREATE_JOB = "arn:aws:scheduler:::aws-sdk:sagemaker:createTransformJob"
@@ -101,6 +102,46 @@ def test_a_job_that_was_created_before_a_kill_counts_as_started(
     again = CallRows(MessageTables(SqliteFile(tmp_path / "messages.db")))
     control.runner(again, clock).run_due()
     assert (control.made, control.given_up, again.next_at()) == (["1", "1"], [], None)
+
+
+class FullAtTimes(CallRows):
+    """Rows on a disk that refuses as many outcomes as `refusals`."""
+
+    refusals = 2
+
+    def _refuse(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailable("the disk is full")
+
+    def finish(self, call: EventCall, letters: Sequence[NewMessage] = ()) -> None:
+        self._refuse()
+        super().finish(call, letters)
+
+    def postpone(self, call: EventCall, attempts: int, next_at: float) -> None:
+        self._refuse()
+        super().postpone(call, attempts, next_at)
+
+
+@pytest.mark.parametrize(
+    ("answers", "next_at"),
+    [
+        pytest.param([], None, id="a call that was made"),
+        pytest.param([DOWN], NOW + 1.0, id="a call that failed"),
+    ],
+)
+def test_a_call_whose_outcome_a_full_disk_refuses_is_not_made_again(
+    answers: list[BaseException], next_at: float | None, tmp_path: Path
+) -> None:
+    rows = FullAtTimes(MessageTables(SqliteFile(tmp_path / "messages.db")))
+    control = Control(answers)
+    runner = control.runner(rows, ManualClock())
+    rows.accept("e", [call_of()], NOW)
+    for _ in range(rows.refusals):
+        with pytest.raises(StoreUnavailable):
+            runner.run_due()
+    runner.run_due()
+    assert (control.made, rows.next_at()) == (["1"], next_at)
 
 
 def test_a_name_that_another_job_has_is_a_failure(rows: CallRows) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +20,8 @@ from hostelry.domain.shape import Shape
 from hostelry.schedules.runner import ScheduleDeps, ScheduleRunner
 from hostelry.schedules.targets import CALLABLE, TargetCall
 from hostelry.server.schedules import perform_call, schedule_runner
-from hostelry.store.records import State
+from hostelry.store.errors import StoreUnavailable
+from hostelry.store.records import Records, State, Versioned
 
 Client = Callable[[str], Any]
 ROLE = "arn:aws:iam::123456789012:role/scheduler"
@@ -299,6 +301,37 @@ def test_a_kill_after_the_call_makes_it_again(
     successor.run_due()
     successor.run_due()
     assert [it.params for it in calls] == [it.params for it in more]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        pytest.param(None, id="a call that was made"),
+        pytest.param(ServiceError("ServiceUnavailable", "later", 503), id="a call that failed"),
+    ],
+)
+def test_a_call_whose_outcome_a_full_disk_refuses_is_not_made_again(
+    outcome: Exception | None, scheduler: Any, clock: ManualClock, state: State
+) -> None:
+    scheduler.create_schedule(**GIVEN)
+    refusals = [StoreUnavailable("the disk is full")] * 2
+
+    class FullAtTimes(Records[EventSchedule]):
+        def put(
+            self, scope: Scope, name: str, value: EventSchedule, *, expect: int | None
+        ) -> Versioned[EventSchedule]:
+            if calls and refusals:
+                raise refusals.pop()
+            return super().put(scope, name, value, expect=expect)
+
+    full = FullAtTimes(state.store, state.event_schedules.kind, EventSchedule)
+    runner, calls = runner_of(replace(state, event_schedules=full), clock, [outcome])
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            runner.run_due()
+    runner.run_due()
+    assert len(calls) == 1
+    assert runner.next_at() > clock.now()
 
 
 def test_every_operation_that_a_schedule_may_call_is_served() -> None:
