@@ -110,6 +110,9 @@ def as_libsvm(rows: list[list[float]]) -> bytes:
 
 FORMS = {
     "csv": (CSV, as_csv),
+    "csv with parameters": ("text/csv; charset=utf-8; header=absent", as_csv),
+    "json in capitals": ("Application/JSON", lambda rows: json.dumps(rows).encode()),
+    "json after a byte order mark": (JSON, lambda rows: json.dumps(rows).encode("utf-8-sig")),
     "json": (JSON, lambda rows: json.dumps(rows).encode()),
     "json lines": (
         "application/jsonlines", lambda rows: "\n".join(map(json.dumps, rows)).encode()
@@ -131,20 +134,22 @@ def test_the_answer_is_the_frameworks_own(
 
 
 @pytest.mark.parametrize(
-    ("accept", "read"),
+    ("accept", "kind", "read"),
     [
-        pytest.param(CSV, lambda it: [float(line) for line in it.decode().split()], id="csv"),
-        pytest.param(NPY, lambda it: np.load(io.BytesIO(it)).tolist(), id="npy"),
-        pytest.param("application/jsonlines", lambda it: list(map(json.loads, it.split())),
-                     id="json lines"),
+        pytest.param(CSV, CSV, lambda it: [float(line) for line in it.decode().split()], id="csv"),
+        pytest.param(NPY, NPY, lambda it: np.load(io.BytesIO(it)).tolist(), id="npy"),
+        pytest.param("application/jsonlines", "application/jsonlines",
+                     lambda it: list(map(json.loads, it.split())), id="json lines"),
+        pytest.param("Application/JSON; charset=utf-8", JSON, json.loads, id="with a parameter"),
+        pytest.param("text/plain, */*", JSON, json.loads, id="any, as browsers ask"),
     ],
 )  # fmt: skip
 def test_the_client_chooses_the_form_of_the_answer(
-    plain: PredictiveServer, trained: Trained, accept: str, read: Any
+    plain: PredictiveServer, trained: Trained, accept: str, kind: str, read: Any
 ) -> None:
     answer = invoke(plain, json.dumps(trained.rows).encode(), Accept=accept)
     assert read(answer.content) == pytest.approx(trained.predicted)
-    assert answer.headers["content-type"] == accept
+    assert answer.headers["content-type"] == kind
 
 
 def test_python_objects_in_a_request_are_not_read(plain: PredictiveServer, tmp_path: Path) -> None:
@@ -167,7 +172,9 @@ def test_python_objects_in_a_request_are_not_read(plain: PredictiveServer, tmp_p
                      id="a content type that is not known"),
         pytest.param(b"[[1, 2", JSON, 500, "JSONDecodeError", id="half an array"),
         pytest.param(b"[[1, 2, 3]]", JSON, 500, "expecting 2 features", id="another shape"),
-        pytest.param(b"\xff\xfe", CSV, 500, "UnicodeDecodeError", id="bytes that are no text"),
+        pytest.param(b"\xff\xfe", CSV, 400, "not text in utf-8", id="bytes that are no text"),
+        pytest.param(b"1,2", "text/csv; charset=punycode", 415, "it must be of utf-8",
+                     id="an encoding that is no charset"),
         pytest.param(b"", JSON, 500, "JSONDecodeError", id="nothing"),
         pytest.param(b"1" * (1 << 20) + b"1", JSON, 413, "MAX_PAYLOAD_IN_MB", id="too much"),
     ],

@@ -6,12 +6,14 @@ text/csv                 a row: an array         the row's columns, then the ans
 application/jsonlines    a line                  an object: + SageMakerOutput; any other value:
 application/json         the record              {SageMakerInput, SageMakerOutput}
 
-Source: "Associate Prediction Results with Input Records", SageMaker developer guide.
+An empty line is no record. Source: "Associate Prediction Results with Input Records", SageMaker
+developer guide.
 """
 
 import csv
 import io
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,8 @@ from hostelry.domain.transform_rules import CSV
 from hostelry.jobs.records.batching import Payload
 from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.json_path import JsonPath, parse_path
+
+csv.field_size_limit(sys.maxsize)  # a field may be a document: MaxPayloadInMB bounds it
 
 JSON = "application/json"
 OUTPUT, INPUT = "SageMakerOutput", "SageMakerInput"
@@ -59,9 +63,12 @@ class RecordProcessing:
         """What is sent for `payload`; raises RecordError."""
         if self._input.is_whole:
             return payload.body
-        return b"\n".join(
-            [self._text(self._input.select(self._value(it))) for it in self._units_of(payload)]
-        )
+        first = payload.first_number
+        values = [
+            self._value(it, f"Record {number}")
+            for number, it in enumerate(self._units_of(payload), first)
+        ]
+        return b"\n".join([self._text(self._input.select(it)) for it in values])
 
     def num_units(self, payload: Payload) -> int:
         """The answers that a payload must have."""
@@ -71,16 +78,21 @@ class RecordProcessing:
         """What is kept of the answer to `payload`; raises RecordError."""
         units = self._units_of(payload)
         is_one = self._media_type == JSON and len(units) == 1
-        answers = [answer] if is_one else lines_of(answer)
+        answers = [answer] if is_one else self._lines(answer)
+        first = payload.first_number
         if len(answers) != len(units):
             raise RecordError(
-                f"The model gave {len(answers)} answers to {len(units)} records; DataProcessing"
-                " needs one answer for each record, each on a line of its own."
+                f"The model gave {len(answers)} answers to {len(units)} records, the first of them"
+                f" record {first}; DataProcessing needs one answer for each record, each on a line"
+                " of its own."
             )
         found = []
         for number, (unit, one) in enumerate(zip(units, answers, strict=True)):
-            value = self._value(one)
-            joined = self._joined(self._value(unit), value) if self._joins else value
+            value = self._value(one, f"The answer to record {first + number}")
+            if self._joins:
+                joined = self._joined(self._value(unit, f"Record {first + number}"), value)
+            else:
+                joined = value
             chosen = self._output.select(joined)
             if self._marks:
                 chosen = self._marked(chosen, marks[number])
@@ -90,18 +102,24 @@ class RecordProcessing:
     def _units_of(self, payload: Payload) -> list[bytes]:
         if self._media_type == JSON:
             return [it.content for it in payload.records]
-        return [line for it in payload.records for line in lines_of(it.content)]
+        return [line for it in payload.records for line in self._lines(it.content)]
 
-    def _value(self, text: bytes) -> Any:
+    def _lines(self, body: bytes) -> list[bytes]:
+        lines = lines_of(body)
+        # An empty line of CSV is a row whose only column is empty.
+        return lines if self._media_type == CSV else [it for it in lines if it.strip()]
+
+    def _value(self, text: bytes, name: str) -> Any:
         try:
-            return _row(text) if self._media_type == CSV else json.loads(text)
+            return _row(text) if self._media_type == CSV else _json_value(text)
         except (ValueError, RecursionError, csv.Error) as error:
-            raise RecordError(f"{text[:80]!r} is not {self._media_type}: {error}") from error
+            shown = text[:80].decode(errors="replace")
+            raise RecordError(f"{name} is not {self._media_type}: {error}: {shown}") from error
 
     def _text(self, value: Any) -> bytes:
         if self._media_type == CSV:
             return _row_text(value if isinstance(value, list) else [value])
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return _json_text(value)
 
     def _joined(self, given: Any, answer: Any) -> Any:
         if self._media_type == CSV:
@@ -124,7 +142,12 @@ def lines_of(body: bytes) -> list[bytes]:
 
 
 def _row(text: bytes) -> list[str]:
-    rows = list(csv.reader([text.decode("utf-8")], strict=True))
+    try:
+        rows = list(csv.reader([text.decode("utf-8-sig")], strict=True))
+    except csv.Error as error:
+        if text.count(b'"') % 2:
+            raise ValueError(f"{error} (SplitType Line cuts inside quotes as well)") from error
+        raise
     return rows[0] if rows else []
 
 
@@ -132,3 +155,42 @@ def _row_text(row: list[Any]) -> bytes:
     made = io.StringIO()
     csv.writer(made, lineterminator="").writerow(row)
     return made.getvalue().encode()
+
+
+@dataclass(frozen=True, slots=True)
+class NumberText:
+    """A number of JSON as it was written, which a double would change."""
+
+    text: str
+
+
+def _number(text: str) -> float | NumberText:
+    number = float(text)
+    return number if repr(number) == text else NumberText(text)
+
+
+def _json_value(text: bytes) -> Any:
+    return json.loads(text, parse_float=_number)
+
+
+def _json_text(value: Any) -> bytes:
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except TypeError:  # of a NumberText
+        try:
+            text = _exact_text(value)
+        except RecursionError as error:
+            raise RecordError("A record has too many levels.") from error
+    # The one text that UTF-8 cannot have is half of a surrogate pair, which JSON escapes like this.
+    return text.encode(errors="backslashreplace")
+
+
+def _exact_text(value: Any) -> str:
+    if isinstance(value, NumberText):
+        return value.text
+    if isinstance(value, dict):
+        fields = [f"{_exact_text(name)}:{_exact_text(it)}" for name, it in value.items()]
+        return "{" + ",".join(fields) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join([_exact_text(it) for it in value]) + "]"
+    return json.dumps(value, ensure_ascii=False)

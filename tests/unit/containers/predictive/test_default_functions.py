@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hostelry.containers.predictive.worker import recordio, tensorflow_rest, xgboost_output
+from hostelry.containers.predictive.worker.codecs_beyond import ByMediaType, accepted_types
 from hostelry.containers.predictive.worker.default_xgboost import (
     MODEL_PARAMETERS,
     NAME_LENGTH,
@@ -15,6 +16,7 @@ from hostelry.containers.predictive.worker.default_xgboost import (
     older_settings,
 )
 from hostelry.containers.predictive.worker.recordio import counted, encoded, framed
+from hostelry.containers.predictive.worker.refusal import text_of
 
 F32, F64, I32 = 2, 3, 7
 
@@ -181,3 +183,26 @@ def test_the_oldest_xgboosts_settings_are_in_the_binary_form(start: bytes) -> No
 def test_a_binary_form_that_is_cut_off_is_refused(length: int) -> None:
     with pytest.raises(ValueError, match=f"has {length} bytes only"):
         older_settings(OldestBooster().raw[:length])
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "expected"),
+    [
+        pytest.param("ä".encode(), "text/csv", "ä", id="UTF-8 unless said"),
+        pytest.param(b"\xe4", "text/csv; charset=ISO-8859-1", "ä", id="another charset"),
+        pytest.param("ä".encode(), 'text/csv;charset="utf-8"; header=x', "ä", id="in quotes"),
+        pytest.param(b"\xef\xbb\xbf[1]", "application/json", "[1]", id="a byte order mark"),
+    ],
+)
+def test_a_body_is_text_in_its_charset(body: bytes, content_type: str, expected: str) -> None:
+    assert text_of(body, content_type) == expected
+
+
+def test_tables_of_content_types_know_parameters_and_any_case() -> None:
+    table = ByMediaType({"text/csv": 1, "application/json": 2})
+    given = ("text/csv", "text/csv; charset=utf-8", "Application/JSON")
+    assert [table[it] for it in given] == [1, 1, 2]
+    with pytest.raises(KeyError):
+        table["text/plain; charset=utf-8"]
+    accept = "application/json; charset=utf-8, Text/CSV ,*/*"
+    assert accepted_types(accept, "a/b") == ["application/json", "text/csv", "a/b"]

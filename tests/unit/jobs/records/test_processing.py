@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from hostelry.domain.transform_job import TransformProcessing
@@ -29,6 +31,15 @@ def processing(
         pytest.param(JSON, "$.features", [b'{"id":1,"features":[1,2]}'], b"[1,2]", id="a member"),
         pytest.param(LINES, "$['a']", [b'{"a":1}', b'{"a":2}'], b"1\n2", id="lines of JSON"),
         pytest.param(CSV, "$", [b"a, b"], b"a, b\n", id="all of it is not rewritten"),
+        pytest.param(
+            CSV, "$[1]", [b"1," + b"x" * 200_000], b"x" * 200_000, id="a document as a field"
+        ),
+        pytest.param(CSV, "$[0]", [b"\xef\xbb\xbf1,2"], b"1", id="after a byte order mark"),
+        pytest.param(
+            LINES, "$.a", [b'{"a":[1e400,-0.0,1E5,0.10]}'], b"[1e400,-0.0,1E5,0.10]", id="numbers"
+        ),
+        pytest.param(LINES, "$.a", [b'{"a":"\\ud800"}'], b'"\\ud800"', id="half a surrogate pair"),
+        pytest.param(LINES, "$.a", [b'{"a":1}', b" "], b"1", id="an empty line"),
     ],
 )
 def test_records_are_filtered_before_they_are_sent(
@@ -61,6 +72,22 @@ def test_records_are_filtered_before_they_are_sent(
             id="any other value becomes a member",
         ),
         pytest.param(
+            processing(LINES),
+            [b'{"t":1e400,"u":12345678901234567890123}'],
+            b'{"v":0.1000000000000000055}',
+            b'{"t":1e400,"u":12345678901234567890123,'
+            b'"SageMakerOutput":{"v":0.1000000000000000055}}',
+            id="numbers stay as they are written",
+        ),
+        pytest.param(
+            processing(LINES),
+            [b'{"t":1}', b""],
+            b"2\n\n",
+            b'{"t":1,"SageMakerOutput":2}',
+            id="an empty line is no record",
+        ),
+        pytest.param(processing(CSV), [b"", b"3"], b"0.5\n0.7\n", b"0.5\n3,0.7", id="an empty row"),
+        pytest.param(
             processing(CSV, joins=False, marks=True),
             [b"1"],
             b"0.5",
@@ -91,11 +118,19 @@ def test_answers_are_joined_with_their_records(
         ),
         pytest.param(processing(CSV), b"1,2", "1 answers to 2 records", id="answers on one line"),
         pytest.param(processing(CSV, out="$[5]"), b"1\n2", "index 5", id="no such column"),
-        pytest.param(processing(LINES), b"{\n}", "is not application/jsonlines", id="no JSON"),
+        pytest.param(
+            processing(LINES),
+            b"{\n}",
+            "to record 7 is not application/jsonlines: .*: {",
+            id="no JSON",
+        ),
+        pytest.param(
+            processing(CSV), b'1\n"2\n', "to record 8 is not text/csv: .*quotes", id="a cut row"
+        ),
     ],
 )
 def test_answers_that_fit_no_record_are_named(
     made: RecordProcessing, answer: bytes, named: str
 ) -> None:
     with pytest.raises(RecordError, match=named):
-        made.kept(payload(b"1", b"2"), answer, [])
+        made.kept(replace(payload(b"1", b"2"), first_number=7), answer, [])

@@ -1,6 +1,8 @@
 """Content types beyond those of sagemaker-inference, and its unsafe one made safe.
 
-AWS's decoder of .npy reads pickles, which are code, from requests; here they are refused.
+AWS's decoder of .npy reads pickles, which are code, from requests; here they are refused. AWS's
+tables know a type without parameters and in lower case alone; here `text/csv; charset=utf-8` is
+`text/csv` to the default functions, and to code that uses the toolkit's decoder and encoder.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 from typing import Any
 
 from hostelry.containers.predictive.worker import recordio
+from hostelry.containers.predictive.worker.refusal import media_type
 
 JSON_LINES, RECORDIO = "application/jsonlines", "application/x-recordio-protobuf"
 LIBSVM = ("text/libsvm", "text/x-libsvm")
@@ -21,17 +24,36 @@ def install() -> None:
     decoders: Any = importlib.import_module("sagemaker_inference.decoder")
     encoders: Any = importlib.import_module("sagemaker_inference.encoder")
     types: Any = importlib.import_module("sagemaker_inference.content_types")
-    decoders._decoder_map.update(
+    utils: Any = importlib.import_module("sagemaker_inference.utils")
+    decoders._decoder_map = ByMediaType(
         {
+            **decoders._decoder_map,
             types.NPY: from_npy,
             JSON_LINES: from_json_lines,
             RECORDIO: recordio.features_of,
             **dict.fromkeys(LIBSVM, from_libsvm),
         }
     )
-    encoders._encoder_map[JSON_LINES] = to_json_lines
+    encoders._encoder_map = ByMediaType({**encoders._encoder_map, JSON_LINES: to_json_lines})
+    utils.parse_accept = lambda accept: accepted_types(accept, types.JSON)
     encoders.SUPPORTED_CONTENT_TYPES = set(encoders._encoder_map)
     types.UTF8_TYPES = list(dict.fromkeys([*types.UTF8_TYPES, JSON_LINES, *LIBSVM]))
+
+
+class ByMediaType(dict):  # type: ignore[type-arg] # of Python 3.8
+    """Functions by content type, whose parameters and case do not matter."""
+
+    def __missing__(self, content_type: str) -> Any:
+        kind = media_type(content_type)
+        if kind == content_type:
+            raise KeyError(content_type)
+        return self[kind]
+
+
+def accepted_types(accept: str, for_any: str) -> list[str]:
+    """The media types of an Accept header; `for_any` in place of one that leaves the choice."""
+    found = [media_type(each) for each in accept.split(",")]
+    return [for_any if each in ("*/*", "application/*") else each for each in found]
 
 
 def from_npy(body: bytes) -> Any:

@@ -16,6 +16,7 @@ from hostelry.containers.predictive.worker.default_huggingface import HuggingFac
 from hostelry.containers.predictive.worker.default_pytorch import PyTorchHandler
 from hostelry.containers.predictive.worker.default_tensorflow import TensorFlowHandler
 from hostelry.containers.predictive.worker.default_xgboost import XGBoostHandler
+from hostelry.containers.predictive.worker.refusal import media_type
 
 SCIKIT_LEARN_FILES = ("*.joblib", "*.pkl", "*.pickle")
 
@@ -43,7 +44,8 @@ class ScikitLearnHandler:
         decoder = importlib.import_module("sagemaker_inference.decoder")
         types = importlib.import_module("sagemaker_inference.content_types")
         decoded = decoder.decode(input_data, content_type)
-        return decoded.astype(numpy.float32) if content_type in types.UTF8_TYPES else decoded
+        is_text = media_type(content_type) in types.UTF8_TYPES
+        return decoded.astype(numpy.float32) if is_text else decoded
 
     def default_predict_fn(self, data: Any, model: Any, context: Any = None) -> Any:
         """What the model predicts for the array."""

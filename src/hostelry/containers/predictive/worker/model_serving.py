@@ -14,6 +14,7 @@ from typing import Any
 
 from hostelry.containers.predictive.worker import batches, codecs_beyond, defaults
 from hostelry.containers.predictive.worker.model_context import ModelContext, RequestProcessor
+from hostelry.containers.predictive.worker.refusal import media_type, text_of
 
 PROGRAM = "SAGEMAKER_PROGRAM"
 ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
@@ -167,8 +168,8 @@ class ModelServing:
         accept = headers.get("Accept") or ""
         if accept in ACCEPT_ANY:
             accept = self._default_accept
-        is_text = content_type in types.UTF8_TYPES
-        return content_type, accept, body.decode("utf-8") if is_text else body
+        is_text = media_type(content_type) in types.UTF8_TYPES
+        return content_type, accept, text_of(body, content_type) if is_text else body
 
     def _run(self, function: Any, *arguments: Any) -> Any:
         return self._transformer._run_handler_function(function, *arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+CHARSETS = ("utf-8", "utf8", "us-ascii", "iso-8859-1", "latin1", "windows-1252", "utf-16")
 BAD_REQUEST, NOT_ACCEPTABLE, UNSUPPORTED_TYPE = 400, 406, 415
 # What a body that is no such content raises in decoders and frameworks.
 BODY_ERRORS = (ValueError, TypeError, KeyError, IndexError, OverflowError)
@@ -20,6 +21,25 @@ def refusal(status: int, message: str) -> Exception:
 def media_type(header: str | None) -> str:
     """The type of a Content-Type or Accept header, without parameters, in lower case."""
     return (header or "").split(";")[0].strip().lower()
+
+
+def text_of(body: bytes, content_type: str) -> str:
+    """The text of a body in the header's charset, UTF-8 without one; no byte order mark.
+
+    Raises the refusal with 415 for another charset than `CHARSETS`, 400 if the bytes are not text
+    in it.
+    """
+    parameters = [each.partition("=") for each in content_type.split(";")[1:]]
+    named = [value for name, _, value in parameters if name.strip().lower() == "charset"]
+    charset = named[0].strip().strip("\"'").lower() if named else "utf-8"
+    if charset not in CHARSETS:
+        known = ", ".join(CHARSETS)
+        raise refusal(UNSUPPORTED_TYPE, f"the charset is {charset[:80]!r}; it must be of {known}")
+    try:
+        text = body.decode(charset)
+    except UnicodeDecodeError as error:
+        raise refusal(BAD_REQUEST, f"the body is not text in {charset}: {error}") from None
+    return text[1:] if text.startswith("\ufeff") else text
 
 
 def first_accepted(accept: str, known: tuple[str, ...]) -> str:
