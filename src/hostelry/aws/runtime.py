@@ -120,6 +120,9 @@ def parse_invocation(request: HttpRequest) -> InvokeRequest:
                 broken.append((rule, value))
     if broken:
         raise violations_error(list(_violations(broken)), "ValidationError")
+    target = given.get("target_model")
+    if target is not None and len(target) > 1:  # published programs write "/model.tar.gz"
+        given["target_model"] = target.removeprefix("/")
     return InvokeRequest(**given)
 
 

@@ -78,6 +78,19 @@ def test_a_stream_with_everything_reads_accept_from_its_own_header() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        pytest.param("/m.tar.gz", "m.tar.gz", id="below the prefix, as published programs write"),
+        pytest.param("//m.tar.gz", "/m.tar.gz", id="two slashes"),
+        pytest.param("/", "/", id="no name"),
+    ],
+)
+def test_a_target_model_may_begin_with_a_slash(given: str, read: str) -> None:
+    request = request_of("InvokeEndpoint", EndpointName="e-1", TargetModel=given)
+    assert parse_invocation(request).target_model == read
+
+
 def test_an_invocation_with_nothing() -> None:
     request = HttpRequest("POST", "/endpoints/e/invocations")
     assert parse_invocation(request) == InvokeRequest(endpoint_name="e", stream=False)

@@ -12,8 +12,14 @@ from hostelry.cli.client_environment import (
     without_users_aws,
 )
 from hostelry.cli.program.front import FrontAddresses
-from hostelry.cli.program.run import exec_environment, sagemaker_configuration
+from hostelry.cli.program.run import (
+    BUNDLES,
+    exec_environment,
+    sagemaker_configuration,
+    trusted_certificates,
+)
 from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.https_option import system_certificates
 
 KEYS = Credentials(
     account_id="111122223333",
@@ -119,9 +125,14 @@ def test_no_proxy(environment: dict[str, str], expected: str) -> None:
 
 def test_exec_sets_everything_and_keeps_the_rest() -> None:
     front = FrontAddresses(
-        proxy_url="http://p:1", trusted=Path("/t"), gateway_url="http://g:1", store_url="http://s:1"
+        proxy_url="http://p:1",
+        trusted=Path("/t"),
+        gateway_url="http://g:1",
+        store_url="http://s:1",
+        trusted_by_java=Path("/j"),
     )
     users = {
+        "JAVA_TOOL_OPTIONS": "-Xmx1g",
         "PYTHONPATH": "/own",
         "LANG": "C",
         "https_proxy": "http://corp",
@@ -132,7 +143,10 @@ def test_exec_sets_everything_and_keeps_the_rest() -> None:
     assert made["HTTPS_PROXY"] == made["https_proxy"] == "http://p:1"
     assert made["NO_PROXY"] == "a,127.0.0.1,localhost"
     assert (made["AWS_ENDPOINT_URL"], made["AWS_ENDPOINT_URL_S3"]) == ("http://g:1", "http://s:1")
-    assert made["AWS_CA_BUNDLE"] == "/t"
+    assert {made[name] for name in BUNDLES} == {"/t"}
+    assert made["JAVA_TOOL_OPTIONS"] == (
+        "-Xmx1g -Djavax.net.ssl.trustStore=/j -Djavax.net.ssl.trustStorePassword=changeit"
+    )
     assert made["LANG"] == "C"
     assert made["HOSTELRY_HOME"] == "/h"
     assert made["AWS_EC2_METADATA_DISABLED"] == "true"
@@ -142,6 +156,15 @@ def test_exec_sets_everything_and_keeps_the_rest() -> None:
         "SAGEMAKER_ADMIN_CONFIG_OVERRIDE",
     ):
         assert made[name].startswith("/h/client/")
+
+
+def test_a_program_trusts_the_machine_the_platform_and_what_its_user_does(tmp_path: Path) -> None:
+    own = tmp_path / "own.pem"
+    own.write_bytes(b"own\n\n")
+    given = {"REQUESTS_CA_BUNDLE": str(own), "SSL_CERT_FILE": str(own), "CURL_CA_BUNDLE": "/none"}
+    machine = system_certificates()
+    assert trusted_certificates(given, b"platform\n") == machine + b"platform\n" + b"own\n"
+    assert trusted_certificates({}, machine) == machine
 
 
 def test_the_sdks_bucket_is_named_as_on_aws() -> None:

@@ -3,6 +3,7 @@
 Its key is in the memory of this process only, and only the program that is run trusts it.
 """
 
+import contextlib
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,12 +11,15 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 VALID_FOR = timedelta(days=30)
 CLOCK_SKEW = timedelta(hours=1)
 NAME = "hostelry exec"
 MAX_HOSTS = 1000
 PEM = serialization.Encoding.PEM
+END_LINE = b"-----END CERTIFICATE-----\n"
+JAVA_PASSWORD = "changeit"  # Java's own default; the file holds no secret
 
 
 class RunAuthority:
@@ -83,3 +87,17 @@ class RunAuthority:
             .not_valid_before(self._start - CLOCK_SKEW)
             .not_valid_after(self._start + VALID_FOR)
         )
+
+
+def java_truststore(trusted: bytes) -> bytes:
+    """The certificates of a PEM file as a PKCS #12 file, which Java reads with `JAVA_PASSWORD`.
+
+    Those that cannot be read are left out.
+    """
+    found = []
+    for number, block in enumerate(trusted.split(END_LINE)[:-1]):
+        with contextlib.suppress(ValueError):
+            certificate = x509.load_pem_x509_certificate(block + END_LINE)
+            found.append(pkcs12.PKCS12Certificate(certificate, str(number).encode()))
+    locked = serialization.BestAvailableEncryption(JAVA_PASSWORD.encode())
+    return pkcs12.serialize_java_truststore(found, locked)

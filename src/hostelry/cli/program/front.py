@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,7 +15,7 @@ import httpcore
 import uvicorn
 
 from hostelry.base.clock import Clock
-from hostelry.cli.program.authority import RunAuthority
+from hostelry.cli.program.authority import RunAuthority, java_truststore
 from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.forward import Forwarder
 from hostelry.cli.program.proxy import MAX_HEAD_BYTES, USER, Proxy, UsersProxy
@@ -26,7 +27,7 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontAddresses:
-    """Where the program finds its front: the proxy, a file of trusted certificates, and URLs.
+    """Where the program finds its front: the proxy, files of trusted certificates, and URLs.
 
     The proxy's URL has a secret of this run. The others are those of the gateway and the object
     store unless calls are recorded.
@@ -36,6 +37,7 @@ class FrontAddresses:
     trusted: Path
     gateway_url: str
     store_url: str
+    trusted_by_java: Path | None = None
 
 
 class FrontServer(uvicorn.Server):
@@ -51,12 +53,14 @@ class FrontServer(uvicorn.Server):
 class Front:
     """What a front needs: the platform's addresses, a private folder, and what gets the calls.
 
-    `authorities`: PEM of what the program trusts beside the front, and the front of the store.
+    `authorities`: PEM of what the front trusts, of the store. `trusted`: PEM of what the program
+    trusts, apart from the front.
     """
 
     gateway_url: str
     store_url: str
     authorities: bytes
+    trusted: bytes
     folder: Path
     users_proxy: UsersProxy
     seen: Callable[[SeenCall], None]
@@ -67,10 +71,13 @@ class Front:
         """Serve until the end of the block; every call is seen if `recording`, else strays only."""
         authority = RunAuthority(self.folder, self.clock.now())
         trusted = self.folder / "trusted.pem"
-        trusted.write_bytes(self.authorities + authority.certificate)
+        trusted.write_bytes(self.trusted + authority.certificate)
+        java = self.folder / "trusted.p12" if shutil.which("java") else None
+        if java is not None:
+            java.write_bytes(java_truststore(trusted.read_bytes()))
         context = None
         if self.store_url.startswith("https:"):
-            context = ssl.create_default_context(cafile=trusted)
+            context = ssl.create_default_context(cadata=self.authorities.decode())
         limits = httpcore.AsyncConnectionPool(context, max_connections=MAX_CONNECTIONS)
         async with contextlib.AsyncExitStack() as stack:
             pool = await stack.enter_async_context(limits)
@@ -88,6 +95,7 @@ class Front:
             yield FrontAddresses(
                 proxy_url=f"http://{USER}:{secret}@{HOST}:{proxy}",
                 trusted=trusted,
+                trusted_by_java=java,
                 gateway_url=gateway,
                 store_url=store,
             )

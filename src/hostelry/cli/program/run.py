@@ -15,13 +15,25 @@ from hostelry.cli.client_environment import (
     without_users_aws,
 )
 from hostelry.cli.home_option import settled
+from hostelry.cli.program.authority import JAVA_PASSWORD
 from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.child import run_child
 from hostelry.cli.program.front import Front, FrontAddresses
 from hostelry.cli.program.proxy import users_proxy
 from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
-from hostelry.server.https_option import authorities_of
+from hostelry.server.https_option import authorities_of, system_certificates
 from hostelry.server.run_file import live_run_files
+
+# Files of trusted certificates: of AWS's SDKs; of OpenSSL, Go, httpx and aiohttp; of requests; of
+# curl; of Node, which trusts them besides its own.
+BUNDLES = (
+    "AWS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+)
+JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
 
 
 async def run_program(
@@ -41,6 +53,7 @@ async def run_program(
             gateway_url=config.gateway_url,
             store_url=config.s3_url,
             authorities=authorities_of(config),
+            trusted=trusted_certificates(os.environ, authorities_of(config)),
             folder=Path(folder),
             users_proxy=users_proxy(os.environ),
             seen=seen,
@@ -61,6 +74,14 @@ def exec_environment(
     """The environment of a program under `hostelry exec`. Pure."""
     kept = without_users_aws(inherited)
     direct = no_proxy_of_program(kept, config.host)
+    java = {}
+    if front.trusted_by_java is not None:
+        options = (
+            kept.get(JAVA_OPTIONS, ""),
+            f"-Djavax.net.ssl.trustStore={front.trusted_by_java}",
+            f"-Djavax.net.ssl.trustStorePassword={JAVA_PASSWORD}",
+        )
+        java = {JAVA_OPTIONS: " ".join(filter(None, options))}
     return {
         **kept,
         # On this machine: a proxy of ours before the gateway, which it reaches without TLS.
@@ -70,7 +91,8 @@ def exec_environment(
         "AWS_CONFIG_FILE": str(client_folder(home) / "aws-config"),
         "AWS_SHARED_CREDENTIALS_FILE": str(client_folder(home) / "aws-credentials"),
         "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CA_BUNDLE": str(front.trusted),
+        **dict.fromkeys(BUNDLES, str(front.trusted)),
+        **java,
         "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": str(client_folder(home) / "sagemaker.yaml"),
         "HTTPS_PROXY": front.proxy_url,
         "https_proxy": front.proxy_url,
@@ -78,6 +100,16 @@ def exec_environment(
         "no_proxy": direct,
         ENVIRONMENT_VARIABLE: str(home.root),
     }
+
+
+def trusted_certificates(environment: Mapping[str, str], authorities: bytes) -> bytes:
+    """PEM of what a program trusts: this machine's and the platform's authorities, and its user's.
+
+    A tool that is given a file of certificates trusts no others.
+    """
+    users = [Path(environment[name]) for name in BUNDLES if environment.get(name)]
+    read = [it.read_bytes().rstrip() + b"\n" for it in users if it.is_file()]
+    return b"".join(dict.fromkeys([system_certificates(), authorities, *read]))
 
 
 def client_folder(home: Home) -> Path:
