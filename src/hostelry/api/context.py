@@ -27,6 +27,9 @@ def no_keys(_: Session) -> TemporaryKeys:
     raise ServiceError("ServiceUnavailable", "No keys can be issued here.", 503)
 
 
+MAX_WORK_S = 5.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
     """The caller, the state and the instant of one call.
@@ -40,7 +43,8 @@ class CallContext:
     queues; where `may_wait`, a long poll may raise NotYetError. `calls` keeps what events ask for;
     `chain_length` is that of the event that asks for this call. `foreign_s3` is the address of an
     object store that is not the platform's own; empty for its own. `verdict_of` has the verdict on
-    an endpoint's update in words. `is_late` once no client waits for the answer.
+    an endpoint's update in words. `is_late` once no client waits for the answer; `worked_s` is how
+    long the call has computed so far.
     """
 
     scope: Scope
@@ -64,9 +68,20 @@ class CallContext:
     foreign_s3: str = ""
     verdict_of: Callable[[Endpoint], str | None] = lambda _: None
     is_late: Callable[[], bool] = lambda: False
+    worked_s: Callable[[], float] = lambda: 0.0
 
     def check_time(self) -> None:
-        """Raise ServiceError once the call `is_late`; for steps of operations that compute."""
+        """Raise ServiceError once the call is late or has computed for `MAX_WORK_S`.
+
+        For steps of operations whose work a client's values decide: callers share control's
+        threads, and its interpreter.
+        """
+        if self.worked_s() > MAX_WORK_S:
+            raise ServiceError(
+                "ThrottlingException",
+                f"Rate exceeded: the call computed for more than {MAX_WORK_S:g} s, the limit. Ask"
+                " for less in one call: fewer values, conditions, rules or events.",
+            )
         if self.is_late():
             raise ServiceError(
                 "ThrottlingException",

@@ -165,7 +165,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
 }
 """Operations that are not served for a reason of their own, which their error states."""
 
-READS = ("Describe", "List", "Get", "Filter", "AssumeRole", "Simulate")
+READS = ("Describe", "List", "Get", "Filter", "AssumeRole", "Simulate", "Test")
 # These write no record: the file of messages has transactions of its own.
 OF_MESSAGES = frozenset(
     {

@@ -40,6 +40,11 @@ class MonotonicClock:
         await sleep(delay_s)
 
 
+def worked_s() -> float:
+    """Seconds that this thread has computed so far."""
+    return time.thread_time()
+
+
 class ManualClock:
     """A clock that moves by `advance` and `sleep` only; `sleep` yields once."""
 

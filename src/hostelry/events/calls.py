@@ -11,7 +11,7 @@ event matches
 A call is named by event, source and target, so that an event that is reported twice is one call.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hostelry.domain.event_rule import EventCall, EventRule
@@ -50,8 +50,12 @@ def calls_of_bus(
     rules: Iterable[EventRule],
     now: float,
     chain_length: int = 0,
+    check: Callable[[], None] = lambda: None,
 ) -> Sequence[EventCall]:
-    """The calls that follow an event of the bus: of `rules`, all of the event's own scope."""
+    """The calls that follow an event of the bus: of `rules`, all of the event's own scope.
+
+    `check` may raise between steps.
+    """
     return [
         EventCall(
             id=f"{event['id']}/{rule.arn}/{target.id}",
@@ -66,14 +70,16 @@ def calls_of_bus(
             chain_length=chain_length,
         )
         for rule in rules
-        if is_matched(rule, event)
+        if is_matched(rule, event, check)
         for target in rule.targets
     ]
 
 
-def is_matched(rule: EventRule, event: Mapping[str, Any]) -> bool:
+def is_matched(
+    rule: EventRule, event: Mapping[str, Any], check: Callable[[], None] = lambda: None
+) -> bool:
     """Whether `event` matches the rule, which is enabled."""
     try:
-        return rule.is_enabled and matches_event(read_pattern(rule.pattern), event)
+        return rule.is_enabled and matches_event(read_pattern(rule.pattern), event, check)
     except PatternError:
         return False  # it was checked when it was recorded

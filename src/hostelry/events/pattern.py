@@ -11,6 +11,7 @@ Source: "Comparison operators for use in event patterns" in the EventBridge user
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from hostelry.messaging.filter_policy import (
@@ -43,9 +44,9 @@ def read_pattern(text: str) -> Policy:
     return pattern
 
 
-def matches_event(pattern: Policy, event: Any) -> bool:
-    """Whether an event, as JSON has it, matches."""
-    return isinstance(event, dict) and matches(pattern, event)
+def matches_event(pattern: Policy, event: Any, check: Callable[[], None] = lambda: None) -> bool:
+    """Whether an event, as JSON has it, matches; `check` may raise between steps."""
+    return isinstance(event, dict) and matches(pattern, event, check)
 
 
 def names_source(pattern: Policy, source: str) -> bool:

@@ -33,7 +33,8 @@ _GROUP = (
 class EventSearch:
     """Streams and messages that a search selects, and how much it returns and examines at once.
 
-    Events come in the order of time, or `newest_first`.
+    Events come in the order of time, or `newest_first`. It examines no further event once it
+    `is_over`, after the first one.
     """
 
     has_stream: Callable[[str], bool]
@@ -42,6 +43,7 @@ class EventSearch:
     max_bytes: int
     max_rows: int
     newest_first: bool = False
+    is_over: Callable[[], bool] = lambda: False
 
 
 class LogStore:
@@ -210,7 +212,7 @@ class LogStore:
             for number, row in enumerate(db.execute(query, (group.id, *start, *end))):
                 id, stream_id, at_ms, ingested_ms, message = row
                 is_full = len(found) >= search.limit or found_bytes >= search.max_bytes
-                if is_full or number >= search.max_rows:
+                if is_full or number >= search.max_rows or (number and search.is_over()):
                     return found, (at_ms, id + 1 if search.newest_first else id)
                 if stream_id in names and search.selects(message):
                     found.append(_event((id, names[stream_id], at_ms, ingested_ms, message)))

@@ -7,7 +7,7 @@ raw delivery                  the message's text; a queue also its attributes
 else                          SNS's JSON
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hostelry.domain.queue import AttributeValue
@@ -31,17 +31,22 @@ class Outgoing:
 
 
 def fan_out(
-    message: TopicMessage, subscriptions: Iterable[Subscription], gateway_url: str
+    message: TopicMessage,
+    subscriptions: Iterable[Subscription],
+    gateway_url: str,
+    check: Callable[[], None] = lambda: None,
 ) -> Sequence[Outgoing]:
-    """What each subscription that gets `message` gets."""
+    """What each subscription that gets `message` gets; `check` may raise between steps."""
     return [
         outgoing(message, subscription, gateway_url)
         for subscription in subscriptions
-        if subscription.is_confirmed and is_wanted(message, subscription)
+        if subscription.is_confirmed and is_wanted(message, subscription, check)
     ]
 
 
-def is_wanted(message: TopicMessage, subscription: Subscription) -> bool:
+def is_wanted(
+    message: TopicMessage, subscription: Subscription, check: Callable[[], None] = lambda: None
+) -> bool:
     """Whether the message passes the subscription's filter policy."""
     text = subscription.attributes.get("FilterPolicy")
     if not text:
@@ -49,7 +54,7 @@ def is_wanted(message: TopicMessage, subscription: Subscription) -> bool:
     scope = subscription.attributes.get("FilterPolicyScope", ATTRIBUTE_SCOPE)
     attributes = {name: (it.kind, it.value) for name, it in message.attributes.items()}
     body = message.body_for(subscription.protocol)
-    return passes_filter(read_policy(text, scope), scope, attributes, body)
+    return passes_filter(read_policy(text, scope), scope, attributes, body, check)
 
 
 def outgoing(message: TopicMessage, subscription: Subscription, gateway_url: str) -> Outgoing:

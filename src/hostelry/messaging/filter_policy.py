@@ -20,7 +20,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 MAX_KEYS = 5
@@ -68,9 +68,16 @@ def read_policy(text: str, scope: str = ATTRIBUTE_SCOPE) -> Policy:
 
 
 def passes_filter(
-    policy: Policy, scope: str, attributes: Mapping[str, tuple[str, str]], body: str
+    policy: Policy,
+    scope: str,
+    attributes: Mapping[str, tuple[str, str]],
+    body: str,
+    check: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Whether a message passes; `attributes` are (type, value) by name."""
+    """Whether a message passes; `attributes` are (type, value) by name.
+
+    `check` is called between steps and may raise, so that the work has a limit.
+    """
     if scope == BODY_SCOPE:
         try:
             content = json.loads(body)
@@ -80,13 +87,15 @@ def passes_filter(
             return False
     else:
         content = {name: _attribute_value(*it) for name, it in attributes.items()}
-    return matches(policy, content)
+    return matches(policy, content, check)
 
 
-def matches(policy: Policy, content: Mapping[str, Any]) -> bool:
-    """Whether content, as JSON has it, passes."""
+def matches(
+    policy: Policy, content: Mapping[str, Any], check: Callable[[], None] = lambda: None
+) -> bool:
+    """Whether content, as JSON has it, passes; `check` is as for `passes_filter`."""
     return any(
-        all(_passes(conditions, _values_at(content, path)) for path, conditions in branch)
+        all(_passes(conditions, _values_at(content, path), check) for path, conditions in branch)
         for branch in branches_of(policy)
     )
 
@@ -246,33 +255,47 @@ def _values_at(content: Any, path: Sequence[str]) -> Sequence[Any] | None:
     return [it for each in found for it in (each if isinstance(each, list | tuple) else [each])]
 
 
-def _passes(conditions: Sequence[Any], values: Sequence[Any] | None) -> bool:
-    return any(_meets(condition, values) for condition in conditions)
+def _passes(
+    conditions: Sequence[Any], values: Sequence[Any] | None, check: Callable[[], None]
+) -> bool:
+    check()
+    equal = {_equal_by(it) for it in conditions if not isinstance(it, dict)}
+    if equal and any(_equal_by(it) in equal for it in values or ()):
+        return True
+    for condition in conditions:
+        if isinstance(condition, dict):
+            check()
+            if _meets(condition, values):
+                return True
+    return False
 
 
-def _meets(condition: Any, values: Sequence[Any] | None) -> bool:
-    if isinstance(condition, dict):
-        ((operator, operand),) = condition.items()
-        if operator == "exists":
-            return bool((values is not None) == operand)
-        if operator == "anything-but":
-            return bool(values) and not any(_is_excluded(operand, it) for it in values or ())
-        return any(_is_met(operator, operand, it) for it in values or ())
-    return any(_equals(condition, it) for it in values or ())
+def _meets(condition: Mapping[str, Any], values: Sequence[Any] | None) -> bool:
+    ((operator, operand),) = condition.items()
+    if operator == "exists":
+        return bool((values is not None) == operand)
+    if operator == "anything-but":
+        return bool(values) and not _has_excluded(operand, values or ())
+    return any(_is_met(operator, operand, it) for it in values or ())
 
 
-def _equals(wanted: Any, value: Any) -> bool:
-    if _is_number(wanted) and _is_number(value):
-        return bool(wanted == value)
-    return type(wanted) is type(value) and bool(wanted == value)
+def _equal_by(value: Any) -> Any:
+    """What two equal values have in common; None, which no condition has, for objects and arrays.
+
+    1 and 1.0 are equal, 1 and true are not.
+    """
+    if isinstance(value, dict | list | tuple):
+        return None
+    return (float if _is_number(value) else type(value), value)
 
 
-def _is_excluded(operand: Any, value: Any) -> bool:
+def _has_excluded(operand: Any, values: Sequence[Any]) -> bool:
     if isinstance(operand, dict):
         ((operator, text),) = operand.items()
         several = text if isinstance(text, list) else [text]
-        return any(_is_met(operator, it, value) for it in several)
-    return any(_equals(it, value) for it in (operand if isinstance(operand, list) else [operand]))
+        return any(_is_met(operator, it, value) for value in values for it in several)
+    excluded = {_equal_by(it) for it in (operand if isinstance(operand, list) else [operand])}
+    return any(_equal_by(it) in excluded for it in values)
 
 
 def _is_met(operator: str, operand: Any, value: Any) -> bool:

@@ -87,8 +87,11 @@ class TopicPublisher:
         *,
         bodies: Mapping[str, str] | None = None,
         message_id: str | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> str:
         """The id of the message, which is durable then; raises TopicMissingError.
+
+        `check` is called between steps of filtering, and may raise: nothing is published then.
 
         `bodies` are texts for single protocols, instead of `message`. A message of the same
         `message_id`, where that is given, is published to a topic once within a day.
@@ -105,7 +108,7 @@ class TopicPublisher:
             at=self._clock.now(),
         )
         subscriptions = self.subscriptions(topic)
-        outgoing = fan_out(sent, subscriptions, self._gateway_url)
+        outgoing = fan_out(sent, subscriptions, self._gateway_url, check)
         once = (
             None
             if message_id is None

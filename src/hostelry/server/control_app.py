@@ -28,7 +28,7 @@ from hostelry.aws.call import (
 )
 from hostelry.aws.models import signing_name
 from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, session_of_header
-from hostelry.base.clock import Clock, monotonic_s
+from hostelry.base.clock import Clock, monotonic_s, worked_s
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
@@ -289,7 +289,7 @@ class InternalApi:
         return keys
 
     def _context(self, caller: VerifiedCaller, may_wait: bool, until_s: float) -> CallContext:
-        deps = self._deps
+        deps, began_s = self._deps, worked_s()
         return CallContext(
             scope=caller.scope,
             session=caller.session,
@@ -311,6 +311,7 @@ class InternalApi:
             foreign_s3=deps.foreign_s3,
             verdict_of=deps.verdict_of,
             is_late=lambda: monotonic_s() > until_s,
+            worked_s=lambda: worked_s() - began_s,
         )
 
 

@@ -118,8 +118,26 @@ def service_models() -> Callable[[str], ServiceModel]:
     return model_of
 
 
+@dataclass
+class Work:
+    """How long calls say that they have computed: `each_s` more at each look."""
+
+    done_s: float = 0.0
+    each_s: float = 0.0
+
+    def look(self) -> float:
+        self.done_s += self.each_s
+        return self.done_s
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
 @pytest.fixture
 def call_as(
+    work: Work,
     state: State,
     clock: ManualClock,
     metrics: MemoryMetrics,
@@ -156,6 +174,7 @@ def call_as(
             checks_roles=True,
             messaging=messages.services,
             calls=CallRows(messages.tables),
+            worked_s=work.look,
         )
         result = perform(context, service, operation, params)
         check_value(model.output_shape, result)

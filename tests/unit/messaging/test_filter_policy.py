@@ -13,6 +13,7 @@ from hostelry.messaging.filter_policy import (
     read_policy,
 )
 
+MANY = 100_000
 TEXT = {"shop": ("String", "example_corp")}
 PRICE = {"price": ("Number", "100")}
 LIST = {"tags": ("String.Array", '["rugby", 5, true]')}
@@ -126,3 +127,41 @@ def test_which_bodies_pass(policy: dict[str, Any], body: str, passes: bool) -> N
 def test_which_policies_are_refused(text: str, reason: str) -> None:
     with pytest.raises(FilterPolicyError, match=reason):
         read_policy(text)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "value", "passes"),
+    [
+        pytest.param([1], 1.0, True, id="1 is 1.0"),
+        pytest.param([1], True, False, id="1 is not true"),
+        pytest.param([True], 1, False, id="true is not 1"),
+        pytest.param(["1"], 1, False, id="a text is no number"),
+        pytest.param([None], None, True, id="null"),
+        pytest.param([None], {}, False, id="an object is not null"),
+        pytest.param([{"anything-but": [1, "a"]}], 1.0, False, id="anything but 1, and 1.0"),
+        pytest.param([{"anything-but": [1, "a"]}], True, True, id="anything but 1, and true"),
+        pytest.param([{"anything-but": ["1"]}], [], False, id="anything but, and no value"),
+    ],
+)
+def test_values_are_equal_as_json_has_them(conditions: list[Any], value: Any, passes: bool) -> None:
+    policy = read_policy(json.dumps({"a": conditions}), BODY_SCOPE)
+    assert passes_filter(policy, BODY_SCOPE, {}, json.dumps({"a": value})) is passes
+
+
+def test_a_long_list_and_many_values_are_compared_in_linear_time() -> None:
+    """Each with each would be several thousand million comparisons."""
+    policy = read_policy(json.dumps({"a": [{"anything-but": list(range(30_000))}]}), BODY_SCOPE)
+    body = json.dumps({"a": [-1] * MANY})
+    assert passes_filter(policy, BODY_SCOPE, {}, body)
+
+
+def test_filtering_asks_between_conditions_whether_it_may_go_on() -> None:
+    class TooLongError(Exception):
+        pass
+
+    def stop() -> None:
+        raise TooLongError
+
+    policy = read_policy(json.dumps({"a": [{"prefix": "a"}]}), BODY_SCOPE)
+    with pytest.raises(TooLongError):
+        passes_filter(policy, BODY_SCOPE, {}, json.dumps({"a": ["b"]}), stop)

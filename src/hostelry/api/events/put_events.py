@@ -29,7 +29,7 @@ def put_events(context: CallContext, params: Params) -> Result:
         try:
             event = event_of(context, entry)
             at = float(entry.get("Time", context.now))
-            calls = calls_of_bus(event, at, rules, context.now)
+            calls = calls_of_bus(event, at, rules, context.now, check=context.check_time)
             context.event_calls.accept(event["id"], calls, context.now)
             results.append({"EventId": event["id"]})
         except ServiceError as error:

@@ -104,7 +104,7 @@ def check_event(context: CallContext, params: Params) -> Result:
     missing = [it for it in EVENT_MEMBERS if not isinstance(event, dict) or it not in event]
     if missing:
         raise invalid(f"Parameter Event is not valid: it has no {missing[0]}.")
-    return {"Result": matches_event(pattern, event)}
+    return {"Result": matches_event(pattern, event, context.check_time)}
 
 
 def find_rule(context: CallContext, params: Params, member: str) -> Versioned[EventRule]:

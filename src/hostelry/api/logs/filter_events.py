@@ -16,6 +16,7 @@ from hostelry.logs.store import EventSearch
 PAGE_SIZE = 10_000
 MAX_PAGE_BYTES = 1_048_576
 MAX_EXAMINED = 50_000  # events of one call
+SEARCH_S = 1.0  # of computing, after which the answer has a token
 FIRST_BACKWARDS_MS = 1_704_067_200_000
 
 
@@ -29,11 +30,12 @@ def filter_log_events(context: CallContext, params: Params) -> Result:
     end: Position = (instant_ms(params.get("endTime"), MAX_INSTANT_MS - 1) + 1, 0)
     search = EventSearch(
         has_stream=searched_streams(context, group, params),
-        selects=selection(params.get("filterPattern") or ""),
+        selects=selection(params.get("filterPattern") or "", context.check_time),
         limit=params.get("limit") or PAGE_SIZE,
         max_bytes=MAX_PAGE_BYTES,
         max_rows=MAX_EXAMINED,
         newest_first=newest_first,
+        is_over=lambda: context.worked_s() > SEARCH_S,
     )
     position = position_of(context, params)
     if position is not None and newest_first:
@@ -47,10 +49,10 @@ def filter_log_events(context: CallContext, params: Params) -> Result:
     return result
 
 
-def selection(pattern: str) -> Callable[[str], bool]:
+def selection(pattern: str, check: Callable[[], None] = lambda: None) -> Callable[[str], bool]:
     """The messages that a pattern selects; raises InvalidParameterException for an invalid one."""
     try:
-        return parse_pattern(pattern)
+        return parse_pattern(pattern, check)
     except ValueError as error:
         raise invalid(f"Invalid filter pattern: {error}") from None
 

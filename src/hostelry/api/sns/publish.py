@@ -147,6 +147,7 @@ def sent(context: CallContext, arn: str, draft: Draft) -> str:
             draft.bodies[DEFAULT_BODY],
             draft.attributes,
             bodies=draft.bodies,
+            check=context.check_time,
         )
     except TopicMissingError:
         raise ServiceError("NotFoundException", "Topic does not exist", 404) from None

@@ -33,9 +33,14 @@ Select = Callable[[Any], Sequence[Any]]
 """The values that a selector finds in an event; none where the event lacks them."""
 
 
-def parse_condition(text: str, selector_of: Callable[[str], Select]) -> Condition:
-    """The condition that `text` states; raises ValueError where it states none."""
-    parser = _Parser(tokens_of(text), selector_of)
+def parse_condition(
+    text: str, selector_of: Callable[[str], Select], check: Callable[[], None] = lambda: None
+) -> Condition:
+    """The condition that `text` states; raises ValueError where it states none.
+
+    It calls `check` before each test of an event's values, which may raise.
+    """
+    parser = _Parser(tokens_of(text), selector_of, check)
     condition = parser.condition(0)
     if parser.peek() is not None:
         raise ValueError(f"{parser.peek()!r} is not expected")
@@ -58,8 +63,14 @@ def tokens_of(text: str) -> list[str]:
 class _Parser:
     """Reads a condition from tokens."""
 
-    def __init__(self, tokens: Sequence[str], selector_of: Callable[[str], Select]) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        selector_of: Callable[[str], Select],
+        check: Callable[[], None],
+    ) -> None:
         self._tokens = tokens
+        self._check = check
         self._at = 0
         self._selector_of = selector_of
 
@@ -104,8 +115,13 @@ class _Parser:
             if self._next().upper() != "EXISTS":
                 raise ValueError("NOT is followed by EXISTS")
             return lambda event: not select(event)
-        test = self._test()
-        return lambda event: any(test(value) for value in select(event))
+        test, check = self._test(), self._check
+
+        def holds(event: Any) -> bool:
+            check()
+            return any(test(value) for value in select(event))
+
+        return holds
 
     def _test(self) -> Test:
         sign = self._next()

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hostelry.logs.patterns.conditions import Condition, Select, parse_condition
@@ -12,9 +12,9 @@ _SELECTOR = re.compile(r"\$(?:\.[^.\[\]\s]+|\[(?:\d{1,6}|\*)\])+")
 _STEP = re.compile(r"\.([^.\[\]\s]+)|\[(\d{1,6}|\*)\]")
 
 
-def json_pattern(text: str) -> Condition:
+def json_pattern(text: str, check: Callable[[], None] = lambda: None) -> Condition:
     """Whether an event is a JSON object that meets the pattern; raises ValueError for none."""
-    condition = parse_condition(text.strip()[1:-1], selector_of)
+    condition = parse_condition(text.strip()[1:-1], selector_of, check)
 
     def matches(message: str) -> bool:
         if not message.lstrip().startswith("{"):

@@ -23,11 +23,14 @@ Selects = Callable[[str], bool]
 _TERM = re.compile(r'\s*([-?]?)("(?:[^"\\]|\\.)*"|[^\s"]+)\s*')
 
 
-def parse_pattern(pattern: str) -> Selects:
-    """Whether an event's message is selected by `pattern`; raises ValueError for an invalid one."""
+def parse_pattern(pattern: str, check: Callable[[], None] = lambda: None) -> Selects:
+    """Whether an event's message is selected by `pattern`; raises ValueError for an invalid one.
+
+    The function calls `check` between its steps on a JSON event, which may raise.
+    """
     text = pattern.strip()
     if text.startswith("{"):
-        return json_pattern(_closed(text, "}"))
+        return json_pattern(_closed(text, "}"), check)
     if text.startswith("["):
         return field_pattern(_closed(text, "]"))
     return term_pattern(text)
