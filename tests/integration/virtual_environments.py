@@ -12,7 +12,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from hostelry.base.pip_settings import read_settings, uv_arguments, uv_variables
+from hostelry.base.pip_settings import UV_ARGUMENTS, read_settings, uv_variables
 
 INSTALL_TIMEOUT_S = 500
 DONE = ".installed"
@@ -62,7 +62,7 @@ def uv(*arguments: str) -> None:
     """Run uv, which takes packages from where pip takes them; fails with its own words."""
     settings = read_settings()
     done = subprocess.run(
-        [find_uv_bin(), "--no-config", "--quiet", *arguments, *uv_arguments(settings)],
+        [find_uv_bin(), "--no-config", "--quiet", *arguments, *UV_ARGUMENTS],
         env={**os.environ, **uv_variables(settings)},
         capture_output=True,
         text=True,

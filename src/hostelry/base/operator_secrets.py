@@ -4,6 +4,7 @@
     HUB       the hub's token: HF_TOKEN and the like            the agent, which downloads; the LLM
                                                                 server, unless it runs trusted code
     PROXY     user and password in *_PROXY, HF_ENDPOINT         the same
+    index     user and password in PIP_* and UV_* indexes       the agent, which installs packages
     others    AWS keys, the database's URL, the platform's own  no model server
 
 A program that may run an author's code has no purpose for any: the agent downloads what it needs.
@@ -25,6 +26,13 @@ class SecretPurpose(Enum):
 HUB_VARIABLES = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"})
 # The hub's client reads the token of `hf auth login` unless this names another file.
 NO_TOKEN_PATH = os.devnull
+INDEX_VARIABLES = frozenset(
+    f"{tool}_{name}"
+    for tool in ("PIP", "UV")
+    for name in ("INDEX", "DEFAULT_INDEX", "INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS")
+)
+INDEX_LOGIN = ("UV_INDEX_", ("_USERNAME", "_PASSWORD"))
+HOST_PART = re.compile(r"[^/\s,'\"]*")
 LOGIN = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", re.DOTALL)
 
 
@@ -36,6 +44,10 @@ def shown_variables(
     if SecretPurpose.HUB not in secrets:
         shown = {name: it for name, it in shown.items() if name not in HUB_VARIABLES}
         shown["HF_TOKEN_PATH"] = NO_TOKEN_PATH
+    begins, ends = INDEX_LOGIN
+    for name in [it for it in shown if it.startswith(begins) and it.endswith(ends)]:
+        del shown[name]
+    shown |= {name: without_logins(it) for name, it in shown.items() if name in INDEX_VARIABLES}
     if SecretPurpose.PROXY not in secrets:
         shown |= {name: without_login(it) for name, it in shown.items() if may_have_login(name)}
     return shown
@@ -49,3 +61,12 @@ def may_have_login(name: str) -> bool:
 def without_login(address: str) -> str:
     """The address without user and password."""
     return LOGIN.sub(r"\1", address)
+
+
+def without_logins(text: str) -> str:
+    """The text, such as a line that a tool prints, whose addresses have no user and password."""
+    first, *others = text.split("://")
+    for number, other in enumerate(others):
+        end = HOST_PART.match(other).end()  # type: ignore[union-attr] # it matches anything
+        others[number] = other[other.rfind("@", 0, end) + 1 :]
+    return "://".join([first, *others])

@@ -1,15 +1,21 @@
-"""The package index that pip is configured for, as uv's arguments: uv does not read pip's."""
+"""The package index that pip is configured for, as uv's variables: uv does not read pip's.
+
+An index may have a password, and every user of the machine can read a process's arguments.
+"""
 
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-ARGUMENTS = {
-    "index-url": "--default-index",
-    "extra-index-url": "--index",
-    "find-links": "--find-links",
+# Each with what stands between its places.
+VARIABLES = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
 }
+# The best version of all places is taken, as by pip.
+UV_ARGUMENTS = ("--index-strategy", "unsafe-best-match")
 CERTIFICATE = "cert"
 # Where two sources name one setting pip takes the later: files, then the environment.
 SOURCES = ("site", "global", "user", "install", ":env:")
@@ -40,15 +46,11 @@ def parse_settings(text: str) -> dict[str, str]:
     return {name: value for name, (_, value) in found.items()}
 
 
-def uv_arguments(settings: Mapping[str, str]) -> Sequence[str]:
-    """The arguments that make uv look where pip looks; the best version of all places is taken."""
-    found = ["--index-strategy", "unsafe-best-match"]
-    for name, argument in ARGUMENTS.items():
-        for place in settings.get(name, "").split():
-            found += [argument, place]
-    return found
-
-
 def uv_variables(settings: Mapping[str, str]) -> dict[str, str]:
-    """The variables of uv that hold pip's certificates."""
-    return {"SSL_CERT_FILE": settings[CERTIFICATE]} if settings.get(CERTIFICATE) else {}
+    """The variables that make uv look where pip looks, with pip's certificates."""
+    found = {CERTIFICATE: ("SSL_CERT_FILE", " "), **VARIABLES}
+    return {
+        variable: between.join(places)
+        for name, (variable, between) in found.items()
+        if (places := settings.get(name, "").split())
+    }

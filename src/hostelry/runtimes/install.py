@@ -19,7 +19,8 @@ from uv import find_uv_bin
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.pip_settings import read_settings, uv_arguments, uv_variables
+from hostelry.base.operator_secrets import without_logins
+from hostelry.base.pip_settings import UV_ARGUMENTS, read_settings, uv_variables
 from hostelry.base.runtimes import RECORD, VARIABLE, Runtime, installed, runtime_python
 from hostelry.runtimes.interpreters import find_interpreter
 from hostelry.runtimes.recipe import Recipe
@@ -102,10 +103,10 @@ def build_locked(folder: Path, lock: Path, recipe: Recipe, say: Say) -> dict[str
     that on another machine it makes the same environment. Raises TerminalError with the last lines.
     """
     settings = read_settings()
-    places, variables = uv_arguments(settings), uv_variables(settings)
+    variables = uv_variables(settings)
     uv = [find_uv_bin(), "--no-config", "--no-progress"]
     if not lock.exists():
-        lock_packages(lock, recipe, say, [*uv, "pip", "compile", *places], variables)
+        lock_packages(lock, recipe, say, [*uv, "pip", "compile", *UV_ARGUMENTS], variables)
     found = recipe_of_lock(recipe, lock.read_text())
     interpreter = find_interpreter(found.pythons, os.environ)
     say(f"making an environment for {interpreter} in {folder.parent}")
@@ -113,7 +114,7 @@ def build_locked(folder: Path, lock: Path, recipe: Recipe, say: Say) -> dict[str
     python = str(folder / "bin" / "python")
     sync = ["pip", "sync", str(lock), "--python", python, "--require-hashes", "--link-mode=copy"]
     # Copies write no bytecode: without it each start would compile what it imports.
-    run_step([*uv, *sync, "--compile-bytecode", *places], say, variables)
+    run_step([*uv, *sync, "--compile-bytecode", *UV_ARGUMENTS], say, variables)
     if found.at_start is not None:
         write_at_start(folder, found.at_start)
     return locked_packages(lock.read_text())
@@ -176,14 +177,14 @@ def run_step(
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            text = line.strip()
+            text = without_logins(line.strip())
             if text and not text.startswith("WARNING: Location"):
                 last.append(text)
             if text.startswith(SHOWN_STEPS):
                 say("  " + text.split(",")[0][:100])
     if process.returncode:
         lines = "\n".join(last)
-        shown = " ".join(command[1:])
+        shown = without_logins(" ".join(command[1:]))
         raise TerminalError(f"`{shown}` failed with exit code {process.returncode}:\n{lines}")
 
 

@@ -79,7 +79,8 @@ def test_a_long_search_is_continued_by_its_token(call: Call, work: Work) -> None
     events = [{"timestamp": NOW_MS + number, "message": str(number)} for number in range(1, 5)]
     call("PutLogEvents", "logs", logGroupName="g", logStreamName="s", logEvents=events)
     work.each_s = 0.6
-    pages, token = [], {}
+    pages: list[list[str]] = []
+    token: dict[str, str] = {}
     for _ in range(len(events)):
         work.done_s = 0.0
         page = call("FilterLogEvents", "logs", logGroupName="g", **token)

@@ -164,3 +164,11 @@ def test_a_list_of_the_recipes_own_versions_is_its_own() -> None:
     recipe = replace(FIRST, instead=SECOND)
     assert recipe_of_lock(recipe, "extra==2 \\\ntorch==1.0+cpu \\\n") == recipe
     assert recipe_of_lock(recipe, "of=another\n") == recipe
+
+
+def test_a_failure_shows_no_password_of_an_index() -> None:
+    script = "echo https://me:secret@pypi.example/simple is away; exit 1"
+    with pytest.raises(TerminalError) as caught:
+        run_step(["/bin/sh", "-c", script], lambda _: None)
+    assert "https://pypi.example/simple is away" in str(caught.value)
+    assert "secret" not in str(caught.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.pip_settings import parse_settings, uv_arguments, uv_variables
+from hostelry.base.pip_settings import parse_settings, uv_variables
 from hostelry.runtimes.install import locked_packages, python_version
 from hostelry.runtimes.interpreters import find_interpreter
 from hostelry.runtimes.recipes import best_device, folder_name, known_names, recipe_of
@@ -88,13 +88,12 @@ no setting at all
 
 def test_uv_looks_where_pip_looks() -> None:
     settings = parse_settings(CONFIG)
-    assert uv_arguments(settings) == [
-        "--index-strategy", "unsafe-best-match",
-        "--default-index", "https://mirror.example/simple",
-        "--index", "file:///a", "--index", "https://b/simple",
-        "--find-links", "/wheels",
-    ]  # fmt: skip
-    assert uv_variables(settings) == {"SSL_CERT_FILE": "/etc/ca.pem"}
+    assert uv_variables(settings) == {
+        "UV_DEFAULT_INDEX": "https://mirror.example/simple",
+        "UV_INDEX": "file:///a https://b/simple",
+        "UV_FIND_LINKS": "/wheels",
+        "SSL_CERT_FILE": "/etc/ca.pem",
+    }
     assert uv_variables(parse_settings("")) == {}
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.pip_settings import read_settings, uv_arguments, uv_variables
+from hostelry.base.operator_secrets import without_logins
+from hostelry.base.pip_settings import UV_ARGUMENTS, read_settings, uv_variables
 
 FILE = "requirements.txt"
 POLICY = "HOSTELRY_CUSTOM_CODE_REQUIREMENTS"
@@ -80,7 +81,7 @@ def install(file: Path, target: Path, python: Path, environment: Mapping[str, st
     settings = read_settings()
     command = [
         find_uv_bin(), "--no-config", "--no-progress", "pip", "install", "--python", str(python),
-        "--target", str(target), "--no-cache", *uv_arguments(settings), "-r", str(file),
+        "--target", str(target), "--no-cache", *UV_ARGUMENTS, "-r", str(file),
     ]  # fmt: skip
     try:
         done = subprocess.run(
@@ -96,7 +97,7 @@ def install(file: Path, target: Path, python: Path, environment: Mapping[str, st
     except subprocess.TimeoutExpired:
         raise TerminalError(f"{FILE} was not installed within {INSTALL_S:g} s") from None
     printed = done.stdout.strip().splitlines()[-SHOWN_LINES:]
-    lines = [it.decode("utf-8", "replace") for it in printed]
+    lines = [without_logins(it.decode("utf-8", "replace")) for it in printed]
     if done.returncode:
         raise TerminalError(f"{FILE} cannot be installed: " + " ".join(it.strip() for it in lines))
     for line in lines:

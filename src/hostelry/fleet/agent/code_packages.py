@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hostelry.base.clock import Clock, SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.pip_settings import read_settings, uv_arguments
+from hostelry.base.pip_settings import read_settings, uv_variables
 from hostelry.base.runtimes import installed, runtime_python, runtimes_folder
 from hostelry.containers.predictive.config import code_folder
 from hostelry.containers.predictive.requirements import POLICY, REFUSE, SHARED
@@ -121,8 +121,9 @@ class CodePackages:
         record = installed(folder, runtime)
         if record is None:
             raise NotSharedError(f"the runtime {runtime} is gone")
+        places = [f"{name}={it}" for name, it in sorted(uv_variables(settings).items())]
         return WantedPackages(
-            key=package_key(record, requirements, uv_arguments(settings)),
+            key=package_key(record, requirements, places),
             python=runtime_python(folder, runtime),
             requirements=requirements,
             settings=settings,

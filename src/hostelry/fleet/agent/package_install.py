@@ -17,7 +17,8 @@ from uv import find_uv_bin
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import TerminalError
-from hostelry.base.pip_settings import uv_arguments, uv_variables
+from hostelry.base.operator_secrets import without_logins
+from hostelry.base.pip_settings import UV_ARGUMENTS, uv_variables
 from hostelry.fleet.agent.noted_process import run_noted
 from hostelry.fleet.agent.package_store import SITE, PackageStore, remove_tree, tree_bytes
 from hostelry.fleet.rules.code_packages import (
@@ -156,6 +157,7 @@ class PackageInstall:
         room_bytes = await asyncio.to_thread(self._store.room_bytes)
 
         def take(line: str) -> None:
+            line = without_logins(line)
             last.append(line)
             if len(lines) < MAX_OUTPUT_LINES:
                 lines.append(line)
@@ -165,10 +167,9 @@ class PackageInstall:
         async def look() -> None:
             await asyncio.to_thread(self._check_disk, made, room_bytes)
 
-        places = uv_arguments(self._wanted.settings)
         command = [
             *UV, "pip", action, "--python", str(self._wanted.python), *WHEELS,
-            "--cache-dir", str(made / "cache"), *places, *arguments,
+            "--cache-dir", str(made / "cache"), *UV_ARGUMENTS, *arguments,
         ]  # fmt: skip
         code = await run_noted(command, self._environment, take, look, LOOK_EVERY_S, made)
         if code:
