@@ -192,4 +192,5 @@ def test_twice_the_text_takes_at_most_three_times_as_long(
     read: Callable[[str], object], start: str, repeated: str, end: str
 ) -> None:
     short, long = (start + repeated * count + end for count in (30_000, 60_000))
-    assert seconds(read, long) < 3 * seconds(read, short)
+    # Of a millisecond the noise is more than twice; a quadratic reading takes seconds.
+    assert seconds(read, long) < 3 * seconds(read, short) + 0.02

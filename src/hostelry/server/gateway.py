@@ -269,13 +269,17 @@ def callers_of(config: UpConfig, credentials: Credentials, clock: Clock) -> Call
 
 
 def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
-    """The limits of clients of this worker, which may have `max_files` descriptors open."""
+    """The limits of clients of this worker, which may have `max_files` descriptors open.
+
+    The memory for requests of unverified senders is shared by the workers.
+    """
+    unverified_bytes = config.unproven_bytes // max(config.gateway_workers, 1)
     # Each client connection may need another one to a copy.
     room = max((max_files - RESERVED_FILES) // 2, 1)
     return HttpLimits(
         max_body_bytes=config.max_body_bytes,
         max_connections=min(config.max_connections, room),
-        max_unverified_bytes=max(config.unproven_bytes, 4 * config.max_body_bytes),
+        max_unverified_bytes=max(unverified_bytes, 4 * config.max_body_bytes),
         streamed_bodies=UPLOADS,
     )
 

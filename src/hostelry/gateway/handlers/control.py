@@ -21,6 +21,7 @@ from hostelry.gateway.handlers.control_calls import (
     CallOutcome,
     is_read,
     may_send_again,
+    why_unanswered,
 )
 from hostelry.gateway.http.exchange import Exchange, header_lines
 from hostelry.gateway.http.reply import ConnectError, ControlAwayError, Reply, UpstreamError
@@ -42,10 +43,6 @@ HOP_HEADERS = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
 )
 AGAIN_S = 0.1
-AWAY = (
-    "The control plane is restarting and did not come back in time; `hostelry status` says why. Try"
-    " again in a few seconds."
-)
 S3_ELSEWHERE = (
     "S3 is not served at this address: point the S3 client at the object store "
     "(AWS_ENDPOINT_URL_S3, as printed by `hostelry env`)."
@@ -116,7 +113,7 @@ class ControlHandler:
             finally:
                 reply.close()
         except UpstreamError as error:
-            cause = str(error) if isinstance(error, ControlAwayError) else AWAY
+            cause = why_unanswered(error, TIMEOUTS.total_s)
             raise ServiceError("ServiceUnavailable", cause, 503) from None
 
     async def _reply(self, parts: tuple[bytes, bytes]) -> Reply:

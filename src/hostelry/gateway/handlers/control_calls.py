@@ -15,6 +15,14 @@ if its query names no operation.
 import re
 from enum import Enum
 
+from hostelry.gateway.http.reply import (
+    ConnectError,
+    ControlAwayError,
+    DeadlineError,
+    TooLargeError,
+    UpstreamError,
+)
+
 CONTROL_BACK_S = 10.0  # a call waits so long for a control that restarts
 READ_LINE = re.compile(
     rb"(?:GET|HEAD) |POST /service/\w{1,99}/operation/(?:Describe|Get|List)[A-Z]"
@@ -40,6 +48,26 @@ def may_send_again(outcome: CallOutcome, *, only_reads: bool, is_whole: bool) ->
     if outcome is CallOutcome.ANSWERED or not is_whole:
         return False
     return outcome is not CallOutcome.UNANSWERED or only_reads
+
+
+def why_unanswered(error: UpstreamError, limit_s: float) -> str:
+    """Why control gave no answer to a call within `limit_s`, and what its caller can do."""
+    if isinstance(error, ControlAwayError | TooLargeError):
+        return str(error)
+    if isinstance(error, ConnectError):
+        return (
+            "The control plane is restarting and did not come back in time; `hostelry status` says"
+            " why. Try again in a few seconds."
+        )
+    if isinstance(error, DeadlineError):
+        return (
+            f"The control plane did not answer within {limit_s:g} s; it may still carry the call"
+            " out. Look what has changed before you try again, and ask for less in one call."
+        )
+    return (
+        "The control plane ended before it answered, and may have carried the call out. Look what"
+        " has changed before you try again."
+    )
 
 
 def is_read(head: bytes, body: bytes) -> bool:
