@@ -20,7 +20,7 @@ from hostelry.graph.value_types import ValueType, common_type, type_of_value
 
 MAX_CHARACTERS = 2000
 MAX_COPIES = 32  # of a value that an expression reads, in its result
-MAX_JOINED_CHARACTERS = 64 * 1024**2
+JOINED_CHARACTERS = 1024**2  # that `join` may make of any values
 Node = Mapping[str, Any]
 
 _RESULTS: Mapping[str, ValueType] = {
@@ -123,11 +123,11 @@ class _BoundedFunctions(Functions):  # type: ignore[misc] # jmespath has no type
 
     @signature({"types": ["string"]}, {"types": ["array-string"]})  # type: ignore[untyped-decorator]
     def _func_join(self, glue: str, texts: list[str]) -> str:
-        size = len(glue) * len(texts) + sum(len(it) for it in texts)
-        if size > MAX_JOINED_CHARACTERS:
-            raise ValueError(
-                f"join() would make {size} characters; at most {MAX_JOINED_CHARACTERS}"
-            )
+        own = sum(len(it) for it in texts)
+        size = len(glue) * len(texts) + own
+        most = max(JOINED_CHARACTERS, MAX_COPIES * (len(glue) + own))
+        if size > most:
+            raise ValueError(f"join() would make {size} characters; at most {most}")
         return glue.join(texts)
 
 

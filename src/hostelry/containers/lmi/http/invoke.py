@@ -391,7 +391,7 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
     config = server.config
     return ParseContext(
         dialect=config.dialect,
-        caller=caller_of(request),
+        caller=replace(caller_of(request), any_model=config.image is ImageKind.TGI),
         registered=model.registry.records.keys(),
         served=config.served,
         model_name=config.model_name,

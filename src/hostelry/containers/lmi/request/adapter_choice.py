@@ -4,7 +4,7 @@ The first that is there decides, for LMI's schema:
 
     header X-Amzn-SageMaker-Adapter-Identifier -> one name for all inputs
     query `adapter`                            -> one name for all inputs
-    body `adapters` (or `adapter`)             -> one name, or one per input; "" is the base
+    body `adapters` (or `adapter`)             -> one name, or one per input; "" and [] are the base
     parameters' `adapter_id`                   -> one name for all inputs
     body `model`: the base's name or none      -> the base
     body `model`: a registered adapter         -> that adapter; any other name is refused
@@ -15,6 +15,8 @@ and for OpenAI's schemas, where a body that contradicts the adapter header is re
     header X-Hostelry-Model                    -> the base
     body `model`: absent or the base's name    -> the base
     body `model`: a registered adapter         -> that adapter; any other name is refused
+
+A TGI image takes any other name for the base: its clients write "tgi", or the endpoint's name.
 """
 
 from collections.abc import Collection
@@ -31,7 +33,8 @@ class Caller:
     """A request's headers and query that matter for its body; None where absent.
 
     `model` is the gateway's own header: with it, the body's `model` is not read. `streaming_api`
-    is set for calls of the platform's streaming operation.
+    is set for calls of the platform's streaming operation. With `any_model` a `model` that is no
+    adapter is the base.
     """
 
     adapter: str | None = None
@@ -39,6 +42,7 @@ class Caller:
     query_adapter: str | None = None
     model: str | None = None
     streaming_api: bool = False
+    any_model: bool = False
 
 
 def unknown_adapter(name: str) -> Refusal:
@@ -88,7 +92,7 @@ def choose_for_inputs(
 def body_adapters(body: BodyFields, count: int) -> tuple[str, ...]:
     """The adapter of each prompt by the body's `adapters` (or `adapter`); empty for the base."""
     value = body.raw("adapters") if "adapters" in body else body.raw("adapter")
-    if value is None:
+    if value is None or value == []:
         return ("",) * count
     if isinstance(value, str):
         return (value,) * count
@@ -145,6 +149,8 @@ def named_model(
         return None
     if model in registered:
         return model
+    if caller.any_model:
+        return None
     raise Refusal(
         Cause.UNKNOWN_MODEL,
         f"The model {shown(model)} does not exist here: it is neither the base model "

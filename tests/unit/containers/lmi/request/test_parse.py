@@ -118,6 +118,13 @@ def test_defaults_of_the_lmi_schema() -> None:
         pytest.param({"adapters": ["es", ""]}, Caller(), ("es", None), id="one name per input"),
         pytest.param({"adapter": "fr"}, Caller(), ("fr", "fr"), id="the singular name"),
         pytest.param({"adapters": ""}, Caller(), (None, None), id="empty is the base"),
+        pytest.param({"adapters": []}, Caller(), (None, None), id="no names are the base"),
+        pytest.param(
+            {"model": "tgi"}, Caller(any_model=True), (None, None), id="any other name, to TGI"
+        ),
+        pytest.param(
+            {"model": "es"}, Caller(any_model=True), ("es", "es"), id="an adapter's name, to TGI"
+        ),
         pytest.param(
             {"adapters": "es"}, Caller(query_adapter="fr"), ("fr", "fr"), id="query before body"
         ),
