@@ -20,13 +20,13 @@ from tests.unit.server.s3.signed_heads import signed as signed_head
 
 from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD
 from hostelry.aws.sigv4 import (
-    ADDED_ON_THE_WAY,
     Identity,
     NeedsBody,
     Proven,
     Secret,
     Verifier,
 )
+from hostelry.aws.steering_headers import ADDED_ON_THE_WAY
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest

@@ -152,9 +152,6 @@ def test_a_zipped_form_of_an_unknown_client_is_not_unpacked(
 @pytest.mark.parametrize(
     ("header", "status"),
     [
-        pytest.param("X-Amzn-SageMaker-Inference-Component: other", 403, id="another component"),
-        pytest.param("X-Amzn-SageMaker-Session-Id: stolen", 403, id="a session"),
-        pytest.param("X-Amzn-SageMaker-Target-Variant: v", 403, id="a variant"),
         pytest.param("X-Hostelry-Tenant: other", 403, id="a tenant"),
         pytest.param("X-Amz-Target: SageMaker.DeleteEndpoint", 403, id="an operation"),
         pytest.param("X-Amz-Content-SHA256: UNSIGNED-PAYLOAD", 403, id="leave for another body"),
@@ -165,8 +162,7 @@ def test_a_header_that_steers_cannot_be_added_on_the_way(
     attacked: Attacked, header: str, status: int
 ) -> None:
     own = {"X-Amzn-SageMaker-Inference-Component": "mine"}
-    repeated = header.partition(":")[0] in own
-    request = attacked.rig.signed("/endpoints/llms/invocations", b"{}", None if repeated else own)
+    request = attacked.rig.signed("/endpoints/llms/invocations", b"{}", own)
     answer = attacked.rig.ask(with_headers(request, header))
     assert status_of(answer) == status
     assert (b"not signed" in answer) is (status == 403)

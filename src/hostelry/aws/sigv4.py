@@ -26,16 +26,13 @@ import msgspec
 
 from hostelry.aws.codes import QUERY_SIGNING_NAMES, query_code
 from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD, s3_path, s3_stated_hash
+from hostelry.aws.steering_headers import unsigned_headers
 from hostelry.aws.temporary_keys import MAX_LIFETIME_S, Session, TokenSeal
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 MAX_PRESIGNED_S = 7 * 24 * 3600
-# Added between the signer and the gateway, by load balancers, tracers and CloudFront. Nothing reads
-# them; every other header of these families changes what is done, so it has to be signed.
-ADDED_ON_THE_WAY = frozenset({"x-amzn-trace-id", "x-amz-cf-id"})
-_STEERING = ("x-amz", "x-hostelry")
 _EMPTY_HASH = sha256(b"").hexdigest()
 _SCHEME = ALGORITHM + " "
 _PRESIGNED_PARTS = ("Credential", "Date", "Expires", "SignedHeaders", "Signature")
@@ -132,6 +129,8 @@ class Verifier:
         seal: opens the session tokens of temporary keys; without it there are none.
         is_s3: verify as S3 does, by the head alone: paths are encoded once and not resolved, and
             the body may be signed in pieces, or in a presigned request not at all.
+        is_private: requests come by TLS or from this machine. Headers of an invocation
+            (`x-amzn-sagemaker-...`) need no signature then, as on AWS.
     """
 
     def __init__(
@@ -141,11 +140,13 @@ class Verifier:
         seal: TokenSeal | None = None,
         *,
         is_s3: bool = False,
+        is_private: bool = False,
     ) -> None:
         self._secret_of = secret_of
         self._max_skew_s = max_skew_s
         self._seal = seal
         self._is_s3 = is_s3
+        self._is_private = is_private
         self._signers: dict[str, _Signer] = {}
         self._temporary: dict[str, Secret] = {}
 
@@ -199,7 +200,7 @@ class Verifier:
         secret = self._secret_of(claims.access_key_id) or self._temporary_secret(
             claims, token or request.headers.get("x-amz-security-token"), now
         )
-        _check_signed_names(request, claims)
+        _check_signed_names(request, claims, self._is_private)
         return _Asked(
             text=text,
             claims=claims,
@@ -416,22 +417,14 @@ def _timestamp(epoch_s: float) -> str:
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(epoch_s))
 
 
-def _check_signed_names(request: HttpRequest, claims: _Claims) -> None:
-    """Raise where a header that changes what is done is not signed: it may be added on the way."""
-    signed = claims.signed_headers
-    unsigned = [
-        name
-        for name in request.headers
-        if name[:2] == "x-"  # of each request, and quicker than what follows
-        and name.startswith(_STEERING)
-        and name not in signed
-        and name not in ADDED_ON_THE_WAY
-    ]
+def _check_signed_names(request: HttpRequest, claims: _Claims, is_private: bool) -> None:
+    unsigned = unsigned_headers(request.headers, claims.signed_headers, is_private=is_private)
     if unsigned:
         _mismatch(
             claims,
             "There were headers present in the request which were not signed: "
-            f"{', '.join(unsigned):.300}. Every x-amz* and x-hostelry* header must be signed.",
+            f"{', '.join(unsigned):.300}. Every x-amz* and x-hostelry* header must be signed"
+            " (x-amzn-sagemaker-* only if requests come by plain HTTP from other machines).",
         )
 
 

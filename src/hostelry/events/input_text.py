@@ -120,4 +120,5 @@ def _shown(value: Any, *, is_quoted: bool) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="backslashreplace").decode()  # half a surrogate pair has no UTF-8

@@ -82,4 +82,5 @@ def line_of(text: str) -> bytes:
         content = json.loads(text)
     except (ValueError, RecursionError):
         content = text
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    line = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    return line.encode(errors="backslashreplace") + b"\n"  # half of a surrogate pair as JSON has it

@@ -87,7 +87,7 @@ from hostelry.server.home import (
 )
 from hostelry.server.https_option import certificate_of
 from hostelry.server.otel_traces import TraceExport, trace_export
-from hostelry.server.ports import bind
+from hostelry.server.ports import bind, is_loopback
 from hostelry.server.run_file import gateway_name
 from hostelry.server.worker_parts import (
     REPORTS_IDLE_S,
@@ -260,7 +260,11 @@ def callers_of(config: UpConfig, credentials: Credentials, clock: Clock) -> Call
         )
     }
     return Callers(
-        Verifier(secrets.get, seal=TokenSeal(credentials.internal_key)),
+        Verifier(
+            secrets.get,
+            seal=TokenSeal(credentials.internal_key),
+            is_private=bool(config.https_cert) or is_loopback(config.host),
+        ),
         Scope(credentials.account_id, credentials.region),
         credentials.openai_api_key,
         config.insecure_no_auth,

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD
-from hostelry.aws.sigv4 import ADDED_ON_THE_WAY, Identity, NeedsBody, Proven, Secret, Verifier
+from hostelry.aws.sigv4 import Identity, NeedsBody, Proven, Secret, Verifier
+from hostelry.aws.steering_headers import ADDED_ON_THE_WAY
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 
@@ -25,9 +26,13 @@ HOST = "127.0.0.1:8787"
 BODY = b'{"ModelName": "m"}'
 TARGET = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "SageMaker.DeleteModel"}
 QUIET = settings(deadline=None, max_examples=150, derandomize=True)
-VERIFIER = Verifier(
-    lambda key: Secret(secret_access_key=SECRET, account_id=ACCOUNT) if key == KEY else None
-)
+
+
+def secret_of(key: str) -> Secret | None:
+    return Secret(secret_access_key=SECRET, account_id=ACCOUNT) if key == KEY else None
+
+
+VERIFIER, PRIVATE = Verifier(secret_of), Verifier(secret_of, is_private=True)
 
 
 def sign(
@@ -362,6 +367,36 @@ def test_a_header_that_steers_cannot_be_added_to_a_signed_request(
     code, message = refused(with_header(request, name, value), now)
     assert code == "InvalidSignatureException"
     assert f"not signed: {name}" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "believed"),
+    [
+        pytest.param("x-amzn-sagemaker-inference-component", "other", True, id="the component"),
+        pytest.param("x-amzn-sagemaker-session-id", "s-1", True, id="the session"),
+        pytest.param("x-amz-target", "SageMaker.DeleteEndpoint", False, id="the operation"),
+        pytest.param("x-amz-content-sha256", UNSIGNED_PAYLOAD, False, id="leave for another body"),
+        pytest.param("x-hostelry-tenant", "other", False, id="the tenant"),
+    ],
+)
+def test_an_invocations_headers_need_no_signature_by_tls_or_on_loopback(
+    name: str, value: str, believed: bool
+) -> None:
+    """litellm adds the component after it has signed, which AWS accepts."""
+    request, now = sign(headers={})
+    added = with_header(request, name, value)
+    if believed:
+        assert PRIVATE.verify(added, now).service
+    else:
+        with pytest.raises(ServiceError, match="not signed"):
+            PRIVATE.verify(added, now)
+
+
+def test_a_signed_header_of_an_invocation_cannot_be_changed_on_the_way() -> None:
+    name = "x-amzn-sagemaker-inference-component"
+    request, now = sign(headers={name: "mine"})
+    with pytest.raises(ServiceError, match="does not match"):
+        PRIVATE.verify(with_header(request, name, "other"), now)
 
 
 @pytest.mark.parametrize("name", sorted(ADDED_ON_THE_WAY))

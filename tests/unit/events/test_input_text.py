@@ -60,3 +60,10 @@ def test_a_quote_that_is_escaped_ends_no_text() -> None:
 
 def test_a_path_beyond_what_is_there_finds_nothing() -> None:
     assert value_at({"a": [1]}, "$.a[3]") is value_at({"a": 1}, "$.a.b")
+
+
+def test_half_a_surrogate_pair_stays_escaped() -> None:
+    """As text it could be neither stored nor sent."""
+    event = {"id": "7", "detail": json.loads('{"t": "\\ud800"}')}
+    text = input_of(RULE, target(input_path="$.detail"), event, 0.0)
+    assert text.encode() == b'{"t":"\\ud800"}'

@@ -40,6 +40,10 @@ def test_each_message_is_a_line(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_half_a_surrogate_pair_is_written_as_its_escape() -> None:
+    assert line_of('{"a": "\\ud800"}') == b'{"a":"\\ud800"}\n'
+
+
 def test_a_line_that_a_kill_cut_off_stays_alone(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('"one"\n"tw')
     LineFiles(tmp_path).append("a.jsonl", "two")

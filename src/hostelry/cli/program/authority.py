@@ -5,6 +5,7 @@ Its key is in the memory of this process only, and only the program that is run 
 
 import contextlib
 import ssl
+import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.utils import CryptographyDeprecationWarning
 
 VALID_FOR = timedelta(days=30)
 CLOCK_SKEW = timedelta(hours=1)
@@ -96,7 +98,8 @@ def java_truststore(trusted: bytes) -> bytes:
     """
     found = []
     for number, block in enumerate(trusted.split(END_LINE)[:-1]):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", CryptographyDeprecationWarning)  # of old authorities
             certificate = x509.load_pem_x509_certificate(block + END_LINE)
             found.append(pkcs12.PKCS12Certificate(certificate, str(number).encode()))
     locked = serialization.BestAvailableEncryption(JAVA_PASSWORD.encode())

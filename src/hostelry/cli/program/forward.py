@@ -70,7 +70,7 @@ class Forwarder:
             scheme=origin.scheme, host=origin.host, port=origin.port, target=exchange.target
         )
         has_body = {b"content-length", b"transfer-encoding"} & {it for it, _ in exchange.raw}
-        beginning = b""
+        beginning, has_begun = b"", False
         try:
             async with self._pool.stream(
                 exchange.method,
@@ -79,6 +79,7 @@ class Forwarder:
                 content=exchange.body() if has_body else None,
             ) as answer:
                 kept = [it for it in answer.headers if it[0].lower() not in HOP_HEADERS]
+                has_begun = True
                 await send(
                     {"type": "http.response.start", "status": answer.status, "headers": kept}
                 )
@@ -87,7 +88,9 @@ class Forwarder:
                     await send(_body(chunk, more=True))
                 await send(_body(b"", more=False))
                 return answer.status, _text(kept), beginning
-        except (httpcore.ConnectError, httpcore.ConnectTimeout):
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.RemoteProtocolError):
+            if has_begun:
+                return 503, {}, AWAY  # the server cuts an answer that is not whole
             headers = [(b"content-type", b"application/x-amz-json-1.1")]
             await send({"type": "http.response.start", "status": 503, "headers": headers})
             await send(_body(AWAY, more=False))

@@ -20,6 +20,15 @@ CONNECT_WITHIN_S = 30.0
 CHUNK_BYTES = 64 * 1024
 END = b"\r\n\r\n"
 USER = "hostelry"
+# Of names that no host can have and of ports beyond 65535 come UnicodeError and OverflowError.
+UNREACHABLE = (
+    OSError,
+    TimeoutError,
+    UnicodeError,
+    OverflowError,
+    asyncio.IncompleteReadError,
+    asyncio.LimitOverrunError,
+)
 UNPROVEN = (
     b'HTTP/1.1 407 this proxy serves one program\r\nProxy-Authenticate: Basic realm="hostelry exec"'
     b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -89,7 +98,7 @@ class Proxy:
                 upstream = await self._opened(*authority)
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await tunnel((reader, writer), upstream)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except UNREACHABLE:
             with contextlib.suppress(OSError):
                 writer.write(b"HTTP/1.1 502 the host cannot be reached\r\n\r\n")
         finally:

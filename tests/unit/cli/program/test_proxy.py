@@ -87,20 +87,28 @@ def test_another_host_is_tunnelled(through_users_proxy: bool) -> None:
     assert answer == b"hello"
 
 
-async def answered(head: bytes) -> bytes:
-    """What the proxy answers to a request by an AWS host's name, whose server is away."""
+async def answered(head: bytes, target: bytes = b"sts.us-east-1.amazonaws.com:443") -> bytes:
+    """What the proxy answers to a request; the server of AWS's hosts is away."""
     server = await asyncio.start_server(Proxy(1, UsersProxy(), "s").serve, "127.0.0.1", 0)
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        writer.write(b"CONNECT sts.us-east-1.amazonaws.com:443 HTTP/1.1\r\n" + head + b"\r\n")
+        writer.write(b"CONNECT " + target + b" HTTP/1.1\r\n" + head + b"\r\n")
         answer = await reader.read()
         writer.close()
         await writer.wait_closed()
         return answer
 
 
-def test_a_host_that_cannot_be_reached_is_an_error() -> None:
-    assert asyncio.run(answered(PROOF)).startswith(b"HTTP/1.1 502 ")
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(b"sts.us-east-1.amazonaws.com:443", id="its server is away"),
+        pytest.param(b"x" * 64 + b".example:443", id="a name that no host can have"),
+        pytest.param(b"127.0.0.1:99999", id="a port beyond 65535"),
+    ],
+)
+def test_a_host_that_cannot_be_reached_is_an_error(target: bytes) -> None:
+    assert asyncio.run(answered(PROOF, target)).startswith(b"HTTP/1.1 502 ")
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def chunk_reply(call: int, chunk: EncodedChunk, headers: dict[str, str]) -> Repl
     error = members.get("error")
     status = int(members.get("code") or (DEFAULT_ERROR if error else 200))
     if error:
-        body = json.dumps({"code": status, "error": str(error)}, ensure_ascii=False).encode()
+        body = bytes_of(json.dumps({"code": status, "error": str(error)}, ensure_ascii=False))
         return Replied(call, body, status, headers, is_last=True)
-    return Replied(call, str(members.get("data", "")).encode(), status, headers, is_last=is_last)
+    return Replied(call, bytes_of(str(members.get("data", ""))), status, headers, is_last=is_last)
 
 
 def item_reply(call: int, item: Any) -> Replied:
@@ -47,7 +47,12 @@ def item_reply(call: int, item: Any) -> Replied:
     if isinstance(item, Output):
         return whole_reply(call, item)
     if isinstance(item, str):
-        return Replied(call, item.encode())
+        return Replied(call, bytes_of(item))
     if isinstance(item, bytes | bytearray):
         return Replied(call, bytes(item))
-    return Replied(call, json.dumps(item, ensure_ascii=False).encode())
+    return Replied(call, bytes_of(json.dumps(item, ensure_ascii=False)))
+
+
+def bytes_of(text: str) -> bytes:
+    """The text in UTF-8, which has no half of a surrogate pair: that is escaped as JSON does it."""
+    return text.encode(errors="backslashreplace")

@@ -208,7 +208,7 @@ def as_bytes(response: Any) -> bytes:
     if isinstance(response, (bytes, bytearray, memoryview)):
         return bytes(response)
     if isinstance(response, str):
-        return response.encode("utf-8")
+        return response.encode("utf-8", "backslashreplace")  # of half a surrogate pair its escape
     data = getattr(response, "response", None)  # sagemaker_containers' worker.Response
     if isinstance(data, (bytes, str)):
         return as_bytes(data)

@@ -115,7 +115,7 @@ class Output:
     @staticmethod
     def _encode_json(value: Any) -> bytearray:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain, indent=2)
-        return bytearray(text.encode("utf-8"))
+        return bytearray(text.encode("utf-8", "backslashreplace"))
 
 
 def plain(value: Any) -> Any:
