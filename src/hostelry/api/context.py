@@ -20,14 +20,12 @@ from hostelry.store.records import State
 
 Params = Mapping[str, Any]
 Result = dict[str, Any]
+MAX_WORK_S = 5.0  # that one call may compute
 
 
 def no_keys(_: Session) -> TemporaryKeys:
     """No temporary keys: raises ServiceUnavailable."""
     raise ServiceError("ServiceUnavailable", "No keys can be issued here.", 503)
-
-
-MAX_WORK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

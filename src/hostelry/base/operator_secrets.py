@@ -32,7 +32,7 @@ INDEX_VARIABLES = frozenset(
     for name in ("INDEX", "DEFAULT_INDEX", "INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS")
 )
 INDEX_LOGIN = ("UV_INDEX_", ("_USERNAME", "_PASSWORD"))
-HOST_PART = re.compile(r"[^/\s,'\"]*")
+HOST_END = re.compile(r"[/\s,'\"]")
 LOGIN = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", re.DOTALL)
 
 
@@ -67,6 +67,6 @@ def without_logins(text: str) -> str:
     """The text, such as a line that a tool prints, whose addresses have no user and password."""
     first, *others = text.split("://")
     for number, other in enumerate(others):
-        end = HOST_PART.match(other).end()  # type: ignore[union-attr] # it matches anything
-        others[number] = other[other.rfind("@", 0, end) + 1 :]
+        host = HOST_END.split(other, maxsplit=1)[0]
+        others[number] = other[host.rfind("@") + 1 :]
     return "://".join([first, *others])

@@ -1,4 +1,4 @@
-"""Calls that may be sent to control once more. Pure.
+"""Calls that may be sent to control once more, and why one got no answer. Pure.
 
 what came of it                            a call that only reads  any other
 -----------------------------------------  ----------------------  -------------------------------

@@ -40,7 +40,7 @@ def install() -> None:
     types.UTF8_TYPES = list(dict.fromkeys([*types.UTF8_TYPES, JSON_LINES, *LIBSVM]))
 
 
-class ByMediaType(dict):  # type: ignore[type-arg] # of Python 3.8
+class ByMediaType(dict):  # type: ignore[type-arg] # Python 3.8 has no dict[str, Any]
     """Functions by content type, whose parameters and case do not matter."""
 
     def __missing__(self, content_type: str) -> Any:
