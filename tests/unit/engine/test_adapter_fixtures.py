@@ -4,15 +4,25 @@ The logits are those of transformers with the updates added from the pool, where
 """
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.models import ALL_TARGETS, random_adapter, tiny_llama
-from tests.unit.engine.adapters import add_updates, in_pool, peft_adapter, reader_of
+from tests.unit.engine.adapters import (
+    Tensors,
+    add_updates,
+    base_weights,
+    in_pool,
+    peft_adapter,
+    reader_of,
+    rewrite,
+)
 from tests.unit.engine.oracle import PROMPTS, reference_logits, reference_model
 
+from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.lora.targets import decoder_targets
 from hostelry.engine.models.registry import load_spec
@@ -164,3 +174,78 @@ def test_weights_from_a_bin_file(tied: Path, tmp_path: Path) -> None:
 def test_on_other_shapes_of_base(overrides: dict[str, Any], tmp_path: Path) -> None:
     folder = tiny_llama(tmp_path / "model", **overrides)
     check_against_peft(folder, random_adapter(tmp_path / "adapter", folder, 8))
+
+
+def as_saved(_: Tensors) -> None:
+    """Change nothing."""
+
+
+def without_a_layer(tensors: Tensors) -> None:
+    for name in [it for it in tensors if ".layers.1." in it]:
+        del tensors[name]
+
+
+@pytest.mark.parametrize(
+    ("fields", "change", "warned"),
+    [
+        pytest.param(
+            {"fan_in_fan_out": True, "merge_weights": True, "enable_lora": None},
+            as_saved,
+            ["fan_in_fan_out is True", "merge_weights is True"],
+            id="the fields of PEFT 0.2 for one targeted module",
+        ),
+        pytest.param(
+            {"enable_lora": [True]}, as_saved, ["enable_lora is [True]"], id="one merged module"
+        ),
+        pytest.param(
+            {"target_modules": ["q_proj", "v_proj", "lm_head", "embed_tokens"]},
+            as_saved,
+            ["there are no tensors of model.embed_tokens and 1 more modules"],
+            id="listed modules of the vocabulary without tensors",
+        ),
+        pytest.param(
+            {}, without_a_layer, ["no tensors of model.layers.1.self_attn.q_proj and 1 more"],
+            id="a layer without tensors",
+        ),
+        pytest.param(
+            {"target_modules": r"^(?!.*visual).*(?:q_proj|v_proj).*"}, as_saved, [],
+            id="a pattern that looks ahead, as LLaMA-Factory writes it",
+        ),
+        pytest.param(
+            {"target_modules": r"^(model(?=\.).*\.(q_proj|v_proj))$"}, as_saved, [],
+            id="a pattern that looks ahead in its midst, as ms-swift writes it",
+        ),
+        pytest.param(
+            {
+                "target_modules": r".*(?<!k)_proj",
+                "exclude_modules": r".*(?<=mlp)\..*|.*o_proj",
+                "rank_pattern": {r"(?!q).*_proj": 8},
+            },
+            as_saved, [], id="patterns that look behind",
+        ),
+    ],
+)  # fmt: skip
+def test_logits_equal_peft_where_it_warns(
+    fields: dict[str, Any],
+    change: Callable[[Tensors], None],
+    warned: list[str],
+    tied: Path,
+    tmp_path: Path,
+) -> None:
+    folder = rewrite(random_adapter(tmp_path, tied, 8, ("q_proj", "v_proj"), **fields), change)
+    warnings = check_against_peft(tied, folder).warnings
+    assert len(warnings) == len(warned)
+    for part, warning in zip(warned, warnings, strict=True):
+        assert part in warning
+
+
+def test_logits_equal_peft_with_saved_modules_that_are_the_bases(
+    untied: Path, tmp_path: Path
+) -> None:
+    saved = ["lm_head", "embed_tokens"]
+    folder = peft_adapter(tmp_path, untied, target_modules=["q_proj"], modules_to_save=saved)
+    assert check_against_peft(untied, folder).warnings == ()
+    wide = base_weights(untied)("lm_head") + 1
+    rewrite(folder, lambda tensors: tensors.update({"base_model.model.lm_head.weight": wide}))
+    with pytest.raises(AdapterError, match=r"lm_head.weight is not the base model's"):
+        reader_of(untied).read(folder)

@@ -49,6 +49,7 @@ _APPLIED = frozenset(
         "layers_pattern",
         "layers_to_transform",
         "lora_alpha",
+        "modules_to_save",
         "peft_type",
         "r",
         "rank_pattern",
@@ -58,18 +59,23 @@ _APPLIED = frozenset(
     )
 )
 
+# Fields that adapters in use have set, without effect on the result. A warning says why.
+_HARMLESS = {
+    "enable_lora": "PEFT's MergedLinear had it until version 0.2; its tensors have other shapes",
+    "fan_in_fan_out": "the base has linear modules only, for which PEFT sets it to false",
+    "merge_weights": "it said when PEFT 0.2 adds the update to the weights, not which update",
+}
+
 # Fields of PEFT that change the result in ways not implemented here. A field in no list, perhaps of
 # a later PEFT, is treated alike: refused as soon as it is set.
 _REFUSED = frozenset(
     (
         "alora_invocation_tokens",
         "arrow_config",
-        "fan_in_fan_out",
         "kasa_config",
         "layer_replication",
         "lora_bias",
         "megatron_config",
-        "modules_to_save",
         "monteclora_config",
         "target_parameters",
         "trainable_token_indices",
@@ -127,6 +133,8 @@ class AdapterConfig:
     """The fields of a LoRA adapter that decide its result.
 
     `base_name` and `base_revision` name the model it was trained on; they decide nothing.
+    `modules_to_save` are names of modules whose whole weights lie with the adapter.
+    `starts_without_effect`: PEFT starts a module whose tensors are missing with B A of zeros.
     """
 
     rank: int
@@ -139,6 +147,9 @@ class AdapterConfig:
     layers_to_transform: frozenset[int]
     layers_pattern: Sequence[Pattern]
     ensure_weight_tying: bool = False
+    modules_to_save: frozenset[str] = frozenset()
+    starts_without_effect: bool = True
+    warnings: tuple[str, ...] = ()
     base_name: str | None = None
     base_revision: str | None = None
 
@@ -149,7 +160,7 @@ class AdapterConfig:
 
     def targets(self, path: str) -> bool:
         """Whether the adapter changes the module at `path`; all-linear means those of layers."""
-        if self.excludes(path):
+        if self.excludes(path) or self.saves(path):
             return False
         if self.targets_all_linear:
             return True
@@ -160,6 +171,10 @@ class AdapterConfig:
     def excludes(self, path: str) -> bool:
         """Whether exclude_modules names the module at `path`."""
         return self.exclude_modules.has(path)
+
+    def saves(self, path: str) -> bool:
+        """Whether modules_to_save names the module at `path`, or one that it lies in."""
+        return any(f".{name}." in f".{path}." for name in self.modules_to_save)
 
     @property
     def names_vocabulary(self) -> bool:
@@ -229,6 +244,13 @@ def parse_config(fields: Mapping[str, Any]) -> AdapterConfig:
         layers_to_transform=_layers(fields.get("layers_to_transform")),
         layers_pattern=_layers_pattern(fields),
         ensure_weight_tying=_flag(fields, "ensure_weight_tying"),
+        modules_to_save=_names(fields, "modules_to_save").names,
+        starts_without_effect=bool(fields.get("init_lora_weights", True)),
+        warnings=tuple(
+            f"{name} is {shown(fields[name])}, which has no effect: {reason}"
+            for name, reason in _HARMLESS.items()
+            if fields.get(name)
+        ),
         base_name=_text(fields, "base_model_name_or_path"),
         base_revision=_text(fields, "revision"),
     )
@@ -254,7 +276,12 @@ def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
             "the adapter to a plain LoRA when saving it"
         )
     for name, value in fields.items():
-        if name in _NEUTRAL or name in _APPLIED or value in (None, False, [], {}, ""):
+        if (
+            name in _NEUTRAL
+            or name in _APPLIED
+            or name in _HARMLESS
+            or value in (None, False, [], {}, "")
+        ):
             continue
         reason = "not supported" if name in _REFUSED else "unknown to this version"
         raise AdapterError(f"{name} is {shown(value)}; this field is {reason}")
@@ -269,6 +296,8 @@ def _check_together(config: AdapterConfig) -> None:
         raise AdapterError("layers_to_transform needs target_modules to be a list, not a pattern")
     if config.layers_pattern and not config.layers_to_transform:
         raise AdapterError("layers_pattern is set without layers_to_transform")
+    if config.ensure_weight_tying and config.modules_to_save:
+        raise AdapterError("ensure_weight_tying together with modules_to_save is not supported")
 
 
 def _ends(path: str) -> Iterator[str]:
@@ -294,8 +323,9 @@ def _names(fields: Mapping[str, Any], name: str) -> ModuleNames:
     if isinstance(value, str):
         if value.lower() == "all-linear" and name == "target_modules":
             return ModuleNames(compiled(name, value), text=repr(value), is_all_linear=True)
-        return ModuleNames(compiled(name, value), text=shown(value))
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if name != "modules_to_save":
+            return ModuleNames(compiled(name, value), text=shown(value))
+    elif isinstance(value, list) and all(isinstance(item, str) for item in value):
         if len(value) > _MAX_NAMES:
             raise AdapterError(f"{name} has {len(value)} entries; at most {_MAX_NAMES}")
         return ModuleNames(names=frozenset(value) - {""}, text=shown(value))

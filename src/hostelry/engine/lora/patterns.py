@@ -1,9 +1,9 @@
 """Untrusted regular expressions, matched in time linear in pattern and text.
 
 Python's matcher backtracks, which can take exponential time, and holds the interpreter's lock
-meanwhile. RE2 does neither; patterns it cannot express (look-around, back references) are refused.
-PEFT matches with Python's, so that a pattern has to be valid in both, and syntax that the two read
-differently is refused as well.
+meanwhile. RE2 does neither. Patterns that look around, which RE2 cannot express, have a matcher
+that counts its steps. Back references are refused. PEFT matches with Python's matcher. Therefore a
+pattern has to be valid there too, and syntax that the two read differently is refused.
 """
 
 import re
@@ -13,12 +13,14 @@ from typing import Protocol
 import re2
 
 from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.look_around import LookAroundPattern, Unsupported
 
 _MAX_CHARS = 2000
 _MAX_BYTES = 1 << 18  # of one pattern's program and of what matching remembers of it
 MAX_INSTRUCTIONS = 200_000  # of all patterns of one adapter; a character takes about two
 # RE2 reads the first as a class of letters and the second as itself.
 _READ_DIFFERENTLY = ("[:", "{,")
+_LOOKING_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
 
 
 class Match(Protocol):
@@ -49,7 +51,7 @@ class Pattern(Protocol):
 def compiled(name: str, pattern: object, form: str = "{}") -> Pattern:
     """Compile the pattern of field `name`, inserted into `form`.
 
-    Raises AdapterError for one that is invalid, or that cannot be matched in linear time.
+    Raises AdapterError if it is invalid or cannot be matched in bounded time.
     """
     if not isinstance(pattern, str):
         raise AdapterError(f"{name} holds {pattern!r}; it must be text")
@@ -57,27 +59,34 @@ def compiled(name: str, pattern: object, form: str = "{}") -> Pattern:
         raise AdapterError(
             f"{name} holds a pattern of {len(pattern)} characters; at most {_MAX_CHARS}"
         )
-    for text in _READ_DIFFERENTLY:
-        if text in pattern:
-            raise AdapterError(
-                f"{name} holds {shown(pattern)}; {text} in a pattern is not supported"
-            )
+    text = next((it for it in _READ_DIFFERENTLY if it in pattern), None)
+    if text is not None:
+        raise AdapterError(f"{name} holds {shown(pattern)}; {text} in a pattern is not supported")
     whole = form.replace("{}", pattern)
     try:
         for text in (pattern, whole):
             re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         raise AdapterError(f"{name} holds {shown(pattern)}, no valid pattern: {error}") from error
+    try:
+        if "(?P<" not in form and any(mark in pattern for mark in _LOOKING_AROUND):
+            return LookAroundPattern(whole, f"{name} {shown(pattern)}")
+        return _re2_pattern(whole)
+    except Unsupported as part:
+        reason = f"{part}, beside looking around"
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = _reason(error)
+    raise AdapterError(
+        f"{name} holds {shown(pattern)}, which cannot be matched in linear time ({reason}); "
+        "patterns are RE2's, and may look around"
+    )
+
+
+def _re2_pattern(pattern: str) -> Pattern:
     options = re2.Options()
     options.max_mem = _MAX_BYTES
     options.log_errors = False
-    try:
-        found: Pattern = re2.compile(whole, options)
-    except (re2.error, UnicodeEncodeError) as error:
-        raise AdapterError(
-            f"{name} holds {shown(pattern)}, which cannot be matched in linear time "
-            f"({_reason(error)}); patterns are RE2's, without looking around and back references"
-        ) from error
+    found: Pattern = re2.compile(pattern, options)
     return found
 
 

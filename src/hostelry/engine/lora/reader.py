@@ -1,7 +1,7 @@
 """Conversion of a PEFT folder to an adapter in page form, exact or refused."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from hostelry.engine.lora.base_identity import BaseIdentity, check_base
-from hostelry.engine.lora.config import load_config
+from hostelry.engine.lora.config import AdapterConfig, load_config
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.lora.host_adapter import AdapterSummary, HostAdapter
 from hostelry.engine.lora.image import PageImage
@@ -17,7 +17,14 @@ from hostelry.engine.lora.image_file import load_image, save_image
 from hostelry.engine.lora.layout import AdapterLayout, AdapterRanks, plan_layout
 from hostelry.engine.lora.selection import Selection, select
 from hostelry.engine.lora.targets import TargetModules
-from hostelry.engine.lora.tensors import ModuleTensors, TensorTable, content_id, take_modules
+from hostelry.engine.lora.tensors import (
+    ModuleTensors,
+    TensorTable,
+    content_id,
+    take_modules,
+    untouched,
+    without_absent,
+)
 from hostelry.engine.lora.weights_file import read_tensors
 
 _NO_IDENTITY = BaseIdentity()
@@ -83,9 +90,11 @@ class AdapterReader:
         file_name, tensors = read_tensors(folder, max_bytes=self._max_file_bytes)
         if not self._base.has_lm_head:
             tensors = _of_pooled_base(tensors, selection)
+        selection, absent = without_absent(selection, self._base.targets, tensors)
+        warnings = (*config.warnings, *untouched(absent, config), *warnings)
         table = TensorTable(file_name, tensors)
         modules = take_modules(table, selection, self._base.targets)
-        self._take_copies_of_base(table)
+        check_saved(config, self._take_copies_of_base(table))
         table.check_empty()
         image = self._image(selection.ranks)
         layout = image.layout
@@ -129,18 +138,26 @@ class AdapterReader:
                 layout = self._layouts.setdefault(ranks, layout)
         return layout
 
-    def _take_copies_of_base(self, table: TensorTable) -> None:
-        """Drop copies of the base's own weights. Raises AdapterError for any other values."""
+    def _take_copies_of_base(self, table: TensorTable) -> set[str]:
+        """Drop copies of the base's own weights; the modules that have one.
+
+        Raises AdapterError for any other values.
+        """
         targets = self._base.targets
+        found = set()
         for target in (targets.embedding, targets.lm_head):
             for suffix in ("base_layer.weight", "weight"):
                 name = f"base_model.model.{target.path}.{suffix}"
                 copy = table.take(name)
-                if copy is not None and not self._is_base(target.path, copy):
+                if copy is None:
+                    continue
+                if not self._is_base(target.path, copy):
                     raise AdapterError(
                         f"tensor {name} is not the base model's; an adapter that replaces weights "
                         "of the base is not supported"
                     )
+                found.add(target.path)
+        return found
 
     def _is_base(self, path: str, copy: torch.Tensor) -> bool:
         """Whether `copy` is the base's weight at `path`, in the dtype that is computed in."""
@@ -154,6 +171,20 @@ class AdapterReader:
             torch.equal(base[start : start + 4096].to(dtype), copy[start : start + 4096].to(dtype))
             for start in range(0, len(base), 4096)
         )
+
+
+def check_saved(config: AdapterConfig, copies: Iterable[str]) -> None:
+    """Raise AdapterError for a module of modules_to_save of which there is no copy of the base's.
+
+    `copies` are the paths of modules whose weights lie with the adapter and equal the base's.
+    """
+    ends = [f".{path}" for path in copies]
+    for name in sorted(config.modules_to_save):
+        if not any(end.endswith(f".{name}") for end in ends):
+            raise AdapterError(
+                f"modules_to_save names {name!r}; only modules whose weights lie with the adapter "
+                "and equal the base model's are supported, and of these embed_tokens and lm_head"
+            )
 
 
 def _of_pooled_base(

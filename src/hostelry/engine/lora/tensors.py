@@ -4,14 +4,15 @@
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import torch
 
+from hostelry.engine.lora.config import AdapterConfig
 from hostelry.engine.lora.errors import AdapterError
-from hostelry.engine.lora.layout import AdapterLayout, ModuleRuns
+from hostelry.engine.lora.layout import AdapterLayout, AdapterRanks, AdapterScales, ModuleRuns
 from hostelry.engine.lora.selection import Selection
 from hostelry.engine.lora.targets import TargetModule, TargetModules
 from hostelry.engine.lora.weights_file import check_tensor
@@ -79,6 +80,62 @@ class TensorTable:
             )
 
 
+def without_absent(
+    selection: Selection, targets: TargetModules, names: Collection[str]
+) -> tuple[Selection, Sequence[str]]:
+    """The selection without modules of which `names` has neither A nor B, and their paths.
+
+    Tied modules stay, and all do if none is there.
+    """
+    absent: list[str] = []
+
+    def kept(target: TargetModule, kind: Kind, rank: int) -> int:
+        if not rank or any(name in names for name in _names(target.path, kind)):
+            return rank
+        absent.append(target.path)
+        return 0
+
+    ranks, scales = selection.ranks, selection.scales
+    linears = tuple(
+        kept(target, Kind.LINEAR, rank)
+        for target, rank in zip(targets.linears, ranks.linears, strict=True)
+    )
+    embedding, lm_head = ranks.embedding, ranks.lm_head
+    if not selection.ties_vocabulary:
+        embedding = kept(targets.embedding, Kind.EMBEDDING, embedding)
+        lm_head = kept(targets.lm_head, Kind.LM_HEAD, lm_head)
+    there = AdapterRanks(linears=linears, embedding=embedding, lm_head=lm_head)
+    if not there.largest or not absent:
+        return selection, ()
+    scales = AdapterScales(
+        linears=tuple(
+            scale if rank else 0.0 for scale, rank in zip(scales.linears, linears, strict=True)
+        ),
+        embedding=scales.embedding if embedding else 0.0,
+        lm_head=scales.lm_head if lm_head else 0.0,
+    )
+    return replace(selection, ranks=there, scales=scales), absent
+
+
+def untouched(paths: Sequence[str], config: AdapterConfig) -> tuple[str, ...]:
+    """The warning that targeted modules have no tensors, so that PEFT leaves them as they are.
+
+    Raises AdapterError if PEFT would start them with random numbers.
+    """
+    if not paths:
+        return ()
+    if not config.starts_without_effect:
+        raise AdapterError(
+            f"there are no tensors of {paths[0]}, which target_modules includes; init_lora_weights "
+            "is not true, with which PEFT starts such a module with random numbers"
+        )
+    others = f" and {len(paths) - 1} more modules" if len(paths) > 1 else ""
+    return (
+        f"there are no tensors of {paths[0]}{others}, which target_modules includes; the base is "
+        "unchanged there",
+    )
+
+
 def take_modules(
     table: TensorTable, selection: Selection, targets: TargetModules
 ) -> Sequence[ModuleTensors]:
@@ -127,23 +184,21 @@ def _take(
     table: TensorTable, target: TargetModule, kind: Kind, number: int, rank: int, scale: float
 ) -> ModuleTensors:
     """Take A and B of one module."""
-    is_embedding = kind is Kind.EMBEDDING  # whose halves are parameters, not modules with a weight
-    first, second = (
-        ("lora_embedding_A", "lora_embedding_B")
-        if is_embedding
-        else ("lora_A.weight", "lora_B.weight")
-    )
-    prefix = f"base_model.model.{target.path}"
+    shapes = (rank, target.in_features), (target.out_features, rank)
     named = tuple(
-        (f"{prefix}.{half}", table.take_checked(f"{prefix}.{half}", target.path, shape))
-        for half, shape in (
-            (first, (rank, target.in_features)),
-            (second, (target.out_features, rank)),
-        )
+        (name, table.take_checked(name, target.path, shape))
+        for name, shape in zip(_names(target.path, kind), shapes, strict=True)
     )
     return ModuleTensors(
         target=target, kind=kind, number=number, scale=scale, named=(named[0], named[1])
     )
+
+
+def _names(path: str, kind: Kind) -> tuple[str, str]:
+    """A's and B's names in the file. The embedding's are parameters, not modules with a weight."""
+    end = "embedding_{}" if kind is Kind.EMBEDDING else "{}.weight"
+    start = f"base_model.model.{path}.lora_"
+    return start + end.format("A"), start + end.format("B")
 
 
 def _check_tied(embedding: ModuleTensors, lm_head: ModuleTensors) -> None:

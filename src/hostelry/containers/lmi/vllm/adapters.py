@@ -9,7 +9,8 @@ vLLM reads less of PEFT's configuration than it accepts; of this form it compute
     a field that changes the result otherwise    refused, by name
     embedding, lm_head                           refused
     a tensor that no module of the base has      refused
-    a targeted module without tensors            refused
+    a targeted module without tensors            a warning, as the base is unchanged there
+    a copy of the base's own weights             left out, if equal; else refused
     nan, infinity; no effect at all              refused
 
 # I in-features, O out-features, R rank
@@ -20,10 +21,11 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -32,6 +34,7 @@ from safetensors.torch import save_file
 from hostelry.engine.lora.base_identity import BaseIdentity, check_base
 from hostelry.engine.lora.config import AdapterConfig, load_config
 from hostelry.engine.lora.errors import AdapterError
+from hostelry.engine.lora.reader import check_saved
 from hostelry.engine.lora.sources import (
     Fetcher,
     LocalSource,
@@ -39,11 +42,14 @@ from hostelry.engine.lora.sources import (
     fetcher_of,
     parse_source,
 )
+from hostelry.engine.lora.tensors import untouched
 from hostelry.engine.lora.weights_file import check_tensor, read_tensors
 
 MAX_FILE_BYTES = 8 << 30
+COPY = re.compile(r"base_model\.model\.(.+?)(?:\.base_layer)?\.weight")
 TENSOR = re.compile(r"base_model\.model\.(?P<path>.+)\.lora_(?P<half>[AB])\.weight")
 VOCABULARY = ("embed_tokens", "lm_head", "wte", "word_embeddings", "embed_out")
+LM_HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 # The suffixes of a linear module's stored weight; of the packed ones the shape says nothing.
 PLAIN, PACKED = "weight", ("qweight", "weight_packed", "weight_scale", "scales")
 
@@ -66,10 +72,11 @@ class AdapterPreparer:
     """Reads adapters for one base model; `prepare` may run in several threads at once.
 
     `linears` are the base's linear modules by path, with the shape (O, I) of those whose weight is
-    stored plainly.
+    stored plainly. `is_of_base` says of a weight's name and values whether they are the base's.
     """
 
     linears: Mapping[str, Shape | None]
+    is_of_base: Callable[[str, torch.Tensor], bool]
     identity: BaseIdentity
     max_rank: int
     place: Path
@@ -81,9 +88,10 @@ class AdapterPreparer:
             config = load_config(folder)
             warnings = check_base(config, self.identity, strict=False)
             name, tensors = read_tensors(folder, max_bytes=MAX_FILE_BYTES)
-        halves = by_module(name, tensors, config, self.linears)
+        halves = by_module(name, self._without_copies(tensors, config), config, self.linears)
         ranks = self._ranks(config, halves)
-        check_complete(config, halves, self.linears)
+        absent = without_tensors(config, halves, self.linears)
+        warnings = (*config.warnings, *untouched(absent, config), *warnings)
         check_values(config, halves)
         content = canonical(config, halves, max(ranks.values()))
         into = Path(tempfile.mkdtemp(prefix="adapter-", dir=self.place))
@@ -99,6 +107,19 @@ class AdapterPreparer:
             num_bytes=sum(it.numel() * it.element_size() for it in content.values()),
             warnings=warnings,
         )
+
+    def _without_copies(
+        self, tensors: Mapping[str, torch.Tensor], config: AdapterConfig
+    ) -> Mapping[str, torch.Tensor]:
+        """The tensors without copies of the base's weights, which PEFT saves with some adapters."""
+        names = {
+            name: copy[1]
+            for name in tensors
+            if (copy := COPY.fullmatch(name)) and not TENSOR.fullmatch(name)
+        }
+        found = {it for it, path in names.items() if self.is_of_base(f"{path}.weight", tensors[it])}
+        check_saved(config, (names[it] for it in found))
+        return {name: tensor for name, tensor in tensors.items() if name not in found}
 
     def _ranks(self, config: AdapterConfig, halves: "Halves") -> dict[str, int]:
         """Each module's rank, once its tensors have the shapes that it asks for."""
@@ -162,24 +183,23 @@ def by_module(
     return {path: (halves["A"], halves["B"]) for path, halves in found.items()}
 
 
-def check_complete(
+def without_tensors(
     config: AdapterConfig, halves: Halves, linears: Mapping[str, Shape | None]
-) -> None:
-    """Raise AdapterError where a targeted module of the base has no tensors.
+) -> list[str]:
+    """The targeted modules of the base without tensors.
 
     Of "all-linear", whose modules only the model's code knows, those with the last name of one
     that has tensors.
     """
     names = {path.rsplit(".", 1)[-1] for path in halves}
+    found = []
     for path in linears:
         if path in halves or not config.targets(path):
             continue
         last = path.rsplit(".", 1)[-1]
-        if last in VOCABULARY or (config.targets_all_linear and last not in names):
-            continue
-        raise AdapterError(
-            f"tensor {tensor_name(path, 'A')} is missing; target_modules includes {path}"
-        )
+        if not config.targets_all_linear or last in names:
+            found.append(path)
+    return found
 
 
 def check_values(config: AdapterConfig, halves: Halves) -> None:
@@ -254,3 +274,35 @@ def base_linears(folder: Path) -> dict[str, Shape | None]:
                 if len(shape) == 2 and path not in packed:
                     found[path] = (shape[0], shape[1])
     return found
+
+
+def base_files(folder: Path) -> dict[str, Path]:
+    """The file of each weight of the base model in `folder`."""
+    found: dict[str, Path] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as reader:
+            found.update(dict.fromkeys(reader.keys(), file))
+    return found
+
+
+def is_of_base(files: Mapping[str, Path], name: str, copy: torch.Tensor) -> bool:
+    """Whether the base's weight `name`, which is in one of `files`, has the values of `copy`.
+
+    A base that stores no lm_head.weight has the embedding there.
+    """
+    if name == LM_HEAD and name not in files:
+        name = EMBEDDING
+    if name not in files:
+        return False
+    with safe_open(files[name], framework="pt") as reader:
+        return _is_equal(reader.get_slice(name), copy)
+
+
+def _is_equal(base: Any, copy: torch.Tensor) -> bool:
+    """Whether both have the same numbers, whatever their types; a part at a time."""
+    if tuple(base.get_shape()) != tuple(copy.shape) or not copy.is_floating_point():
+        return False
+    return all(
+        torch.equal(base[start : start + 4096].double(), copy[start : start + 4096].double())
+        for start in range(0, len(copy), 4096)
+    )

@@ -13,6 +13,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,12 @@ from hostelry.containers.lmi.engine.messages import (
     Unframer,
     frame,
 )
-from hostelry.containers.lmi.vllm.adapters import AdapterPreparer, base_linears
+from hostelry.containers.lmi.vllm.adapters import (
+    AdapterPreparer,
+    base_files,
+    base_linears,
+    is_of_base,
+)
 from hostelry.containers.lmi.vllm.async_llm import AsyncVllm
 from hostelry.containers.lmi.vllm.engine_seam import Vllm, failure_text
 from hostelry.containers.lmi.vllm.first_error import first_error
@@ -76,6 +82,7 @@ def preparer(settings: EngineSettings, place: Path) -> AdapterPreparer | None:
     folder = Path(settings.folder)
     return AdapterPreparer(
         linears=base_linears(folder),
+        is_of_base=partial(is_of_base, base_files(folder)),
         identity=BaseIdentity(names=(*settings.base_names, folder.name)),
         max_rank=settings.max_lora_rank,
         place=place,

@@ -37,11 +37,17 @@ class Bucket:
         return {"Body": io.BytesIO(self.objects[Key])}
 
 
+@pytest.mark.parametrize("beside", ["", "checkpoint-500"], ids=["alone", "beside a checkpoint"])
 @pytest.mark.parametrize("folder", ["", "one", "./one/two"])
-def test_an_adapter_is_found_anywhere_in_its_archive(folder: str, tmp_path: Path) -> None:
+def test_an_adapter_is_found_anywhere_in_its_archive(
+    folder: str, beside: str, tmp_path: Path
+) -> None:
     archive, into = tmp_path / "a", tmp_path / "into"
     into.mkdir()
-    members = [under(folder, it) if folder else it for it in (CONFIG, WEIGHTS)]
+    members = [CONFIG, WEIGHTS]
+    if beside:
+        members += [under(beside, Member(name=it.name, body=b"older")) for it in members]
+    members = [under(folder, it) if folder else it for it in members]
     archive.write_bytes(targz([*members, Member(name="README.md", body=b"read me")]))
     unpack_adapter(archive, into, max_bytes=10_000)
     assert {it.name: it.read_bytes() for it in into.iterdir()} == {
@@ -62,6 +68,10 @@ def test_an_adapter_is_found_anywhere_in_its_archive(folder: str, tmp_path: Path
         pytest.param(lambda: targz([CONFIG])[:-20], "cut off|one adapter", id="cut off"),
         pytest.param(lambda: targz([Member(name="x")]), "one adapter", id="no adapter"),
         pytest.param(lambda: targz([CONFIG, under("b", CONFIG)]), "files of one", id="two of them"),
+        pytest.param(
+            lambda: targz([under("checkpoint-1", CONFIG), under("checkpoint-2", CONFIG)]),
+            "files of one: checkpoint-1, checkpoint-2", id="checkpoints alone",
+        ),
         pytest.param(lambda: targz([CONFIG, CONFIG]), "twice", id="a file twice"),
         pytest.param(lambda: targz([under("..", CONFIG)]), "leaves", id="a name that leads out"),
         pytest.param(lambda: targz([under("/etc", CONFIG)]), "absolute", id="an absolute name"),

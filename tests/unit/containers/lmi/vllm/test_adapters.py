@@ -1,6 +1,7 @@
 """Adapters for vLLM: exact in its form, or refused."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.models import random_adapter, tiny_llama
 
-from hostelry.containers.lmi.vllm.adapters import AdapterPreparer, base_linears
+from hostelry.containers.lmi.vllm.adapters import (
+    AdapterPreparer,
+    base_files,
+    base_linears,
+    is_of_base,
+)
 from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.errors import AdapterError
 
@@ -22,6 +28,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def preparer(base: Path, place: Path) -> AdapterPreparer:
     return AdapterPreparer(
         linears=base_linears(base),
+        is_of_base=partial(is_of_base, base_files(base)),
         identity=BaseIdentity(names=("model",)),
         max_rank=16,
         place=place,
@@ -90,7 +97,14 @@ def test_modules_of_other_ranks_are_padded_with_zeros(base: Path, tmp_path: Path
         pytest.param(8, ["q_proj"], {"use_dora": True}, "use_dora", id="a field not applied"),
         pytest.param(32, ["q_proj"], {}, "max_lora_rank is 16", id="a rank too large"),
         pytest.param(
-            8, ["q_proj"], {"target_modules": ["q_proj", "k_proj"]}, "k_proj", id="one is missing"
+            8,
+            ["q_proj"],
+            {"target_modules": ["q_proj", "k_proj"], "init_lora_weights": False},
+            "no tensors of .*k_proj",
+            id="one is missing that PEFT starts at random",
+        ),
+        pytest.param(
+            8, ["q_proj"], {"modules_to_save": ["lm_head"]}, "modules_to_save", id="whole modules"
         ),
         pytest.param(
             8, ["q_proj", "k_proj"], {"target_modules": ["q_proj"]}, "no targeted", id="one more"
@@ -116,7 +130,12 @@ def test_an_adapter_of_another_model_class_is_refused_by_its_paths(
     linears = {f"language_model.{path}": it for path, it in base_linears(base).items()}
     reader = preparer(base, tmp_path)
     other = AdapterPreparer(
-        linears=linears, identity=reader.identity, max_rank=16, place=tmp_path, fetchers={}
+        linears=linears,
+        is_of_base=reader.is_of_base,
+        identity=reader.identity,
+        max_rank=16,
+        place=tmp_path,
+        fetchers={},
     )
     with pytest.raises(AdapterError, match="no linear module model"):
         other.prepare(str(source))
@@ -130,3 +149,24 @@ def test_the_same_content_has_the_same_version(base: Path, tmp_path: Path) -> No
         for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
     assert one.content_id == same.content_id != other.content_id
+
+
+def test_what_peft_warns_of_is_a_warning(base: Path, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {
+        "fan_in_fan_out": True,
+        "target_modules": ["q_proj", "k_proj"],
+        "modules_to_save": ["embed_tokens"],
+    }
+    source = random_adapter(tmp_path / "given", base, 8, ("q_proj",), **fields)
+    file = source / "adapter_model.safetensors"
+    copy = load_file(base / "model.safetensors")["model.embed_tokens.weight"]
+    name = "base_model.model.model.embed_tokens.weight"
+    save_file({**load_file(file), name: copy.double()}, file)
+    warnings = preparer(base, tmp_path).prepare(str(source)).warnings
+    assert [it.split(",")[0] for it in warnings] == [
+        "fan_in_fan_out is True",
+        "there are no tensors of model.layers.0.self_attn.k_proj and 1 more modules",
+    ]
+    save_file({**load_file(file), name: copy + 1}, file)
+    with pytest.raises(AdapterError, match="modules_to_save names 'embed_tokens'"):
+        preparer(base, tmp_path).prepare(str(source))
