@@ -1,6 +1,7 @@
 """XGBoost, PyTorch, Hugging Face and TensorFlow models without code, as the frameworks answer."""
 
 import json
+import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,8 +96,9 @@ def as_sparse_records(rows: list[list[float]]) -> bytes:
 class Boosted:
     """A served XGBoost model, rows, and what XGBoost itself predicts for them."""
 
-    def __init__(self, server: PredictiveServer, trained: dict[str, Any]) -> None:
+    def __init__(self, server: PredictiveServer, folder: Path, trained: dict[str, Any]) -> None:
         self.server = server
+        self.folder = folder
         self.rows: list[list[float]] = trained["rows"]
         self.predicted: list[float] = trained["predicted"]
 
@@ -107,7 +109,7 @@ def boosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boosted]:
     folder = tmp_path_factory.mktemp("xgboost") / "model"
     trained = json.loads(ran(python, XGBOOST, folder))
     with served("xgboost", python, folder) as server:
-        yield Boosted(server, trained)
+        yield Boosted(server, folder, trained)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +155,43 @@ def test_xgboost_refuses_with_the_cause(
 ) -> None:
     found, _, text = asked(boosted.server, body, kind, accept=accept)
     assert (found, message in text.decode()) == (status, True), text
+
+
+# As AWS publishes it.
+XGBOOST_SCRIPT = """
+import os, xgboost
+import sagemaker_xgboost_container.encoder as xgb_encoders
+from sagemaker_algorithm_toolkit.exceptions import UserError
+from sagemaker_xgboost_container.data_utils import get_dmatrix
+
+def model_fn(model_dir):
+    model = xgboost.Booster()
+    model.load_model(os.path.join(model_dir, "xgboost-model.json"))
+    return model
+
+def input_fn(body, content_type):
+    if content_type == "text/libsvm":
+        return xgb_encoders.libsvm_to_dmatrix(body)
+    if content_type == "application/jsonlines":
+        raise UserError("no lines")
+    return xgb_encoders.decode(body, content_type)
+"""
+
+
+def test_scripts_that_import_the_modules_of_awss_xgboost_image_are_served(
+    boosted: Boosted, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(boosted.folder, folder)
+    (folder / "code").mkdir()
+    (folder / "code" / "inference.py").write_text(XGBOOST_SCRIPT)
+    with served("xgboost", installed_python("xgboost:1.7"), folder) as server:
+        bodies = {CSV: as_csv, "text/libsvm": as_libsvm, RECORDIO: as_records}
+        for kind, written in bodies.items():
+            status, _, body = asked(server, written(boosted.rows), kind, accept=JSON)
+            assert (status, json.loads(body)) == (200, pytest.approx(boosted.predicted)), kind
+        assert asked(server, b"{}", "application/jsonlines")[0] == 500
+        assert asked(server, b"{}", "image/png")[0] == 415
 
 
 def test_pytorch_answers_the_torchscript_models_own_output(tmp_path: Path) -> None:

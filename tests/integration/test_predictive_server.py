@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -254,6 +255,66 @@ def test_requests_are_predicted_together_where_that_is_asked_for(
         answers = [it.result() for it in mixed]
     assert [it.status_code for it in answers] == [200, 200, 500, 500]
     assert answers[1].json() == pytest.approx([9.0, 19.0])
+
+
+# What AWS's samples import, though some of it trains, and how they answer.
+SAMPLE = """
+import joblib, json, os
+import sagemaker_containers
+from sagemaker_containers.beta.framework import (
+    content_types, encoders, entry_point, env, errors, modules, server, transformer, worker)
+from sagemaker_training import environment
+
+def model_fn(model_dir):
+    assert env.ServingEnv().module_name == "inference"
+    return joblib.load(os.path.join(model_dir, "model.joblib"))
+
+def input_fn(body, content_type):
+    if body == "train":
+        sagemaker_containers.training_env()
+    return encoders.decode(body, content_type)
+
+def output_fn(prediction, accept):
+    if accept == content_types.JSON:
+        rows = [{"features": it} for it in prediction.tolist()]
+        return worker.Response(json.dumps({"instances": rows}), accept, mimetype=accept)
+    if accept == "text/plain":
+        return worker.Response("no", status=409, headers={"X-Own": "a"}, mimetype=accept)
+    return worker.Response(encoders.encode(prediction, accept), mimetype=accept)
+"""
+
+
+@pytest.fixture(scope="module")
+def sample(
+    trained: Trained, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PredictiveServer]:
+    folder = trained.with_code(tmp_path_factory.mktemp("sample") / "model", SAMPLE)
+    with serving(folder, folder.parent / "log", SAGEMAKER_PROGRAM="inference.py") as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("body", "accept", "expected"),
+    [
+        pytest.param(b"1,2\n1,2", CSV, (200, "text/csv; charset=utf-8", "[89]\\.[0-9]+\n" * 2),
+                     id="csv by their encoders"),
+        pytest.param(b"1,2\n1,2", JSON, (200, JSON, '{"instances": .*'), id="an object"),
+        pytest.param(b"1,2\n1,2", "text/plain", (409, "text/plain; charset=utf-8", "no"),
+                     id="a status and a header"),
+        pytest.param(b"1,2\n1,2", "image/png", (415, "text/plain; charset=utf-8",
+                     "UnsupportedFormatError: Content type image/png.*"), id="an unknown type"),
+        pytest.param(b"train", CSV, (500, "text/plain; charset=utf-8",
+                     "RuntimeError: sagemaker_containers.training_env is for training.*line 14.*"),
+                     id="what trains says so when it is called"),
+    ],
+)  # fmt: skip
+def test_scripts_that_import_the_modules_of_awss_images_are_served(
+    sample: PredictiveServer, body: bytes, accept: str, expected: tuple[int, str, str]
+) -> None:
+    answer = invoke(sample, body, CSV, Accept=accept)
+    assert (answer.status_code, answer.headers["content-type"]) == expected[:2], answer.text
+    assert re.fullmatch(expected[2], answer.text, re.DOTALL), answer.text
+    assert answer.headers.get("x-own") == ("a" if answer.status_code == 409 else None)
 
 
 TRANSFORM = """

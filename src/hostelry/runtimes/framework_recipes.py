@@ -14,6 +14,16 @@ from dataclasses import replace
 from hostelry.runtimes.recipe import Recipe
 
 TOOLKIT = "sagemaker-inference==1.10.1"
+# What AWS's images have beside the framework and scripts import, without their servers' own parts.
+OF_ALL = (TOOLKIT, "boto3", "requests")
+OF_ALGORITHMS = (
+    *OF_ALL, "flask", "joblib", "pandas", "protobuf", "psutil", "pyarrow", "python-dateutil",
+    "pyyaml", "retrying", "scipy", "six",
+)  # fmt: skip
+OF_TORCH = (
+    *OF_ALL, "h5py", "opencv-python-headless", "packaging", "pandas", "pillow", "pyyaml",
+    "scikit-learn", "scipy", "tqdm",
+)  # fmt: skip
 LATER_TORCH = "2.13.0"
 LATER_TORCH_PYTHONS = ("3.11", "3.12", "3.13", "3.10")
 FIRST_SAFE_LOAD = (2, 6)
@@ -27,13 +37,13 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def scikit_learn(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
     """A version of scikit-learn; `bounds` are what its time's companions were."""
-    packages = (f"scikit-learn=={version}", "joblib", TOOLKIT, *bounds)
+    packages = (f"scikit-learn=={version}", *OF_ALGORITHMS, *bounds)
     return {"cpu": Recipe(packages=packages, imports="sklearn", pythons=pythons)}
 
 
 def xgboost(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
     """A version of XGBoost; from 2.1 the package for CPUs is another."""
-    companions = ("joblib", "scipy", TOOLKIT, *bounds)
+    companions = (*OF_ALGORITHMS, "matplotlib", "pillow", *bounds)
     cuda = Recipe(packages=(f"xgboost=={version}", *companions), imports="xgboost", pythons=pythons)
     if numbers(version) < (2, 1):
         return {"cpu": cuda, "cuda": cuda}
@@ -45,8 +55,8 @@ def xgboost(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
 
 def torch(version: str, pythons: Sequence[str], imports: str, *companions: str) -> Devices:
     """A version of torch with torchvision and `companions`."""
-    rest = ("torchvision", "numpy<2" if numbers(version) < (2, 3) else "numpy", "scipy", "pandas",
-            "pillow", TOOLKIT, *companions)  # fmt: skip
+    numpy = "numpy<2" if numbers(version) < (2, 3) else "numpy"
+    rest = ("torchvision", numpy, *OF_TORCH, *companions)
     exact = Recipe(packages=(f"torch=={version}", *rest), imports=imports, pythons=pythons)
     second = exact
     if numbers(version) >= FIRST_SAFE_LOAD:
@@ -66,7 +76,7 @@ def torch(version: str, pythons: Sequence[str], imports: str, *companions: str) 
 
 def pytorch(version: str, *pythons: str) -> Devices:
     """A version of PyTorch."""
-    return torch(version, pythons, "torchvision", "scikit-learn")
+    return torch(version, pythons, "torchvision")
 
 
 def hugging_face(version: str, torch_version: str, *pythons: str) -> Devices:
@@ -79,7 +89,7 @@ def hugging_face(version: str, torch_version: str, *pythons: str) -> Devices:
 
 def tensorflow(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
     """A version of TensorFlow."""
-    rest = (TOOLKIT, *bounds)
+    rest = (*OF_ALL, *bounds)
     cpu = Recipe(
         packages=(f"tensorflow-cpu=={version}", *rest), imports="tensorflow", pythons=pythons
     )
@@ -96,7 +106,7 @@ def autogluon(version: str, torch_version: str, *pythons: str) -> Devices:
 
     def made(extras: str, *more: str) -> Recipe:
         package = f"autogluon-tabular[{extras}]=={version}"
-        packages = (package, *more, "typing_extensions", "setuptools<81", TOOLKIT)
+        packages = (package, *more, "typing_extensions", "setuptools<81", *OF_ALL)
         return Recipe(packages=packages, imports="autogluon.tabular", pythons=pythons)
 
     trees = replace(made("catboost,lightgbm,xgboost"), lacks="it has no neural networks")

@@ -75,6 +75,24 @@ def test_what_is_tried_in_turn(name: str, device: str, first: list[str]) -> None
     assert [*found, recipe.packages[0]] == first
 
 
+@pytest.mark.parametrize(
+    ("name", "companions"),
+    [
+        pytest.param("sklearn:1.2", {"flask", "pandas", "pyarrow", "scipy"}, id="scikit-learn"),
+        pytest.param("xgboost:3.0", {"flask", "matplotlib", "pandas"}, id="XGBoost"),
+        pytest.param("pytorch:2.6", {"pandas", "opencv-python-headless", "h5py"}, id="PyTorch"),
+        pytest.param("huggingface:4.51", {"sentencepiece", "pandas"}, id="Hugging Face"),
+        pytest.param("tensorflow:2.19", {"requests"}, id="TensorFlow"),
+    ],
+)
+def test_a_runtime_has_what_awss_image_has_beside_the_framework(
+    name: str, companions: set[str]
+) -> None:
+    assert {"boto3", "requests", "sagemaker-inference==1.10.1", *companions} <= set(
+        recipe_of(name, "cpu").packages
+    )
+
+
 CONFIG = """
 global.index-url='https://mirror.example/simple'
 global.extra-index-url='file:///a https://b/simple'

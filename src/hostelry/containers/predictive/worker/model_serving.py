@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any
 
-from hostelry.containers.predictive.worker import batches, codecs_beyond, defaults
+from hostelry.containers.predictive.worker import aws_modules, batches, codecs_beyond, defaults
 from hostelry.containers.predictive.worker.model_context import ModelContext, RequestProcessor
 from hostelry.containers.predictive.worker.refusal import media_type, text_of
 
@@ -65,6 +65,7 @@ class ModelServing:
         """Load the code and the model; why it cannot be done, None once it is."""
         try:
             codecs_beyond.install()
+            aws_modules.install()
             self._errors = importlib.import_module("sagemaker_inference.errors")
             transformers = importlib.import_module("sagemaker_inference.transformer")
             self._find_code()
@@ -157,6 +158,8 @@ class ModelServing:
     def _written(self, processor: RequestProcessor, result: Any, accept: str) -> ModelReply:
         """The reply of what an output function gave, and of what was set in the context."""
         response, kind = result if isinstance(result, tuple) else (result, accept)
+        if hasattr(response, "get_data") and hasattr(response, "status_code"):
+            return reply_of_flask(response)
         kind = processor.response_headers.pop("Content-Type", None) or str(kind)
         return ModelReply(processor.status, as_bytes(response), kind, processor.response_headers)
 
@@ -203,15 +206,19 @@ class ModelServing:
         return found
 
 
+def reply_of_flask(response: Any) -> ModelReply:
+    """The reply of a Flask response, which functions of AWS's older images give."""
+    headers = {str(name): str(value) for name, value in dict(response.headers).items()}
+    content_type = str(response.content_type or "application/octet-stream")
+    return ModelReply(int(response.status_code), response.get_data(), content_type, headers)
+
+
 def as_bytes(response: Any) -> bytes:
     """The response of an output function as bytes. Raises TypeError for anything else."""
     if isinstance(response, (bytes, bytearray, memoryview)):
         return bytes(response)
     if isinstance(response, str):
         return response.encode("utf-8", "backslashreplace")  # of half a surrogate pair its escape
-    data = getattr(response, "response", None)  # sagemaker_containers' worker.Response
-    if isinstance(data, (bytes, str)):
-        return as_bytes(data)
     raise TypeError(
         f"the answer is {type(response).__name__}; output_fn and transform_fn must give bytes or "
         "text, or a pair of that and its content type"

@@ -23,6 +23,7 @@ VARINT, EIGHT_BYTES, COUNTED, FOUR_BYTES = 0, 1, 2, 5
 FEATURES, LABEL = 1, 2
 VALUES, KEYS, SHAPE = 1, 2, 3
 NUMBERS = {2: "<f4", 3: "<f8", 7: "<i4"}  # the tensors of a Value, and numpy's names
+INTEGERS = 7
 MAX_COLUMNS = 1 << 31
 
 
@@ -166,6 +167,41 @@ def labels_body(rows: list[dict[str, list[float]]]) -> bytes:
     return b"".join(framed(b"".join(label(*pair) for pair in row.items())) for row in rows)
 
 
+def features_body(array_like: Any, labels: Any = None) -> bytes:
+    """A record for each row of an array or sparse matrix, with the row's label if there are labels.
+
+    Raises TypeError for other values than 32- and 64-bit floats and 32-bit integers.
+    """
+    rows = array_like.reshape(1, -1) if len(array_like.shape) == 1 else array_like
+    found = []
+    for at in range(rows.shape[0]):
+        if hasattr(rows, "tocsr"):
+            row = rows[at].tocsr()
+            record = tensor_field(FEATURES, row.data, row.indices.tolist(), [rows.shape[1]])
+        else:
+            record = tensor_field(FEATURES, rows[at])
+        found.append(framed(record + (b"" if labels is None else tensor_field(LABEL, labels[at]))))
+    return b"".join(found)
+
+
+def tensor_field(field: int, values: Any, keys: Any = (), shape: Any = ()) -> bytes:
+    """The tensor `values` of a record's features or label."""
+    numpy = importlib.import_module("numpy")
+    array = numpy.asarray(values).reshape(-1)
+    kinds = [number for number, name in NUMBERS.items() if array.dtype == numpy.dtype(name)]
+    if not kinds:
+        raise TypeError(f"the values are {array.dtype}; a record has float32, float64 or int32")
+    content = counted(VALUES, packed(array.tolist()) if kinds[0] == INTEGERS else array.tobytes())
+    content += counted(KEYS, packed(keys)) if keys else b""
+    content += counted(SHAPE, packed(shape)) if shape else b""
+    return counted(field, counted(1, b"values") + counted(2, counted(kinds[0], content)))
+
+
+def packed(values: Any) -> bytes:
+    """Integers one after the other, as protobuf packs them."""
+    return b"".join(encoded(each & ((1 << 64) - 1)) for each in values)
+
+
 def framed(record: bytes) -> bytes:
     """A record in its frame."""
     return FRAME.pack(MAGIC, len(record)) + record + b"\0" * (-len(record) % 4)
@@ -173,8 +209,8 @@ def framed(record: bytes) -> bytes:
 
 def label(name: str, values: list[float]) -> bytes:
     """One label of a record."""
-    packed = struct.pack(f"<{len(values)}f", *values)
-    value = counted(2, counted(VALUES, packed))
+    floats = struct.pack(f"<{len(values)}f", *values)
+    value = counted(2, counted(VALUES, floats))
     return counted(LABEL, counted(1, name.encode()) + counted(2, value))
 
 

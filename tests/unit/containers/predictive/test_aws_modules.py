@@ -1,0 +1,178 @@
+"""The modules of AWS's images: what they have, what they refuse, and what comes before them."""
+
+import importlib
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hostelry.containers.predictive.worker import aws_containers, aws_modules, recordio
+from hostelry.containers.predictive.worker.aws_containers import ScriptResponse
+from hostelry.containers.predictive.worker.model_serving import reply_of_flask
+
+
+@pytest.fixture(autouse=True)
+def found() -> Iterator[None]:
+    aws_modules.install()
+    yield
+    sys.meta_path[:] = [it for it in sys.meta_path if not isinstance(it, aws_modules.AwsModules)]
+    for name in aws_modules.NAMES & set(sys.modules):
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", sorted(aws_modules.ELSEWHERE))
+def test_what_trains_is_imported_and_refuses_when_it_is_called(name: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"^{name}\.run is for training, or a part of AWS's"):
+        importlib.import_module(name).run("x", wait=True)
+
+
+def test_a_name_that_awss_packages_have_not_is_no_module() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"sagemaker_containers\.other"):
+        importlib.import_module("sagemaker_containers.other")
+
+
+def test_a_package_that_is_there_comes_first_and_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sagemaker_containers").mkdir()
+    (tmp_path / "sagemaker_containers" / "__init__.py").write_text("own = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert importlib.import_module("sagemaker_containers").own is True
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("sagemaker_containers.entry_point")
+
+
+HUGGING_FACE = "sagemaker_huggingface_inference_toolkit"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "arguments", "expected"),
+    [
+        pytest.param(f"{HUGGING_FACE}.decoder_encoder", "decode", ['{"inputs": "a"}'],
+                     {"inputs": "a"}, id="Hugging Face's JSON in"),
+        pytest.param(f"{HUGGING_FACE}.decoder_encoder", "decode", ["inputs\na\nb\n", "text/csv"],
+                     {"inputs": ["a", "b"]}, id="its csv in"),
+        pytest.param(f"{HUGGING_FACE}.decoder_encoder", "encode",
+                     [{"a": np.float32(0.5)}, "application/json"], '{"a":0.5}', id="its JSON out"),
+        pytest.param(f"{HUGGING_FACE}.decoder_encoder", "encode", [[{"a": 1}], "text/csv"],
+                     "a\r\n1\r\n", id="its csv out"),
+        pytest.param("sagemaker_xgboost_container.encoder", "json_to_jsonlines",
+                     [{"predictions": [{"score": 1}, 2]}], b'{"score": 1}\n2\n',
+                     id="XGBoost's JSON lines"),
+    ],
+)  # fmt: skip
+def test_functions_of_awss_modules(
+    module: str, name: str, arguments: list[Any], expected: Any
+) -> None:
+    assert getattr(importlib.import_module(module), name)(*arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        pytest.param(f"{HUGGING_FACE}.content_types",
+                     {"JPEG": "image/jpeg", "X_IMAGE": "image/x-image", "WAV": "audio/wave",
+                      "X_AUDIO": "audio/x-audio", "UTF8_TYPES": ["application/json", "text/csv"]},
+                     id="Hugging Face's"),
+        pytest.param("sagemaker_xgboost_container.constants.xgb_content_types",
+                     {"LIBSVM": "text/libsvm", "X_PARQUET": "application/x-parquet"},
+                     id="XGBoost's"),
+        pytest.param("sagemaker_containers._content_types", {"NPY": "application/x-npy"},
+                     id="those of the others"),
+    ],
+)  # fmt: skip
+def test_content_types_have_awss_names(module: str, names: dict[str, Any]) -> None:
+    there = vars(importlib.import_module(module))
+    assert {name: there[name] for name in names} == names
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "expected"),
+    [
+        pytest.param("1,2\n3,4\n", None, [[1, 2], [3, 4]], id="numbers"),
+        pytest.param("1,2\n", None, [1, 2], id="one row has one dimension"),
+        pytest.param(b"1\n2\n", None, [1, 2], id="so has one column"),
+        pytest.param('a,"b,c"\n', None, ["a", "b,c"], id="text, with quotes"),
+        pytest.param("1,2", "int32", [1, 2], id="a type"),
+    ],
+)
+def test_csv_is_read_as_by_awss_encoders(text: Any, dtype: Any, expected: list[Any]) -> None:
+    assert aws_containers.csv_to_numpy(text, dtype).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "message"),
+    [
+        pytest.param("a,b", float, "a value that is not", id="text in place of numbers"),
+        pytest.param('"a', None, "cannot be read", id="half a quote"),
+    ],
+)
+def test_csv_that_is_refused(text: str, dtype: Any, message: str) -> None:
+    with pytest.raises(aws_containers.ClientError, match=message):
+        aws_containers.csv_to_numpy(text, dtype)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param([[1.0, 2.0], [3.0, 4.0]], "1.0,2.0\n3.0,4.0\n", id="rows"),
+        pytest.param(np.array([1, 2]), "1\n2\n", id="one dimension"),
+        pytest.param([["a,b", "c"]], '"a,b",c\n', id="text with a comma"),
+        pytest.param(5, "5\n", id="one value"),
+    ],
+)
+def test_csv_is_written_as_by_awss_encoders(values: Any, expected: str) -> None:
+    assert aws_containers.array_to_csv(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        pytest.param(ScriptResponse("ü", mimetype="text/csv"),
+                     (200, "ü".encode(), "text/csv; charset=utf-8", {}), id="text"),
+        pytest.param(ScriptResponse([b"a", "b"], status="404 NOT FOUND"),
+                     (404, b"ab", "application/json", {}), id="pieces, and a status with words"),
+        pytest.param(ScriptResponse(b"", headers=[("X-A", "b")], mimetype="image/png"),
+                     (200, b"", "image/png", {"X-A": "b"}), id="headers"),
+    ],
+)  # fmt: skip
+def test_their_responses_are_answers(response: Any, expected: tuple[Any, ...]) -> None:
+    reply = reply_of_flask(response)
+    assert (reply.status, reply.body, reply.content_type, reply.headers) == expected
+
+
+class Sparse:
+    """A sparse matrix with the rows of a dense one."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows, self.shape = rows, rows.shape
+
+    def __getitem__(self, at: int) -> "Sparse":
+        return Sparse(self.rows[at : at + 1])
+
+    def tocsr(self) -> "Sparse":
+        self.indices = np.flatnonzero(self.rows[0])
+        self.data = self.rows[0][self.indices]
+        return self
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_rows_are_written_as_records_that_can_be_read(dtype: str) -> None:
+    rows = np.array([[1, 0, -3], [4, 5, 0]], dtype)
+    body = recordio.features_body(rows, np.array([7, 8], "float32"))
+    assert recordio.features_of(body).tolist() == rows.tolist()
+    assert struct.pack("<f", 8) in body
+    sparse = recordio.features_body(Sparse(rows))
+    read = [recordio.features_row(record) for record in recordio.records(sparse)]
+    assert [it[0].tolist() for it in read] == [[1, -3], [4, 5]]
+    assert [list(it[1]) for it in read] == [[0, 2], [0, 1]]
+    assert [it[2] for it in read] == [3, 3]
+
+
+def test_other_values_are_no_record() -> None:
+    with pytest.raises(TypeError, match="the values are <U1; a record has float32"):
+        recordio.features_body(np.array([["a"]]))
