@@ -194,6 +194,28 @@ def test_scripts_that_import_the_modules_of_awss_xgboost_image_are_served(
         assert asked(server, b"{}", "image/png")[0] == 415
 
 
+def test_xgboosts_server_of_many_models_answers_a_plain_list(
+    boosted: Boosted, tmp_path: Path
+) -> None:
+    python = str(installed_python("xgboost:1.7"))
+    flags = ("--framework", "xgboost", "--python", python, "--multi-model")
+    with launched(tmp_path, tmp_path / "log", *flags) as server, server.client() as client:
+        eventually(lambda: server.status() == 200, "it serves", 60.0)
+        loaded = client.post("/models", json={"model_name": "a", "url": str(boosted.folder)})
+        assert loaded.status_code == 200, loaded.text
+
+        def answer(accept: str) -> tuple[int, str]:
+            sent = {"Content-Type": CSV, "Accept": accept}
+            found = client.post("/models/a/invoke", content=as_csv(boosted.rows), headers=sent)
+            return found.status_code, found.text
+
+        status, text = answer(JSON)
+        assert (status, json.loads(text)) == (200, pytest.approx(boosted.predicted))
+        assert answer("*/*") == (200, text)
+        assert answer(CSV) == (200, text.strip("[]").replace(", ", ","))
+        assert answer("application/jsonlines")[0] == 415
+
+
 def test_pytorch_answers_the_torchscript_models_own_output(tmp_path: Path) -> None:
     python = platform_with_toolkit()
     trained = json.loads(ran(python, PYTORCH, tmp_path / "model"))

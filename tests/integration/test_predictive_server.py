@@ -301,7 +301,7 @@ def sample(
         pytest.param(b"1,2\n1,2", JSON, (200, JSON, '{"instances": .*'), id="an object"),
         pytest.param(b"1,2\n1,2", "text/plain", (409, "text/plain; charset=utf-8", "no"),
                      id="a status and a header"),
-        pytest.param(b"1,2\n1,2", "image/png", (415, "text/plain; charset=utf-8",
+        pytest.param(b"1,2\n1,2", "image/png", (406, "text/plain; charset=utf-8",
                      "UnsupportedFormatError: Content type image/png.*"), id="an unknown type"),
         pytest.param(b"train", CSV, (500, "text/plain; charset=utf-8",
                      "RuntimeError: sagemaker_containers.training_env is for training.*line 14.*"),

@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hostelry.containers.predictive.worker import recordio, tensorflow_rest, xgboost_output
+from hostelry.containers.predictive.worker import (
+    default_xgboost,
+    recordio,
+    tensorflow_rest,
+    xgboost_output,
+)
 from hostelry.containers.predictive.worker.codecs_beyond import ByMediaType, accepted_types
 from hostelry.containers.predictive.worker.default_xgboost import (
     MODEL_PARAMETERS,
@@ -82,6 +87,35 @@ def test_answers_as_records_can_be_read() -> None:
 )
 def test_xgboosts_scores(values: Any, kind: str, expected: bytes) -> None:
     assert xgboost_output.encoded(xgboost_output.Scores(values, "", 0), kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("variable", "values", "kind", "expected"),
+    [
+        pytest.param("MULTI_MODEL", [0.25, 0.5], "application/json", b"[0.25, 0.5]",
+                     id="many models: a list"),
+        pytest.param("MULTI_MODEL", [[0.25, 0.5]], "application/json", b"[[0.25, 0.5]]",
+                     id="many models: a list of classes"),
+        pytest.param("MULTI_MODEL", [0.25, 0.5], "text/csv", b"0.25,0.5",
+                     id="many models: csv without lines"),
+        pytest.param("BATCH", [0.25, 0.5], "text/csv", b"0.25\n0.5\n", id="a batch: lines"),
+        pytest.param("BATCH", [0.25, 0.5], "application/json", b"0.25\n0.5\n",
+                     id="a batch: lines whatever is accepted"),
+    ],
+)  # fmt: skip
+def test_xgboosts_other_servers_scores(
+    monkeypatch: pytest.MonkeyPatch, variable: str, values: Any, kind: str, expected: bytes
+) -> None:
+    monkeypatch.setenv(f"SAGEMAKER_{variable}", "true")
+    assert xgboost_output.encoded(xgboost_output.Scores(values, "", 0), kind) == expected
+
+
+def test_many_models_have_no_selected_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAGEMAKER_MULTI_MODEL", "true")
+    monkeypatch.setenv("SAGEMAKER_INFERENCE_OUTPUT", "predicted_label")
+    scores = xgboost_output.Scores(np.array([0.75]), "binary:logistic", 0)
+    assert xgboost_output.encoded(scores, "application/json") == b"[0.75]"
+    assert default_xgboost.XGBoostHandler().default_accept == "application/json"
 
 
 @pytest.mark.parametrize(

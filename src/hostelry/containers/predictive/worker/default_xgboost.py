@@ -29,6 +29,7 @@ from hostelry.containers.predictive.worker.refusal import (
 CSV, LIBSVM, X_LIBSVM = "text/csv", "text/libsvm", "text/x-libsvm"
 RECORDIO = "application/x-recordio-protobuf"
 ACCEPTED = (CSV, "application/json", "application/jsonlines", RECORDIO)
+OF_MANY = ("application/json", CSV)
 PLAIN = ("application/json", CSV, "application/x-npy")
 NAMES = {
     "csv": CSV, CSV: CSV, "libsvm": LIBSVM, LIBSVM: LIBSVM, X_LIBSVM: LIBSVM, "": LIBSVM,
@@ -64,7 +65,10 @@ class Boosters:
 class XGBoostHandler:
     """The functions of XGBoost models."""
 
-    default_accept = CSV
+    @property
+    def default_accept(self) -> str:
+        """The answer's type where neither client nor variable names one."""
+        return OF_MANY[0] if xgboost_output.of_many() else CSV
 
     def default_model_fn(self, model_dir: str, context: Any = None) -> Boosters:
         """Every model file of the folder."""
@@ -116,7 +120,10 @@ class XGBoostHandler:
             encoder = importlib.import_module("sagemaker_inference.encoder")
             kind = first_accepted(accept, PLAIN)
             return encoder.encode(prediction, kind), kind
-        kind = first_accepted(accept, ACCEPTED)
+        if xgboost_output.of_many():
+            kind = first_accepted(accept, OF_MANY, UNSUPPORTED_TYPE)
+        else:
+            kind = first_accepted(accept, ACCEPTED)
         return xgboost_output.encoded(prediction, kind), kind
 
 

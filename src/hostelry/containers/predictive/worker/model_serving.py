@@ -14,7 +14,12 @@ from typing import Any
 
 from hostelry.containers.predictive.worker import aws_modules, batches, codecs_beyond, defaults
 from hostelry.containers.predictive.worker.model_context import ModelContext, RequestProcessor
-from hostelry.containers.predictive.worker.refusal import media_type, text_of
+from hostelry.containers.predictive.worker.refusal import (
+    NOT_ACCEPTABLE,
+    media_type,
+    refusal,
+    text_of,
+)
 
 PROGRAM = "SAGEMAKER_PROGRAM"
 ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
@@ -146,14 +151,23 @@ class ModelServing:
         processor = self._context.begin(headers)
         try:
             content_type, accept, data = self._request(headers, body)
-            model = self._transformer._model
-            transform = self._transformer._transform_fn
-            return self._written(
-                processor, self._run(transform, model, data, content_type, accept), accept
-            )
+            return self._written(processor, self._answer(content_type, accept, data), accept)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a model's code may raise anything
             print(traceback.format_exc(), file=sys.stderr, flush=True)
             return self._error_reply(error)
+
+    def _answer(self, content_type: str, accept: str, data: Any) -> Any:
+        """What the functions give for a request. Raises the refusal with 406 as AWS's images."""
+        model = self._transformer._model
+        if self._steps is None:
+            transform = self._transformer._transform_fn
+            return self._run(transform, model, data, content_type, accept)
+        read, predict, write = self._steps
+        predicted = self._run(predict, self._run(read, data, content_type), model)
+        try:
+            return self._run(write, predicted, accept)
+        except self._errors.UnsupportedFormatError as error:
+            raise refusal(NOT_ACCEPTABLE, self._described(error)) from error
 
     def _written(self, processor: RequestProcessor, result: Any, accept: str) -> ModelReply:
         """The reply of what an output function gave, and of what was set in the context."""

@@ -42,12 +42,12 @@ def text_of(body: bytes, content_type: str) -> str:
     return text[1:] if text.startswith("\ufeff") else text
 
 
-def first_accepted(accept: str, known: tuple[str, ...]) -> str:
-    """The first type of an Accept header that is known; raises the refusal with 406."""
+def first_accepted(accept: str, known: tuple[str, ...], status: int = NOT_ACCEPTABLE) -> str:
+    """The first type of an Accept header that is known; raises the refusal with `status`."""
     for each in accept.split(","):
         kind = media_type(each)
         if kind in known:
             return kind
         if kind == "*/*":
             return known[0]
-    raise refusal(NOT_ACCEPTABLE, f"Accept is {accept[:200]!r}; it must be one of {list(known)}")
+    raise refusal(status, f"Accept is {accept[:200]!r}; it must be one of {list(known)}")

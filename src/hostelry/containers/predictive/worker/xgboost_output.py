@@ -1,4 +1,6 @@
-"""Predictions of XGBoost as AWS's container writes them.
+"""Predictions of XGBoost as AWS's container writes them, which has two servers.
+
+That of many models writes a plain list as JSON, csv without lines, and nothing else.
 
 With SAGEMAKER_INFERENCE_OUTPUT (predicted_label, labels, probability, probabilities, raw_score,
 raw_scores, predicted_score) each answer has those; a name that the objective has not is NaN.
@@ -13,7 +15,7 @@ from typing import Any
 
 from hostelry.containers.predictive.worker import recordio
 
-RECORDIO = "application/x-recordio-protobuf"
+JSON, RECORDIO = "application/json", "application/x-recordio-protobuf"
 NAN = float("nan")
 SCORES = ("raw_score", "raw_scores")
 LABELS = ("predicted_label", "labels")
@@ -38,29 +40,36 @@ class Scores:
         self.num_class = num_class
 
 
+def of_many() -> bool:
+    """Whether this is the server of many models."""
+    return os.environ.get("SAGEMAKER_MULTI_MODEL") == "true"
+
+
 def encoded(scores: Scores, kind: str) -> bytes:
     """The answer in the type `kind`. Raises ValueError for an objective without such answers."""
     names = os.environ.get("SAGEMAKER_INFERENCE_OUTPUT")
-    if names is not None:
+    values = scores.prediction.tolist()
+    if of_many() and kind == JSON:
+        return json.dumps(values).encode()
+    if names is not None and not of_many():
         keys = names.replace(" ", "").lower().split(",")
         rows = [selected(scores, keys, each) for each in scores.prediction]
         return written(rows, kind, keys).encode() if kind != RECORDIO else as_records(rows)
-    values = scores.prediction.tolist()
+    if os.environ.get("SAGEMAKER_BATCH"):
+        return ("\n".join(map(str, values)) + "\n").encode()  # of each type
+    if of_many():
+        return ",".join(map(str, values)).encode()
     if kind == RECORDIO:
         return as_records([{"score": each} for each in values])
     if kind != "text/csv":
         return written([{"score": each} for each in values], kind, ["score"]).encode()
-    if os.environ.get("SAGEMAKER_BATCH"):
-        return ("\n".join(map(str, values)) + "\n").encode()
-    if os.environ.get("SAGEMAKER_MULTI_MODEL") == "true":
-        return ",".join(map(str, values)).encode()  # AWS's multi-model server has no lines
     rows_of = [each if isinstance(each, list) else [each] for each in values]
     return "".join(",".join(map(str, row)) + "\n" for row in rows_of).encode()
 
 
 def written(rows: list[dict[str, Any]], kind: str, keys: list[str]) -> str:
     """The rows as JSON, lines of JSON, or csv in the order of `keys`."""
-    if kind == "application/json":
+    if kind == JSON:
         return json.dumps({"predictions": rows})
     if kind == "application/jsonlines":
         return "".join(json.dumps(row) + "\n" for row in rows)
