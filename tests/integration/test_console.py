@@ -259,7 +259,12 @@ def test_a_console_that_is_killed_comes_back_and_its_pages_with_it(
         expect(page.get_by_role("button", name="Sign out")).to_be_visible()
         frozen = [platform.kill(it, signal.SIGSTOP) for it in ("up", "control")]
         expect(page.get_by_role("status")).to_contain_text("Not up to date", timeout=60_000)
+        expect(page.locator(".state")).to_have_text("Not up to date")
         expect(copies(page)).to_have_count(2)
+        console.check()
+        page.get_by_role("link", name="Endpoints").click()
+        expect(page.get_by_text("Control has not answered yet.")).to_be_visible()
+        page.get_by_role("link", name="Fleet").click()
         for pid in frozen:
             os.kill(pid, signal.SIGCONT)
         expect(page.get_by_role("status")).to_be_hidden(timeout=60_000)

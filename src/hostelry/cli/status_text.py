@@ -49,6 +49,7 @@ def one_endpoint(endpoint: dict[str, Any], now: float, most_alike: int) -> list[
     return [
         head,
         *reason_lines(endpoint.get("failure_reason"), "  "),
+        *reason_lines(endpoint.get("serving", {}).get("trouble"), "  ! "),
         *reason_lines(endpoint.get("progress"), "  update: "),
         *reason_lines(shift.get("failure"), "  going back: "),
         *reason_lines(None if bake is None else bake["going_back"], "  going back: "),

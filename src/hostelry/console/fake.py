@@ -1,5 +1,6 @@
 """A platform of given answers, for tests."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,13 +15,16 @@ class FakePlatform:
 
     def __init__(self, answers: Mapping[str, dict[str, Any]] | None = None) -> None:
         self.answers = dict(answers or {})
+        self.hangs: dict[str, asyncio.Event] = {}
         self.asked: list[str] = []
         self.sent: list[tuple[str, dict[str, Any]]] = []
 
     async def ask(
         self, process: str, path: str, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """The answer to a path."""
+        """The answer to a path, once its event in `hangs` is set, if it has one."""
+        if path in self.hangs:
+            await self.hangs[path].wait()
         return self._answer(path, f"{process} does not answer")
 
     async def call(

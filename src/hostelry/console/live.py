@@ -8,7 +8,7 @@ again, so that nothing is queued for it. Without followers no process is asked a
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +32,8 @@ MAX_PAUSE_S = 15.0
 # Of its time, a topic asks and computes for this share at most: a large fleet is shown less often.
 MAX_SHARE = 0.03
 KEPT_PATCHES = 8
+# A source that takes longer does not keep the others, nor the news of its silence, from the page.
+PATIENCE_S = 2.0
 SHARED_FOR_S = 0.9
 TROUBLE = "trouble"
 # Its `revision` counts the changes of control's records; it costs control next to nothing.
@@ -155,20 +157,47 @@ class TopicWatch:
         try:
             queries = self._view.sources(self._params, now)
             before = dict(self._last)
-            found = await asyncio.gather(*(self._asked(*it) for it in queries.items()))
+            found = await self._all_asked(queries)
             is_same = all(
                 _is_held(query) and not why and self._last[name] is before.get(name)
                 for (name, query), why in zip(queries.items(), found, strict=True)
             )
             if self.version and is_same:
                 return {**self._document, TROUBLE: {}}
-            trouble = {name: why for name, why in zip(queries, found, strict=True) if why}
-            answers = {name: self._last.get(name) for name in queries}
-            shown = self._view.document(answers, self._params, now)
-            return {**without_nulls(shown), TROUBLE: trouble}
+            return self._shown(queries, found, now)
         except Exception:  # the outermost edge of a view: it must not end those of other followers
             LOG.exception("a view failed: %s", self._params)
             return {**self._document, TROUBLE: {"console": FAILED}}
+
+    def _shown(
+        self, queries: Mapping[str, Query], found: Sequence[str | None], now: float
+    ) -> dict[str, Any]:
+        """The document of the last answers, with what is `found` to be the trouble of each."""
+        trouble = {name: why for name, why in zip(queries, found, strict=True) if why}
+        answers = {name: self._last.get(name) for name in queries}
+        return {
+            **without_nulls(self._view.document(answers, self._params, now)),
+            TROUBLE: trouble,
+        }
+
+    async def _all_asked(self, queries: Mapping[str, Query]) -> list[str | None]:
+        """Ask all sources; why there is no answer now, of each. Late ones are shown as late."""
+        asking = [asyncio.ensure_future(self._asked(*it)) for it in queries.items()]
+        patience = asyncio.ensure_future(self._clock.sleep(PATIENCE_S))
+        everything = asyncio.gather(*asking)
+        try:
+            either: set[asyncio.Future[Any]] = {everything, patience}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not everything.done():
+                late = [
+                    it.result() if it.done() else f"{_named(query)} has not answered for a while."
+                    for it, query in zip(asking, queries.values(), strict=True)
+                ]
+                self.publish(self._shown(queries, late, self._clock.now()))
+            return await everything
+        finally:
+            patience.cancel()
+            everything.cancel()
 
     async def _asked(self, name: str, query: Query) -> str | None:
         """Ask a source, and keep its answer; why there is none now, or None."""
@@ -177,6 +206,10 @@ class TopicWatch:
         except PlatformError as error:
             return str(error)
         return None
+
+
+def _named(query: Query) -> str:
+    return query.process if isinstance(query, ProcessQuery) else query.service
 
 
 def _is_held(query: Query) -> bool:

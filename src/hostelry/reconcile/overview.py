@@ -1,6 +1,6 @@
 """All endpoints and their state as plain JSON values, for status and explain."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -9,6 +9,7 @@ from hostelry.domain.component import ComponentSpec, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, Instance, LastEnd
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Bake, Endpoint, EndpointVariant
+from hostelry.domain.serving import ServedPart, serving_of
 from hostelry.domain.shape import Requirements
 from hostelry.domain.update_history import known_updates
 from hostelry.domain.update_progress import update_progress
@@ -59,6 +60,7 @@ def _endpoint(
         "created_at": endpoint.created_at,
         "modified_at": endpoint.modified_at,
         "takes_components": endpoint.takes_components,
+        "serving": serving_of(endpoint.status.value, _served_parts(state, endpoint)),
         "config": endpoint.active.config.name,
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
         "shift": None if endpoint.shift is None else msgspec.to_builtins(endpoint.shift),
@@ -79,6 +81,28 @@ def _endpoint(
             for copy in copies
         ],
     }
+
+
+def _served_parts(state: EndpointState, endpoint: Endpoint) -> Iterator[ServedPart]:
+    """The components of an endpoint, or its variants with their instances that serve."""
+    for name in sorted(state.components):
+        component = state.components[name]
+        has_copies = component.adapter is None
+        hosts = state.hosts(endpoint.active.generation, component.variant_name)
+        copies = state.copies_on(hosts, name) if has_copies else ()
+        yield ServedPart(
+            status=component.status.value,
+            ready=sum(1 for it in copies if is_routable(it)),
+            desired=component.desired_copies if has_copies else None,
+        )
+    for variant in () if endpoint.takes_components else endpoint.active.variants:
+        hosts = state.hosts(endpoint.active.generation, variant.variant.name)
+        is_serverless = variant.serverless is not None
+        yield ServedPart(
+            status=endpoint.status.value,
+            ready=len({it.instance_id for it in state.copies_on(hosts, None) if is_routable(it)}),
+            desired=variant.environments if is_serverless else variant.desired_instance_count,
+        )
 
 
 def _capture(capture: DataCapture) -> dict[str, Any]:

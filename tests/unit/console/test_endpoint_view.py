@@ -22,6 +22,13 @@ def shown(params: dict[str, str] | None = None, **changed: Any) -> dict[str, Any
     return endpoint.document({**answers(), **changed}, params or SHOP, NOW)
 
 
+def half_down() -> dict[str, Any]:
+    """The state where `shop` serves less than it should."""
+    state: dict[str, Any] = recorded("state")
+    endpoint_of(state, "shop")["serving"] |= {"tone": "warn", "trouble": "serves in part"}
+    return state
+
+
 def test_an_endpoint_shows_its_targets_with_their_load_and_what_keeps_others_from_a_place() -> None:
     targets = shown()["targets"]
     recommend, giant = targets["component/recommend"], targets["component/forecast-70b"]
@@ -31,6 +38,12 @@ def test_an_endpoint_shows_its_targets_with_their_load_and_what_keeps_others_fro
     assert (giant["ready"], giant["desired"]) == (0, 1)
     assert "the largest free block" in giant["reason"]
     assert "rate" not in giant
+
+
+def test_an_endpoint_that_serves_too_little_has_a_tone_and_unknown_load_is_not_zero() -> None:
+    found = shown(load=None, state=half_down())
+    assert (found["tone"], found["serving"]) == ("warn", "serves in part")
+    assert (found["load_known"], shown()["load_known"]) == (False, True)
 
 
 def test_the_chosen_target_has_requests_in_flight_and_queued_by_time() -> None:
@@ -172,7 +185,13 @@ def test_the_list_has_each_endpoint_with_its_load_and_its_trouble() -> None:
     found = endpoints.document({"state": recorded("state"), "load": recorded("loads")}, {}, NOW)
     rows = found["endpoints"]
     assert rows["shop"]["rate"] > 10
-    assert (rows["shop"]["unplaced"], rows["shop"]["ready"], rows["shop"]["copies"]) == (1, 2, 2)
+    shop = rows["shop"]
+    assert (shop["unplaced"], shop["ready"], shop["desired"], shop["tone"]) == (1, 2, 2, None)
+    less = endpoints.document({"state": half_down(), "load": None}, {}, NOW)["endpoints"]["shop"]
+    assert (less["tone"], less["trouble"]) == ("warn", "serves in part")
     assert (rows["checkout"]["ready"], rows["checkout"]["p99"] > 0) == (2, True)
     assert (rows["invoices"]["status"], rows["invoices"]["rate"]) == ("Failed", 0)
-    assert endpoints.document({"state": None, "load": None}, {}, NOW) == {"endpoints": {}}
+    assert endpoints.document({"state": None, "load": None}, {}, NOW) == {
+        "known": False,
+        "endpoints": {},
+    }

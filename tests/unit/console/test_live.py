@@ -269,6 +269,30 @@ class Tab:
 
 
 @in_loop
+async def test_a_source_that_hangs_does_not_keep_the_page_blank() -> None:
+    rig = Rig()
+    rig.port.answers["/other"] = {"n": 2}
+    rig.port.hangs["/state"] = asyncio.Event()
+    other = ProcessQuery(process="jobs", path="/other")
+    view = ConsoleView(
+        sources=lambda params, now: {"state": STATE, "other": other},
+        document=lambda answers, params, now: dict(answers),
+    )
+    topics = LiveTopics({"v": view}, rig.port, rig.clock, rig.clock.now)
+    async with topics.following(TOPIC) as follower:
+        waiting = asyncio.ensure_future(follower.next_events(5.0))
+        for _ in range(10):  # turns of the loop, in which the sources are asked
+            await asyncio.sleep(0)
+        rig.clock.tick()
+        shown = seen(await waiting)
+        assert shown["other"] == {"n": 2}
+        assert shown["trouble"] == {"state": "control has not answered for a while."}
+        rig.port.hangs["/state"].set()
+        shown = seen(await follower.next_events(5.0), shown)
+        assert (shown["state"], shown["trouble"]) == ({"n": 1}, {})
+
+
+@in_loop
 async def test_streams_are_so_many_and_no_more(tmp_path: Path) -> None:
     console = SampleConsole(tmp_path)
     one, other = console.shown(), console.shown()

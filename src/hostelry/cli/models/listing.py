@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostelry.cli.printable import one_line
 from hostelry.cli.status_text import columns, duration
+from hostelry.domain.serving import ServedPart, serving_of
 
 MAX_ALIKE = 10  # adapters of one base and status with a line each
 HEAD = ("NAME", "KIND", "STATUS", "READY", "INSTANCES", "REQ/MIN", "AGE")
@@ -22,6 +23,7 @@ class ModelRow:
         ready, desired: copies, of an endpoint of one model its instances; None where it has none.
         instances, variants: an endpoint's instance types with their numbers; its variants.
         requests_last_minute: None where it is not known.
+        serving: what an endpoint does not serve that it should; None if it serves everything.
     """
 
     kind: str
@@ -36,6 +38,24 @@ class ModelRow:
     requests_last_minute: float | None = None
     created_at: float | None = None
     reason: str | None = None
+    serving: str | None = None
+
+
+def with_serving(rows: Sequence[ModelRow]) -> list[ModelRow]:
+    """The rows, where each endpoint that serves less than it should says so."""
+    parts: dict[str, list[ServedPart]] = {}
+    for row in rows:
+        if row.kind != "endpoint" or row.desired is not None:
+            has_copies = row.kind in ("endpoint", "component")
+            desired = row.desired or 0 if has_copies else None
+            part = ServedPart(status=row.status, ready=row.ready or 0, desired=desired)
+            parts.setdefault(row.endpoint, []).append(part)
+    return [
+        replace(row, serving=serving_of(row.status, parts.get(row.name, ()))["trouble"])
+        if row.kind == "endpoint"
+        else row
+        for row in rows
+    ]
 
 
 def in_order(rows: Iterable[ModelRow]) -> list[ModelRow]:
@@ -68,14 +88,14 @@ def listing_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = True) ->
 def row_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = False) -> list[str]:
     """The lines of rows in their order, as `listing_lines` has them."""
     table: list[Sequence[str]] = [HEAD]
-    reasons: dict[int, str] = {}
+    reasons: dict[int, list[str]] = {}
     for row, others in _folded(rows, fold=fold):
         table.append(_cells(row, others, now))
-        if row.reason:
-            reasons[len(table) - 1] = f"{_indent(row)}  ! {one_line(row.reason)}"
+        causes = [one_line(it) for it in (row.serving, row.reason) if it]
+        reasons[len(table) - 1] = [f"{_indent(row)}  ! {it}" for it in causes]
     lines = []
     for number, line in enumerate(columns(table)):
-        lines += [line, *([reasons[number]] if number in reasons else [])]
+        lines += [line, *reasons.get(number, ())]
     return lines
 
 

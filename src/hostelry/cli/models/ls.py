@@ -19,6 +19,7 @@ from hostelry.cli.models.listing import (
     listing_lines,
     requests_in_last_minute,
     variants_text,
+    with_serving,
 )
 from hostelry.cli.named import NameKind, described, find_named, rows_of
 from hostelry.server.json_client import JsonClient
@@ -58,7 +59,7 @@ def ls(
     only = None if name is None else find_named(sagemaker, name, NameKind.ENDPOINT).endpoint
     found = model_rows(sagemaker, only, most=None if everything else MAX_LOOKED_AT)
     now = SystemClock().now()
-    rows = with_requests(JsonClient("cloudwatch", config, credentials), found, now)
+    rows = with_requests(JsonClient("cloudwatch", config, credentials), with_serving(found), now)
     if as_json:
         print_json([msgspec.to_builtins(it) for it in in_order(rows)])
     else:

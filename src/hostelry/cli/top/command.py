@@ -43,7 +43,7 @@ def top(
 
     Rates are of the last ten seconds, percentiles of the last minute. --json prints one look, as
     --once does. Keys: q ends, s orders by the next column, / filters by name, j and k change the
-    number of rows.
+    number of rows. Exit code 1 of one look when control does not answer.
 
     Example: hostelry top --sort latency
 
@@ -65,6 +65,8 @@ def top(
                 print_json(document)
             else:
                 typer.echo("\n".join(look_lines(document, part)))
+            if not document["control_answers"]:
+                raise typer.Exit(1)
             return
         live(sources, choice, every_s)
 

@@ -58,6 +58,7 @@ class TopChoice:
 def top_document(look: TopLook, choice: TopChoice) -> dict[str, Any]:
     """The document; totals are over everything that the filter leaves, rows are the first ones."""
     endpoints = (look.state or {}).get("endpoints", ())
+    is_known = look.state is not None
     served = [it for it in _served(look, endpoints) if choice.part in it["name"]]
     instances = [
         _instance(endpoint, instance, look.copy_cpu)
@@ -71,9 +72,9 @@ def top_document(look: TopLook, choice: TopChoice) -> dict[str, Any]:
     served.sort(key=lambda it: _sortable(it[column]), reverse=is_falling)
     return {
         "at": look.at,
-        "control_answers": look.state is not None,
+        "control_answers": is_known,
         "sort": choice.sort,
-        "totals": _totals(served, instances),
+        "totals": _totals(served, instances) if is_known else None,
         "processes": [
             {
                 "name": process.name,
@@ -100,11 +101,12 @@ def _served(look: TopLook, endpoints: Iterable[Json]) -> list[dict[str, Any]]:
         (load["endpoint"], load["component"] or load["variant"]): load
         for load in (look.load or {}).get("names", ())
     }
+    nothing: Json | None = None if look.load is None else {}
     rows = []
     for endpoint in endpoints:
         name = endpoint["name"]
         for component in endpoint["components"]:
-            load = loads.get((name, component["name"]), {})
+            load = loads.get((name, component["name"]), nothing)
             counts = (component["ready_copies"], component["desired_copies"])
             tokens = look.tokens_per_s.get(component["name"])
             rows.append(
@@ -114,7 +116,7 @@ def _served(look: TopLook, endpoints: Iterable[Json]) -> list[dict[str, Any]]:
         for variant in () if endpoint["takes_components"] else endpoint["variants"]:
             ready = _ready_on(endpoint, variant["name"])
             title = name if len(endpoint["variants"]) == 1 else f"{name}/{variant['name']}"
-            load = loads.get((name, variant["name"]), {})
+            load = loads.get((name, variant["name"]), nothing)
             counts = (ready, variant["desired_instances"])
             tokens = look.tokens_per_s.get(name) if title == name else None
             rows.append(
@@ -128,23 +130,27 @@ def _row(
     endpoint: Json,
     status: str,
     counts: tuple[int, int],
-    load: Json,
+    load: Json | None,
     tokens_per_s: float | None,
 ) -> dict[str, Any]:
+    is_known, load = load is not None, load or {}
     latency, first = load.get("latency_ms") or {}, load.get("first_chunk_ms") or {}
+    errors = round(sum(load.get(it, 0.0) for it in ERRORS), 3)
+    serves_nothing = status == "InService" and counts[1] > 0 and not counts[0]
     return {
         "name": name,
         "endpoint": endpoint["name"],
         "status": status,
         "copies": counts[0],
         "desired_copies": counts[1],
-        "requests_per_s": load.get("arrivals_per_s", 0.0),
-        "errors_per_s": round(sum(load.get(it, 0.0) for it in ERRORS), 3),
+        "serves_nothing": serves_nothing,
+        "requests_per_s": load.get("arrivals_per_s", 0.0) if is_known else None,
+        "errors_per_s": errors if is_known else None,
         "p50_ms": latency.get("p50"),
         "p99_ms": latency.get("p99"),
         "first_chunk_p99_ms": first.get("p99"),
-        "in_flight": load.get("in_flight", 0.0),
-        "held": load.get("held", 0),
+        "in_flight": load.get("in_flight", 0.0) if is_known else None,
+        "held": load.get("held", 0) if is_known else None,
         "tokens_per_s": tokens_per_s,
     }
 
@@ -159,7 +165,8 @@ def _ready_on(endpoint: Json, variant: str) -> int:
 def _instance(endpoint: Json, instance: Json, copy_cpu: Mapping[str, float]) -> dict[str, Any]:
     """What the instance declares, what its copies reserve, and what they really use."""
     copies = [it for it in endpoint["copies"] if it["instance"] == instance["id"]]
-    free = instance["free"]
+    is_whole = any(it["reserved"] is None for it in copies)  # of a model: it has all of it
+    free = dict.fromkeys(RESOURCES, 0) if is_whole else instance["free"]
     measured = [copy_cpu[it["id"]] for it in copies if it["id"] in copy_cpu]
     shares = [1 - free[name] / instance[name] for name in RESOURCES if instance[name]]
     return {
@@ -181,19 +188,21 @@ def _instance(endpoint: Json, instance: Json, copy_cpu: Mapping[str, float]) -> 
 
 
 def _totals(served: Sequence[Json], instances: Sequence[Json]) -> dict[str, Any]:
-    """Sums over all rows; an adapter's copies are its base's, and count once."""
+    """Sums over all rows; an adapter's copies are its base's, and count once.
+
+    The sum of a load is None if no row's is known.
+    """
     own = [it for it in served if it["base"] is None]
-    tokens = [it["tokens_per_s"] for it in served if it["tokens_per_s"] is not None]
     return {
         "served": len(served),
         "endpoints": len({it["endpoint"] for it in served}),
         "copies": sum(it["copies"] for it in own),
         "desired_copies": sum(it["desired_copies"] for it in own),
-        "requests_per_s": round(sum(it["requests_per_s"] for it in served), 3),
-        "errors_per_s": round(sum(it["errors_per_s"] for it in served), 3),
-        "in_flight": round(sum(it["in_flight"] for it in served), 3),
-        "held": sum(it["held"] for it in served),
-        "tokens_per_s": round(sum(tokens), 1) if tokens else None,
+        "requests_per_s": _sum(served, "requests_per_s"),
+        "errors_per_s": _sum(served, "errors_per_s"),
+        "in_flight": _sum(served, "in_flight"),
+        "held": _sum(served, "held"),
+        "tokens_per_s": _sum(served, "tokens_per_s") if served else None,
         "instances": len(instances),
         "cpus": sum(it["cpus"] for it in instances),
         "cpus_reserved": round(sum(it["cpus_reserved"] for it in instances), 3),
@@ -201,3 +210,8 @@ def _totals(served: Sequence[Json], instances: Sequence[Json]) -> dict[str, Any]
         "memory_bytes_reserved": sum(it["memory_bytes_reserved"] for it in instances),
         "memory_bytes_used": sum(it["memory_bytes_used"] for it in instances),
     }
+
+
+def _sum(rows: Sequence[Json], name: str) -> float | int | None:
+    known = [it[name] for it in rows if it[name] is not None]
+    return round(sum(known), 3) if known or not rows else None

@@ -8,17 +8,16 @@ from hostelry.cli.status_text import columns, memory_text
 KEYS = "q quit   s next order   / filter   j k more or fewer rows"
 SERVED = ("NAME", "COPIES", "REQ/S", "ERR/S", "P50", "P99", "FLIGHT", "QUEUE", "TOK/S", "STATUS")
 MAX_NAME = 36
+CONTROL_SILENT = (
+    "Control does not answer: what is served is not known, only processes are shown "
+    "(`hostelry logs control`)."
+)
 
 
 def look_lines(document: Mapping[str, Any], part: str = "") -> list[str]:
     """The whole look: totals, processes, instances, what is served."""
     totals = document["totals"]
-    lines = [totals_line(totals), ""]
-    if not document["control_answers"]:
-        lines += [
-            "Control does not answer: only processes are shown (`hostelry logs control`).",
-            "",
-        ]
+    lines = [CONTROL_SILENT if totals is None else totals_line(totals), ""]
     lines += process_table(document["processes"])
     if document["instances"]:
         lines += ["", *instance_table(document["instances"])]
@@ -38,7 +37,7 @@ def totals_line(totals: Mapping[str, Any]) -> str:
         f"{totals['endpoints']} endpoints, {totals['served']} served, {totals['copies']} of "
         f"{totals['desired_copies']} copies   {rate(totals['requests_per_s'])} req/s, "
         f"{rate(totals['errors_per_s'])} err/s, {rate(totals['in_flight'])} in flight, "
-        f"{totals['held']} queued" + ("" if tokens is None else f", {rate(tokens)} tok/s")
+        f"{amount(totals['held'])} queued" + ("" if tokens is None else f", {rate(tokens)} tok/s")
     )
 
 
@@ -96,9 +95,9 @@ def served_table(served: Sequence[Mapping[str, Any]]) -> list[str]:
             milliseconds(row["p50_ms"]),
             milliseconds(row["p99_ms"]),
             rate(row["in_flight"]),
-            str(row["held"]),
-            "-" if row["tokens_per_s"] is None else rate(row["tokens_per_s"]),
-            row["status"],
+            amount(row["held"]),
+            rate(row["tokens_per_s"]),
+            row["status"] + (", serves nothing" if row["serves_nothing"] else ""),
         ]
         for row in served
     ]
@@ -110,8 +109,15 @@ def more_line(count: int, what: str) -> list[str]:
     return [f"... and {count} more {what}"] if count else []
 
 
-def rate(value: float) -> str:
-    """A rate with as many digits as matter."""
+def amount(value: int | None) -> str:
+    """A number; "-" if it is not known."""
+    return "-" if value is None else str(value)
+
+
+def rate(value: float | None) -> str:
+    """A rate with as many digits as matter; "-" if it is not known."""
+    if value is None:
+        return "-"
     return f"{value:.0f}" if value >= 100 or value == 0 else f"{value:.1f}"
 
 

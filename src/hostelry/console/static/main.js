@@ -9,13 +9,15 @@ import { VIEWS } from "./views.js";
 const BASE = "/console/";
 const THEME = "hostelry-console-theme";
 const THEMES = ["auto", "light", "dark"];
-const STATES = { live: "Live", connecting: "Connecting", paused: "Paused" };
+const STATES = { live: "Live", stale: "Not up to date", connecting: "Connecting", paused: "Paused" };
 
 const top_ = document.getElementById("top");
 const main = document.getElementById("main");
 const trouble = document.getElementById("trouble");
 const state = h("span", { class: "state", "data-state": "connecting" }, STATES.connecting);
 let shown = null;
+let link = { name: "connecting", reason: "" };
+let isTroubled = false;
 
 const context = {
   session,
@@ -81,16 +83,26 @@ function followed(topic, mounted) {
 }
 
 function setState(name, reason = "") {
+  link = { name, reason };
+  drawState();
+}
+
+/** What is shown is live, or it is older: then it has no colours, since they would speak of now. */
+function drawState() {
+  const name = link.name === "live" && isTroubled ? "stale" : link.name;
   if (state.dataset.state !== name) state.dataset.state = name;
   setText(state, STATES[name]);
-  state.title = reason;
+  state.title = link.reason;
+  main.dataset.stale = name === "live" ? "no" : "yes";
 }
 
 /** Say what the platform does not answer; what is shown then is older. */
 function say(found) {
   const texts = [...new Set(Object.values(found))];
-  trouble.hidden = !texts.length;
-  setText(trouble, texts.length ? `Not up to date: ${texts.join(" ")}` : "");
+  isTroubled = texts.length > 0;
+  trouble.hidden = !isTroubled;
+  setText(trouble, isTroubled ? `Not up to date: ${texts.join(" ")}` : "");
+  drawState();
 }
 
 function drawTop(current) {
@@ -134,6 +146,7 @@ function showSignIn(why) {
   shown = null;
   forget();
   say({});
+  setState("live");
   drawTop(null);
   document.title = "Sign in · Hostelry";
   const key = h("input", { type: "password", id: "key", autocomplete: "off", required: true, spellcheck: "false" });

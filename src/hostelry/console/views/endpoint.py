@@ -139,6 +139,7 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
         "now": round(now, 1),
         "minutes": minutes,
         **head(found),
+        "load_known": sources.get("load") is not None,
         "variants": {it["name"]: variant(it) for it in found["variants"]},
         "targets": targets,
         "chosen": "/".join(target or suggested(targets) or ()),
@@ -155,8 +156,11 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
 def head(endpoint: JsonObject) -> dict[str, Any]:
     """The endpoint itself, and the update that it is in."""
     shift, bake = endpoint.get("shift") or {}, endpoint.get("bake") or {}
+    serving = endpoint.get("serving", {})
     return {
         "status": endpoint["status"],
+        "tone": serving.get("tone"),
+        "serving": serving.get("trouble"),
         "reason": endpoint["failure_reason"],
         "config": endpoint["config"],
         "pending_config": endpoint["pending_config"],

@@ -7,7 +7,6 @@ from hostelry.console.platform import ProcessQuery, Query
 from hostelry.console.views.endpoint import errors_per_s, has_no_place
 
 JsonObject = Mapping[str, Any]
-NOT_SERVING = frozenset({"Failed", "OutOfService"})
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
@@ -19,19 +18,22 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
 
 
 def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """Endpoints by name."""
+    """Endpoints by name; none are `known` while control has not answered."""
     state, load = sources.get("state") or {}, sources.get("load") or {}
     loads: dict[str, list[JsonObject]] = {}
     for one in load.get("names", ()):
         loads.setdefault(one["endpoint"], []).append(one)
     every = state.get("endpoints", ())
-    return {"endpoints": {it["name"]: row(it, loads.get(it["name"], ())) for it in every}}
+    return {
+        "known": sources.get("state") is not None,
+        "endpoints": {it["name"]: row(it, loads.get(it["name"], ())) for it in every},
+    }
 
 
 def row(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, Any]:
     """An endpoint's status, copies and load; `p99` is that of its slowest name."""
     loads = list(loads)
-    copies, components = endpoint["copies"], endpoint["components"]
+    components, serving = endpoint["components"], endpoint.get("serving", {})
     p99s = [it["latency_ms"]["p99"] for it in loads if it["latency_ms"]]
     return {
         "status": endpoint["status"],
@@ -41,8 +43,10 @@ def row(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, Any]:
         "failed": sum(1 for it in components if it["status"] == "Failed"),
         "unplaced": sum(1 for it in components if has_no_place(it)),
         "instances": len(endpoint["instances"]),
-        "copies": len(copies),
-        "ready": sum(1 for it in copies if it["phase"] == "ready" and not it["draining"]),
+        "tone": serving.get("tone"),
+        "trouble": serving.get("trouble"),
+        "desired": serving.get("desired"),
+        "ready": serving.get("ready"),
         "rate": round(sum(it["arrivals_per_s"] for it in loads), 1),
         "error_rate": round(sum(errors_per_s(it) for it in loads), 2),
         "in_flight": round(sum(it["in_flight"] for it in loads), 1),

@@ -66,6 +66,7 @@ def _endpoint(endpoint: Mapping[str, Any]) -> dict[str, Any]:
         "account": endpoint["account"],
         "region": endpoint["region"],
         "status": endpoint["status"],
+        "serving": endpoint.get("serving", {}).get("trouble"),
         "reason": endpoint["failure_reason"],
         "config": endpoint["config"],
         "components": components,

@@ -11,6 +11,7 @@ from hostelry.cli.models.listing import (
     listing_lines,
     requests_in_last_minute,
     variants_text,
+    with_serving,
 )
 
 NOW = 1_000.0
@@ -52,6 +53,16 @@ def test_a_row_has_state_copies_requests_and_age() -> None:
         ["llama-es", "adapter", "InService", "1/2", "-", "1", "1m40s"],
     ]
     assert [len(line) - len(line.lstrip()) for line in lines] == [0, 0, 2, 4]
+
+
+def test_an_endpoint_that_serves_nothing_has_that_below_its_row() -> None:
+    model = replace(ENDPOINT, name="all-down", endpoint="all-down", ready=0, desired=300)
+    lines = listing_lines(with_serving([ENDPOINT, FAILED, ADAPTER, model]), NOW)
+    assert [line.strip() for line in lines if "!" in line] == [
+        "! serves nothing: 0 of 300 copies ready",
+        "! serves in part: 1 of 2 copies ready, 1 of 2 components failed",
+        "! exited with 1[2J",
+    ]
 
 
 def test_a_failure_has_the_first_line_of_its_reason() -> None:

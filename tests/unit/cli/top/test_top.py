@@ -1,5 +1,6 @@
 """Looks at a platform: the document, its text, tokens a second, and what keys do."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,7 +48,14 @@ INSTANCE = {
     "accelerators": 0,
     "free": {"cpus": 0.5, "memory_bytes": 6 * GIB, "accelerators": 0},
 }
-COPY = {"id": "c-1", "instance": "i-1", "phase": "ready", "memory_bytes": GIB, "pid": 7}
+COPY = {
+    "id": "c-1",
+    "instance": "i-1",
+    "phase": "ready",
+    "memory_bytes": GIB,
+    "pid": 7,
+    "reserved": {"cpus": 1.5},
+}
 ENDPOINT = {
     "name": "ep",
     "status": "InService",
@@ -85,6 +93,29 @@ def test_a_look_has_what_is_served_with_its_load_and_the_sums() -> None:
     (instance, _) = found["instances"]
     assert (instance["cpus_reserved"], instance["memory_bytes_reserved"]) == (1.5, 2 * GIB)
     assert (instance["cpu_percent_used"], instance["memory_bytes_used"]) == (80.0, GIB)
+
+
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        pytest.param({"state": None, "load": None}, None, id="control does not answer"),
+        pytest.param({"load": None}, "- req/s, - err/s, - in flight, - queued", id="the load"),
+    ],
+)
+def test_what_is_not_known_is_no_zero(changes: dict[str, Any], known: str | None) -> None:
+    found = top_document(replace(LOOK, **changes), TopChoice())
+    assert (found["totals"] is None) == (known is None)
+    first = look_lines(found)[0]
+    assert known in first if known else first.startswith("Control does not answer")
+    assert not any(" 0 " in line for line in look_lines(found)[-4:] if "InService" in line)
+
+
+def test_a_row_serves_nothing_and_a_copy_of_a_model_has_its_whole_instance() -> None:
+    ends = {**COPY, "phase": "unhealthy", "reserved": None}
+    look = replace(LOOK, state={"endpoints": [{**PLAIN, "copies": [ends]}]})
+    found = top_document(look, TopChoice())
+    assert "InService, serves nothing" in "\n".join(look_lines(found))
+    assert found["instances"][0]["cpus_reserved"] == INSTANCE["cpus"]
 
 
 @pytest.mark.parametrize(

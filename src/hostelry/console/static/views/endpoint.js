@@ -24,6 +24,7 @@ export const view = {
     const name = decodeURIComponent(match[1]);
     document.title = `${name} · Hostelry`;
     const status = statusMark("");
+    status.hidden = true;
     const config = h("span", { class: "soft" });
     const alert = h("div", { class: "note", hidden: true });
     const chosen = h("h2");
@@ -52,11 +53,15 @@ export const view = {
           body.hidden = true;
           return drawMissing(missing, name, doc.names);
         }
-        if (!doc.status) return;
+        if (!doc.status) {
+          body.hidden = true;
+          return fill(missing, h("p", { class: "hint" }, "Control has not answered yet: nothing is known of this endpoint."));
+        }
         if (!match[2] && doc.chosen) return context.replace(targetPath(name, doc.chosen) + location.search);
         fill(missing);
         body.hidden = false;
-        setStatus(status, doc.status);
+        setStatus(status, doc.status, doc.tone);
+        status.hidden = false;
         setText(config, `config ${doc.config}${doc.pending_config ? ` → ${doc.pending_config}` : ""}`);
         drawAlert(alert, doc, name);
         setText(chosen, doc.chosen ? doc.chosen.slice(doc.chosen.indexOf("/") + 1) : "No target");
@@ -73,7 +78,7 @@ export const view = {
 /** Why it is not as it should be; the reason of a past update is shown with that update. */
 function drawAlert(alert, doc, name) {
   const isPast = doc.status === "InService" && Object.values(doc.updates ?? {}).some((it) => it.outcome === "rolled back");
-  const text = doc.going_back ? `Its update goes back: ${doc.going_back}` : isPast ? null : doc.reason;
+  const text = doc.going_back ? `Its update goes back: ${doc.going_back}` : (isPast ? null : doc.reason) ?? (doc.serving && `It ${doc.serving}.`);
   alert.hidden = !text;
   if (!text || alert.dataset.shown === text) return;
   alert.dataset.shown = text;

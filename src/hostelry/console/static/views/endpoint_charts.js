@@ -18,7 +18,7 @@ export function targetCharts() {
     elements: [figures.element, charts],
     update(doc) {
       const target = doc.targets[doc.chosen] ?? {};
-      figures.update(figuresOf(target));
+      figures.update(figuresOf(target, doc.load_known));
       const minutes = doc.minutes;
       const coarse = minutes <= 60 ? 130 : 610;
       const gap = minutes === 15 ? FINE_GAP_S : coarse;
@@ -49,17 +49,18 @@ export function targetCharts() {
   };
 }
 
-function figuresOf(target) {
+function figuresOf(target, isKnown) {
+  const none = isKnown ? 0 : null;
   const streams = target.first_p50 !== undefined;
   return [
-    { title: "Requests/s", value: perSecond(target.rate ?? 0), hint: "Mean of the last 10 seconds" },
-    { title: "Errors/s", value: perSecond(target.error_rate ?? 0), tone: target.error_rate ? "bad" : "", hint: "Answered with 4xx or 5xx" },
+    { title: "Requests/s", value: perSecond(target.rate ?? none), hint: "Mean of the last 10 seconds" },
+    { title: "Errors/s", value: perSecond(target.error_rate ?? none), tone: target.error_rate ? "bad" : "", hint: "Answered with 4xx or 5xx" },
     { title: "p50", value: milliseconds(target.p50), hint: "Of the last minute, on the model server" },
     { title: "p90", value: milliseconds(target.p90), hint: "Of the last minute" },
     { title: "p99", value: milliseconds(target.p99), hint: "Of the last minute" },
     ...(streams ? [{ title: "First chunk p50", value: milliseconds(target.first_p50), hint: "Of streams: the first token" }] : []),
-    { title: "In flight", value: perSecond(target.in_flight ?? 0) },
-    { title: "Queued", value: target.held ? `${target.held}, for ${target.oldest_held_s} s` : "0", tone: target.held ? "bad" : "", hint: "Wait for a copy" },
+    { title: "In flight", value: perSecond(target.in_flight ?? none) },
+    { title: "Queued", value: target.held ? `${target.held}, for ${target.oldest_held_s} s` : perSecond(none), tone: target.held ? "bad" : "", hint: "Wait for a copy" },
     { title: "Copies ready", value: target.desired === undefined ? "of its base" : `${target.ready} of ${target.desired}`, tone: (target.ready ?? 0) < (target.desired ?? 0) ? "bad" : "" },
   ];
 }

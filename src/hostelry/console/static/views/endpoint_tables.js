@@ -3,7 +3,7 @@
 import { milliseconds } from "../charts.js";
 import { age, fill, h, number, setText } from "../dom.js";
 import { virtualTable } from "../table.js";
-import { instant, reasonBlock, statusMark, targetPath } from "./pieces.js";
+import { instant, readyTone, reasonBlock, statusMark, targetPath } from "./pieces.js";
 
 const FEW = 1;
 
@@ -14,7 +14,7 @@ export function targetsSection(context, endpoint) {
     onSelect: (id) => context.navigate(targetPath(endpoint, id) + location.search),
     columns: [
       { title: "Target", cell: (row) => h("a", { href: `/console/${targetPath(endpoint, row.id)}${location.search}`, "aria-current": row.chosen ? "true" : null, title: row.id }, row.name) },
-      { title: "Status", cell: (row) => statusMark(row.status ?? "–") },
+      { title: "Status", cell: (row) => statusMark(row.status ?? "–", row.status === "InService" ? readyTone(row.ready, row.desired) : undefined) },
       { title: "Copies", numeric: true, cell: (row) => (row.base ? `adapter of ${row.base}` : `${row.ready ?? 0} of ${row.desired ?? 0}`) },
       { title: "Requests/s", numeric: true, cell: (row) => figure(row.rate) },
       { title: "Errors/s", numeric: true, cell: (row) => figure(row.error_rate) },

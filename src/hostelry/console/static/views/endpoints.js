@@ -20,9 +20,9 @@ export const view = {
       onSelect: (name) => context.navigate(`endpoint/${encodeURIComponent(name)}`),
       columns: [
         { title: "Endpoint", cell: (row) => h("a", { href: `/console/endpoint/${encodeURIComponent(row.name)}` }, row.name) },
-        { title: "Status", cell: (row) => statusMark(row.status) },
+        { title: "Status", cell: (row) => statusMark(row.status, row.tone) },
         { title: "Components", numeric: true, cell: (row) => row.components || "–" },
-        { title: "Copies ready", numeric: true, cell: (row) => `${row.ready} of ${row.copies}` },
+        { title: "Copies ready", numeric: true, cell: (row) => (row.desired === undefined ? "–" : `${row.ready} of ${row.desired}`) },
         { title: "Requests/s", numeric: true, cell: (row) => (row.rate ? number(row.rate) : "–") },
         { title: "Errors/s", numeric: true, cell: (row) => (row.error_rate ? number(row.error_rate) : "–") },
         { title: "In flight", numeric: true, cell: (row) => (row.in_flight ? number(row.in_flight) : "–") },
@@ -32,22 +32,25 @@ export const view = {
       ],
     });
     const scroll = h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "Endpoints" }, table.element);
+    const panel = h("section", { class: "panel" }, scroll);
     let rows = null;
+    let isKnown = false;
     root.append(
       h("div", { class: "title-line" }, h("h1", null, "Endpoints"), h("label", { class: "filter", for: "endpoint-filter" }, "Show ", filter)),
-      none, h("section", { class: "panel" }, scroll));
+      none, panel);
     filter.addEventListener("input", draw);
     function draw() {
       if (!rows) return;
       const wanted = filter.value.trim().toLowerCase();
       const shown = rows.filter((it) => `${it.name} ${it.status}`.toLowerCase().includes(wanted));
       none.hidden = shown.length > 0;
-      none.textContent = rows.length ? "No endpoint matches." : "There is no endpoint yet. `hostelry deploy` makes one.";
-      scroll.hidden = !shown.length;
+      none.textContent = !isKnown ? "Control has not answered yet." : rows.length ? "No endpoint matches." : "There is no endpoint yet. `hostelry deploy` makes one.";
+      panel.hidden = !shown.length;
       table.update(shown);
     }
     return {
       update(doc) {
+        isKnown = doc.known;
         rows = Object.entries(doc.endpoints ?? {}).map(([name, it]) => ({ name, ...it, known: knownOf(it) }));
         rows.sort((a, b) => rank(a) - rank(b) || b.rate - a.rate || a.name.localeCompare(b.name));
         draw();
@@ -58,15 +61,15 @@ export const view = {
 };
 
 function rank(row) {
-  if (row.status === "Failed") return 0;
-  return row.failed || row.unplaced || row.held ? 1 : 2;
+  if (row.status === "Failed" || row.tone === "bad") return 0;
+  return row.failed || row.unplaced || row.held || row.tone ? 1 : 2;
 }
 
 function knownOf(it) {
   const components = (count) => (count === 1 ? "1 component" : `${count} components`);
   return [
     it.progress && `update: ${it.progress}`,
-    it.failed && `${components(it.failed)} failed`,
+    it.trouble ?? (it.failed && `${components(it.failed)} failed`),
     it.unplaced && `${components(it.unplaced)} without a place`,
     it.reason,
   ].filter(Boolean).join("; ");

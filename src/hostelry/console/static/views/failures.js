@@ -34,8 +34,9 @@ export const view = {
         groups.sort((a, b) => a.place - b.place);
         const present = groups.filter((it) => it.when === "now");
         const past = groups.filter((it) => it.when !== "now");
-        setText(state, summary(present, past, doc.minutes));
-        state.dataset.tone = present.length ? "bad" : "good";
+        const isWhole = !Object.keys(doc.trouble ?? {}).length;
+        setText(state, summary(present, past, doc.minutes, isWhole));
+        state.dataset.tone = present.length ? "bad" : isWhole ? "good" : null;
         nowHeading.hidden = !present.length;
         latelyHeading.hidden = !past.length;
         draw(now, present);
@@ -53,8 +54,9 @@ function processes(trouble) {
   }));
 }
 
-function summary(present, past, minutes) {
+function summary(present, past, minutes, isWhole) {
   const causes = (count) => (count === 1 ? "1 cause" : `${count} causes`);
+  if (!present.length && !isWhole) return "Whether something fails is not known: not everything answers.";
   if (!present.length && !past.length) return `Nothing fails, and nothing failed in the last ${minutes} minutes.`;
   const before = past.length ? ` ${causes(past.length)} of the last ${minutes} minutes.` : "";
   return present.length ? `${causes(present.length)} of trouble now.${before}` : `Nothing fails now.${before}`;

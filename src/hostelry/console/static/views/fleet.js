@@ -41,7 +41,7 @@ export const view = {
     function draw() {
       if (!doc) return;
       colourOf = new Map(Object.entries(doc.endpoints).map(([name, it]) => [name, colours(Object.keys(it.components))]));
-      totals.update(doc.totals);
+      totals.update(doc.known ? doc.totals : null);
       keyed(unplaced, Object.entries(doc.unplaced), ([id]) => id, makeUnplaced, changeUnplaced);
       const groups = grouped(doc, filter.value.trim().toLowerCase());
       const columns = Math.max(1, Math.floor((host.clientWidth + GAP_PX) / (CARD_PX + GAP_PX)));
@@ -152,7 +152,7 @@ function matches(id, it, filter) {
 }
 
 function groupBlocks({ name, instances, endpoint }, columns) {
-  const text = `${endpoint.status}${instances.length ? "" : " · no instance"}${endpoint.reason ? ` · ${endpoint.reason}` : ""}`;
+  const text = `${endpoint.status}${endpoint.serving ? `, ${endpoint.serving}` : ""}${instances.length ? "" : " · no instance"}${endpoint.reason ? ` · ${endpoint.reason}` : ""}`;
   const found = [{ key: `group ${name}`, height: 46, name, text }];
   for (let at = 0; at < instances.length; at += columns) {
     const row = instances.slice(at, at + columns);

@@ -20,14 +20,15 @@ export function totalsStrip() {
   });
   return {
     element: h("dl", { class: "totals" }, figures.map((it) => it.element)),
+    /** Show the totals; null while they are not known. */
     update(totals) {
       for (const { text, part, value, meter } of figures) {
-        setText(value, text(totals));
-        const shown = part(totals);
+        setText(value, totals ? text(totals) : "–");
+        const shown = totals && part(totals);
         meter.hidden = !shown || !shown[1];
         if (shown) meter.firstChild.style.width = `${shown[1] ? Math.min(1, shown[0] / shown[1]) * 100 : 0}%`;
       }
-      figures[2].element.dataset.bad = totals.unplaced ? "yes" : "no";
+      figures[2].element.dataset.bad = totals?.unplaced ? "yes" : "no";
     },
   };
 }

@@ -12,17 +12,23 @@ export function tone(status) {
   return BAD.has(status) ? "bad" : "warn";
 }
 
-/** A status as text with a dot: never by colour alone. */
-export function statusMark(status) {
+/** A status as text with a dot: never by colour alone. `known` is a tone that the status does not say. */
+export function statusMark(status, known) {
   const mark = h("span", { class: "status" });
-  setStatus(mark, status);
+  setStatus(mark, status, known);
   return mark;
 }
 
 /** Change a mark of `statusMark`. */
-export function setStatus(mark, status) {
+export function setStatus(mark, status, known) {
   setText(mark, status ?? "–");
-  setAttribute(mark, "data-tone", tone(status));
+  setAttribute(mark, "data-tone", known ?? tone(status));
+}
+
+/** How many are ready of how many there should be, and the tone that says. */
+export function readyTone(ready, desired) {
+  if (!desired || ready >= desired) return undefined;
+  return ready ? "warn" : "bad";
 }
 
 /** An instant as a time element: the time of day, and its age in the title. */
