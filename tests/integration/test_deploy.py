@@ -223,18 +223,20 @@ def test_a_failure_names_its_cause_its_log_and_the_way_out(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "error", "code"),
     [
-        pytest.param(["./nothing"], "is not there", id="a missing path"),
+        pytest.param(["./nothing"], "is not there", 1, id="a missing path"),
         pytest.param(["localhost/x:1", "--instance-type", "ml.m5.lrge"],
-                     "did you mean ml.m5.large", id="an unknown instance type"),
-        pytest.param(["localhost/x:1", "--memory-mb", "9000000"], "there is not enough room",
+                     "did you mean ml.m5.large", 2, id="an unknown instance type"),
+        pytest.param(["localhost/x:1", "--memory-mb", "9000000"], "there is not enough room", 1,
                      id="more than any instance has"),
-        pytest.param(["s3://no-such-bucket/x/"], "cannot be listed", id="no bucket"),
+        pytest.param(["s3://no-such-bucket/x/"], "cannot be listed", 1, id="no bucket"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_line(platform: Platform, arguments: list[str], error: str) -> None:
-    text = deployed(platform, *arguments, code=1)
+def test_bad_input_is_one_line(
+    platform: Platform, arguments: list[str], error: str, code: int
+) -> None:
+    text = deployed(platform, *arguments, code=code)
     assert text.startswith("hostelry: ")
     assert error in text
     assert text.count("\n") == 1

@@ -138,7 +138,7 @@ def test_a_drill_on_an_empty_platform_makes_an_endpoint_of_its_own_and_removes_i
         assert platform.boto3("sagemaker").list_endpoints()["Endpoints"] == []
         refused = platform.chaos("copy-kill", "--endpoint", "nowhere", code=1)
         assert "nowhere has no ready copy to invoke" in refused.stderr
-        refused = platform.chaos("agent-kill", "--copies", "9", code=1)
+        refused = platform.chaos("agent-kill", "--copies", "9", code=2)
         assert "--copies is an option of many-copies" in refused.stderr
 
 

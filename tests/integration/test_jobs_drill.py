@@ -38,5 +38,5 @@ def test_nothing_is_lost_or_doubled_though_every_process_is_killed_twice(tmp_pat
         assert not [it for it in buckets if it.startswith(PREFIX)]
         assert platform.boto3("sns").list_topics()["Topics"] == []
         assert list((platform.home.root / "topics").iterdir()) == []
-        refused = platform.chaos("copy-kill", "--seed", "1", code=1)
+        refused = platform.chaos("copy-kill", "--seed", "1", code=2)
         assert "are options of jobs" in refused.stderr

@@ -277,7 +277,7 @@ def test_homes_beside_each_other_find_ports_and_keep_them(tmp_path: Path) -> Non
         ports = {it.home: (it.config.gateway_port, it.config.s3_port) for it in (one, two)}
         assert len({port for pair in ports.values() for port in pair}) == 4
         assert two.config.gateway_port != 8787
-        assert "another program had the default ports" in two.log("up")
+        assert "is another program's: the gateway is at" in two.log("up")
         for each in (one, two):
             assert each.boto3("sts").get_caller_identity()["Account"]
             shown = json.loads(each.cli("status", "--json").stdout)

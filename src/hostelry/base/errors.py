@@ -8,6 +8,7 @@ HostelryError
 │   ├── Conflict       a record moved since it was read
 │   └── Fenced         this control leads no more; the next leader can do it
 └── TerminalError      trying again cannot help; becomes a FailureReason
+    └── UsageError     a command was given arguments that cannot be
 
 Anything else that is raised is a defect of ours: 500 with a request id, traceback in the log.
 """
@@ -66,6 +67,10 @@ class Fenced(RetryableError):  # noqa: N818 - reads as what it says
 
 class TerminalError(HostelryError):
     """Retrying cannot help; the message becomes the resource's FailureReason."""
+
+
+class UsageError(TerminalError):
+    """The arguments of a command cannot be; the message names the option, value and limit."""
 
 
 def validation_error(message: str) -> ServiceError:

@@ -38,7 +38,8 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 def runtimes_folder(env: Mapping[str, str], uid: int | None = None) -> Path:
     """Where runtimes are: HOSTELRY_RUNTIMES_DIR, else below the user's data folder.
 
-    Root's are in SHARED_PLACE, since copies that it starts run as other users.
+    Root's are in SHARED_PLACE, since copies that it starts run as other users, and so are those of
+    a user without a home folder.
     """
     named = env.get(VARIABLE)
     if named:
@@ -46,9 +47,9 @@ def runtimes_folder(env: Mapping[str, str], uid: int | None = None) -> Path:
     data = env.get("XDG_DATA_HOME", "")
     if data.startswith("/"):
         return Path(data) / "hostelry" / "runtimes"
-    if (os.geteuid() if uid is None else uid) == 0:
-        return SHARED_PLACE
     home = env.get("HOME") or os.path.expanduser("~")
+    if (os.geteuid() if uid is None else uid) == 0 or home == "~":
+        return SHARED_PLACE
     return Path(home) / ".local" / "share" / "hostelry" / "runtimes"
 
 

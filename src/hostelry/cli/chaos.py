@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.own_arguments import hide_argument
 from hostelry.chaos.copies_ledger import LEAST_COPIES, MOST_COPIES
 from hostelry.chaos.jobs.plan import FULL, SHORT, JobsSizes
@@ -131,9 +131,9 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
     from hostelry.chaos.observer import PlatformObserver
 
     if name != JOBS and {requests, records, kills, seed} != {None}:
-        raise TerminalError("--requests, --records, --kills and --seed are options of jobs")
+        raise UsageError("--requests, --records, --kills and --seed are options of jobs")
     if name != MANY_COPIES and copies is not None:
-        raise TerminalError(f"--copies is an option of {MANY_COPIES}")
+        raise UsageError(f"--copies is an option of {MANY_COPIES}")
     if name == CLUSTER:
         if {home, endpoint, component} != {None}:
             raise TerminalError(
@@ -146,7 +146,7 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
         finish([outcome], as_json=as_json)
         return
     if {store, scenarios} != {None}:
-        raise TerminalError(f"--store and --scenarios are options of {CLUSTER}")
+        raise UsageError(f"--store and --scenarios are options of {CLUSTER}")
     at = home_at(home)
     config, credentials = settled(at)
     drills = chosen(name)

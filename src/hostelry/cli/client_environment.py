@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import UsageError
 from hostelry.cli.program.call import is_aws
 from hostelry.server.home import Credentials, UpConfig
 from hostelry.server.ports import reachable_host
@@ -88,7 +88,7 @@ def shell_lines(shell: str, variables: Mapping[str, str]) -> list[str]:
             return [f"set -gx {name} {fish_quote(value)};" for name, value in variables.items()]
         case "powershell":
             return [f"$Env:{name} = {powershell_quote(value)}" for name, value in variables.items()]
-    raise TerminalError(f"--shell {shell}: expected sh, bash, zsh, fish or powershell")
+    raise UsageError(f"--shell {shell}: expected sh, bash, zsh, fish or powershell")
 
 
 def fish_quote(value: str) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from hostelry.base.certificates import facts, split
 from hostelry.base.clock import SystemClock
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cli.control_requests import document, send
@@ -39,7 +39,7 @@ def join_token(
     """
     expires_s = seconds_of(expires)
     if role not in {it.value for it in PeerRole}:
-        raise TerminalError(f"--role {role}: expected gateway, control or agent")
+        raise UsageError(f"--role {role}: expected gateway, control or agent")
     at = home_at(home)
     config, credentials = settled(at)
     if config.cluster_host is None:

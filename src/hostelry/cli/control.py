@@ -5,7 +5,7 @@ import os
 import msgspec
 import typer
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import UsageError
 from hostelry.base.logging import TEXT
 from hostelry.base.own_arguments import hide_argument
 from hostelry.base.peer_name import PeerRole
@@ -70,7 +70,7 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
     check_logs(options)
     check_cluster(options)
     if join_url is not None and cluster_host is None and not at.config.exists():
-        raise TerminalError(
+        raise UsageError(
             "--join needs the address at which the other hosts reach this one: --cluster-host"
         )
     joined(at, join_url, token, PeerRole.CONTROL, host_name)

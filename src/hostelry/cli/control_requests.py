@@ -1,5 +1,6 @@
 """Requests of commands to the platform's own processes: control, the gateway, that for jobs."""
 
+import contextlib
 import socket
 import time
 from collections.abc import Mapping
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 RETRY_S, CONNECT_S = 0.2, 1.0
+
+
+class SilentProcessError(TerminalError):
+    """A process of the platform gives no answer."""
 
 
 def control_answer(
@@ -42,6 +47,17 @@ def control_answer(
     if response.status_code != 200:
         raise TerminalError(f"control refused: {response.text}")
     return document(response)
+
+
+def require_endpoint(config: UpConfig, credentials: Credentials, name: str, what: str) -> None:
+    """Raise TerminalError, that no `what` is known, if control knows no endpoint of that name."""
+    with contextlib.suppress(SilentProcessError):
+        known = control_answer(config, credentials, "/internal/names").get("endpoints", ())
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise TerminalError(
+                f"no {what} of {name} is known, and there is no such endpoint. There are: {there}"
+            )
 
 
 def send(
@@ -85,7 +101,7 @@ def send(
             is_refused = isinstance(error, httpx.ConnectError) and process != "gateway"
             if not is_refused or monotonic_s() > give_up_at_s or not _gateway_runs(config):
                 known = f", and only it knows {knows}" if knows else ""
-                raise TerminalError(
+                raise SilentProcessError(
                     f"{process} does not answer at {url}{known}: "
                     f"start it with `hostelry up`, or see `hostelry logs {process}`"
                 ) from None

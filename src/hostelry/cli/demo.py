@@ -16,6 +16,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_ports
 from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.home_option import home_flag
 from hostelry.server.home import UpConfig
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -78,7 +79,7 @@ def platform(home: Path, *, keep: bool) -> Iterator[None]:
         yield
     finally:
         if keep:
-            say(f"The platform keeps running: hostelry status --home {home}")
+            say(f"The platform keeps running: hostelry status{home_flag(home)}")
         else:
             say("Stopping the platform ...")
             run([*CLI, "down", *where])

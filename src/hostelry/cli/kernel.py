@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
+from hostelry.base.user import expanded, user_folder
 from hostelry.cli.home_option import HomeOption, home_at, settled
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
@@ -94,9 +95,9 @@ def kernel_specification(python: str, home: Path, name: str) -> dict[str, Any]:
 def kernel_folder(name: str, prefix: Path | None, environment: Mapping[str, str]) -> Path:
     """Where Jupyter looks for a kernel: below `prefix`, else among the user's own."""
     if not NAME.fullmatch(name):
-        raise TerminalError(f"--name {name:.100}: expected small letters, digits, '-', '.' and '_'")
+        raise UsageError(f"--name {name:.100}: expected small letters, digits, '-', '.' and '_'")
     if prefix is not None:
-        return prefix.expanduser().absolute() / "share" / "jupyter" / "kernels" / name
+        return expanded(prefix).absolute() / "share" / "jupyter" / "kernels" / name
     return user_data(environment) / "kernels" / name
 
 
@@ -105,9 +106,11 @@ def user_data(environment: Mapping[str, str]) -> Path:
     if environment.get("JUPYTER_DATA_DIR"):
         return Path(environment["JUPYTER_DATA_DIR"])
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Jupyter"
+        return user_folder("Library/Jupyter", "name a folder with --prefix")
     data = environment.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "jupyter"
+    if data:
+        return Path(data) / "jupyter"
+    return user_folder(".local/share/jupyter", "name a folder with --prefix")
 
 
 def is_ours(folder: Path) -> bool:
@@ -124,14 +127,14 @@ def python_with(python: str, *modules: str) -> str:
     """The path of a Python that has `modules`; raises TerminalError that says what to install."""
     found = shutil.which(os.path.expanduser(python))
     if found is None:
-        raise TerminalError(f"--python {python}: command not found")
+        raise UsageError(f"--python {python}: command not found")
     path = os.path.abspath(found)
     probe = f"import importlib.util as u; print([m for m in {modules!r} if not u.find_spec(m)])"
     done = subprocess.run(
         [path, "-c", probe], capture_output=True, text=True, timeout=PROBE_WITHIN_S, check=False
     )
     if done.returncode != 0:
-        raise TerminalError(f"--python {python} does not run: {done.stderr.strip()[-300:]}")
+        raise UsageError(f"--python {python} does not run: {done.stderr.strip()[-300:]}")
     if done.stdout.strip() != "[]":
         needed = " ".join(modules)
         raise TerminalError(

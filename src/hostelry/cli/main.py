@@ -9,7 +9,8 @@ import typer
 from typer.main import get_command
 
 from hostelry import __version__
-from hostelry.base.errors import HostelryError
+from hostelry.base.errors import HostelryError, UsageError
+from hostelry.base.system_failure import failure_text
 from hostelry.cli.completion.words import COMPLETE_VARIABLE, joined_words
 from hostelry.cli.lazy_group import CommandEntry, LazyGroup, lazy_group
 from hostelry.cli.printable import printable_stream
@@ -198,7 +199,7 @@ def command_tree() -> LazyGroup:
 
 
 def main() -> None:
-    """Run the command line; an expected error is one line and exit code 1."""
+    """Run the command line; an expected error is one line."""
     if os.environ.get(COMPLETE_VARIABLE) == "complete_bash":
         joined_words(os.environ)
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
@@ -206,11 +207,14 @@ def main() -> None:
 
 
 def run(command: Callable[[], object]) -> int:
-    """Run `command`; the exit code, 1 after an expected error, which is printed."""
+    """Run `command`; its exit code: 2 for wrong arguments, 1 for another expected error."""
     try:
         command()
     except HostelryError as error:
         typer.echo(f"hostelry: {error}", err=True)
+        return 2 if isinstance(error, UsageError) else 1
+    except OSError as error:
+        typer.echo(f"hostelry: {failure_text(error, os.environ.get('TMPDIR', '/tmp'))}", err=True)
         return 1
     return 0
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import typer
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.home_option import print_json
 from hostelry.cli.replay_calibrate import calibrate
 from hostelry.cli.replay_text import act_lines, comparison_lines
@@ -98,7 +98,7 @@ def chosen_trace(
 ) -> Callable[[], Trace]:
     """A function that makes the trace once per policy; raises TerminalError without one trace."""
     if (path is None) is (scenario is None):
-        raise TerminalError(
+        raise UsageError(
             "give one of --trace FILE and --scenario NAME; --list prints the scenarios"
         )
     if path is not None:
@@ -174,7 +174,7 @@ def measured(aim: str, home: Path | None, path: Path | None) -> None:
     """Measure a running component and write the calibration."""
     endpoint, _, component = aim.partition("/")
     if not endpoint or path is None:
-        raise TerminalError(
+        raise UsageError(
             "--calibrate takes ENDPOINT/COMPONENT (ENDPOINT alone for a model), and --service FILE "
             "says where to write"
         )

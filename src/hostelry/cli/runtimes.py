@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.runtimes import Runtime, runtimes_folder
 from hostelry.cli.home_option import JsonOption, print_json
 from hostelry.runtimes import install as installation
@@ -43,7 +43,7 @@ def install_runtime(
     """
     chosen = device or best_device(name, installation.default_device())
     if chosen not in DEVICES:
-        raise TerminalError(f"--device is {chosen!r}; it must be one of {', '.join(DEVICES)}")
+        raise UsageError(f"--device is {chosen!r}; it must be one of {', '.join(DEVICES)}")
     folder = runtimes_folder(os.environ)
     place = folder / folder_name(name)
     is_small = name.startswith(("sklearn:", "triton", "xgboost:"))

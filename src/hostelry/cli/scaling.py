@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.acts.act_text import act_rows
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer
@@ -193,5 +193,5 @@ def seconds_of(text: str) -> float:
     """The seconds in a text like 15m; raises TerminalError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip(), re.ASCII)
     if found is None or not 0.0 < float(found[1]) * UNITS_S[found[2]] <= 15 * UNITS_S["d"]:
-        raise TerminalError(f"--since {text} must be a number and s, m, h or d, at most 15d")
+        raise UsageError(f"--since {text} must be a number and s, m, h or d, at most 15d")
     return float(found[1]) * UNITS_S[found[2]]

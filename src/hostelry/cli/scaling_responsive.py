@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, home_at, settled
@@ -74,10 +74,10 @@ def tag_value(
     """The tag's value; raises TerminalError for options that contradict or are invalid."""
     if off:
         if target is not None:
-            raise TerminalError("--off turns the policy off, and --target turns it on: give one")
+            raise UsageError("--off turns the policy off, and --target turns it on: give one")
         return OFF
     if target is None:
-        raise TerminalError("--target is missing: the desired concurrency per copy, for example 5")
+        raise UsageError("--target is missing: the desired concurrency per copy, for example 5")
     try:
         options = ResponsiveOptions(
             target=target,

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import UsageError
 from hostelry.base.own_arguments import hide_argument
 from hostelry.cli.home_option import JsonOption, print_json
 from hostelry.cli.wait_display import waiting
@@ -70,7 +70,7 @@ def release(
     """
     hide_argument(url)
     if "://" not in url:
-        raise TerminalError("--store: expected postgresql://USER@HOST/DATABASE")
+        raise UsageError("--store: expected postgresql://USER@HOST/DATABASE")
     database = open_database(url)
     try:
         found = release_claim(database)

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import typer
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.completion import names
-from hostelry.cli.control_requests import document, send
+from hostelry.cli.control_requests import document, require_endpoint, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.kept_logs import logs_between
 from hostelry.cli.trace_text import call_lines, list_lines, log_lines
@@ -56,7 +56,7 @@ def trace(
     Example: hostelry trace --failed --json
     """
     if slowest and failed:
-        raise TerminalError("--slowest and --failed are two lists: ask for one of them")
+        raise UsageError("--slowest and --failed are two lists: ask for one of them")
     at = home_at(home)
     config, credentials = settled(at)
     width = shutil.get_terminal_size((WIDTH, 24)).columns
@@ -64,9 +64,11 @@ def trace(
         query = {"order": "failed" if failed else "slowest", "since_s": f"{minutes * 60:g}"}
         query |= {"limit": str(limit)} | ({} if name is None else {"endpoint": name})
         found = asked(config, credentials, "/traces", query)
+        if name is not None and not found["calls"]:
+            require_endpoint(config, credentials, name, "call")
         lines = list_lines(found["calls"])
     elif name is None:
-        raise TerminalError("give a request id, or one of --slowest and --failed")
+        raise UsageError("give a request id, or one of --slowest and --failed")
     else:
         found = asked(config, credentials, f"/traces/{quote(name, safe='')}", {})
         found["logs"] = logs_of(at, found["call"])

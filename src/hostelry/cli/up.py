@@ -12,10 +12,17 @@ import msgspec
 import typer
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import UsageError
 from hostelry.base.logging import TEXT, formatter_of
 from hostelry.base.own_arguments import hide_argument
-from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, settled
+from hostelry.cli.home_option import (
+    HomeOption,
+    JsonOption,
+    addresses,
+    home_at,
+    home_flag,
+    settled,
+)
 from hostelry.cli.up_flags import (
     AccountOption,
     AnyRoleOption,
@@ -65,7 +72,7 @@ from hostelry.server.fleet_option import LOCAL
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.store_option import secret_in
 from hostelry.server.systemd_unit import unit_text
-from hostelry.server.up_options import UpOptions
+from hostelry.server.up_options import UpOptions, check_options
 
 PROGRAM = [sys.executable, "-m", "hostelry.cli.main"]
 
@@ -134,6 +141,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         typer.echo(unit_text(PROGRAM, sys.argv[1:], home_at(home).root), nl=False)
         return
     options = options_of(given)
+    check_options(options)
     (up_detached if detach else up_here)(options, as_json=as_json)
 
 
@@ -154,7 +162,7 @@ def keep_secret(store: str | None, *, print_unit: bool) -> None:
         return
     hide_argument(store)
     if print_unit and secret_in(store):
-        raise TerminalError(
+        raise UsageError(
             "--print-unit: every user can read a unit, and the store's URL has a password; leave it"
             " out of the URL, and set PGPASSFILE in the unit"
         )
@@ -212,7 +220,7 @@ def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> N
         ready = {"ready": True, **addresses(config), "home": str(home.root)}
         typer.echo(msgspec.json.encode({**ready, "seconds": round(took_s, 2)}))
         return
-    flag = "" if home.root == Home.default().root else f" --home {home.root}"
+    flag = home_flag(home.root)
     store = "" if config.is_gateway_host else f"  object store  {config.client_s3_url}\n"
     typer.echo(
         f"Hostelry is ready ({took_s:.1f} s).\n"

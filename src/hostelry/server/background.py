@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.json import decode
 from hostelry.base.private_file import PRIVATE_UMASK
 from hostelry.server.home import Home, make_home
@@ -17,11 +17,15 @@ from hostelry.server.up_options import UpOptions
 
 
 class StartupProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line from the background: exactly one member is set."""
+    """One line from the background: exactly one of phase, note, error and ready is set.
+
+    `is_usage`: the error is about the options.
+    """
 
     phase: str | None = None
     note: str | None = msgspec.field(default=None, name="said")
     error: str | None = None
+    is_usage: bool = False
     ready: bool = False
 
 
@@ -81,7 +85,7 @@ def until_ready(
         for line in lines:
             progress = decode(line, StartupProgress)
             if progress.error is not None:
-                raise TerminalError(progress.error)
+                raise (UsageError if progress.is_usage else TerminalError)(progress.error)
             if progress.ready:
                 return process.pid
             on_progress(progress)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import hostelry
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.proc import effective_capabilities
 from hostelry.fleet.rules.copy_user import (
     AUTO,
@@ -125,12 +125,12 @@ def _try(asked: str, uid: int) -> None:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise TerminalError(f"--copy-user {asked}: no process starts as that user: {error}") from (
+        raise UsageError(f"--copy-user {asked}: no process starts as that user: {error}") from (
             error
         )
     if tried.returncode != 0:
         last = tried.stderr.strip().rpartition("\n")[2] or "it printed nothing"
-        raise TerminalError(
+        raise UsageError(
             f"--copy-user {asked}: that user cannot run {sys.executable} with Hostelry's code, "
             f"which copies need (exit code {tried.returncode}): {last}"
         )

@@ -8,14 +8,16 @@ import asyncio
 import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import IO, Any
 
 import msgspec
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.logging import configure_logging
+from hostelry.base.system_failure import failure_text
 from hostelry.server.background import StartupProgress, command_line, decode_options
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.store_option import VARIABLE
@@ -78,12 +80,24 @@ def main() -> int:
     try:
         asyncio.run(runner_of(options)(options, os.environ, reporter(stream), relaunch))
     except TerminalError as error:
-        log_line(str(error))
-        if not stream.closed:
-            with contextlib.suppress(BrokenPipeError), stream:
-                stream.write(msgspec.json.encode(StartupProgress(error=str(error))) + b"\n")
+        report_failure(stream, str(error), is_usage=isinstance(error, UsageError))
+        return 1
+    except OSError as error:
+        with contextlib.suppress(OSError):  # the log's disk may be full, too
+            traceback.print_exc()
+        report_failure(stream, failure_text(error, os.environ.get("TMPDIR", "/tmp")))
         return 1
     return 0
+
+
+def report_failure(stream: IO[bytes], text: str, *, is_usage: bool = False) -> None:
+    """Log why `up` ends, and report it to the command that waits."""
+    with contextlib.suppress(OSError):
+        log_line(text)
+    if not stream.closed:
+        with contextlib.suppress(BrokenPipeError), stream:
+            failure = StartupProgress(error=text, is_usage=is_usage)
+            stream.write(msgspec.json.encode(failure) + b"\n")
 
 
 if __name__ == "__main__":

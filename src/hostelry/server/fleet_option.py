@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 
 LOCAL, RAY = "local", "ray"
 RAY_MISSING = "--fleet ray needs Ray on this machine: pip install 'hostelry[ray]'"
@@ -15,7 +15,7 @@ def check_fleet(
 ) -> None:
     """Raise TerminalError for an unknown fleet, or for options that it does not take."""
     if fleet not in (LOCAL, RAY):
-        raise TerminalError(f"--fleet {fleet}: expected {LOCAL} or {RAY}")
+        raise UsageError(f"--fleet {fleet}: expected {LOCAL} or {RAY}")
     if fleet == LOCAL:
         for flag, value in (
             ("--ray-address", ray_address),
@@ -23,12 +23,12 @@ def check_fleet(
             ("--node-dir", node_dir),
         ):
             if value is not None:
-                raise TerminalError(f"{flag} {value} is for --fleet {RAY} only")
+                raise UsageError(f"{flag} {value} is for --fleet {RAY} only")
         return
     if importlib.util.find_spec("ray") is None:
         raise TerminalError(RAY_MISSING)
     if ray_address is not None and "://" in ray_address:
-        raise TerminalError(
+        raise UsageError(
             f"--ray-address {ray_address}: expected HOST:PORT of the cluster's head. This machine "
             "must be a node of the cluster; it may offer nothing (ray start --num-cpus=0)"
         )
@@ -46,9 +46,9 @@ def runtime_env_of(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise TerminalError(f"--ray-runtime-env {path}: {error}") from None
+        raise UsageError(f"--ray-runtime-env {path}: {error}") from None
     if not isinstance(found, dict) or not all(isinstance(it, str) for it in found):
-        raise TerminalError(f"--ray-runtime-env {path}: expected a mapping, as Ray takes it")
+        raise UsageError(f"--ray-runtime-env {path}: expected a mapping, as Ray takes it")
     return found
 
 

@@ -18,12 +18,14 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import convert, decode
 from hostelry.base.logging import TEXT
 from hostelry.base.private_file import write_whole
+from hostelry.base.user import expanded, user_folder
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import CopyUser
 from hostelry.server.ports import url_host
 
 ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"
 # Fields of `UpConfig` under other names in config.json, which homes of older versions have.
+NAME_HOME = f"name a folder with --home or {ENVIRONMENT_VARIABLE}"
 STORED_NAMES = {"gateway_port": "door_port", "chosen_gateway_port": "chosen_door_port"}
 
 
@@ -131,7 +133,7 @@ class UpConfig:
     ray_address: str | None = None  # HOST:PORT of the head; None: the cluster of this machine
     ray_runtime_env: str | None = None  # a file
     node_dir: str | None = None  # of instances on Ray nodes; None: below the temporary folder
-    chosen_gateway_port: int | None = None  # where the default port was taken
+    chosen_gateway_port: int | None = None  # of the next start; None: the default
     chosen_s3_port: int | None = None
 
     @property
@@ -227,9 +229,9 @@ class Home:
 
     @classmethod
     def default(cls) -> "Home":
-        """``$HOSTELRY_HOME``, or ``~/.hostelry``."""
+        """``$HOSTELRY_HOME``, or ``~/.hostelry``; raises TerminalError if there is no ``~``."""
         given = os.environ.get(ENVIRONMENT_VARIABLE)
-        return cls(Path(given).expanduser() if given else Path.home() / ".hostelry")
+        return cls(expanded(given) if given else user_folder(".hostelry", NAME_HOME))
 
     @property
     def credentials(self) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.https import ServerCertificate, server_context
 from hostelry.base.private_file import write_whole
 from hostelry.server.home import Home, UpConfig
@@ -32,18 +32,18 @@ def with_https(home: Home, config: UpConfig, options: UpOptions) -> UpConfig:
     plain = replace(config, https_cert=None, https_key=None, https_ca=None, https_host="")
     if options.https_cert is None and options.https_key is None:
         if options.https_ca is not None:
-            raise TerminalError("--https-ca is what signed --https-cert, which is not given")
+            raise UsageError("--https-ca is what signed --https-cert, which is not given")
         return plain
     if options.https_cert is None or options.https_key is None:
-        raise TerminalError("--https-cert and --https-key are a pair: give both")
+        raise UsageError("--https-cert and --https-key are a pair: give both")
     certificate, key = Path(options.https_cert).absolute(), Path(options.https_key).absolute()
     try:
         context = server_context(certificate, key)
     except TerminalError as error:
-        raise TerminalError(f"--https-cert, --https-key: {error}") from None
+        raise UsageError(f"--https-cert, --https-key: {error}") from None
     host = name_of(names_in(certificate), config.host)
     if host is None:
-        raise TerminalError(
+        raise UsageError(
             f"--https-cert {certificate} names no host in its subject alternative names, which "
             "clients compare with the address that they call"
         )
@@ -51,7 +51,7 @@ def with_https(home: Home, config: UpConfig, options: UpOptions) -> UpConfig:
     refused = why_refused(context, trusted, host)
     if refused is not None:
         hint = "" if options.https_ca else "; --https-ca FILE names an authority of your own"
-        raise TerminalError(f"--https-cert {certificate} is refused by clients: {refused}{hint}")
+        raise UsageError(f"--https-cert {certificate} is refused by clients: {refused}{hint}")
     bundle = None
     if options.https_ca is not None:
         bundle = str(home.https_ca)
@@ -72,7 +72,7 @@ def names_in(certificate: Path) -> list[str]:
     except x509.ExtensionNotFound:
         return []
     except (OSError, ValueError) as error:
-        raise TerminalError(f"--https-cert {certificate} cannot be read: {error}") from None
+        raise UsageError(f"--https-cert {certificate} cannot be read: {error}") from None
     addresses = names.get_values_for_type(x509.IPAddress)
     return [*names.get_values_for_type(x509.DNSName), *(str(it) for it in addresses)]
 
@@ -100,7 +100,7 @@ def trusted_by_clients(authority: str | None) -> str:
         own = Path(authority).read_text(encoding="utf-8")
         ssl.create_default_context(cadata=own)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise TerminalError(f"--https-ca {authority} is no certificate, PEM: {error}") from None
+        raise UsageError(f"--https-ca {authority} is no certificate, PEM: {error}") from None
     return f"{system_certificates().decode('utf-8', 'replace')}\n{own}"
 
 

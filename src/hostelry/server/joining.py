@@ -27,7 +27,7 @@ import msgspec
 from hostelry import __version__
 from hostelry.base.certificates import cluster_of, facts, new_key, signing_request, split
 from hostelry.base.clock import SystemClock
-from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.errors import RetryableError, TerminalError, UsageError
 from hostelry.base.json import decode
 from hostelry.base.peer_name import PeerName, PeerRole
 from hostelry.base.private_file import sync_folder, write_whole
@@ -116,7 +116,7 @@ def _asked(
 
 def _host_name(given: str | None, before: HomeBefore) -> str:
     if given is not None and not re.match(HOST_NAME, given):
-        raise TerminalError(
+        raise UsageError(
             f"--host-name {given}: expected 1 to 63 of A-Z a-z 0-9 _ . -, a letter or digit first"
         )
     if given is None and before.name is not None:
@@ -129,7 +129,7 @@ def _server(url: str) -> tuple[str, int]:
     with contextlib.suppress(ValueError):
         if parts.scheme == "https" and parts.hostname and parts.port:
             return parts.hostname, parts.port
-    raise TerminalError(
+    raise UsageError(
         f"--join {url}: expected https://HOST:PORT of a host's --cluster-host and --cluster-port"
     )
 

@@ -2,9 +2,9 @@
 
 | requested | free | port |
 | --- | --- | --- |
-| by a flag | yes | that one |
+| by a flag | yes | that one, which is kept for the next start |
 | by a flag | no | TerminalError, which names the flag |
-| no | earlier choice | the earlier choice |
+| no | earlier one | the earlier one |
 | no | default | the default |
 | no | neither | any free one, which is kept for the next start |
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
 from hostelry.server.home import UpConfig
-from hostelry.server.ports import bind, is_free, require_free_port
+from hostelry.server.ports import bind, is_free, require_address, require_free_port
 
 GATEWAY_PORT, S3_PORT = 8787, 8788
 TRIES = 20
@@ -47,7 +47,8 @@ class PortRequest:
 class ChosenPorts:
     """The gateway's listening socket and port, and the object store's port.
 
-    `chosen_gateway`, `chosen_s3`: the port where it is neither requested nor the default.
+    `chosen_gateway`, `chosen_s3`: the port if the next start is to have it, too: None if it is the
+    default.
     """
 
     listener: socket.socket
@@ -61,13 +62,13 @@ class ChosenPorts:
 def try_each(
     request: PortRequest, take: Callable[[int], bool], draw: Callable[[], int]
 ) -> tuple[int, int | None]:
-    """The first port that `take` takes, twice where it is neither requested nor the default.
+    """The first port that `take` takes, and the one to keep, None if it is the default.
 
     Raises TerminalError where none can be taken; a requested port is tried alone.
     """
     for port in request.candidates:
         if take(port):
-            return port, None if port in (request.requested, request.default) else port
+            return port, None if port == request.default else port
     if request.requested is None:
         for _ in range(TRIES):
             if take(port := draw()):
@@ -91,6 +92,7 @@ def choose_ports(
     Raises TerminalError naming the flag of a requested port that is taken.
     """
     with contextlib.ExitStack() as stack:
+        require_address(host)
         if inherited is not None:
             stack.enter_context(inherited)
         listeners: list[socket.socket] = []
@@ -131,7 +133,10 @@ def choose_ports(
             s3_port=s3_port,
             chosen_gateway=chosen_gateway,
             chosen_s3=chosen_s3,
-            notes=notes(chosen_gateway, chosen_s3),
+            notes=notes(
+                ("gateway", "--port", gateway, gateway_port),
+                ("object store", "--s3-port", s3, s3_port),
+            ),
         )
 
 
@@ -155,16 +160,17 @@ def inherited_port(listening: socket.socket | None, host: str) -> int | None:
     return int(listening.getsockname()[1])
 
 
-def notes(chosen_gateway: int | None, chosen_s3: int | None) -> tuple[str, ...]:
-    """One line for the operator about ports other than the default ones, or none."""
-    parts = []
-    if chosen_gateway is not None:
-        parts.append(f"the gateway is at {chosen_gateway} (--port {GATEWAY_PORT} is the default)")
-    if chosen_s3 is not None:
-        parts.append(f"the object store at {chosen_s3} (--s3-port, {S3_PORT})")
-    if not parts:
-        return ()
-    return (f"another program had the default ports: {', '.join(parts)}; they are kept",)
+def notes(*taken: tuple[str, str, PortRequest | None, int]) -> tuple[str, ...]:
+    """A line for each (server, flag, request, port) that has another port than the one to expect.
+
+    That is the one of its last start, else the default.
+    """
+    return tuple(
+        f"port {request.candidates[0]} is another program's: the {server} is at {port}, which is "
+        f"kept; {flag} chooses another"
+        for server, flag, request, port in taken
+        if request is not None and port != request.candidates[0]
+    )
 
 
 def port_requests(

@@ -1,9 +1,10 @@
 """Listening sockets, and errors that name a taken port and its flag."""
 
+import errno
 import ipaddress
 import socket
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 
 BACKLOG = 2048
 
@@ -37,6 +38,18 @@ def require_free_port(host: str, port: int, flag: str, purpose: str) -> None:
             f"port {port} on {host} cannot be used for the {purpose} ({error.strerror}); "
             f"stop what listens there or choose another with {flag}"
         ) from None
+
+
+def require_address(host: str) -> None:
+    """Raise UsageError if this machine has no address `host`."""
+    try:
+        _try_to_listen(host, 0)
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(
+                f"--host {host}: this machine has no such address. Name one of its own, 127.0.0.1 "
+                "for this machine alone, or 0.0.0.0 for all"
+            ) from None
 
 
 def is_free(host: str, port: int) -> bool:

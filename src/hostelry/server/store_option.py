@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import UsageError
 from hostelry.server.home import Home, UpConfig
 from hostelry.store.place import SCHEMES
 
@@ -20,7 +20,7 @@ def store_url_of(option: str | None, before: UpConfig | None) -> str | None:
     if option == OWN_FILE:
         return None
     if not option.startswith(SCHEMES):
-        raise TerminalError(
+        raise UsageError(
             f"--store: expected {SCHEMES[0]}USER@HOST/DATABASE, or {OWN_FILE} for the home's file"
         )
     return option

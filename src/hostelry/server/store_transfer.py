@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, MetaData
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.user import expanded
 from hostelry.server.cut_off_copy import is_marked, refuse_marked, unmark
 from hostelry.server.durable_tables import DURABLE
 from hostelry.server.file_histories import HISTORIES, histories_of, save_histories
@@ -51,7 +52,7 @@ def copy_store(
         if source.home is not None:
             refuse_marked(source.home)
         if source.name == target.name:
-            raise TerminalError(f"--from and --to are both {source.name}")
+            raise UsageError(f"--from and --to are both {source.name}")
         if target.cluster_id not in (None, source.cluster_id or target.cluster_id):
             raise TerminalError(
                 f"the store {target.name} belongs to another cluster than {source.name}; if that"
@@ -79,7 +80,7 @@ def store_side(place: str) -> Iterator[StoreSide]:
                 cluster_id=found.cluster_id if found else None,
             )
             return
-        home = Home(Path(place).expanduser().absolute())
+        home = Home(expanded(place).absolute())
         if not home.credentials.exists():
             raise TerminalError(f"there is no hostelry in {home.root} yet: run `hostelry up` once")
         stack.enter_context(only_one(home))

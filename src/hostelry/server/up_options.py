@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.logging import FORMATS, TEXT
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import AUTO, CopyUser
@@ -95,20 +95,20 @@ def check_options(options: UpOptions) -> None:
     check_host(options)
     for flag, port in (("--port", options.port), ("--s3-port", options.s3_port)):
         if port is not None and not 1 <= port <= 65535:
-            raise TerminalError(f"{flag} {port}: a port is a number from 1 to 65535")
+            raise UsageError(f"{flag} {port}: a port is a number from 1 to 65535")
     if options.embedded_store and options.port is not None and options.port == options.s3_port:
-        raise TerminalError(f"--port and --s3-port are both {options.port}; they must differ")
+        raise UsageError(f"--port and --s3-port are both {options.port}; they must differ")
     if options.account_id is not None and not ACCOUNT_PATTERN.fullmatch(options.account_id):
-        raise TerminalError(f"--account-id {options.account_id}: an account id has 12 digits")
+        raise UsageError(f"--account-id {options.account_id}: an account id has 12 digits")
     if options.region is not None and not REGION_PATTERN.fullmatch(options.region):
-        raise TerminalError(f"--region {options.region}: expected a name like us-east-1")
+        raise UsageError(f"--region {options.region}: expected a name like us-east-1")
     if not 0 < options.max_body_mb <= MAX_BODY_LIMIT_MB:
-        raise TerminalError(
+        raise UsageError(
             f"--max-body-mb {options.max_body_mb:g}: expected more than 0 and "
             f"at most {MAX_BODY_LIMIT_MB}"
         )
     if options.gateway_workers is not None and not 1 <= options.gateway_workers <= MAX_WORKERS:
-        raise TerminalError(
+        raise UsageError(
             f"--gateway-workers {options.gateway_workers}: expected 1 or more and at most "
             f"{MAX_WORKERS}"
         )
@@ -118,7 +118,7 @@ def check_options(options: UpOptions) -> None:
     check_logs(options)
     check_disk(options)
     if not 0 <= options.drain_s <= MAX_DRAIN_S:
-        raise TerminalError(
+        raise UsageError(
             f"--drain-s {options.drain_s:g}: expected 0 or more and at most {MAX_DRAIN_S:g}"
         )
     check_fleet(options.fleet, options.ray_address, options.ray_runtime_env, options.node_dir)
@@ -133,13 +133,13 @@ def check_disk(options: UpOptions) -> None:
         ("--files-gb", options.files_gb, MIN_FILES_GB),
     ):
         if not least_gb <= size_gb < float("inf"):
-            raise TerminalError(f"{flag} {size_gb:g}: expected at least {least_gb:g}")
+            raise UsageError(f"{flag} {size_gb:g}: expected at least {least_gb:g}")
 
 
 def check_metrics(options: UpOptions) -> None:
     """Raise TerminalError where the memory for metrics is out of range."""
     if not MIN_METRICS_MB <= options.metrics_mb <= MAX_METRICS_MB:
-        raise TerminalError(
+        raise UsageError(
             f"--metrics-mb {options.metrics_mb:g}: expected {MIN_METRICS_MB} or more and at most "
             f"{MAX_METRICS_MB}"
         )
@@ -148,16 +148,14 @@ def check_metrics(options: UpOptions) -> None:
 def check_logs(options: UpOptions) -> None:
     """Raise TerminalError where disk or time for log events is out of range, or the format none."""
     if options.log_format not in FORMATS:
-        raise TerminalError(
-            f"--log-format {options.log_format}: expected one of {', '.join(FORMATS)}"
-        )
+        raise UsageError(f"--log-format {options.log_format}: expected one of {', '.join(FORMATS)}")
     if not MIN_LOGS_MB <= options.logs_mb <= MAX_LOGS_MB:
-        raise TerminalError(
+        raise UsageError(
             f"--logs-mb {options.logs_mb:g}: expected {MIN_LOGS_MB} or more and at most "
             f"{MAX_LOGS_MB}"
         )
     if not MIN_LOGS_DAYS <= options.logs_days <= MAX_LOGS_DAYS:
-        raise TerminalError(
+        raise UsageError(
             f"--logs-days {options.logs_days}: expected {MIN_LOGS_DAYS} or more and at most "
             f"{MAX_LOGS_DAYS}"
         )
@@ -166,7 +164,7 @@ def check_logs(options: UpOptions) -> None:
 def check_timeouts(options: UpOptions) -> None:
     """Raise TerminalError where the pace or a time limit is out of range."""
     if not MIN_PACE <= options.pace <= MAX_PACE:
-        raise TerminalError(
+        raise UsageError(
             f"--pace {options.pace:g}: expected {MIN_PACE:g} (AWS's own waits) to {MAX_PACE:g}"
         )
     for flag, seconds in (
@@ -175,7 +173,7 @@ def check_timeouts(options: UpOptions) -> None:
         ("--serverless-idle-s", options.serverless_idle_s),
     ):
         if not MIN_TIMEOUT_S <= seconds <= MAX_TIMEOUT_S:
-            raise TerminalError(
+            raise UsageError(
                 f"{flag} {seconds:g}: expected {MIN_TIMEOUT_S} or more and at most {MAX_TIMEOUT_S}"
             )
 
@@ -183,14 +181,14 @@ def check_timeouts(options: UpOptions) -> None:
 def check_holding(options: UpOptions) -> None:
     """Raise TerminalError where the choice or a bound for requests without a copy is invalid."""
     if options.at_zero not in {it.value for it in AtZero}:
-        raise TerminalError(
+        raise UsageError(
             f"--at-zero {options.at_zero}: expected hold (requests wait for a copy) or compat "
             "(AWS's error at once)"
         )
     if options.hold_limit_s is not None and not (
         MIN_TIMEOUT_S <= options.hold_limit_s <= MAX_TIMEOUT_S
     ):
-        raise TerminalError(
+        raise UsageError(
             f"--hold-limit-s {options.hold_limit_s:g}: expected {MIN_TIMEOUT_S} or more and at "
             f"most {MAX_TIMEOUT_S}"
         )
@@ -199,11 +197,9 @@ def check_holding(options: UpOptions) -> None:
         ("--hold-requests-each", options.hold_requests_each),
     ):
         if not 1 <= count <= MAX_HOLD_REQUESTS:
-            raise TerminalError(
-                f"{flag} {count}: expected 1 or more and at most {MAX_HOLD_REQUESTS}"
-            )
+            raise UsageError(f"{flag} {count}: expected 1 or more and at most {MAX_HOLD_REQUESTS}")
     if not 1 <= options.hold_mb <= MAX_HOLD_MB:
-        raise TerminalError(
+        raise UsageError(
             f"--hold-mb {options.hold_mb:g}: expected 1 or more and at most {MAX_HOLD_MB}"
         )
 
@@ -214,11 +210,11 @@ def check_host(options: UpOptions) -> None:
         try:
             ipaddress.ip_address(options.host)
         except ValueError:
-            raise TerminalError(
+            raise UsageError(
                 f"--host {options.host}: expected an IP address of this machine, or localhost"
             ) from None
     if options.insecure_no_auth and not is_loopback(options.host):
-        raise TerminalError(
+        raise UsageError(
             f"--insecure-no-auth with --host {options.host} would let in every client that reaches "
             "this machine; it is allowed on loopback only"
         )
@@ -228,7 +224,7 @@ def check_endpoint(url: str) -> None:
     """Raise TerminalError unless `url` names an S3 endpoint as boto3 takes it."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise TerminalError(f"--s3-endpoint {url}: expected a URL like http://127.0.0.1:9000")
+        raise UsageError(f"--s3-endpoint {url}: expected a URL like http://127.0.0.1:9000")
 
 
 def decide_credentials(

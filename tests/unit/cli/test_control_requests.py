@@ -1,5 +1,6 @@
 """Requests of commands to control: its answers, and each way in which there is none."""
 
+import contextlib
 import socket
 import time
 from typing import Any
@@ -8,7 +9,7 @@ import httpx
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.control_requests import control_answer
+from hostelry.cli.control_requests import control_answer, require_endpoint
 from hostelry.server.home import UpConfig, new_credentials
 
 CREDENTIALS = new_credentials("111122223333", "us-east-1")
@@ -55,6 +56,30 @@ def test_each_failure_is_an_error_for_people(
 ) -> None:
     with pytest.raises(TerminalError, match=problem):
         answer(monkeypatch, response)
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [
+        pytest.param(["chat"], None, id="it is there"),
+        pytest.param(["wine"], "no call of chat is known, .* There are: wine",
+                     id="others are"),
+        pytest.param([], "There are: none", id="there are none"),
+        pytest.param(None, None, id="control does not answer"),
+    ],
+)  # fmt: skip
+def test_an_empty_list_is_refused_for_an_endpoint_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, names: list[str] | None, error: str | None
+) -> None:
+    def request(method: str, url: str, **_: Any) -> httpx.Response:
+        if names is None:
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, json={"endpoints": names})
+
+    monkeypatch.setattr(httpx, "request", request)
+    config = UpConfig(control_port=9, gateway_port=9)
+    with pytest.raises(TerminalError, match=error) if error else contextlib.nullcontext():
+        require_endpoint(config, CREDENTIALS, "chat", "call")
 
 
 def test_a_control_that_restarts_is_waited_for_while_the_gateway_runs(

@@ -1,11 +1,13 @@
+import errno
 import json
+import pwd
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from hostelry import __version__
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.main import app, run
 
 COMMANDS = (
@@ -46,6 +48,93 @@ def test_every_command_explains_itself_with_an_example(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
     assert f"hostelry {command}" in result.output.replace("Usage: hostelry", "")
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "text"),
+    [
+        pytest.param(
+            UsageError("--port 0: a port is a number"), 2, "--port 0: a port", id="arguments"
+        ),
+        pytest.param(TerminalError("it is not there"), 1, "it is not there", id="expected"),
+        pytest.param(
+            PermissionError(errno.EACCES, "Permission denied", "/h/x"),
+            1,
+            "/h/x: Permission denied. Run the command as the user who owns it",
+            id="a file of another user",
+        ),
+        pytest.param(
+            OSError(errno.ENOSPC, "No space left on device"),
+            1,
+            "No space left on device. Make room on the disk of the home and of ",
+            id="a full disk",
+        ),
+        pytest.param(
+            OSError(errno.ENOSPC, "No space left on device", "/h/x"),
+            1,
+            "/h/x: No space left on device. Make room there",
+            id="a full disk of a known file",
+        ),
+        pytest.param(
+            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+            1,
+            "no temporary folder can be written",
+            id="no temporary folder",
+        ),
+        pytest.param(
+            OSError("10.0.0.1:80 cannot be listened on"),
+            1,
+            "10.0.0.1:80 cannot be listened on\n",
+            id="a failure with words of its own",
+        ),
+    ],
+)
+def test_a_failure_is_one_sentence_with_its_exit_code(
+    failure: Exception, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise failure
+
+    assert run(fails) == code
+    assert capsys.readouterr().err.startswith(f"hostelry: {text}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["up", "--port", "80000"], id="a port that is too high"),
+        pytest.param(["up", "--detach", "--logs-days", "0"], id="in the background, too"),
+        pytest.param(["top", "--sort", "nosuch"], id="an unknown order"),
+        pytest.param(["scale", "chat"], id="nothing to scale to"),
+        pytest.param(["load", "chat", "--rate", "0"], id="a value below the least"),
+        pytest.param(["trace", "--slowest", "--failed"], id="two options that exclude each other"),
+        pytest.param(["status", "--nosuch"], id="an unknown option"),
+    ],
+)
+def test_wrong_usage_has_one_exit_code(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTELRY_HOME", str(tmp_path / "none"))
+
+    codes = []
+    try:
+        codes.append(run(lambda: app(command)))
+    except SystemExit as ended:
+        codes.append(int(str(ended.code)))
+    assert codes == [2]
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("command", ["status", "env", "ls", "doctor", "up"])
+def test_a_user_without_a_home_folder_gets_the_ways_to_name_one(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("HOSTELRY_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    error = CliRunner().invoke(app, [command]).exception
+    assert isinstance(error, TerminalError)
+    assert str(error).endswith("Set HOME, or name a folder with --home or HOSTELRY_HOME")
 
 
 def test_version() -> None:

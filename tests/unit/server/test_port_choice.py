@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.ports import free_port, free_ports
 from hostelry.server.port_choice import ChosenPorts, PortRequest, choose_ports, try_each
 from hostelry.server.ports import bind
@@ -21,7 +21,9 @@ def any_port(default: int) -> PortRequest:
     ("asked", "taken", "expected"),
     [
         pytest.param(any_port(10), (), (10, None), id="the default where free"),
-        pytest.param(PortRequest(requested=9, default=10), (), (9, None), id="the requested one"),
+        pytest.param(
+            PortRequest(requested=9, default=10), (), (9, 9), id="the requested one, and again"
+        ),
         pytest.param(any_port(10), (10,), (70, 70), id="else any that is free"),
         pytest.param(any_port(10), (10, 70), (71, 71), id="... and really is"),
         pytest.param(
@@ -45,8 +47,14 @@ def any_port(default: int) -> PortRequest:
         pytest.param(
             PortRequest(requested=9, default=10, chosen_before=60),
             (),
-            (9, None),
+            (9, 9),
             id="a flag outdoes all",
+        ),
+        pytest.param(
+            PortRequest(requested=10, default=10, chosen_before=60),
+            (),
+            (10, None),
+            id="a flag leads back to the default",
         ),
     ],
 )
@@ -91,9 +99,31 @@ def test_hostelries_that_start_at_once_choose_different_ports() -> None:
     every = [port for it in chosen for port in (it.gateway_port, it.s3_port)]
     assert len(set(every)) == len(every), "although no object store listens yet"
     for ports in chosen[1:]:
-        (line,) = ports.notes
-        assert str(ports.gateway_port) in line
-        assert str(ports.s3_port) in line
+        first, second = ports.notes
+        assert first == (
+            f"port {gateway} is another program's: the gateway is at {ports.gateway_port}, "
+            "which is kept; --port chooses another"
+        )
+        assert f"the object store is at {ports.s3_port}" in second
+
+
+def test_ports_of_the_last_start_are_used_again_without_a_word() -> None:
+    first, second, gateway, s3 = free_ports(4)
+    with choose_ports(
+        HOST,
+        PortRequest(requested=None, default=first, chosen_before=gateway),
+        PortRequest(requested=None, default=second, chosen_before=s3),
+    ) as ports:
+        assert (ports.gateway_port, ports.chosen_gateway) == (gateway, gateway)
+        assert (ports.s3_port, ports.chosen_s3, ports.notes) == (s3, s3, ())
+
+
+def test_an_address_of_another_machine_is_refused_with_its_flag() -> None:
+    with (
+        pytest.raises(UsageError, match=r"--host 203\.0\.113\.7: this machine has no such address"),
+        choose_ports("203.0.113.7", any_port(free_port()), None),
+    ):
+        raise AssertionError("it was had")
 
 
 @pytest.mark.parametrize("flag", ["--port", "--s3-port"])

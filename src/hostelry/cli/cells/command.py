@@ -7,6 +7,7 @@ import typer
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
+from hostelry.base.user import expanded
 from hostelry.cells.assignment_file import (
     AssignmentDocument,
     check_document,
@@ -126,4 +127,4 @@ def move(
     Example: hostelry cells move shop --to green --from-home /srv/blue --to-home /srv/green
     """
     order = MoveOrder(endpoint=endpoint, cell=to, file=file, keep=keep)
-    move_endpoint(order, Home(from_home.expanduser()), Home(to_home.expanduser()))
+    move_endpoint(order, Home(expanded(from_home)), Home(expanded(to_home)))

@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cells.assignment_file import (
     ApartTable,
     AssignmentDocument,
@@ -119,7 +119,7 @@ def check_move(order: MoveOrder, table: AssignmentDocument, old: CellEnd, new: C
         known = ", ".join(table.cells)
         raise TerminalError(f"{order.file} has no cell {order.cell}; there are {known}")
     if old.home.root.resolve() == new.home.root.resolve():
-        raise TerminalError(f"--from-home and --to-home are both {old.home.root}")
+        raise UsageError(f"--from-home and --to-home are both {old.home.root}")
     for what, pair in {
         "accounts": (old.credentials.account_id, new.credentials.account_id),
         "regions": (old.credentials.region, new.credentials.region),

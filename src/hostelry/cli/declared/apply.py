@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.declared.application import Application, with_uploads
 from hostelry.cli.declared.aws import AwsAtPlatform
 from hostelry.cli.declared.diff_text import diff_lines, steps_document
@@ -90,7 +90,7 @@ def application_of(
     """The documents' application; raises TerminalError for what they may not say."""
     wanted = wanted_state(read_sources(files), credentials.role_arn)
     if prune and wanted.owner == UNNAMED_SET:
-        raise TerminalError(
+        raise UsageError(
             "--prune deletes what a set of documents made before and no longer names; give them a"
             " name first, a line `set: NAME` in one of them, and apply without --prune once"
         )

@@ -7,6 +7,8 @@ from enum import Enum
 from pathlib import Path as FilePath
 from typing import Any
 
+from hostelry.base.user import expanded
+
 MARK = "local:"
 URL_FIELDS = ("ModelDataUrl", "ArtifactUrl", "S3Uri")
 MODEL_VARIABLES = ("OPTION_MODEL_ID", "HF_MODEL_ID", "MODEL_ID")
@@ -59,7 +61,7 @@ def _marked_member(name: str, value: Any, folder: FilePath, upload: UploadedAs) 
     is_model = name in MODEL_VARIABLES and value.startswith(("./", "../"))
     if not (is_url or is_model):
         return value
-    path = FilePath(os.path.abspath(folder / FilePath(value).expanduser()))
+    path = FilePath(os.path.abspath(folder / expanded(value)))
     return LocalPath(path, UploadedAs.PREFIX if is_model else upload).mark
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.artifacts.content import ARCHIVE_SUFFIXES
 from hostelry.cli.artifacts.object_order import FoundFile
 from hostelry.cli.deploy.found import Found, Origin
@@ -39,7 +39,7 @@ def adapters_in(found: Found) -> tuple[AdapterSource, ...]:
         raise TerminalError(f"{found.given} has two adapters of one name: {', '.join(folders)}")
     if not folders:
         shown = ", ".join(found.names[:8]) or "nothing"
-        raise TerminalError(
+        raise UsageError(
             f"--adapters {found.given} has {shown}; looked for {CONFIG}, or folders with it"
         )
     return tuple(
@@ -61,7 +61,7 @@ def _archives(found: Found) -> tuple[AdapterSource, ...]:
         return (AdapterSource(name=default_name(found.uri), uri=found.uri, etag=found.revision),)
     archives = [it for it in found.files if it.name.endswith(ARCHIVE_SUFFIXES)]
     if not archives:
-        raise TerminalError(
+        raise UsageError(
             f"--adapters {found.given} has no .tar.gz: an adapter in S3 is an archive of its "
             f"{CONFIG} and adapter_model.safetensors"
         )

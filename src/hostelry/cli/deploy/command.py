@@ -1,12 +1,17 @@
 """`hostelry deploy`."""
 
-import os
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import (
+    HomeOption,
+    JsonOption,
+    home_at,
+    home_flag,
+    print_json,
+    settled,
+)
 
 INTERRUPTED = 130  # as a shell has it of SIGINT
 SourceArgument = Annotated[
@@ -91,7 +96,7 @@ def deploy(  # noqa: PLR0913 - one parameter an option of the command
         memory_mb=memory_mb,
         plan_only=plan,
         as_json=as_json,
-        home_flag=f" --home {home}" if home is not None and not is_default(home) else "",
+        home_flag=home_flag(at.root),
     )
     try:
         document = run_deploy(request, at, config, credentials)
@@ -103,9 +108,3 @@ def deploy(  # noqa: PLR0913 - one parameter an option of the command
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(document)
-
-
-def is_default(home: Path) -> bool:
-    """Whether commands find the home without --home."""
-    given: Any = os.environ.get("HOSTELRY_HOME")
-    return home == Path(given or Path.home() / ".hostelry")

@@ -3,7 +3,7 @@
 import hashlib
 import re
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 ENVIRONMENT_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,1023}")
@@ -51,9 +51,9 @@ def read_environment(given: list[str]) -> dict[str, str]:
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or ENVIRONMENT_NAME.fullmatch(name) is None:
-            raise TerminalError(f"--env {pair[:80]!r} is not NAME=VALUE")
+            raise UsageError(f"--env {pair[:80]!r} is not NAME=VALUE")
         if len(value) > MAX_VALUE:
-            raise TerminalError(
+            raise UsageError(
                 f"--env {name} has {len(value)} characters; SageMaker allows {MAX_VALUE}"
             )
         found[name] = value

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.artifacts.object_order import FoundFile, ObjectOrder
 from hostelry.cli.deploy.adapters import AdapterSource
 from hostelry.cli.deploy.deployment import (
@@ -116,7 +116,7 @@ def planned(
 def check_adapters(recognised: Recognised, adapters: Sequence[AdapterSource]) -> None:
     """Raise TerminalError for adapters of what has none."""
     if adapters and recognised.kind not in (DeployKind.LLM, DeployKind.IMAGE):
-        raise TerminalError(f"--adapters is for language models; this is {recognised.title}")
+        raise UsageError(f"--adapters is for language models; this is {recognised.title}")
 
 
 def check_default_model(found: Found, recognised: Recognised, options: DeployOptions) -> None:
@@ -142,9 +142,9 @@ def counts(options: DeployOptions) -> tuple[ScalingOrder | None, int | None]:
     least = 1 if least is None else least
     most = max(least, copies or 1, 1) if most is None else most
     if not 0 <= least <= most:
-        raise TerminalError(f"--min is {least} and --max {most}; 0 <= --min <= --max must hold")
+        raise UsageError(f"--min is {least} and --max {most}; 0 <= --min <= --max must hold")
     if copies is not None and not least <= copies <= most:
-        raise TerminalError(f"--copies is {copies}, outside of --min {least} and --max {most}")
+        raise UsageError(f"--copies is {copies}, outside of --min {least} and --max {most}")
     # Between the bounds the policy decides, so that a repeat sets no number.
     return ScalingOrder(min_copies=least, max_copies=most), None
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.json import decode
 from hostelry.cli.deploy.code_imports import imported_frameworks
 from hostelry.cli.deploy.found import Found, Origin
@@ -165,9 +165,7 @@ def _as_given(found: Found, given: str, here: Here) -> Recognised:
         code = _code_folder(found)
         known = known_versions(framework)
         if version and version not in known:
-            raise TerminalError(
-                f"--as is {given}; the runtimes of {framework} are {', '.join(known)}"
-            )
+            raise UsageError(f"--as is {given}; the runtimes of {framework} are {', '.join(known)}")
         mine = [it for it in formats(found).values() if it.framework == framework]
         made_by = mine[0].version if len(mine) == 1 and not version else None
         return Recognised(
@@ -182,7 +180,7 @@ def _as_given(found: Found, given: str, here: Here) -> Recognised:
         return _hugging_face(found, here, forced=True)
     if given in ("graph", "triton"):
         return READ[given](found, here)
-    raise TerminalError(f"--as is {given!r}; it must be one of {', '.join(AS_NAMES)}")
+    raise UsageError(f"--as is {given!r}; it must be one of {', '.join(AS_NAMES)}")
 
 
 def _graph(found: Found, _: Here) -> Recognised:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.deploy.recognise import DeployKind, Recognised
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.shapes import instance_types, shape_of
@@ -106,7 +106,7 @@ def check_instance_type(name: str) -> None:
         return
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "for example ml.m5.large"
-    raise TerminalError(f"--instance-type {name} is none of SageMaker's that are known: {hint}")
+    raise UsageError(f"--instance-type {name} is none of SageMaker's that are known: {hint}")
 
 
 def instance_type_for(asked: Requirements, copies: int, present: str | None) -> str:

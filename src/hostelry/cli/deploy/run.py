@@ -8,9 +8,10 @@ from typing import Any
 
 import typer
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.proc import PROC
 from hostelry.base.runtimes import installed, runtimes_folder
+from hostelry.base.user import expanded
 from hostelry.cli.artifacts.content import digests_of
 from hostelry.cli.artifacts.object_order import FoundFile
 from hostelry.cli.control_requests import control_answer
@@ -167,7 +168,7 @@ def read_options(request: DeployRequest) -> DeployOptions:
 
 def look(text: str, kind: str | None, s3: Any) -> Found:
     """What is at a source. Raises TerminalError."""
-    path = Path(text).expanduser()
+    path = expanded(text)
     source = read_source(
         text, exists=path.exists(), is_folder=path.is_dir(), as_image=kind == "image"
     )
@@ -193,7 +194,7 @@ def look_at_adapters(text: str | None, s3: Any) -> tuple[AdapterSource, ...]:
         return ()
     found = look(text, None, s3)
     if found.place is Origin.HUB:
-        raise TerminalError(
+        raise UsageError(
             f"--adapters {text} is not in the cache of the hub's models here: fetch it first, with "
             f"`hf download {text.removeprefix('hf://')}`"
         )

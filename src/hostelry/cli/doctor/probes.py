@@ -25,6 +25,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.runtimes import runtimes_folder
+from hostelry.base.user import expanded
 from hostelry.cli.doctor.machine_facts import (
     EngineModules,
     HomeFacts,
@@ -181,11 +182,11 @@ def _hub(environment: Mapping[str, str]) -> HubFacts:
 
 
 def _cached_models(environment: Mapping[str, str]) -> int:
-    home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    folder = Path(environment.get("HF_HUB_CACHE") or home / "hub").expanduser()
     try:
+        home = expanded(environment.get("HF_HOME") or "~/.cache/huggingface")
+        folder = expanded(environment.get("HF_HUB_CACHE") or home / "hub")
         return sum(1 for it in folder.iterdir() if it.name.startswith("models--"))
-    except OSError:
+    except (OSError, TerminalError):
         return 0
 
 

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from hostelry.base.clock import SystemClock
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.calls.answer_reader import ModelAnswerError
 from hostelry.cli.calls.content_types import content_type_of
 from hostelry.cli.calls.conversation import Conversation, lacks_template
@@ -90,7 +90,7 @@ def load(  # noqa: PLR0913 - a command's options
         raise TerminalError(f"{rate:g} requests/s for {duration:g} s are over {MAX_REQUESTS}")
     before = None if compare is None else saved_result(compare)
     if save is not None and not save.absolute().parent.is_dir():
-        raise TerminalError(f"--save {save}: there is no folder {save.absolute().parent}")
+        raise UsageError(f"--save {save}: there is no folder {save.absolute().parent}")
     config, credentials = settled(home_at(home))
     asked = LoadQuestion(prompt, max_tokens, body, content_type)
     with api_errors(config):
@@ -176,10 +176,10 @@ def load_models(sagemaker: Any, name: str, adapters: str | None) -> list[NamedMo
     if adapters is None:
         return [base]
     if base.component is None or base.adapter is not None or base.base is not None:
-        raise TerminalError(f"--adapters needs a base component, which {name} is not")
+        raise UsageError(f"--adapters needs a base component, which {name} is not")
     names = [it.strip() for it in adapters.split(",") if it.strip()]
     if not names:
-        raise TerminalError("--adapters is empty: name them as a,b,c")
+        raise UsageError("--adapters is empty: name them as a,b,c")
     return [find_named(sagemaker, f"{base.component}:{it}") for it in names]
 
 
@@ -189,7 +189,7 @@ def load_requests(
     """The requests of a test, once a first one was answered; raises TerminalError."""
     if asked.file is not None:
         if asked.prompt is not None:
-            raise TerminalError("--prompt and --body are two questions: give one")
+            raise UsageError("--prompt and --body are two questions: give one")
         content = body_of(asked.file, config.max_body_bytes)
         name = None if asked.file == "-" else asked.file
         kind = asked.content_type or content_type_of(name, content)

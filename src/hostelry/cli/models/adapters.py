@@ -10,6 +10,7 @@ import typer
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.user import expanded
 from hostelry.cli.artifacts.content import ARCHIVE_SUFFIXES, sha256_of
 from hostelry.cli.artifacts.folder import hub_folder
 from hostelry.cli.artifacts.object_order import ObjectOrder
@@ -164,7 +165,7 @@ def uploaded(
 
 def local_path(source: str) -> Path:
     """The folder or archive; that of a hub id is in the hub's cache. Raises TerminalError."""
-    path = Path(source).expanduser()
+    path = expanded(source)
     if path.is_dir() or (path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)):
         return path
     if path.is_file():

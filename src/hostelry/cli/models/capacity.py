@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.named import NamedModel
 
 POLICY_NAME = "hostelry-scale"
@@ -26,13 +26,11 @@ class CapacityChange:
         """Raise TerminalError where it contradicts itself, or asks for nothing."""
         bounds = (self.least, self.most, self.target)
         if self.copies is None and bounds == (None, None, None):
-            raise TerminalError("give --copies N, or --min A and --max B")
+            raise UsageError("give --copies N, or --min A and --max B")
         if self.copies is not None and bounds != (None, None, None):
-            raise TerminalError(
-                "--copies is a number, --min, --max and --target are bounds: give one"
-            )
+            raise UsageError("--copies is a number, --min, --max and --target are bounds: give one")
         if self.least is not None and self.most is not None and self.least > self.most:
-            raise TerminalError(f"--min {self.least} is more than --max {self.most}")
+            raise UsageError(f"--min {self.least} is more than --max {self.most}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.models.capacity import (
@@ -93,7 +93,7 @@ def chosen_variant(sagemaker: Any, endpoint: str, variant: str | None) -> str:
     if variant is None and len(found) == 1:
         return str(found[0])
     if variant is None or variant not in found:
-        raise TerminalError(f"give --variant: endpoint {endpoint} has {', '.join(found) or 'none'}")
+        raise UsageError(f"give --variant: endpoint {endpoint} has {', '.join(found) or 'none'}")
     return variant
 
 

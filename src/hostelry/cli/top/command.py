@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import UsageError
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.printable import printable, whole_stream
 from hostelry.cli.top.document import SORTS, TopChoice, top_document
@@ -52,7 +52,7 @@ def top(
     from hostelry.cli.top.sources import TopSources  # completion needs none of what it reads
 
     if sort not in SORTS:
-        raise TerminalError(f"--sort is {sort!r}; it must be one of {', '.join(SORTS)}")
+        raise UsageError(f"--sort is {sort!r}; it must be one of {', '.join(SORTS)}")
     at = home_at(home)
     config, credentials = settled(at)
     choice = TopChoice(sort=sort, rows=rows, part=part)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 
 FORM = re.compile(r"h1\.([0-9a-f]{64})\.([A-Za-z0-9_-]{43})")
 DEFAULT_S, MIN_S, MAX_S = 900.0, 10.0, 7 * 86400.0
@@ -83,5 +83,5 @@ def seconds_of(text: str) -> float:
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
     if not MIN_S <= seconds <= MAX_S:
-        raise TerminalError(f"--expires {text}: expected a time from 10s to 7d, such as 15m")
+        raise UsageError(f"--expires {text}: expected a time from 10s to 7d, such as 15m")
     return seconds

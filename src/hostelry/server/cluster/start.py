@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.server.cluster.access import CONTROL, GATEWAY, GATEWAY_PEER, JOBS, S3
@@ -31,21 +31,21 @@ def check_cluster(options: UpOptions) -> None:
             ("--tls-key", options.tls_key),
         ):
             if value is not None:
-                raise TerminalError(f"{flag} needs --cluster-host: it is for other hosts alone")
+                raise UsageError(f"{flag} needs --cluster-host: it is for other hosts alone")
         return
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        raise TerminalError(
+        raise UsageError(
             f"--cluster-host {host}: expected the IP address at which other hosts reach this one"
         ) from None
     if address.is_unspecified:
-        raise TerminalError(
+        raise UsageError(
             f"--cluster-host {host} is no address that other hosts can connect to: name this "
             "host's own"
         )
     if port is not None and not 1 <= port <= 65535:
-        raise TerminalError(f"--cluster-port {port}: a port is a number from 1 to 65535")
+        raise UsageError(f"--cluster-port {port}: a port is a number from 1 to 65535")
     if options.fleet == RAY:
         _check_for_nodes(options, is_one_machine=address.is_loopback)
 
@@ -53,20 +53,20 @@ def check_cluster(options: UpOptions) -> None:
 def _check_for_nodes(options: UpOptions, *, is_one_machine: bool) -> None:
     """Raise TerminalError for what instances on Ray's nodes could not reach, or not be issued."""
     if (options.tls_ca, options.tls_cert, options.tls_key) != (None, None, None):
-        raise TerminalError(
+        raise UsageError(
             "--fleet ray with --tls-ca, --tls-cert and --tls-key: each instance has a certificate "
             "of its own there, which hostelry's own authority alone can issue; leave them out"
         )
     if is_one_machine:
         return
     if options.insecure_no_auth:
-        raise TerminalError(
+        raise UsageError(
             f"--insecure-no-auth with --fleet ray and --cluster-host {options.cluster_host} would "
             "let in every user of every node; it is allowed on one machine only"
         )
     store = urlsplit(options.s3_endpoint or "").hostname
     if store is not None and is_loopback(store):
-        raise TerminalError(
+        raise UsageError(
             f"--s3-endpoint {options.s3_endpoint} is on this machine's loopback, where instances "
             f"on other machines, which --cluster-host {options.cluster_host} is for, cannot reach "
             "it: name the address at which they do"
