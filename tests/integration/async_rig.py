@@ -213,6 +213,7 @@ class AsyncRig:
             takes_components=False,
             variants=(variant,),
             async_inference=settings,
+            created_at=2.0,
         )
         return RouteSnapshot(version="1", endpoints=(endpoint,))
 

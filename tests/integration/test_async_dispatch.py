@@ -65,6 +65,11 @@ CASES = {
     "an expired request": Case(
         request=(("expires_at", 1.0), ("accepted_at", 0.0)), attempts=0, reason="expired"
     ),
+    "a deleted endpoint whose name another one has": Case(
+        request=(("endpoint_created_at", 1.0),),
+        attempts=0,
+        reason="queued was deleted before the request was processed",
+    ),
     "a deleted endpoint": Case(
         request=(("endpoint_name", "gone"),), attempts=0, reason="gone was deleted"
     ),

@@ -196,6 +196,7 @@ def of_component(component: InferenceComponent, groups: Groups) -> Resource:
         is_ending=component.status in (ComponentStatus.DELETING, ComponentStatus.FAILED),
         problem=component.failure_reason or component.placement_note,
         copies=tuple(mine),
+        created_at=component.created_at,
     )
 
 
@@ -222,6 +223,7 @@ def of_variant(endpoint: Endpoint, desired: EndpointVariant, groups: Groups) -> 
         is_ending=endpoint.status in (EndpointStatus.DELETING, EndpointStatus.FAILED),
         problem=endpoint.failure_reason,
         copies=tuple(copies),
+        created_at=endpoint.created_at,
     )
 
 

@@ -1,5 +1,6 @@
 """Readings for decisions: the last minutes' load of a target, and the crashes of its copies."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -54,10 +55,10 @@ class Crashes:
                 fell_at[name_of(copy), copy_id] = now
         self._restarts, self._fell_at = restarts, fell_at
 
-    def among(self, keys: Iterable[LoadKey]) -> int:
-        """How many copies of these names died, each counted once."""
+    def among(self, keys: Iterable[LoadKey], since: float = -math.inf) -> int:
+        """How many copies of these names died from `since` on, each counted once."""
         names = frozenset(keys)
-        return sum(1 for name, _ in self._fell_at if name in names)
+        return sum(1 for (name, _), at in self._fell_at.items() if name in names and at >= since)
 
 
 class RecentShifts:
@@ -75,9 +76,10 @@ class RecentShifts:
         seen_at.update(((it.scope, it.name), now) for it in endpoints if it.shift is not None)
         self._seen_at = seen_at
 
-    def among(self, keys: Iterable[LoadKey]) -> bool:
-        """Whether the endpoint of any of these names is one of them."""
-        return any((it.scope, it.endpoint_name) in self._seen_at for it in keys)
+    def among(self, keys: Iterable[LoadKey], since: float = -math.inf) -> bool:
+        """Whether the endpoint of any of these names had two fleets from `since` on."""
+        seen = (self._seen_at.get((it.scope, it.endpoint_name), -math.inf) for it in keys)
+        return any(-math.inf < at >= since for at in seen)
 
 
 def name_of(copy: Copy) -> LoadKey:

@@ -1,5 +1,6 @@
 """Memory of the last trigger of every alarm and the last proposal for every target."""
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,11 +65,13 @@ class RecentRequests:
         }
         return {arn: trigger for arn, trigger in found.items() if trigger is not None}
 
-    def proposal(self, target: ScalableTarget, steady_now: float) -> Proposal | None:
-        """The proposal that keeps a target's capacity up now."""
+    def proposal(
+        self, target: ScalableTarget, steady_now: float, since: float = -math.inf
+    ) -> Proposal | None:
+        """The proposal, not older than `since`, that keeps a target's capacity up now."""
         with self._lock:
             known = self._proposals.get((target.scope, target.resource_id, target.dimension))
-        if known is None or steady_now - known.at > PROPOSAL_S:
+        if known is None or steady_now - known.at > PROPOSAL_S or known.at < since:
             return None
         return known.proposal
 

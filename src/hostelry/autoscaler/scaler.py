@@ -5,6 +5,7 @@ is kept and handled again once the resource has settled; `tick` sees to that, an
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -175,8 +176,9 @@ class TargetScaler:
         self._try_again()
 
     def last_decision(self, target: ScalableTarget) -> LastDecision | None:
-        """The last decision for a target since this process began."""
-        return self._last.get((target.scope, target_name(target.resource_id, target.dimension)))
+        """The last decision for a target since it was registered and this process began."""
+        last = self._last.get((target.scope, target_name(target.resource_id, target.dimension)))
+        return None if last is None or last.at < target.created_at else last
 
     def _request(
         self, scope: Scope, resource_id: str, dimension: Dimension, request: Request, retry: Retry
@@ -212,23 +214,31 @@ class TargetScaler:
             return None
         target = stored.value
         found = self.capacities.find(target.scope, target.resource_id, target.dimension)
-        activities = self.book.of(target.scope, target.resource_id, target.dimension)
+        # What a deleted resource of the same name did is no act of this one.
+        age_s = math.inf if found is None or found.created_at > now else now - found.created_at
+        made_at, steady_now = now - age_s, self._deps.steady.now()
+        activities = [
+            activity
+            for activity in self.book.of(target.scope, target.resource_id, target.dimension)
+            if activity.started_at >= made_at
+        ]
         known = TargetSnapshot(
             target=target,
             resource=found,
             policies=policies,
             standing=self._recent.standing(policies) if isinstance(request, Trigger) else {},
-            proposal=self._recent.proposal(target, self._deps.steady.now()),
+            proposal=self._recent.proposal(target, steady_now, steady_now - age_s),
             acts=last_acts(activities, now),
             woken=last_wake(activities, now),
-            num_crashed=0 if found is None else self._crashes.among(found.keys),
-            had_two_fleets=found is not None and self._shifts.among(found.keys),
+            num_crashed=self._crashes.among(found.keys, steady_now - age_s) if found else 0,
+            had_two_fleets=found is not None and self._shifts.among(found.keys, steady_now - age_s),
             pace=self._deps.pace,
         )
         span_s = look_back_s(known, request, now)
         if found is None or not span_s:
             return known
-        return replace(known, seconds=added_up(self._deps.loads, found.keys, now - span_s))
+        since = max(now - span_s, made_at)
+        return replace(known, seconds=added_up(self._deps.loads, found.keys, since))
 
     def _act(self, known: TargetSnapshot, plan: ScalingPlan) -> bool:
         """Carry out a plan; False where its resource takes no such number now."""

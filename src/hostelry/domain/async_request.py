@@ -12,6 +12,7 @@ class AsyncRequest:
     `inference_id` is the client's, or a new one. `output_uri` and `failure_uri` are the objects
     that its end writes. Instants are in seconds since the epoch: past `expires_at` it is not begun.
     `timeout_s` limits one attempt of a copy. `principal` is the caller, "" for the account itself.
+    `endpoint_created_at` distinguishes the endpoint from a later one of its name; 0.0 means either.
     """
 
     id: str
@@ -33,3 +34,4 @@ class AsyncRequest:
     expires_at: float
     timeout_s: float
     principal: str = ""
+    endpoint_created_at: float = 0.0

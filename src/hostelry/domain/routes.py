@@ -135,6 +135,7 @@ class EndpointRoute:
     `takes_components` distinguishes an endpoint without components yet from a model endpoint.
     `at_zero` is what requests for its variants get while there is no copy. `async_inference` is set
     where its requests are queued, `shadow` where requests for its variants are mirrored.
+    `created_at` is of an endpoint whose requests are queued; 0.0 of others.
     """
 
     scope: Scope
@@ -146,6 +147,7 @@ class EndpointRoute:
     at_zero: AtZero = AtZero.COMPAT
     async_inference: AsyncInference | None = None
     shadow: ShadowRoute | None = None
+    created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

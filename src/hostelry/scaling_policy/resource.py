@@ -15,7 +15,7 @@ class Resource:
     `is_settled`: in service, nothing under way. `may_grow`: a larger number may be set at once,
     since all that is under way is a change of the number itself. `problem` says why it is not as
     desired. `keys` are the names whose requests it carries: with a base those of its adapters.
-    `copies` are all of its copies.
+    `copies` are all of its copies. `created_at` distinguishes it from a predecessor of its name.
     """
 
     keys: tuple[LoadKey, ...]
@@ -27,6 +27,7 @@ class Resource:
     is_ending: bool
     problem: str | None = None
     copies: tuple[Copy, ...] = ()
+    created_at: float = 0.0
 
     def capacity(self, target: ScalableTarget) -> Capacity:
         """The number with the target's bounds."""

@@ -82,6 +82,7 @@ class ScalingTown:
         host = endpoint(deployment(variant(count=4)), EndpointStatus.IN_SERVICE)
         self.state.endpoints.put(SCOPE, "ep", host, expect=None)
         base = component(copies=copies, status=ComponentStatus.IN_SERVICE)
+        base = replace(base, created_at=NOW - 3600.0)
         self.state.components.put(SCOPE, "base", base, expect=None)
         self.serve(copies)
         self.register()

@@ -415,6 +415,41 @@ def test_a_target_that_is_deregistered_is_left_alone() -> None:
     assert town.activities == []
 
 
+@pytest.mark.parametrize("is_later", [
+    pytest.param(False, id="the same component waits out its cooldown"),
+    pytest.param(True, id="a later one of its name begins without one"),
+])  # fmt: skip
+def test_what_a_deleted_component_did_is_no_act_of_a_later_one(is_later: bool) -> None:
+    town = ScalingTown(copies=4)
+    policy = town.track()
+    town.alarm(policy, 1.0, side=AlarmSide.LOW)
+    assert town.desired == 1
+    town.serve(1)
+    town.pass_time(1)
+    if is_later:
+        town.change(created_at=town.now, desired_copies=4)
+    else:
+        town.change(desired_copies=4)
+    town.serve(4)
+    town.alarm(policy, 1.0, side=AlarmSide.LOW)
+    assert town.desired == (1 if is_later else 4)
+
+
+def test_failures_and_crashes_of_a_deleted_component_do_not_veto_a_later_one() -> None:
+    town = ScalingTown(copies=4)
+    policy = town.track()
+    town.scaler.tick()
+    town.put_copy("c-3", restarts=1)
+    town.loads.add(town.now, finished=10, errors_5xx=5)
+    town.pass_time(2)
+    town.alarm(policy, 1.0, side=AlarmSide.LOW)
+    assert town.desired == 4
+    town.pass_time(2)
+    town.change(created_at=town.now)
+    town.alarm(policy, 1.0, side=AlarmSide.LOW)
+    assert town.desired == 1
+
+
 def test_a_maximum_beyond_what_a_machine_can_keep_fails_with_the_limit() -> None:
     town = ScalingTown(copies=900)
     policy = town.track()

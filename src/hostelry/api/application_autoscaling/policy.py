@@ -15,15 +15,15 @@ from hostelry.api.application_autoscaling.resource import (
 )
 from hostelry.api.application_autoscaling.tracking_alarm import (
     check_room,
-    drop_alarms,
     names_for,
     put_alarms,
 )
 from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.deregistration import delete_policy, drop_alarms, policies_of
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.alarm import alarm_arn
-from hostelry.domain.scaling import Dimension, ScalableTarget, ScalingPolicy, policy_key
+from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, policy_key
 from hostelry.scaling_policy.tracking_alarms import same_metric
 from hostelry.store.records import Versioned
 
@@ -184,36 +184,13 @@ def alarm_members(context: CallContext, name: str) -> Result:
 
 
 def delete_scaling_policy(context: CallContext, params: Params) -> Result:
-    """DeleteScalingPolicy: with the alarms that it made; a user's own alarms stay."""
+    """DeleteScalingPolicy: with the alarms that it made; a user's own alarms only lose its ARN."""
     found = lookup_policy(context, params)
     if found is None:
         name = f", policy name: {params['PolicyName']}"
         raise not_found("No scaling policy found", params, name)
     delete_policy(context, found)
     return {}
-
-
-def delete_policies_of(context: CallContext, resource_id: str, dimension: Dimension) -> None:
-    """Delete every policy of a target."""
-    for found in policies_of(context, resource_id, dimension):
-        delete_policy(context, found)
-
-
-def delete_policy(context: CallContext, found: Versioned[ScalingPolicy]) -> None:
-    """Delete a policy, its alarms first."""
-    policy = found.value
-    drop_alarms(context, policy.alarm_names)
-    name = policy_key(policy.resource_id, policy.dimension, policy.name)
-    context.state.scaling_policies.delete(context.scope, name, expect=found.version)
-
-
-def policies_of(
-    context: CallContext, resource_id: str, dimension: Dimension
-) -> list[Versioned[ScalingPolicy]]:
-    """Every policy of a target."""
-    stored = context.state.scaling_policies.list(context.scope)
-    target = (resource_id, dimension)
-    return [it for it in stored if (it.value.resource_id, it.value.dimension) == target]
 
 
 def lookup_policy(context: CallContext, params: Params) -> Versioned[ScalingPolicy] | None:

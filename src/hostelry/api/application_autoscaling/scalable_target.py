@@ -7,7 +7,6 @@ its new bounds inside.
 from dataclasses import replace
 
 from hostelry.api.application_autoscaling.page import scaling_page
-from hostelry.api.application_autoscaling.policy import delete_policies_of
 from hostelry.api.application_autoscaling.resource import (
     NAMESPACE,
     UNSUPPORTED,
@@ -20,9 +19,9 @@ from hostelry.api.application_autoscaling.resource import (
     not_found,
     resource_filter,
 )
-from hostelry.api.application_autoscaling.scheduled_action import delete_actions_of
 from hostelry.api.application_autoscaling.tag import tags_with
 from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.deregistration import deregister
 from hostelry.api.tags import write_tags
 from hostelry.base.errors import validation_error
 from hostelry.base.ids import new_uuid
@@ -150,17 +149,9 @@ def target_members(target: ScalableTarget) -> Result:
 
 
 def deregister_scalable_target(context: CallContext, params: Params) -> Result:
-    """DeregisterScalableTarget: with its policies, their alarms and its scheduled actions.
-
-    The record is deleted last, so that a call that was interrupted can be repeated.
-    """
+    """DeregisterScalableTarget: with its policies, their alarms and its scheduled actions."""
     found = lookup_target(context, params)
     if found is None:
         raise not_found("No scalable target found", params)
-    target = found.value
-    delete_policies_of(context, target.resource_id, target.dimension)
-    delete_actions_of(context, target.resource_id, target.dimension)
-    write_tags(context, target.arn, {})
-    name = target_name(target.resource_id, target.dimension)
-    context.state.scalable_targets.delete(context.scope, name, expect=found.version)
+    deregister(context, found)
     return {}

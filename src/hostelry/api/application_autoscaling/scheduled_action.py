@@ -14,9 +14,10 @@ from hostelry.api.application_autoscaling.resource import (
     resource_filter,
 )
 from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.deregistration import actions_of, delete_action
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
-from hostelry.domain.scaling import Dimension, ScalableTarget, ScheduledAction, policy_key
+from hostelry.domain.scaling import ScalableTarget, ScheduledAction, policy_key
 from hostelry.scaling_policy.schedule import next_due, parse_schedule, time_zone
 from hostelry.store.records import Versioned
 
@@ -168,28 +169,6 @@ def delete_scheduled_action(context: CallContext, params: Params) -> Result:
         raise not_found("No scheduled action found", params, name)
     delete_action(context, found)
     return {}
-
-
-def delete_actions_of(context: CallContext, resource_id: str, dimension: Dimension) -> None:
-    """Delete every scheduled action of a target."""
-    for found in actions_of(context, resource_id, dimension):
-        delete_action(context, found)
-
-
-def delete_action(context: CallContext, found: Versioned[ScheduledAction]) -> None:
-    """Delete a scheduled action."""
-    action = found.value
-    name = policy_key(action.resource_id, action.dimension, action.name)
-    context.state.scheduled_actions.delete(context.scope, name, expect=found.version)
-
-
-def actions_of(
-    context: CallContext, resource_id: str, dimension: Dimension
-) -> list[Versioned[ScheduledAction]]:
-    """Every scheduled action of a target."""
-    stored = context.state.scheduled_actions.list(context.scope)
-    target = (resource_id, dimension)
-    return [it for it in stored if (it.value.resource_id, it.value.dimension) == target]
 
 
 def lookup_action(context: CallContext, params: Params) -> Versioned[ScheduledAction] | None:

@@ -5,15 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from hostelry.api.cloudwatch.alarm import check_number, put, status_after
 from hostelry.api.cloudwatch.alarm_describe import rule_members
 from hostelry.api.context import CallContext
-from hostelry.api.tags import write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_uuid
 from hostelry.domain.alarm import AlarmActions, MetricAlarm, alarm_arn
 from hostelry.domain.scaling import ScalingPolicy, TargetTracking
 from hostelry.domain.scope import Scope
-from hostelry.scaling_policy.alarm_events import configured
 from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name, alarm_rule, side_of
-from hostelry.store.alarm_log import append_history
 from hostelry.store.records import State
 
 
@@ -91,16 +88,3 @@ def put_alarms(context: CallContext, policy: ScalingPolicy, tracking: TargetTrac
             given={key: value for key, value in given.items() if value is not None},
         )
         put(context, context.state.metric_alarms, found, alarm, {})
-
-
-def drop_alarms(context: CallContext, names: Iterable[str]) -> None:
-    """Delete alarms; one that a user has deleted already is no error."""
-    records = context.state.metric_alarms
-    for name in names:
-        found = records.get(context.scope, name)
-        if found is None:
-            continue
-        records.delete(context.scope, name, expect=found.version)
-        write_tags(context, found.value.arn, {})
-        deleted = configured(found.value, "Delete", context.now)
-        append_history(context.state, context.scope, [deleted])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result, new_generation
+from hostelry.api.deregistration import deregister_component
 from hostelry.api.page import list_records
 from hostelry.api.refusals import already_exists, found_in
 from hostelry.api.sagemaker.at_zero import at_zero_of
@@ -70,6 +71,7 @@ def create_inference_component(context: CallContext, params: Params) -> Result:
     make = new_adapter if is_of_adapter(given) else new_base
     component = make(context, params, given, variant, common)
     check_fits_pending(context, component, endpoint)
+    deregister_component(context, name)  # earlier versions kept a predecessor's scalable target
     context.state.components.put(scope, name, component, expect=None)
     write_tags(context, component.arn, tags)
     return {"InferenceComponentArn": component.arn}
@@ -171,7 +173,8 @@ def _list_entry(component: InferenceComponent) -> Result:
 def delete_inference_component(context: CallContext, params: Params) -> Result:
     """DeleteInferenceComponent: from every status, and again while it is being deleted.
 
-    A delete cancels a create or an update in progress, which AWS may refuse. The record is deleted
+    The component is deregistered as a scalable target. A delete cancels a create or an update in
+    progress, which AWS may refuse. The record is deleted
     once every copy is stopped.
     """
     found = find_component(context, params["InferenceComponentName"])
@@ -187,6 +190,7 @@ def delete_inference_component(context: CallContext, params: Params) -> Result:
     )
     if deleting.status is component.status:
         return {}
+    deregister_component(context, component.name)
     context.state.components.put(context.scope, component.name, deleting, expect=found.version)
     write_tags(context, component.arn, {})
     return {}

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from hostelry.api.context import CallContext, Params, Result
+from hostelry.api.deregistration import deregister_endpoint
 from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import already_exists, found_in, not_found, short_reason
 from hostelry.api.sagemaker.async_inference import notify_topics, queued
@@ -31,7 +32,10 @@ KIND = "endpoint"
 
 
 def create_endpoint(context: CallContext, params: Params) -> Result:
-    """CreateEndpoint: the endpoint takes its own copy of the configuration and its models."""
+    """CreateEndpoint: the endpoint takes its own copy of the configuration and its models.
+
+    Scalable targets of a predecessor, which earlier versions kept, do not act on it.
+    """
     scope, name = context.scope, params["EndpointName"]
     tags = tags_of(params.get("Tags"))
     if context.state.endpoints.has_name(scope, name):
@@ -55,6 +59,7 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
         given=dict(params),
     )
     notify_topics(context, config)
+    deregister_endpoint(context, name)
     context.state.endpoints.put(scope, name, endpoint, expect=None)
     write_tags(context, endpoint.arn, tags)
     return {"EndpointArn": endpoint.arn}
@@ -115,8 +120,9 @@ def list_endpoints(context: CallContext, params: Params) -> Result:
 def delete_endpoint(context: CallContext, params: Params) -> Result:
     """DeleteEndpoint: from every status, and again while it is being deleted.
 
-    AWS refuses while the endpoint is being created or updated; here a delete cancels that. The
-    record is deleted once every instance is stopped.
+    Its variants are deregistered as scalable targets. AWS refuses while the endpoint is being
+    created or updated; here a delete cancels that. The record is deleted once every instance is
+    stopped.
     """
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
@@ -129,6 +135,7 @@ def delete_endpoint(context: CallContext, params: Params) -> Result:
     )
     if deleting.status is endpoint.status:
         return {}
+    deregister_endpoint(context, endpoint.name)
     context.state.endpoints.put(context.scope, endpoint.name, deleting, expect=found.version)
     write_tags(context, endpoint.arn, {})
     return {}

@@ -44,6 +44,8 @@ def plan_prune(planning: Planning) -> None:
     """Delete what the set made and no document names: users before what they use."""
     _prune_alarms(planning)
     for target in _unnamed(planning, ResourceKind.TARGET):
+        if resource_key(target.key.name) in planning.gone:
+            continue  # it goes with what it scales, which is replaced
         call = (SCALING, "DeregisterScalableTarget", target_members(target.key.name))
         planning.delete(target.key, call, (), UNNAMED)
     components = _unnamed(planning, ResourceKind.COMPONENT)

@@ -64,7 +64,7 @@ def parts_of(planning: Planning, target: ResourceKey) -> list[Wanted]:
 
 def _plan_target(planning: Planning, wanted: Wanted) -> None:
     key = wanted.key
-    found = planning.found(key)
+    found = _find(planning, key)
     needs = planning.needs_of(None, resource_key(key.name))
     if found is None:
         marks = {mark_of(it.key): planning.owner for it in parts_of(planning, key)}
@@ -82,6 +82,12 @@ def _plan_target(planning: Planning, wanted: Wanted) -> None:
         planning.add(StepAct.UPDATE, key, call, needs=needs, changes=changes(before, wanted.params))
 
 
+def _find(planning: Planning, key: ResourceKey) -> Observed | None:
+    """A target, or a part of one; None if there is none, or it goes with what it scales."""
+    goes = resource_key(key.within or key.name) in planning.gone
+    return None if goes else planning.found(key)
+
+
 def _given_alike(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """`before` with those suspensions that the documents give."""
     given = wanted.get("SuspendedState", {})
@@ -92,7 +98,7 @@ def _given_alike(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[s
 def _plan_part(planning: Planning, wanted: Wanted) -> None:
     key = wanted.key
     target = ResourceKey(ResourceKind.TARGET, key.within)
-    found, holder = planning.found(key), planning.found(target)
+    found, holder = _find(planning, key), _find(planning, target)
     if found is not None and found.params == wanted.params:
         return
     if found is not None and holder is not None:
@@ -139,7 +145,7 @@ def _plan_pruned_parts(planning: Planning) -> None:
     ]:
         key = found.key
         holder = planning.observed.resources.get(ResourceKey(ResourceKind.TARGET, key.within))
-        if key in planning.wanted or holder is None:
+        if key in planning.wanted or holder is None or resource_key(key.within) in planning.gone:
             continue
         target_goes = holder.key not in planning.wanted and holder.owner == planning.owner
         if target_goes or holder.tags.get(mark_of(key)) != planning.owner:

@@ -47,11 +47,12 @@ class AsyncRuntimeHandler:
         exchange.verified()
         scope = Scope(identity.account_id, identity.region)
         asked = parse_async_invocation(request)
-        settings = await self._settings(scope, asked.endpoint_name)
+        route, settings = await self._route(scope, asked.endpoint_name)
         ids = (new_uuid().replace("-", ""), new_uuid())
         queued = replace(
             queued_request(scope, asked, settings, request.body, ids, self.clock.now()),
             principal=principal_of(identity.session),
+            endpoint_created_at=route.created_at,
         )
         await self.jobs.submit(queued)
         exchange.respond(
@@ -69,8 +70,8 @@ class AsyncRuntimeHandler:
         """`error` in the runtime API's format."""
         return runtime_error(error, request_id)
 
-    async def _settings(self, scope: Scope, name: str) -> AsyncInference:
-        """The endpoint's settings; raises ServiceError ValidationError where it has none."""
+    async def _route(self, scope: Scope, name: str) -> tuple[EndpointRoute, AsyncInference]:
+        """The endpoint and its settings; raises ServiceError ValidationError if it has none."""
         route = self.routes.table.endpoint(scope, name) or await self._coming(scope, name)
         if route is None:
             raise _invalid(f"Endpoint {name} of account {scope.account} not found.")
@@ -79,7 +80,7 @@ class AsyncRuntimeHandler:
                 f"Endpoint {name} has no AsyncInferenceConfig: it takes InvokeEndpoint, not"
                 " InvokeEndpointAsync."
             )
-        return route.async_inference
+        return route, route.async_inference
 
     async def _coming(self, scope: Scope, name: str) -> EndpointRoute | None:
         """The route of an endpoint that control serves already, once it has come here."""

@@ -24,7 +24,9 @@ from hostelry.jobs.objects.answer_object import StaleClaimError
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import Claim
 from hostelry.jobs.rules.copy_slots import ChosenCopy
+from hostelry.jobs.rules.messages import gone_reason
 from hostelry.jobs.rules.next_step import Later, Trouble, next_step
+from hostelry.jobs.rules.own_endpoint import has_endpoint, is_of_earlier
 
 log = logging.getLogger(__name__)
 MAX_CLAIMS = 64  # of an endpoint at once
@@ -102,7 +104,9 @@ class AsyncDispatcher:
         if len(claims) == free:
             self.submitted(*place)
         for claim in claims:
-            deps.running.start(claim, self._process(claim, endpoint, deps.slots.take(endpoint)))
+            is_own = has_endpoint(claim.request, endpoint)
+            chosen = deps.slots.take(endpoint) if is_own else None
+            deps.running.start(claim, self._process(claim, endpoint, chosen))
 
     async def _process(
         self, claim: Claim, endpoint: EndpointRoute, chosen: ChosenCopy | None
@@ -124,6 +128,9 @@ class AsyncDispatcher:
         self, claim: Claim, endpoint: EndpointRoute, chosen: ChosenCopy | None
     ) -> None:
         deps, request = self._deps, claim.request
+        if is_of_earlier(request, endpoint):
+            await deps.ends.failed(claim, "", gone_reason(request))
+            return
         if chosen is None:  # new routes have taken the slot that it was claimed for
             failure = AttemptFailedError(Trouble.NO_COPY, "No copy took the request.")
             await self._after(claim, None, failure)

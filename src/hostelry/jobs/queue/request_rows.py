@@ -123,7 +123,9 @@ class RequestRows:
                 state = "not there" if row is None else row.state
                 raise RequestStateError(f"{request_id} is {state}: only failed ones are retried")
             before: AsyncRequest = DECODER.decode(row.request)
-            request = replace(before, expires_at=now + before.expires_at - before.accepted_at)
+            # A retry by hand is meant for the endpoint that has the name now.
+            lasts_s = before.expires_at - before.accepted_at
+            request = replace(before, expires_at=now + lasts_s, endpoint_created_at=0.0)
             body = msgspec.msgpack.encode(request)
             self._queue.reserve(1, len(body))
             values = {

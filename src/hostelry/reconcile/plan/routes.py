@@ -182,13 +182,15 @@ def _head(state: EndpointState, endpoint: Endpoint, waking: WakeRules) -> Endpoi
         return EndpointRoute(
             scope=endpoint.scope, name=endpoint.name, takes_components=True, at_zero=at_zero
         )
+    queued = endpoint.active.config.async_inference
     return EndpointRoute(
         scope=endpoint.scope,
         name=endpoint.name,
         takes_components=False,
         variants=variant_routes(state, endpoint),
         at_zero=at_zero,
-        async_inference=endpoint.active.config.async_inference,
+        async_inference=queued,
+        created_at=0.0 if queued is None else endpoint.created_at,
         shadow=shadow_route(state, endpoint),
     )
 

@@ -280,21 +280,108 @@ def test_deregistering_what_is_not_registered(unscaled: Refused) -> None:
     )
 
 
-def test_a_deleted_resource_stays_registered_and_can_be_deregistered(
-    scaling: Call, unscaled: Refused, call: Call, state: State, scope: Scope
+STEPPING = {
+    "PolicyName": "s",
+    "PolicyType": "StepScaling",
+    "StepScalingPolicyConfiguration": {
+        "AdjustmentType": "ChangeInCapacity",
+        "StepAdjustments": [{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}],
+    },
+}
+HOURLY = {"Schedule": "rate(1 hour)", "ScalableTargetAction": {"MinCapacity": 2}}
+
+
+def scale(scaling: Call, call: Call, resource: dict[str, str], name: str) -> None:
+    """Give a resource a target with everything that can belong to one."""
+    scaling("RegisterScalableTarget", **resource, **BOUNDS, Tags={"a": "b"})
+    metric = "SageMakerVariantInvocationsPerInstance"
+    if resource["ResourceId"].startswith("inference-component"):
+        metric = "SageMakerInferenceComponentInvocationsPerCopy"
+    tracking = {"TargetValue": 5.0, "PredefinedMetricSpecification": {
+        "PredefinedMetricType": metric}}  # fmt: skip
+    member = "TargetTrackingScalingPolicyConfiguration"
+    scaling("PutScalingPolicy", **resource, **{**TRACKING, member: tracking})
+    policy = scaling("PutScalingPolicy", **resource, **STEPPING)["PolicyARN"]
+    scaling("PutScheduledAction", ScheduledActionName="n", **resource, **HOURLY)
+    rule = {"MetricName": "M", "Namespace": "N", "Statistic": "Sum", "Period": 60,
+            "EvaluationPeriods": 1, "Threshold": 1.0,
+            "ComparisonOperator": "GreaterThanThreshold"}  # fmt: skip
+    actions = {"AlarmActions": [policy, "http://example.com/on"], "OKActions": [policy]}
+    call("PutMetricAlarm", "cloudwatch", AlarmName=name, **rule, **actions)
+
+
+def scaled(scaling: Call) -> dict[str, list[str]]:
+    """The resources of every target, policy and scheduled action."""
+    found = {
+        "targets": described(scaling),
+        "policies": scaling("DescribeScalingPolicies")["ScalingPolicies"],
+        "actions": scaling("DescribeScheduledActions")["ScheduledActions"],
+    }
+    return {kind: sorted(it["ResourceId"] for it in rows) for kind, rows in found.items()}
+
+
+OTHER = {**INSTANCES, "ResourceId": "endpoint/v2/variant/main"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "deletes"),
+    [
+        # "Delete endpoints configured for auto scaling" in the SageMaker developer guide.
+        pytest.param(INSTANCES, [("DeleteEndpoint", {"EndpointName": "v"})], id="an endpoint"),
+        pytest.param(COPIES, [("DeleteInferenceComponent", {"InferenceComponentName": name})
+            for name in ("es", "base")], id="a component"),
+    ],
+)  # fmt: skip
+def test_what_is_deleted_is_no_scalable_target_any_more(
+    scaling: Call, call: Call, state: State, scope: Scope, make: Any, change: Any,
+    resource: dict[str, str], deletes: list[tuple[str, dict[str, str]]],
+) -> None:  # fmt: skip
+    make.endpoint("v2", {"ModelName": "m"})
+    change("v2", status=EndpointStatus.IN_SERVICE)
+    scale(scaling, call, resource, "own")
+    scale(scaling, call, OTHER, "other")
+    (own,) = described(scaling, ResourceIds=[resource["ResourceId"]])
+    for operation, params in deletes:
+        call(operation, **params)
+    kept = OTHER["ResourceId"]
+    assert scaled(scaling) == {"targets": [kept], "policies": [kept] * 2, "actions": [kept]}
+    assert state.tags.get(scope, own["ScalableTargetARN"]) is None
+    alarms = {it.value.name: it.value for it in state.metric_alarms.list(scope)}
+    assert {"own", "other"} < alarms.keys()
+    assert len(alarms) == 4, "the two of the other's tracking policy stay"
+    assert len(alarms["other"].actions.alarm) == 2
+
+
+def test_a_user_s_alarm_stays_without_the_policy_that_is_deleted(
+    scaling: Call, call: Call, clock: ManualClock
 ) -> None:
-    # 7.1: deleting an endpoint or a component does not deregister.
-    scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
-    for name in ("es", "base"):
-        call("DeleteInferenceComponent", InferenceComponentName=name)
-    stored = state.components.get(scope, "base")
-    assert stored is not None
-    state.components.delete(scope, "base", expect=stored.version)
-    assert len(described(scaling)) == 1
-    _, text = unscaled("RegisterScalableTarget", **COPIES, MaxCapacity=5)
-    assert "Could not find inference component" in text
-    scaling("DeregisterScalableTarget", **COPIES)
-    assert described(scaling) == []
+    # DeleteScalingPolicy: a step policy's alarm action goes, its alarm stays.
+    scale(scaling, call, COPIES, "own")
+    clock.advance(5.0)
+    scaling("DeleteScalingPolicy", **COPIES, PolicyName="s")
+    (own,) = call("DescribeAlarms", "cloudwatch", AlarmNames=["own"])["MetricAlarms"]
+    assert (own["AlarmActions"], own["OKActions"]) == (["http://example.com/on"], [])
+    items = call("DescribeAlarmHistory", "cloudwatch", AlarmName="own")["AlarmHistoryItems"]
+    assert items[0]["HistorySummary"] == 'Alarm "own" updated'
+
+
+@pytest.mark.parametrize("resource", [
+    pytest.param(INSTANCES, id="an endpoint"),
+    pytest.param(COPIES, id="a component"),
+])  # fmt: skip
+def test_a_target_that_an_earlier_version_kept_does_not_act_on_a_later_resource(
+    scaling: Call, call: Call, state: State, scope: Scope, make: Any, resource: dict[str, str]
+) -> None:
+    scale(scaling, call, resource, "own")
+    for records, name in ((state.components, "es"), (state.components, "base"),
+                          (state.endpoints, "v")):  # fmt: skip
+        found = records.get(scope, name)
+        assert found is not None
+        records.delete(scope, name, expect=found.version)
+    assert scaled(scaling)["targets"] == [resource["ResourceId"]]
+    make.component("base")
+    call("CreateEndpoint", EndpointName="v", EndpointConfigName="v-config")
+    assert scaled(scaling) == {"targets": [], "policies": [], "actions": []}
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ PUT_WITHOUT_IN: Step = (
 SCHEDULE: Step = ("PutScheduledAction", ACTION)
 DELETE: Step = ("DeleteScalingPolicy", {"PolicyName": "p"})
 DEREGISTER: Step = ("DeregisterScalableTarget", {})
+REMOVE: Step = ("DeleteInferenceComponent", {"InferenceComponentName": "base"})
 
 
 class Killed(Exception):  # noqa: N818 - what happens to the process
@@ -97,6 +98,9 @@ def run(state: State, service: str, operation: str, **params: Any) -> dict[str, 
 
 
 def do(state: State, step: Step) -> None:
+    if step == REMOVE:
+        run(state, "sagemaker", REMOVE[0], **REMOVE[1])
+        return
     run(state, SERVICE, step[0], **COPIES, **step[1])
 
 
@@ -148,6 +152,9 @@ def check_whole(state: State) -> None:
         pytest.param([REGISTER, PUT], DELETE, {"policies": 0, "alarms": 0}, id="delete a policy"),
         pytest.param([REGISTER, PUT, SCHEDULE], DEREGISTER,
             {"targets": 0, "policies": 0, "alarms": 0, "actions": 0, "tags": 0}, id="deregister"),
+        pytest.param([REGISTER, PUT, SCHEDULE], REMOVE,
+            {"targets": 0, "policies": 0, "alarms": 0, "actions": 0, "tags": 0},
+            id="delete the component"),
     ],
 )  # fmt: skip
 def test_the_same_call_again_makes_it_whole(

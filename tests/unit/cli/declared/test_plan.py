@@ -1,6 +1,7 @@
 """Plans against a town: which steps follow from what is there, and what they come to."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from tests.unit.cli.declared.rig import (
     described,
     difference,
 )
-from tests.unit.reconcile.samples import Town
+from tests.unit.reconcile.samples import SCOPE, Town
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.declared.diff_text import diff_lines
 from hostelry.cli.declared.export import document_text
 from hostelry.cli.declared.exported import exported
 from hostelry.cli.declared.observation import observed_state
+from hostelry.domain.component import ComponentStatus
 
 IMAGE = "djl-inference:0.29.0-lmi"
 NEEDS = "MinMemoryRequiredInMb: 1024"
@@ -325,6 +327,28 @@ def test_a_value_that_others_put_back_ends_after_some_rounds(aws: TownAws) -> No
     with pytest.raises(TerminalError) as caught:
         apply(Stubborn(aws.town), other)
     assert "after 5 rounds this is still different from the documents: alarm a" in str(caught.value)
+
+
+@pytest.mark.parametrize("prune", [
+    pytest.param(False, id="what else there is stays"),
+    pytest.param(True, id="what no document names is deleted"),
+])  # fmt: skip
+def test_a_component_that_is_replaced_is_scaled_again(aws: TownAws, prune: bool) -> None:
+    text = "set: mine\n" + SCALED.replace("{p: ", OTHER + "p: ")
+    apply(aws, text)
+    found = aws.town.state.components.get(SCOPE, "base")
+    assert found is not None
+    failed = replace(found.value, status=ComponentStatus.FAILED)
+    aws.town.state.components.put(SCOPE, "base", failed, expect=found.version)
+    one_policy = "set: mine\n" + SCALED
+    steps = described(apply(aws, one_policy, prune=prune))
+    assert steps == [
+        "DeleteInferenceComponent base",
+        "CreateInferenceComponent base",
+        "RegisterScalableTarget inference-component/base",
+        "PutScalingPolicy p",
+    ]
+    assert described(difference(aws, one_policy, prune=prune)) == []
 
 
 def test_a_diff_shows_fields_as_documents_have_them(aws: TownAws) -> None:

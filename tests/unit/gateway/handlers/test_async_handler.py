@@ -30,6 +30,7 @@ QUEUED = EndpointRoute(
     takes_components=False,
     variants=(variant("main", 1.0, ()),),
     async_inference=AsyncInference(output_uri="s3://out"),
+    created_at=5.0,
 )
 ROUTES = replace(SNAPSHOT, endpoints=(*SNAPSHOT.endpoints, QUEUED))
 
@@ -119,7 +120,7 @@ def test_a_kept_request_is_accepted_with_its_places_while_no_copy_runs() -> None
     assert f"FailureLocation: s3://out/{kept.inference_id}-error.out\r\n" in answer
     assert answer.endswith(f'{{"InferenceId":"{kept.inference_id}"}}')
     assert (kept.scope, kept.endpoint_name, kept.body) == (HERE, "queued", b"in")
-    assert kept.principal == "role/r"
+    assert (kept.principal, kept.endpoint_created_at) == ("role/r", 5.0)
 
 
 @pytest.mark.parametrize(

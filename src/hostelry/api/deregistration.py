@@ -1,0 +1,132 @@
+"""Deletion of scalable targets and policies with what belongs to them.
+
+| deleted | with it |
+| --- | --- |
+| a target-tracking policy | the alarms that it made |
+| a step policy | its ARN among the actions of alarms; the alarms stay |
+| a scalable target | its policies, its scheduled actions, its tags |
+| an endpoint, a component | its scalable targets |
+
+Sources: DeleteScalingPolicy and DeregisterScalableTarget in the Application Auto Scaling API
+reference; "Delete endpoints configured for auto scaling" in the SageMaker developer guide.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from hostelry.api.context import CallContext
+from hostelry.api.tags import write_tags
+from hostelry.domain.scaling import (
+    Dimension,
+    ScalableTarget,
+    ScalingPolicy,
+    ScheduledAction,
+    policy_key,
+    target_name,
+)
+from hostelry.scaling_policy.alarm_events import configured
+from hostelry.store.alarm_log import append_history
+from hostelry.store.records import Versioned
+
+
+def deregister_endpoint(context: CallContext, name: str) -> None:
+    """Deregister the variants of an endpoint."""
+    start = f"endpoint/{name}/variant/"
+    _deregister_those(context, lambda resource_id: resource_id.startswith(start))
+
+
+def deregister_component(context: CallContext, name: str) -> None:
+    """Deregister an inference component."""
+    own_id = f"inference-component/{name}"
+    _deregister_those(context, lambda resource_id: resource_id == own_id)
+
+
+def _deregister_those(context: CallContext, chosen: Callable[[str], bool]) -> None:
+    for found in context.state.scalable_targets.list(context.scope):
+        if chosen(found.value.resource_id):
+            deregister(context, found)
+
+
+def deregister(context: CallContext, found: Versioned[ScalableTarget]) -> None:
+    """Delete a target, its parts first: a call that was interrupted can be repeated."""
+    target = found.value
+    for policy in policies_of(context, target.resource_id, target.dimension):
+        delete_policy(context, policy)
+    for action in actions_of(context, target.resource_id, target.dimension):
+        delete_action(context, action)
+    write_tags(context, target.arn, {})
+    name = target_name(target.resource_id, target.dimension)
+    context.state.scalable_targets.delete(context.scope, name, expect=found.version)
+
+
+def delete_policy(context: CallContext, found: Versioned[ScalingPolicy]) -> None:
+    """Delete a policy, its alarms and its place among the actions of others first."""
+    policy = found.value
+    drop_alarms(context, policy.alarm_names)
+    _drop_alarm_actions(context, policy.arn)
+    name = policy_key(policy.resource_id, policy.dimension, policy.name)
+    context.state.scaling_policies.delete(context.scope, name, expect=found.version)
+
+
+def policies_of(
+    context: CallContext, resource_id: str, dimension: Dimension
+) -> list[Versioned[ScalingPolicy]]:
+    """Every policy of a target."""
+    stored = context.state.scaling_policies.list(context.scope)
+    target = (resource_id, dimension)
+    return [it for it in stored if (it.value.resource_id, it.value.dimension) == target]
+
+
+def delete_action(context: CallContext, found: Versioned[ScheduledAction]) -> None:
+    """Delete a scheduled action."""
+    action = found.value
+    name = policy_key(action.resource_id, action.dimension, action.name)
+    context.state.scheduled_actions.delete(context.scope, name, expect=found.version)
+
+
+def actions_of(
+    context: CallContext, resource_id: str, dimension: Dimension
+) -> list[Versioned[ScheduledAction]]:
+    """Every scheduled action of a target."""
+    stored = context.state.scheduled_actions.list(context.scope)
+    target = (resource_id, dimension)
+    return [it for it in stored if (it.value.resource_id, it.value.dimension) == target]
+
+
+def drop_alarms(context: CallContext, names: Iterable[str]) -> None:
+    """Delete alarms; one that a user has deleted already is no error."""
+    records = context.state.metric_alarms
+    for name in names:
+        found = records.get(context.scope, name)
+        if found is None:
+            continue
+        records.delete(context.scope, name, expect=found.version)
+        write_tags(context, found.value.arn, {})
+        deleted = configured(found.value, "Delete", context.now)
+        append_history(context.state, context.scope, [deleted])
+
+
+def _drop_alarm_actions(context: CallContext, policy_arn: str) -> None:
+    records = context.state.metric_alarms
+    for found in records.list(context.scope):
+        alarm, actions = found.value, found.value.actions
+        kept = replace(
+            actions,
+            alarm=_without(actions.alarm, policy_arn),
+            ok=_without(actions.ok, policy_arn),
+            insufficient_data=_without(actions.insufficient_data, policy_arn),
+        )
+        if kept == actions:
+            continue
+        given = {
+            member: _without(value, policy_arn) if member.endswith("Actions") else value
+            for member, value in alarm.given.items()
+        }
+        after = replace(alarm, actions=kept, given=given, configured_at=context.now)
+        records.put(context.scope, alarm.name, after, expect=found.version)
+        updated = configured(after, "Update", context.now)
+        append_history(context.state, context.scope, [updated])
+
+
+def _without(actions: Iterable[str], policy_arn: str) -> tuple[str, ...]:
+    return tuple(it for it in actions if it != policy_arn)

@@ -1,0 +1,30 @@
+"""Requests of an endpoint, and a later endpoint of the same name."""
+
+import pytest
+from tests.unit.gateway.routes_sample import HERE
+
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.routes import EndpointRoute
+from hostelry.jobs.rules.own_endpoint import has_endpoint, is_of_earlier
+
+
+@pytest.mark.parametrize(
+    ("accepted_for", "serves", "goes", "fails"),
+    [
+        pytest.param(5.0, 5.0, True, False, id="the endpoint that it was accepted for"),
+        pytest.param(5.0, 7.0, False, True, id="a later endpoint of the name: its own is gone"),
+        pytest.param(7.0, 5.0, False, False, id="routes of the endpoint before: it waits"),
+        pytest.param(0.0, 5.0, True, False, id="a request that an earlier version kept"),
+        pytest.param(5.0, 0.0, True, False, id="routes that an earlier version made"),
+    ],
+)
+def test_a_request_goes_to_the_endpoint_that_it_was_accepted_for(
+    accepted_for: float, serves: float, goes: bool, fails: bool
+) -> None:
+    request = AsyncRequest(
+        id="1", inference_id="i", scope=HERE, endpoint_name="queued", body=b"",
+        output_uri="s3://o/1", failure_uri="s3://o/2", accepted_at=9.0, expires_at=99.0,
+        timeout_s=1.0, endpoint_created_at=accepted_for,
+    )  # fmt: skip
+    route = EndpointRoute(scope=HERE, name="queued", takes_components=False, created_at=serves)
+    assert (has_endpoint(request, route), is_of_earlier(request, route)) == (goes, fails)
