@@ -1,7 +1,10 @@
 """Lines of text that models, authors and clients wrote end at newlines, and at nothing else."""
 
+import ast
+import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,18 +19,47 @@ from hostelry.cli.status_text import reason_lines
 from hostelry.cli.top.tokens import token_counts
 from hostelry.comparison.answers import distance_of
 from hostelry.console.views.endpoint import tail
+from hostelry.containers.lmi.request.body import csv_inputs
 from hostelry.containers.lmi.settings.options import logical_lines
 from hostelry.containers.predictive.worker.codecs_beyond import from_json_lines
+from hostelry.containers.predictive.worker.default_autogluon import rows_of
+from hostelry.containers.predictive.worker.default_huggingface import from_csv
 from hostelry.containers.predictive.worker.tensorflow_rest import as_predict_body
 from hostelry.domain.failure_cause import cause_of, server_lines
 from hostelry.fleet.launch.container_arguments import last_lines as engine_s_last_lines
 from hostelry.fleet.launch.copy_log import CopyLog
+from hostelry.graph.content import read_body
 
 ODD = "a\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029z"  # breaks for `str.splitlines`, besides \r and \n
 JSON_LINE = json.dumps(ODD, ensure_ascii=False)
 PAGE = f'vllm:generation_tokens_total{{model_name="{ODD}",component="c",copy="1"}} 5\n'
 EVENTS = "".join(f'data: {{"choices": [{{"delta": {{"content": "{it}"}}}}]}}\n\n' for it in "xyz")
 AB = ("\u2028a", "\u2028b")
+SOURCE = Path(__file__).parents[2] / "src" / "hostelry"
+LONG = "x" * 200_000  # more than the csv module takes in a cell by default
+HINT = re.compile("splitlines|import csv")
+# The files that call `splitlines`, and what they cut with it.
+BYTES = "bytes, whose lines end at line feeds and carriage returns only"
+SYSTEM = "text of the kernel, or of a program of the machine"
+CUTTING = {
+    "base/pip_settings.py": "the operator's settings of pip, as pip reads them",
+    "base/proc.py": SYSTEM,
+    "base/requirement_lines.py": "requirements.txt, as pip reads it",
+    "cli/deploy/run.py": SYSTEM,
+    "cli/doctor/probes.py": SYSTEM,
+    "cli/logs.py": BYTES,
+    "cli/printable.py": "what a terminal would break into lines",
+    "chaos/component_drills.py": "a log, whose lines are counted",
+    "containers/predictive/memory.py": SYSTEM,
+    "containers/predictive/requirements.py": SYSTEM,
+    "engine/kernels/native/library.py": SYSTEM,
+    "fleet/host/cgroups.py": SYSTEM,
+    "fleet/host/gpu.py": SYSTEM,
+    "fleet/launch/container_arguments.py": BYTES,
+    "fleet/launch/copy_log.py": BYTES,
+    "graph/content.py": BYTES,
+    "server/audit_log.py": BYTES,
+}
 
 
 def shown(lines: list[str]) -> list[str]:
@@ -140,3 +172,41 @@ def test_a_followed_line_that_a_terminal_breaks_keeps_its_title(
 ) -> None:
     LinePrinter(as_json=False, several=several).line("c", "a\u2028\u2029z", follows=True)
     assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize(
+    ("read", "found"),
+    [
+        pytest.param(
+            lambda text: read_body(text.encode(), "text/csv"), [[LONG, 1]], id="of a graph",
+        ),
+        pytest.param(
+            lambda text: csv_inputs(f"inputs,n\n{text}"), [LONG], id="of the LLM server",
+        ),
+        pytest.param(
+            lambda text: from_csv(f"inputs,n\n{text}"), {"inputs": [LONG]},
+            id="of Hugging Face's images",
+        ),
+        pytest.param(lambda text: rows_of(f"\n{text}\n"), [[LONG, "1"]], id="of AutoGluon's image"),
+    ],
+)  # fmt: skip
+def test_a_cell_may_be_a_document(read: Callable[[str], Any], found: object) -> None:
+    limit = csv.field_size_limit()
+    assert limit > len(LONG)
+    assert read(f"{LONG},1\n") == found
+
+
+def calls(path: Path) -> set[str]:
+    """The functions and methods that a file calls, by their names."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {ast.unparse(it.func) for it in nodes if isinstance(it, ast.Call)}
+
+
+def test_text_of_others_is_not_cut_by_splitlines_nor_its_cells_limited() -> None:
+    files = [it for it in SOURCE.rglob("*.py") if HINT.search(it.read_text(encoding="utf-8"))]
+    found = {str(it.relative_to(SOURCE)): calls(it) for it in files}
+    cutting = {name for name, its in found.items() if any(it.endswith(".splitlines") for it in its)}
+    assert cutting == set(CUTTING)
+    readers = {name for name, its in found.items() if its & {"csv.reader", "csv.DictReader"}}
+    unlimited = {name for name in readers if "csv.field_size_limit" not in found[name]}
+    assert unlimited == {"containers/lmi/code/djl_python/encode_decode.py"}  # inputs.py limits it

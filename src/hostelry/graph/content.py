@@ -10,12 +10,15 @@ any other                 bytes
 import csv
 import io
 import math
+import sys
 from typing import Any
 
 import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.graph.value_types import ValueType, type_of_value
+
+csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
 
 JSON, JSON_LINES, CSV, OCTETS = (
     "application/json", "application/jsonlines", "text/csv", "application/octet-stream",
@@ -64,7 +67,7 @@ def read_body(body: bytes, content_type: str) -> Any:
         if wanted is ValueType.ANY:
             return msgspec.json.decode(body)
         if kind == CSV:
-            rows = csv.reader(io.StringIO(body.decode()), strict=True)
+            rows = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
             return [[_cell(cell) for cell in row] for row in rows if row]
         return body.decode() if wanted is ValueType.TEXT else body
     except (msgspec.DecodeError, UnicodeDecodeError, csv.Error, RecursionError) as error:
@@ -74,9 +77,16 @@ def read_body(body: bytes, content_type: str) -> Any:
 def write_body(value: Any, content_type: str) -> bytes:
     """The body of a value; raises ContentError."""
     kind, type = media_type(content_type), type_of_value(value)
-    wanted = type_of_content(kind)
     if not can_be_written(type, kind):
         raise ContentError(f"{type.value} cannot be sent as {kind}")
+    try:
+        return _written(value, kind)
+    except UnicodeEncodeError as error:
+        raise ContentError(f"a text of the value is not Unicode: {error}") from None
+
+
+def _written(value: Any, kind: str) -> bytes:
+    wanted = type_of_content(kind)
     if kind == JSON_LINES:
         return b"".join(_json(row) + b"\n" for row in value)
     if kind == CSV:

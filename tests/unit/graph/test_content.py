@@ -20,6 +20,7 @@ from hostelry.graph.content import ContentError, read_body, write_body
         pytest.param(b"{", "application/json", ContentError, id="half of JSON"),
         pytest.param(b"[" * 100_000, "application/json", ContentError, id="deep JSON"),
         pytest.param(b"\xff", "text/plain", ContentError, id="no UTF-8"),
+        pytest.param(b"\xef\xbb\xbfa,1\n", "text/csv", [["a", 1]], id="CSV with a mark"),
         pytest.param(b'"a', "text/csv", ContentError, id="half of a quoted cell"),
     ],
 )  # fmt: skip
@@ -42,6 +43,8 @@ def test_a_body_is_read_by_its_content_type(body: bytes, kind: str, value: Any) 
         pytest.param(b"x", "image/png", b"x", id="bytes"),
         pytest.param(b"x", "application/json", ContentError, id="bytes as JSON"),
         pytest.param([[[1]]], "text/csv", ContentError, id="three dimensions as CSV"),
+        pytest.param("\ud800", "text/plain", ContentError, id="half of a surrogate pair"),
+        pytest.param(["\ud800"], "application/json", ContentError, id="half of a pair as JSON"),
         pytest.param({"a": 1}, "text/plain", ContentError, id="an object as text"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -15,6 +16,8 @@ from hostelry.containers.lmi.request.openai import parse_chat, parse_completion
 from hostelry.containers.lmi.request.responses_api import parse_responses
 from hostelry.containers.lmi.request.undone_fields import ignored_fields
 from hostelry.containers.lmi.sessions.open_sessions import SessionRequest, parse_session_request
+
+csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
 
 PARSERS: Mapping[Schema, Callable[[BodyFields, ParseContext], Invocation]] = {
     Schema.COMPLETION: parse_completion,
@@ -69,7 +72,7 @@ def body_fields(content_type: str, body: bytes) -> BodyFields:
     if kind == "text/plain":
         return BodyFields({"inputs": [decode(body)]}, "the body")
     if kind == "text/csv":
-        return BodyFields({"inputs": csv_inputs(decode(body))}, "the body")
+        return BodyFields({"inputs": csv_inputs(decode(body).removeprefix("\ufeff"))}, "the body")
     return BodyFields(parse_json(body), "the body")
 
 

@@ -9,10 +9,13 @@ import csv
 import importlib
 import io
 import os
+import sys
 from typing import Any
 
 from hostelry.containers.predictive.worker import recordio
 from hostelry.containers.predictive.worker.refusal import media_type
+
+csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
 
 CSV, JSON = "text/csv", "application/json"
 MODEL_FOLDER, ACCEPT = "SM_MODEL_DIR", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"

@@ -11,6 +11,7 @@ import importlib
 import io
 import json
 import os
+import sys
 from typing import Any
 
 from hostelry.containers.predictive.worker.refusal import (
@@ -21,6 +22,8 @@ from hostelry.containers.predictive.worker.refusal import (
     media_type,
     refusal,
 )
+
+csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
 
 JSON, CSV = "application/json", "text/csv"
 PREDICTOR = "predictor.pkl"
@@ -51,7 +54,7 @@ class AutoGluonHandler:
             )
         try:
             text = input_data if isinstance(input_data, str) else bytes(input_data).decode("utf-8")
-            rows = json.loads(text) if kind == JSON else list(csv.reader(io.StringIO(text)))
+            rows = json.loads(text) if kind == JSON else rows_of(text)
         except (csv.Error, *BODY_ERRORS) as error:
             raise refusal(BAD_REQUEST, f"the body cannot be read as {kind}: {error}") from None
         return Rows(rows, kind)
@@ -72,6 +75,11 @@ class AutoGluonHandler:
             prediction = prediction.to_numpy()
         encoder = importlib.import_module("sagemaker_inference.encoder")
         return encoder.encode(prediction, kind), kind
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The rows of csv that have a cell."""
+    return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
 
 class Rows:

@@ -12,6 +12,7 @@ import importlib
 import io
 import json
 import os
+import sys
 from typing import Any
 
 from hostelry.containers.predictive.worker.refusal import (
@@ -22,6 +23,8 @@ from hostelry.containers.predictive.worker.refusal import (
     media_type,
     refusal,
 )
+
+csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
 
 TASKS = {
     "TapasForQuestionAnswering": "table-question-answering",

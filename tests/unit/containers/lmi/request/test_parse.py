@@ -289,7 +289,7 @@ def test_formatter(body: dict[str, Any], context: ParseContext, formatter: Forma
     [
         pytest.param("text/plain", "hé".encode(), (PromptText("hé"),), id="plain text"),
         pytest.param(
-            "text/csv; charset=utf-8", b'inputs\n"a, b"\nc\n',
+            "text/csv; charset=utf-8", b'\xef\xbb\xbfinputs\n"a, b"\nc\n',
             (PromptText("a, b"), PromptText("c")),
             id="a table",
         ),

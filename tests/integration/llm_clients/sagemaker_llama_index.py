@@ -1,0 +1,15 @@
+"""LlamaIndex's LLM for SageMaker against the endpoint of the argument; prints its reply."""
+
+import json
+import sys
+from types import ModuleType
+
+# Its module takes two functions from the one for llama.cpp, which imports a build of llama.cpp.
+sys.modules["llama_cpp"] = ModuleType("llama_cpp")
+sys.modules["llama_cpp"].Llama = None  # type: ignore[attr-defined]
+
+from llama_index.llms.sagemaker_endpoint import SageMakerLLM  # noqa: E402
+
+greedy = {"max_new_tokens": 12, "do_sample": False, "return_full_text": True}
+llm = SageMakerLLM(endpoint_name=sys.argv[1], region_name="us-east-1", model_kwargs=greedy)
+print(json.dumps(llm.complete("hello", formatted=True).text))
