@@ -21,6 +21,12 @@ def server_lines(log_tail: str) -> list[str]:
     return [line for line in lines if line and not line.startswith(NOTE.rstrip())]
 
 
+def in_a_line(reason: str) -> str:
+    """A failure reason with the last alone of the model server's lines, which says most."""
+    text, quoted, lines = reason.partition(LAST_LINES)
+    return text + quoted.replace("lines", "line") + lines.strip().rpartition("\n")[2].strip()
+
+
 def cause_of(reason: str, names: Iterable[str] = (), log_tail: str = "") -> str:
     """The words that all reasons of one cause share; `names` are of the resource that failed.
 

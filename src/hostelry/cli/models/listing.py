@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hostelry.cli.printable import one_line
 from hostelry.cli.status_text import columns, duration
+from hostelry.domain.failure_cause import in_a_line
 from hostelry.domain.serving import ServedPart, serving_of
 
 MAX_ALIKE = 10  # adapters of one base and status with a line each
@@ -77,7 +78,7 @@ def _beneath(endpoint: ModelRow, rows: Sequence[ModelRow]) -> Iterator[ModelRow]
 
 
 def listing_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = True) -> list[str]:
-    """A line a row, and the first line of each failure's reason below its row.
+    """A line a row, and each failure's reason in a line below its row.
 
     With `fold`, more than MAX_ALIKE adapters of one base and status are one line, those that
     failed excepted.
@@ -91,7 +92,7 @@ def row_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = False) -> li
     reasons: dict[int, list[str]] = {}
     for row, others in _folded(rows, fold=fold):
         table.append(_cells(row, others, now))
-        causes = [one_line(it) for it in (row.serving, row.reason) if it]
+        causes = [one_line(in_a_line(it)) for it in (row.serving, row.reason) if it]
         reasons[len(table) - 1] = [f"{_indent(row)}  ! {it}" for it in causes]
     lines = []
     for number, line in enumerate(columns(table)):

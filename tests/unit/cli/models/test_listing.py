@@ -65,8 +65,12 @@ def test_an_endpoint_that_serves_nothing_has_that_below_its_row() -> None:
     ]
 
 
-def test_a_failure_has_the_first_line_of_its_reason() -> None:
+def test_a_failure_has_a_line_of_its_reason_and_the_servers_last() -> None:
     assert listing_lines([ENDPOINT, FAILED], NOW)[-1] == "    ! exited with 1[2J"
+    quoted = "It ended. Last log lines: Traceback:\n  File x\nValueError: no such file"
+    rows = [ENDPOINT, replace(FAILED, reason=quoted)]
+    expected = "    ! It ended. Last log line: ValueError: no such file"
+    assert listing_lines(rows, NOW)[-1] == expected
 
 
 def test_many_adapters_are_one_line_but_for_those_that_failed() -> None:
