@@ -248,7 +248,7 @@ class InvocationHandler:
             cut = name[:SHOWN_CHARACTERS]
             if cut not in noted and len(noted) < MAX_NOTED_FIELDS:
                 noted.add(cut)
-                log.warning("requests have a field %r, which is not known and ignored", cut)
+                log.warning("requests have a field %r, which is ignored", cut)
         return ignored_header(invocation.ignored_fields)
 
     async def _stream(

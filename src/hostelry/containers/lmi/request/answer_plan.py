@@ -31,7 +31,8 @@ ANY_ANSWER: Format = {"type": "any_tokens"}
 class AnswerPlan:
     """The parser of reasoning behind the present prompt, the tools, and the model's ways.
 
-    `family` writes the calls; None where the answer has none.
+    `family` writes the calls; None where the answer has none. Without `shows_tools` the template
+    shows the model nothing of the tools.
     """
 
     conventions: Conventions
@@ -40,6 +41,7 @@ class AnswerPlan:
     family: ToolFamily | None = None
     budget_tokens: int | None = None
     shows_reasoning: bool = True
+    shows_tools: bool = True
 
     @property
     def reading(self) -> AnswerReading | None:
@@ -113,7 +115,8 @@ def plan_answer(
     body: BodyFields, tools: ToolUse, conventions: Conventions, prompt: str, template: str | None
 ) -> AnswerPlan:
     """The plan of the answer to `prompt`; `template` is the request's own. Raises Refusal."""
-    family = calling_family(tools, conventions, template) if tools.functions else None
+    shows_tools = conventions.takes_tools if template is None else "tools" in template
+    family = calling_family(tools, conventions, shows_tools) if tools.functions else None
     thinking = thinking_of(conventions, prompt, calls=family is not None)
     budget = body.integer("thinking_token_budget", -1, MAX_THINKING_TOKENS)
     if budget == -1:
@@ -131,6 +134,7 @@ def plan_answer(
         family=family,
         budget_tokens=budget,
         shows_reasoning=body.flag("include_reasoning", True),
+        shows_tools=shows_tools or not tools.functions,
     )
 
 
@@ -143,15 +147,12 @@ def thinking_of(conventions: Conventions, prompt: str, *, calls: bool) -> Thinki
     return thinking.after_prompt(prompt) if thinking else None
 
 
-def calling_family(tools: ToolUse, conventions: Conventions, template: str | None) -> ToolFamily:
-    """The family in which the answer writes its calls. Raises Refusal where it cannot."""
-    takes_tools = conventions.takes_tools if template is None else "tools" in template
-    if not takes_tools:
-        raise bad_request(
-            "tools are given, but the chat template does not show tools to the model; leave them "
-            "out, or set option.chat_template to a template that has them",
-            "tools",
-        )
+def calling_family(tools: ToolUse, conventions: Conventions, shows_tools: bool) -> ToolFamily:
+    """The family in which the answer writes its calls. Raises Refusal where it cannot.
+
+    As with vLLM, a call may be forced and a configured family is read also where the template does
+    not show tools to the model.
+    """
     own = conventions.tools
     if tools.is_forced:
         return own if own and own.form else JSON_FAMILY
@@ -160,6 +161,13 @@ def calling_family(tools: ToolUse, conventions: Conventions, template: str | Non
             "tool_choice is auto, which needs option.enable_auto_tool_choice=true; or force a call "
             "with tool_choice required",
             "tool_choice",
+        )
+    if own is None and not shows_tools:
+        raise bad_request(
+            "tools are given, but the chat template does not show tools to the model; leave them "
+            "out, set option.chat_template to a template that has them, or force a call with "
+            "tool_choice required",
+            "tools",
         )
     if own is None:
         raise bad_request(

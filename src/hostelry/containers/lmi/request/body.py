@@ -63,6 +63,7 @@ def parse_fields(schema: Schema, fields: BodyFields, context: ParseContext) -> I
     ignored = ignored_fields(schema, fields, strict=context.strict_fields)
     asked = fields.members("parameters") if schema is Schema.INPUTS else fields
     invocation = with_beams(PARSERS[schema](fields, context), asked)
+    ignored = (*invocation.ignored_fields, *ignored)
     return replace(invocation, ignored_fields=ignored) if ignored else invocation
 
 

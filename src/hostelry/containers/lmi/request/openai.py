@@ -1,5 +1,6 @@
 """Parsers of OpenAI's completion and chat completion requests."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from hostelry.containers.lmi.request.chat_fields import parse_chat_fields
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, shown
 from hostelry.containers.lmi.request.images import KINDS as IMAGE_KINDS
-from hostelry.containers.lmi.request.images import ChatImages, as_parts, text_of
+from hostelry.containers.lmi.request.images import NO_IMAGES, ChatImages, as_parts, text_of
 from hostelry.containers.lmi.request.inputs import MAX_INPUTS
 from hostelry.containers.lmi.request.invocation import (
     AnswerForm,
@@ -41,7 +42,9 @@ DEFAULT_COMPLETION_TOKENS = 16
 MAX_OPENAI_TEMPERATURE = 2
 MAX_MESSAGES = 10_000
 MAX_ID_CHARACTERS = 256
-TEXT_KINDS = ("text",)
+# Types of parts that are text, and the member that has it. Clients send back what they were given.
+TEXT_KINDS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+THINKING, SEALED_THINKING = "thinking", "redacted_thinking"
 
 
 def parse_completion(body: BodyFields, context: ParseContext) -> Invocation:
@@ -100,6 +103,7 @@ def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
         texts=plan.texts(invocation.texts),
         sampling=plan.sampling(invocation.sampling),
         images=tuple(images.sources),
+        ignored_fields=() if plan.shows_tools else ("tools",),
     )
 
 
@@ -268,6 +272,10 @@ def parse_message(
         members.setdefault("reasoning_content", message.raw("reasoning"))
     content = message.raw("content")
     if isinstance(content, list):
+        if role == "assistant":
+            thoughts, content = thinking_parts(content, where)
+            if thoughts:
+                members.setdefault("reasoning_content", thoughts)
         parts = [content_part(part, where, images) for part in content]
         is_text = all(it["type"] == "text" for it in parts)
         content = text_of(parts) if is_text else parts
@@ -280,16 +288,41 @@ def parse_message(
     return {**members, "role": role, "content": content}
 
 
+def thinking_parts(parts: Sequence[object], where: str) -> tuple[str, list[object]]:
+    """The reasoning in an assistant's parts, and the other parts.
+
+    Sealed reasoning, which only its own provider reads, is in neither.
+    """
+    thoughts, others = [], []
+    for value in parts:
+        kind = value.get("type") if isinstance(value, dict) else None
+        if kind not in (THINKING, SEALED_THINKING):
+            others.append(value)
+        elif kind == THINKING:
+            thoughts.append(thinking_text(BodyFields(value, f"{where}.content"), where))
+    return "".join(thoughts), others
+
+
+def thinking_text(part: BodyFields, where: str) -> str:
+    """The text of a part of reasoning, which has it as a text, or as a list of texts' parts."""
+    given = part.raw(THINKING)
+    if isinstance(given, list):
+        return "".join(content_part(it, where, ChatImages(NO_IMAGES))["text"] for it in given)
+    return part.text(THINKING) or ""
+
+
 def content_part(value: object, where: str, images: ChatImages) -> dict[str, Any]:
     """One content part for the template; raises Refusal for types that are not read."""
+    if isinstance(value, str):
+        return {"type": "text", "text": value}
     part = BodyFields(value, f"{where}.content")
-    kind = part.text("type") or "text"
+    kind = part.text("type") or ("image_url" if "image_url" in part else "text")
     if kind in IMAGE_KINDS:
         return images.take(part, where)
     if kind not in TEXT_KINDS:
         raise bad_request(
-            f"{where} has a content part of type {shown(kind)}; text and, by models that can, "
-            "images are read",
+            f"{where} has a content part of type {shown(kind)}; read are {', '.join(TEXT_KINDS)}, "
+            "thinking of the assistant and, by models that can, images",
             where,
         )
-    return {"type": "text", "text": part.text("text") or ""}
+    return {"type": "text", "text": part.text(TEXT_KINDS[kind]) or ""}

@@ -18,7 +18,7 @@ from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.fields import BodyFields, shown
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
-from hostelry.containers.lmi.request.openai import MAX_MESSAGES, parse_chat
+from hostelry.containers.lmi.request.openai import MAX_MESSAGES, TEXT_KINDS, parse_chat
 from hostelry.containers.lmi.request.undone_fields import ignored_fields
 
 PASSED_ON = (
@@ -52,7 +52,6 @@ OWN = ("input", "instructions", "text", "max_output_tokens", "metadata", "includ
 LOGPROBS = "message.output_text.logprobs"
 INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")  # there is no reasoning to encrypt
 ROLES = ("user", "assistant", "system", "developer")
-TEXT_PARTS = ("input_text", "output_text", "text")
 MAX_METADATA, MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS = 16, 64, 512
 
 
@@ -145,13 +144,13 @@ def part_text(value: object, where: str) -> str:
     """The text of a part of a message."""
     part = BodyFields(value, f"{where}.content")
     kind = part.text("type")
-    if kind not in TEXT_PARTS:
+    if kind not in TEXT_KINDS:
         raise bad_request(
             f"{where} has a content part of type {shown(kind)}; this route reads "
-            f"{', '.join(TEXT_PARTS)}",
+            f"{', '.join(TEXT_KINDS)}",
             "input",
         )
-    return part.text("text") or ""
+    return part.text(TEXT_KINDS[kind]) or ""
 
 
 def text_format(body: BodyFields) -> dict[str, Any]:

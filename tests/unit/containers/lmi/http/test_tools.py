@@ -305,6 +305,23 @@ def test_tools_that_the_model_cannot_use_are_refused(
     assert message in answer.text
 
 
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        pytest.param("option.tool_call_parser=hermes", {}, id="a configured family"),
+        pytest.param("", {"tool_choice": "required"}, id="a forced call"),
+    ],
+)
+def test_tools_that_the_template_does_not_show_are_named(
+    options: str, fields: dict[str, Any]
+) -> None:
+    given = served(XML if options else LISTED, DEAF, options)
+    answer = chat(given, max_tokens=250, **fields)
+    assert answer.json["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
+    assert answer.headers["x-hostelry-ignored-fields"] == "tools"
+    assert "x-hostelry-ignored-fields" not in chat(given, tools=None).headers
+
+
 def test_reasoning_stays_in_the_content_where_it_is_turned_off() -> None:
     given = served("<think>a</think>b", options="option.reasoning_parser=none")
     answer = chat(given, tools=None, max_tokens=50)
