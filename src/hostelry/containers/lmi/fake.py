@@ -35,11 +35,11 @@ class FakeBackend:
     """Backend that generates the same token ids for every request of an adapter, one per step.
 
     A cleared `gate` holds all steps; `hold_after` steps clear it. The first request sets
-    `started`. After `fail_after` tokens the engine dies; `ready` is then unset. A source named
-    `bad` has bad weights, one named `huge` exceeds the memory, one named `slow` is not read before
-    `slow` is set. `aborted` collects the ids that were ended early. The tenant `greedy` is over
-    its quota, for the tenant `crowd` the queue is full; a request with a deadline under a second
-    misses it. `versions` maps adapters to their sources.
+    `started`. After `fail_after` tokens the engine dies of `failure`, and `ready` is unset. A
+    source named `bad` has bad weights, one named `huge` exceeds the memory, one named `slow` is
+    not read before `slow` is set. `aborted` collects the ids that were ended early. The tenant
+    `greedy` is over its quota, for the tenant `crowd` the queue is full; a request with a
+    deadline under a second misses it. `versions` maps adapters to their sources.
     """
 
     def __init__(
@@ -49,12 +49,14 @@ class FakeBackend:
         fail_after: int | None = None,
         hold_after: int | None = None,
         facts: ModelFacts = FACTS,
+        failure: str = "the engine process ended unexpectedly",
     ) -> None:
         self._answers = {name: tuple(ids) for name, ids in answers.items()}
         self.fail_after = fail_after
         self._hold_after = hold_after
         self._running: set[str] = set()
         self.facts = facts
+        self._failure = failure
         self.versions = {name: name for name in answers if name is not None}
         self.pinned: set[str] = set()
         self.slow = asyncio.Event()
@@ -144,7 +146,7 @@ class FakeBackend:
 
     def _check_alive(self) -> None:
         if not self.ready:
-            raise EngineFailedError("the engine process ended unexpectedly")
+            raise EngineFailedError(self._failure)
 
     async def abort(self, request_ids: Sequence[str]) -> None:
         """End these requests."""

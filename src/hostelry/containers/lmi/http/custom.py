@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -49,12 +49,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomRequest:
-    """One request, and the code that may change it."""
+    """One request, and the code that may change it; `shown` makes texts as callers get them."""
 
     code: AuthorCode
     request: Request
     surface: Surface
     predict_timeout_s: float
+    shown: Callable[[str], str]
 
     async def is_handled(self, send: Send, body: bytes) -> bool:
         """Have the model's `handle` respond; False where there is none, or it returns None.
@@ -109,7 +110,7 @@ class CustomRequest:
                 yield item.body
         except CodeError as error:
             log.warning("a stream broke: %s", error)
-            yield self._broken(f"Custom handler failed: {error}")
+            yield self._broken(self.shown(f"Custom handler failed: {error}"))
 
     def _broken(self, message: str) -> bytes:
         if self.surface is Surface.OPENAI:

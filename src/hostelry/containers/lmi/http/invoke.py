@@ -44,7 +44,6 @@ from hostelry.containers.lmi.request.invocation import Formatter, Invocation, Sc
 from hostelry.containers.lmi.request.terms import terms_of
 from hostelry.containers.lmi.request.undone_fields import ignored_header
 from hostelry.containers.lmi.response.beam_run import run_beams
-from hostelry.containers.lmi.response.error_form import error_answer
 from hostelry.containers.lmi.response.formatter_form import TEXT, OneTextStream, third_party
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.generation import (
@@ -58,7 +57,7 @@ from hostelry.containers.lmi.response.openai_form import OpenAIForm
 from hostelry.containers.lmi.response.responses_form import ResponsesForm, ResponsesStream
 from hostelry.containers.lmi.response.stream_form import JSON, LmiStream, OpenAIStream, StreamForm
 from hostelry.containers.lmi.sessions.open_sessions import SESSION_HEADER, SessionRequest
-from hostelry.containers.lmi.settings.config import ImageKind
+from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig
 from hostelry.graph.step_report import HEADER as STEPS_HEADER
 from hostelry.graph.step_report import step_header
 
@@ -123,6 +122,7 @@ class InvocationHandler:
             request=self.request,
             surface=self.route.surface,
             predict_timeout_s=self.server.config.predict_timeout_s,
+            shown=self.server.shown,
         )
 
     async def _served(
@@ -160,7 +160,7 @@ class InvocationHandler:
         await send_whole(send, 200, {"content-type": JSON, answer.header: answer.value}, body)
 
     async def _refuse(self, send: Send, refusal: Refusal) -> None:
-        status, content = error_answer(refusal, self.route.surface, self.server.config.codes)
+        status, content = self.server.refused(refusal, self.route.surface)
         self.server.measured.refused[status] += 1
         if refusal.cause in LOGGED:
             log.warning("%s %s: %d %s", self.request.method, self.request.url.path, status, refusal)
@@ -283,7 +283,7 @@ class InvocationHandler:
             log.warning("a stream broke: %s", refusal.message)
             measure.end("error")
             status = status_of(refusal.cause, self.route.surface, self.server.config.codes)
-            yield form.broken(generated, status, refusal.message)
+            yield form.broken(generated, status, self.server.shown(refusal.message))
             return
         except Exception:
             log.exception("a stream broke by a defect of the server")
@@ -391,7 +391,7 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
     config = server.config
     return ParseContext(
         dialect=config.dialect,
-        caller=replace(caller_of(request), any_model=config.image is ImageKind.TGI),
+        caller=replace(caller_of(request), any_model=reads_no_model(config)),
         registered=model.registry.records.keys(),
         served=config.served,
         model_name=config.model_name,
@@ -407,6 +407,11 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
         strict_fields=config.strict_fields or asks_strictness(request),
         images=model.images,
     )
+
+
+def reads_no_model(config: LmiConfig) -> bool:
+    """Whether a body's `model` that is no adapter is the base: with TGI and LMI's rolling batch."""
+    return config.image is ImageKind.TGI or config.dialect is Surface.LEGACY
 
 
 def caller_of(request: Request) -> Caller:

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from hostelry.containers.lmi.engine.backend import EngineFailedError
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
-from hostelry.containers.lmi.response.error_form import error_answer
 
 PlainEndpoint = Callable[[Request], Awaitable[Response]]
 
@@ -33,7 +32,7 @@ def answering(server: LmiServer, surface: Surface, operation: PlainEndpoint) -> 
             refusal = Refusal(Cause.ENGINE, str(error))
         except Refusal as error:
             refusal = error
-        status, content = error_answer(refusal, surface, server.config.codes)
+        status, content = server.refused(refusal, surface)
         return json_response(content, status, refusal.headers)
 
     return answer

@@ -69,7 +69,7 @@ def openai_cards(server: LmiServer) -> list[dict[str, Any]]:
     config, model = server.config, server.model
     length = None if model is None else model.backend.facts.max_model_len
     card = {"object": "model", "created": int(ready_at(server)), "owned_by": "hostelry"}
-    root = config.model_id or str(config.model_dir)
+    root = server.shown(config.model_id or str(config.model_dir))
     names = [config.model_name, *(it for it in config.served[1:] if it != config.model_id)]
     cards = [
         {"id": name, **card, "root": root, "parent": None, "max_model_len": length}
@@ -79,7 +79,9 @@ def openai_cards(server: LmiServer) -> list[dict[str, Any]]:
         return cards
     more = {"parent": config.model_name, "max_model_len": length}
     records = model.registry.records.values()
-    return cards + [{"id": each.name, **card, "root": each.src, **more} for each in records]
+    return cards + [
+        {"id": each.name, **card, "root": server.shown(each.src), **more} for each in records
+    ]
 
 
 def ready_at(server: LmiServer) -> float:
@@ -89,7 +91,10 @@ def ready_at(server: LmiServer) -> float:
 
 def head(server: LmiServer) -> dict[str, Any]:
     """The model's name and place."""
-    return {"modelName": server.config.model_name, "modelUrl": str(server.config.model_dir)}
+    return {
+        "modelName": server.config.model_name,
+        "modelUrl": str(server.config.model_dir),
+    }
 
 
 def status_word(server: LmiServer) -> str:

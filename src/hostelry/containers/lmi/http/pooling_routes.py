@@ -33,7 +33,6 @@ from hostelry.containers.lmi.refusal import Refusal, Surface, bad_request
 from hostelry.containers.lmi.request.body import body_fields
 from hostelry.containers.lmi.request.fields import BodyFields, parse_json, shown
 from hostelry.containers.lmi.request.terms import terms_of
-from hostelry.containers.lmi.response.error_form import error_answer
 from hostelry.containers.lmi.response.stream_form import JSON
 from hostelry.engine.pooled import PoolingFacts
 
@@ -153,7 +152,7 @@ class PooledHandler:
         return BodyFields(parse_json(body), "the body")
 
     async def _refuse(self, send: Send, refusal: Refusal) -> None:
-        status, content = error_answer(refusal, self.surface, self.server.config.codes)
+        status, content = self.server.refused(refusal, self.surface)
         self.server.measured.refused[status] += 1
         body = msgspec.json.encode(content)
         await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)

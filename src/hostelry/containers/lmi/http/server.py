@@ -6,16 +6,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random, SystemRandom
+from typing import Any
 
 from hostelry.base.clock import Clock
 from hostelry.containers.lmi.code.author_code import AuthorCode
 from hostelry.containers.lmi.engine.backend import EngineBackend
 from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
+from hostelry.containers.lmi.http.host_paths import without_host_paths
 from hostelry.containers.lmi.metrics.measurements import Measurements
-from hostelry.containers.lmi.refusal import Cause, Refusal
+from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
 from hostelry.containers.lmi.request.chat_template import ChatTemplate
 from hostelry.containers.lmi.request.images import NO_IMAGES, ImageLimits
 from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
+from hostelry.containers.lmi.response.error_form import error_answer
 from hostelry.containers.lmi.sessions.open_sessions import OpenSessions
 from hostelry.containers.lmi.settings.config import LmiConfig
 from hostelry.containers.lmi.text_codec import TextCodec
@@ -104,6 +107,15 @@ class LmiServer:
         if self.phase is ServerPhase.FAILED:
             raise Refusal(Cause.ENGINE, "Inference Engine Failure")
         return self.model
+
+    def shown(self, text: str) -> str:
+        """`text` as callers get it: without paths of this machine."""
+        records = self.model.registry.records.values() if self.model else ()
+        return without_host_paths(text, self.config, records)
+
+    def refused(self, refusal: Refusal, surface: Surface) -> tuple[int, Any]:
+        """Status and JSON body of a refused request."""
+        return error_answer(refusal, self.shown(refusal.message), surface, self.config.codes)
 
     @contextmanager
     def admission(self) -> Iterator[None]:

@@ -16,7 +16,8 @@ and for OpenAI's schemas, where a body that contradicts the adapter header is re
     body `model`: absent or the base's name    -> the base
     body `model`: a registered adapter         -> that adapter; any other name is refused
 
-A TGI image takes any other name for the base: its clients write "tgi", or the endpoint's name.
+A TGI image and LMI's rolling batch do not read `model`: any other name is the base there. Clients
+write "tgi", or the endpoint's name.
 """
 
 from collections.abc import Collection
@@ -153,7 +154,7 @@ def named_model(
         return None
     raise Refusal(
         Cause.UNKNOWN_MODEL,
-        f"The model {shown(model)} does not exist here: it is neither the base model "
-        f"({', '.join(sorted(served))}) nor a registered adapter",
+        f"The model {shown(model)} does not exist. The base model is {', '.join(sorted(served))} "
+        "(option.served_model_name), and no adapter is registered under this name",
         "model",
     )

@@ -21,24 +21,26 @@ FRONT_END_CAUSES = frozenset(
 )  # fmt: skip
 
 
-def error_answer(refusal: Refusal, surface: Surface, codes: StatusCodes) -> tuple[int, Any]:
-    """Status and JSON body for `refusal`."""
+def error_answer(
+    refusal: Refusal, message: str, surface: Surface, codes: StatusCodes
+) -> tuple[int, Any]:
+    """Status and JSON body for `refusal`; `message` is its message as callers get it."""
     status = status_of(refusal.cause, surface, codes)
     usual = status_of(refusal.cause, surface, StatusCodes())
     if surface is Surface.OPENAI or refusal.cause is Cause.UNKNOWN_MODEL:
-        return status, openai_error(status, refusal.message, refusal.param, usual)
+        return status, openai_error(status, message, refusal.param, usual)
     if surface is Surface.FRONT_END or refusal.cause in FRONT_END_CAUSES:
-        return status, front_end_error(status, refusal.message, usual)
+        return status, front_end_error(status, message, usual)
     if refusal.cause is Cause.ENGINE:
         return status, {
             "code": status,
             "message": "Inference Engine Failure",
-            "error": refusal.message,
+            "error": message,
         }
     if surface is Surface.LEGACY:
-        return status, legacy_error(status, refusal.message)
+        return status, legacy_error(status, message)
     prefix = "Input parsing failed: " if refusal.cause is Cause.BAD_REQUEST else ""
-    return status, {"code": status, "error": prefix + refusal.message}
+    return status, {"code": status, "error": prefix + message}
 
 
 def front_end_error(status: int, message: str, usual: int = 500) -> dict[str, Any]:

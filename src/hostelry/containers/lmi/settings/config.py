@@ -197,7 +197,7 @@ def resolve_config(
     read = OptionReader(options)
     dialect = chosen_dialect(options, read, image)
     max_loras = read.optional_integer("max_loras", 1)
-    served = served_names(read, image, read.text("model_id"))
+    served = served_names(read, image, artifact_folders(env))
     dtype = DTYPES[read.choice("dtype", "auto", tuple(DTYPES))]
     enable_lora = read.flag("enable_lora", False)
     return LmiConfig(
@@ -270,8 +270,15 @@ def author_code(env: Mapping[str, str], options: Options, listing: Collection[st
         raise ConfigurationError(str(error)) from error
 
 
-def served_names(read: OptionReader, image: ImageKind, model_id: str | None) -> tuple[str, ...]:
-    """The names of the base model in requests; the first is the one in responses."""
+def served_names(
+    read: OptionReader, image: ImageKind, downloads: Collection[str]
+) -> tuple[str, ...]:
+    """The names of the base model in requests; the first is the one in responses.
+
+    A folder among `downloads` is none of them: callers get no path of this machine.
+    """
+    given = read.text("model_id")
+    model_id = None if given in downloads else given
     own = model_id or str(CONTAINER_MODEL_DIR) if image is ImageKind.VLLM else "lmi"
     names = read.names("served_model_name") or (own,)
     return tuple(dict.fromkeys([*names, *([model_id] if model_id else [])]))

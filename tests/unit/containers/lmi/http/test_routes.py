@@ -35,8 +35,8 @@ def test_models_have_root_parent_and_length() -> None:
     served = server(settings=config(f"{LORA}\noption.served_model_name=one,two"))
     cards = {it["id"]: it for it in ask(served, "/v1/models", method="GET").json["data"]}
     assert list(cards) == ["one", "two", "es", "fr"]
-    assert (cards["one"]["root"], cards["one"]["parent"]) == ("/model", None)
-    assert (cards["es"]["root"], cards["es"]["parent"]) == ("/model/adapters/es", "one")
+    assert (cards["one"]["root"], cards["one"]["parent"]) == ("/opt/ml/model", None)
+    assert (cards["es"]["root"], cards["es"]["parent"]) == ("adapter es", "one")
     assert cards["fr"]["max_model_len"] == 256
     assert ask(served, "/v1/models/es", method="GET").json == cards["es"]
 
@@ -54,7 +54,11 @@ def test_djls_description_of_the_model() -> None:
     (workflow,) = ask(served, "/models/lmi", method="GET").json
     (model,) = workflow["models"]
     assert (workflow["workflowName"], workflow["version"]) == ("lmi", None)
-    assert (model["modelUrl"], model["queueSize"], model["requestInQueue"]) == ("/model", 1000, 0)
+    assert (model["modelUrl"], model["queueSize"], model["requestInQueue"]) == (
+        "/model",
+        1000,
+        0,
+    )
     (group,) = model["workerGroups"]
     assert group["device"] == {"deviceType": "cpu", "deviceId": -1}
     worker = {"id": 1, "startTime": "1970-01-01T00:00:00.000Z", "status": "READY"}
