@@ -47,6 +47,7 @@ LISTED = {
     "api/sagemaker/serverless.py:ACCELERATED_TAG": "an image has 255 characters at most",
     "aws/pattern.py:compiled": "constraints.py bounds the text that a model's pattern is tried on",
     "aws/rest.py:_all_routes": "slashes of the service models' paths separate the repeats",
+    "base/shown_paths.py:ShownPaths": "fixed texts, and names whose end no other part takes",
     "cells/request_claims.py:SIGNED": "a key id has 128 characters at most",
     "cli/declared/schema.py:_faults": "the schema is ours, and the file the user's own",
     "cli/deploy/names.py:default_name": "the source is an argument of the user's own command",

@@ -21,7 +21,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hostelry.domain.log_source import LogFile
@@ -48,11 +48,20 @@ class Reading:
 
 
 class Collector:
-    """Collects the files that `find` returns into `store`; call `look` again and again."""
+    """Collects the files that `find` returns into `store`; call `look` again and again.
 
-    def __init__(self, store: LogStore, find: Callable[[], Sequence[LogFile]]) -> None:
+    `shown` gives a line as callers get it.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        find: Callable[[], Sequence[LogFile]],
+        shown: Callable[[str], str] = str,
+    ) -> None:
         self._store = store
         self._find = find
+        self._shown = shown
         self._positions: dict[str, int] | None = None
         self._turn = 0
         self._is_failing = False
@@ -90,7 +99,8 @@ class Collector:
             return 0
         if reading.events or reading.position != known:
             now_ms = int(now * 1000)
-            self._store.collect(file.source, key, reading.position, reading.events, now_ms)
+            events = [replace(each, message=self._shown(each.message)) for each in reading.events]
+            self._store.collect(file.source, key, reading.position, events, now_ms)
             self._positions[key] = reading.position
         if file.is_ended and reading.is_all:
             shutil.rmtree(file.path.parent, ignore_errors=True)

@@ -52,6 +52,7 @@ from hostelry.fleet.records import AgentRecord, InstanceFolder
 from hostelry.fleet.rules.images import LMI_RULE
 from hostelry.server.asgi_server import QuietServer
 from hostelry.server.home import Credentials, Home, load_config, load_credentials, log_format
+from hostelry.server.home_paths import shown_paths
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +118,7 @@ async def serve(home: Home, instance_id: str) -> None:
                 warm=(warm, runtimes),
                 packages=CodePackages(folder, operator),
                 call_keys=lambda: call_keys(home, instance),
+                shown=shown_paths(home, operator).text,
             ),
         )
         await agent.start()

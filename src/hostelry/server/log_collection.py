@@ -5,6 +5,7 @@ A failure of either is logged, and never ends control: the output of copies wait
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 
 from hostelry.base.clock import Clock
@@ -14,6 +15,7 @@ from hostelry.logs.files import LogFiles
 from hostelry.logs.retention import Retention, RetentionLimits
 from hostelry.logs.store import LogStore
 from hostelry.server.home import Home, UpConfig
+from hostelry.server.home_paths import shown_paths
 
 LOOK_EVERY_S = 1.0
 SWEEP_EVERY_S = 5.0
@@ -25,7 +27,8 @@ class LogCollection:
     def __init__(self, home: Home, config: UpConfig, clock: Clock) -> None:
         self._clock = clock
         self.store = LogStore(home.log_events)
-        self._collector = Collector(self.store, LogFiles(home.instances).find)
+        shown = shown_paths(home, os.environ).text
+        self._collector = Collector(self.store, LogFiles(home.instances).find, shown)
         limits = RetentionLimits(days=config.logs_days, max_bytes=config.logs_bytes)
         self._retention = Retention(self.store, limits)
 

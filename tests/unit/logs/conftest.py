@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hostelry.base.shown_paths import ShownPaths
 from hostelry.domain.log_source import LogSource
 from hostelry.domain.scope import Scope
 from hostelry.fleet.records import CopyFolder, InstanceFolder
@@ -43,7 +44,9 @@ class Home:
 
     def collector(self) -> Collector:
         """A collector as a new control process makes it."""
-        return Collector(self.store, LogFiles(self.root / "instances").find)
+        instances = self.root / "instances"
+        shown = ShownPaths(str(instances), [str(self.root)]).text
+        return Collector(self.store, LogFiles(instances).find, shown)
 
     def messages(self, group: str = "/aws/sagemaker/InferenceComponents/ic") -> list[str]:
         """Every stored message of the group's streams."""

@@ -20,6 +20,13 @@ def test_lines_become_events_at_the_files_last_write(home: Any, write: Write) ->
     assert home.messages() == ["one", "two"]
 
 
+def test_lines_have_no_path_of_the_machine(home: Any, write: Write) -> None:
+    folder = home.copy()
+    write(folder, f'File "{folder.model}/code/inference.py", line 1\n{home.root}/images.toml\n')
+    home.collector().look(NOW)
+    assert home.messages() == ['File "/opt/ml/model/code/inference.py", line 1', "images.toml"]
+
+
 def test_a_model_endpoints_stream_is_the_instance(home: Any, write: Write) -> None:
     write(home.copy(component=None), "one\n")
     home.collector().look(NOW)

@@ -122,7 +122,11 @@ class InstanceAgent:
 
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
         """The last lines of the copy's log; empty when there is none."""
-        return CopyLog(self._folder.copy(copy_id).log).tail(max_lines)
+        return self.shown(CopyLog(self._folder.copy(copy_id).log).tail(max_lines))
+
+    def shown(self, text: str) -> str:
+        """The text without paths of this machine."""
+        return self._deps.shown(text)
 
     def models_of(self, copy_id: str) -> tuple[CopyModels, str | None] | None:
         """The models of a multi-model copy, and the copy's key; None for any other copy."""

@@ -29,6 +29,21 @@ def with_members(status: CopyStatus, **members: Any) -> CopyStatus:
     return status if is_same else replace(status, **members)
 
 
+def shown_status(status: CopyStatus, shown: Callable[[str], str]) -> CopyStatus:
+    """The status as callers get it: `shown` gives each text without paths of this machine."""
+    end = status.last_end
+    return with_members(
+        status,
+        reason=status.reason and shown(status.reason),
+        log_tail=shown(status.log_tail),
+        last_end=end and replace(end, cause=shown(end.cause), log_tail=shown(end.log_tail)),
+        adapters=tuple(
+            replace(each, reason=shown(each.reason)) if each.reason else each
+            for each in status.adapters
+        ),
+    )
+
+
 class CopyState:
     """Status and record of one copy; `changed` is called for each change that is to be reported.
 

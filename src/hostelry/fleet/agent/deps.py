@@ -26,7 +26,8 @@ class CopyDeps:
     Copies are pinged with `ask_status`. Without `packages` each copy installs those of its code
     itself. `address` is the agent's own.
     `copies_have_users`: programs run as unprivileged users, not as the agent's own. `call_keys`
-    gives new keys for a server that invokes models, as it reads them.
+    gives new keys for a server that invokes models, as it reads them. `shown` gives a text without
+    paths of this machine.
     """
 
     images_file: Path
@@ -46,6 +47,7 @@ class CopyDeps:
     clock: Clock = field(default_factory=SystemClock)
     address: str = ""
     call_keys: Callable[[], Mapping[str, str | float]] | None = field(default=None, repr=False)
+    shown: Callable[[str], str] = str
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     start_turns: StartTurns = field(
         default_factory=lambda: StartTurns(len(os.sched_getaffinity(0)))

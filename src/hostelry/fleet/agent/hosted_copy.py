@@ -18,7 +18,7 @@ from hostelry.fleet.agent.adapter_mount import mount_of
 from hostelry.fleet.agent.adapters import CopyAdapters
 from hostelry.fleet.agent.call_keys import with_call_keys
 from hostelry.fleet.agent.code_packages import CodePlace
-from hostelry.fleet.agent.copy_state import CopyState, with_members
+from hostelry.fleet.agent.copy_state import CopyState, shown_status, with_members
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import (
     Attempts,
@@ -119,6 +119,7 @@ class HostedCopy:
     def status(self) -> CopyStatus:
         """The current status."""
         status = with_members(self._state.status, adapters=self._adapters.statuses)
+        status = shown_status(status, self._deps.shown)
         return with_models(status, self.models, self._deps.address)
 
     @property

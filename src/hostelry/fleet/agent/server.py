@@ -64,7 +64,7 @@ class AgentRoutes:
         refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
         app = self._epochs.guarded(Starlette(routes=routes))
         guarded = KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal)
-        leases = LeaseRoutes(self._agent.models_of).app()
+        leases = LeaseRoutes(self._agent.models_of, self._agent.shown).app()
 
         async def either(scope: Scope, receive: Receive, send: Send) -> None:
             is_lease = str(scope.get("path", "")).startswith(f"{LEASES}/")

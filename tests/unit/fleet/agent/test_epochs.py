@@ -29,6 +29,9 @@ class RecordingAgent:
     def models_of(self, copy_id: str) -> None:
         return None
 
+    def shown(self, text: str) -> str:
+        return text
+
     async def apply(self, copies: Sequence[CopySpec]) -> None:
         self.applied += 1
 

@@ -206,7 +206,7 @@ class ModelServing:
         text = f"{kind}: {' '.join(str(message).split())}" if message else kind
         if kind == "GenericInferenceToolkitError":  # its message says what is wrong
             text = " ".join(str(message).split())
-        for folder in (self._code_dir, self._model_dir):
+        for folder in (self._code_dir, self._model_dir, sys.prefix, sys.base_prefix):
             text = text.replace(folder.rstrip("/") + "/", "")
         return text[:MAX_ERROR_CHARACTERS] + self._place(error)
 

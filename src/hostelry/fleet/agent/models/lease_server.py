@@ -43,10 +43,11 @@ class EndedLease(msgspec.Struct):
 
 
 class LeaseRoutes:
-    """The routes; `find` gives a copy's models and its key."""
+    """The routes; `find` gives a copy's models and its key, `shown` a text as callers get it."""
 
-    def __init__(self, find: Find) -> None:
+    def __init__(self, find: Find, shown: Callable[[str], str] = str) -> None:
         self._find = find
+        self._shown = shown
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -66,11 +67,11 @@ class LeaseRoutes:
             asked = decode(bytes(body.body), AskedModel)
             lease = await models.acquire(asked.target, more_room=asked.more_room)
         except (msgspec.DecodeError, TargetModelError) as error:
-            return refusal(400, str(error))
+            return refusal(400, self._shown(str(error)))
         except ModelNotReadyError as error:
-            return refusal(429, str(error))
+            return refusal(429, self._shown(str(error)))
         except TargetModelLoadError as error:
-            return refusal(424, str(error), error.status)
+            return refusal(424, self._shown(str(error)), error.status)
         if await request.is_disconnected():
             models.release(lease.id)
         members = {

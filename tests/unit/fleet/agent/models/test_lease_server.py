@@ -95,7 +95,7 @@ def played(
             spec, FakeFiles(folder, clock), clock, LIMITS, lambda _: None, routes_of(folder)
         )
         find = {"c-1": (models, KEY)}.get
-        app = LeaseRoutes(find).app()
+        app = LeaseRoutes(find, lambda text: text.replace("/srv/h/", "")).app()
         async with (
             httpx.AsyncClient(transport=httpx.MockTransport(server)) as to_container,
             httpx.AsyncClient(
@@ -327,13 +327,13 @@ def test_refusals(
 
 def test_a_load_that_fails_has_the_containers_status(tmp_path: Path) -> None:
     server = ContainerServer()
-    server.refusal = httpx.Response(500, text="torn")
+    server.refusal = httpx.Response(500, text="torn: /srv/h/model")
 
     async def play(ask: Ask, models: CopyModels) -> None:
         answer = await ask(f"{ADDRESS}/acquire", {"target": "a"})
         assert answer.status_code == 424
         assert answer.json()["status"] == 500
-        assert "torn" in answer.json()["message"]
+        assert answer.json()["message"].endswith("torn: model"), "no path of the machine"
 
     played(tmp_path, play, server)
 
