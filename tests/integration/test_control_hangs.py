@@ -117,6 +117,9 @@ def test_calls_wait_for_a_hung_control_and_are_answered_when_it_goes_on(
         calls.make("impatient", 3, IMPATIENT_S)
         output = platform.cli("status", code=1).stdout
         assert "Control does not answer" in output
+        unknown = platform.cli("invoke", "nosuch", str(platform.home.images), code=1).stderr
+        assert "names are those of the gateway's last routes" in unknown
+        assert "there is no endpoint or component nosuch" in unknown
         assert OK not in calls.outcomes.values()
     assert calls.join() == {OK: 6, "ReadTimeoutError": 3}
     check_nothing_is_lost(platform, calls.outcomes)

@@ -9,19 +9,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Any
 
+import typer
+
 from hostelry.base.errors import TerminalError
-from hostelry.server.home import UpConfig
+from hostelry.server.aws_client import aws_client
+from hostelry.server.home import Credentials, UpConfig
 from hostelry.server.json_client import JsonClient
 
 MAX_SUGGESTIONS = 3
+PATIENT_TRIES = 6  # the gateway holds each for ten seconds while control is away
+AWAY_NOTE = "hostelry: control does not answer; waiting for it"
 NAME_OF = {
     "inference_component": "InferenceComponentName",
     "endpoint": "EndpointName",
     "endpoint_config": "EndpointConfigName",
     "model": "ModelName",
 }
+AWAY_CODES = ("ServiceUnavailable", "ServiceUnavailableException", "503")
 LEAST_LIKENESS = 0.6  # of difflib's 0 to 1
 
 
@@ -76,6 +83,10 @@ class NamedModel:
         """The `model` of OpenAI clients; an endpoint's own name where it has no component."""
         name = self.component or self.endpoint
         return f"{name}:{self.adapter}" if self.adapter else name
+
+
+class ControlAwayError(TerminalError):
+    """The gateway answers, and control does not."""
 
 
 class UnknownModelNameError(TerminalError):
@@ -199,14 +210,30 @@ def called_model(sagemaker: Any, name: str) -> NamedModel:
     raise TerminalError(f"endpoint {found.endpoint} has several models, name one: {some}")
 
 
+def patient_client(service: str, config: UpConfig, credentials: Credentials) -> Any:
+    """A client whose calls wait about a minute for a control that restarts, and note that once."""
+    client = aws_client(service, config, credentials, tries=PATIENT_TRIES)
+    noted: list[str] = []
+
+    def note(response: Any = None, **_: Any) -> None:
+        if response is not None and response[0].status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+            noted.append(AWAY_NOTE)
+            if len(noted) == 1:
+                typer.echo(AWAY_NOTE, err=True)
+
+    client.meta.events.register("needs-retry", note)
+    return client
+
+
 @contextmanager
 def api_errors(config: UpConfig) -> Iterator[None]:
-    """Within it, botocore's errors are TerminalErrors of one line."""
+    """Within it, botocore's errors are TerminalErrors of one line, ControlAwayError if it is."""
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,
         ConnectionError,
         HTTPClientError,
+        ReadTimeoutError,
     )
 
     try:
@@ -214,7 +241,13 @@ def api_errors(config: UpConfig) -> Iterator[None]:
     except ClientError as error:
         refused = error.response.get("Error", {})
         text = " ".join(str(refused.get("Message") or error).split())
-        raise TerminalError(f"{error.operation_name} was refused: {text}") from error
+        is_away = refused.get("Code") in AWAY_CODES
+        kind = ControlAwayError if is_away else TerminalError
+        raise kind(f"{error.operation_name} was refused: {text}") from error
+    except ReadTimeoutError as error:
+        raise ControlAwayError(
+            f"the platform takes too long to answer at {config.gateway_url}: see `hostelry status`"
+        ) from error
     except (ConnectionError, HTTPClientError) as error:
         raise TerminalError(
             f"the platform does not answer at {config.gateway_url}: start it with `hostelry up`, "

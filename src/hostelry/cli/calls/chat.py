@@ -3,6 +3,7 @@
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from hostelry.cli.calls.conversation import (
     setting,
 )
 from hostelry.cli.calls.llm_calls import LlmCalls, openai_calls, runtime_calls
+from hostelry.cli.calls.routed_names import named
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.cli.models.adapter_rows import adapter_rows
@@ -60,14 +62,14 @@ def chat(
 
     Example: echo "Name three rivers." | hostelry chat llama:pirate --set temperature=0
     """
-    config, credentials = settled(home_at(home))
+    at = home_at(home)
+    config, credentials = settled(at)
     conversation = Conversation(system=system)
     for given in settings or ():
         key, _, value = given.partition("=")
         conversation.settings[key] = setting(key, value)
     sagemaker = aws_client("sagemaker", config, credentials, tries=2)
-    with api_errors(config):
-        model = called_model(sagemaker, name)
+    model = named(at, config, credentials, partial(called_model, name=name))
     by_openai = model.component is not None
     calls = (
         openai_calls(config, credentials)

@@ -4,6 +4,7 @@ import base64
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.cli.calls.content_types import content_type_of, is_text
 from hostelry.cli.calls.model_error import model_error_text
+from hostelry.cli.calls.routed_names import named
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, find_named
@@ -98,14 +100,15 @@ def invoke(  # noqa: PLR0913 - a command's options
 
     Example: echo '{"inputs": "hi"}' | hostelry invoke llama - --adapter pirate --stream
     """
-    config, credentials = settled(home_at(home))
+    at = home_at(home)
+    config, credentials = settled(at)
     body = body_of(file, config.max_body_bytes)
     limit_s = (config.stream_timeout_s if stream else config.invoke_timeout_s) + GRACE_S
     runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=limit_s)
-    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
     kind = content_type or content_type_of(None if file == STDIN else file, body)
+    chosen = partial(invoked_model, name=name, component=component, adapter=adapter)
+    model = named(at, config, credentials, chosen)
     with api_errors(config):
-        model = invoked_model(sagemaker, name, component, adapter)
         request = {
             "EndpointName": model.endpoint,
             "Body": with_adapter(body, model.adapter),

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from hostelry.cli.calls.content_types import content_type_of
 from hostelry.cli.calls.conversation import Conversation, lacks_template
 from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, answered, body_of
 from hostelry.cli.calls.llm_calls import JSON, openai_calls
+from hostelry.cli.calls.routed_names import named
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.load.measures import LoadTally, result_document
@@ -91,10 +93,12 @@ def load(  # noqa: PLR0913 - a command's options
     before = None if compare is None else saved_result(compare)
     if save is not None and not save.absolute().parent.is_dir():
         raise UsageError(f"--save {save}: there is no folder {save.absolute().parent}")
-    config, credentials = settled(home_at(home))
+    place = home_at(home)
+    config, credentials = settled(place)
     asked = LoadQuestion(prompt, max_tokens, body, content_type)
+    chosen = partial(load_models, name=name, adapters=adapters)
+    models = named(place, config, credentials, chosen)
     with api_errors(config):
-        models = load_models(aws_client("sagemaker", config, credentials), name, adapters)
         requests = load_requests(config, credentials, models, asked)
     tally = tested(config, requests, concurrency, rate, duration)
     sent = {"concurrency": concurrency, "rate": rate, "duration": duration}

@@ -21,7 +21,14 @@ from hostelry.cli.models.adapter_files import adapter_archive
 from hostelry.cli.models.adapter_rows import adapter_rows
 from hostelry.cli.models.listing import ModelRow, row_lines
 from hostelry.cli.models.rm import remove_named
-from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, described
+from hostelry.cli.named import (
+    NamedModel,
+    NameKind,
+    api_errors,
+    called_model,
+    described,
+    patient_client,
+)
 from hostelry.cli.printable import one_line
 from hostelry.cli.work_reporter import WorkReporter
 from hostelry.server.aws_client import aws_client
@@ -63,7 +70,7 @@ def add(
     Example: hostelry adapters add llama llama-pirate ./pirate
     """
     config, credentials = settled(home_at(home))
-    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
+    sagemaker = patient_client("sagemaker", config, credentials)
     with api_errors(config), WorkReporter(to_stderr=True) as reporter:
         model = base_of(sagemaker, base)
         uri = source
@@ -96,7 +103,7 @@ def remove(
     Example: hostelry adapters rm llama llama-pirate
     """
     config, credentials = settled(home_at(home))
-    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
+    sagemaker = patient_client("sagemaker", config, credentials)
     with api_errors(config):
         model = base_of(sagemaker, base)
         for name in adapter:

@@ -22,6 +22,7 @@ from hostelry.cli.named import (
     api_errors,
     described,
     find_named,
+    patient_client,
 )
 from hostelry.cli.printable import one_line
 from hostelry.server.aws_client import aws_client
@@ -64,8 +65,8 @@ def remove_named(
 ) -> None:
     """Remove what the names stand for, as `rm` does."""
     config, credentials = settled(home)
-    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
-    scaling = aws_client("application-autoscaling", config, credentials, tries=2)
+    sagemaker = patient_client("sagemaker", config, credentials)
+    scaling = patient_client("application-autoscaling", config, credentials)
     with api_errors(config):
         named, unknown = found_names(sagemaker, names)
         needs_all = with_data or bool(unknown)

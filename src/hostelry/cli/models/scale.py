@@ -20,9 +20,8 @@ from hostelry.cli.models.capacity import (
     tracking_policy,
     trouble,
 )
-from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model
+from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, patient_client
 from hostelry.cli.printable import one_line
-from hostelry.server.aws_client import aws_client
 
 LOOK_EVERY_S = 0.5
 
@@ -61,8 +60,8 @@ def scale(  # noqa: PLR0913 - a command's options
     """
     change = CapacityChange(copies=copies, least=least, most=most, target=target)
     config, credentials = settled(home_at(home))
-    sagemaker = aws_client("sagemaker", config, credentials, tries=2)
-    scaling = aws_client("application-autoscaling", config, credentials, tries=2)
+    sagemaker = patient_client("sagemaker", config, credentials)
+    scaling = patient_client("application-autoscaling", config, credentials)
     with api_errors(config):
         model = called_model(sagemaker, name)
         if model.kind is NameKind.ADAPTER:
