@@ -1,5 +1,6 @@
 """`hostelry status`."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -21,8 +22,15 @@ from hostelry.cli.state import (
     jobs_trouble,
     unfinished_batches,
 )
-from hostelry.cli.status_text import MOST_ALIKE, endpoint_lines, process_lines
+from hostelry.cli.status_text import (
+    MOST_ALIKE,
+    disk_lines,
+    endpoint_lines,
+    is_full,
+    process_lines,
+)
 from hostelry.cli.transform_text import running_jobs, transform_lines
+from hostelry.server.home import Home
 from hostelry.server.platform_processes import PlatformProcess, platform_processes
 from hostelry.server.store_option import place_shown
 
@@ -50,7 +58,8 @@ def status(
 ) -> None:
     """Show processes, endpoints, components, instances and copies, with the reason of each failure.
 
-    Exit code 1 when a process of the platform is not running, or control does not answer.
+    Exit code 1 when a process of the platform is not running, control does not answer, or the disk
+    of the home is full.
 
     Example: hostelry status
 
@@ -62,6 +71,7 @@ def status(
     config, credentials = settled(at)
     processes = platform_processes(at, config)
     state = control_state(config, credentials) if processes_run(processes) else None
+    disk = home_disk(at)
     trouble = jobs_trouble(config, credentials) if processes_run(processes) else None
     batches = unfinished_batches(config, credentials) if processes_run(processes) else []
     if endpoint is not None and state is not None:
@@ -71,6 +81,7 @@ def status(
             "home": str(at.root),
             **addresses(config),
             "store": place_shown(at, config),
+            "disk": disk,
             "processes": processes,
             "state": state,
             "jobs_trouble": trouble,
@@ -84,14 +95,24 @@ def status(
         lines += [] if config.store_url is None else [f"store {place_shown(at, config)}"]
         lines += ["", *process_lines(processes)]
         running, alone = processes_run(processes), endpoint is not None
-        lines += supervisor_lines(processes)
+        lines += supervisor_lines(processes) + disk_lines(str(at.root), disk)
         lines += led_lines(state)
         lines += ["", *state_lines(state, running=running, alone=alone), *trouble_lines(trouble)]
         now = SystemClock().now()
         lines += [] if alone or not batches else ["", *(status_line(it, now) for it in batches)]
         typer.echo("\n".join(lines).rstrip())
-    if state is None or any(it.pid is None for it in processes):
+    if state is None or any(it.pid is None for it in processes) or is_full(disk):
         raise typer.Exit(1)
+
+
+def home_disk(home: Home) -> dict[str, int]:
+    """Free bytes and files of the disk that the home is on."""
+    found = os.statvfs(home.root)
+    return {
+        "free_bytes": found.f_bavail * found.f_frsize,
+        "free_files": found.f_favail,
+        "files": found.f_files,
+    }
 
 
 def only_endpoint(endpoints: Sequence[Mapping[str, Any]], name: str) -> Sequence[Mapping[str, Any]]:

@@ -9,6 +9,28 @@ from hostelry.server.platform_processes import PlatformProcess
 GIB = 1024**3
 MIB = 1024**2
 MOST_ALIKE = 10
+FULL_BYTES, SCARCE_BYTES = 16 * MIB, GIB // 2
+
+
+def is_full(disk: Mapping[str, int]) -> bool:
+    """True if the disk takes no more files or bytes: `free_bytes`, `free_files`, `files`."""
+    has_no_file_left = disk["files"] > 0 and disk["free_files"] == 0
+    return disk["free_bytes"] < FULL_BYTES or has_no_file_left
+
+
+def disk_lines(home: str, disk: Mapping[str, int]) -> list[str]:
+    """A warning if the home's disk is full, or nearly; nothing otherwise."""
+    free = memory_text(disk["free_bytes"])
+    if is_full(disk):
+        left = free if disk["free_bytes"] < FULL_BYTES else f"{free}, and no further file"
+        return [
+            "",
+            f"The disk of {home} is full ({left} free): what serves serves on, and all that is "
+            "written is refused. Make room there.",
+        ]
+    if disk["free_bytes"] < SCARCE_BYTES:
+        return ["", f"The disk of {home} has {free} left. Make room before writes are refused."]
+    return []
 
 
 def process_lines(processes: Sequence[PlatformProcess]) -> list[str]:

@@ -5,6 +5,8 @@ mixture of what it had and what it was to get. Such a home is started and copied
 a copy to it replaces all.
 """
 
+from shlex import quote
+
 from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import sync_folder, write_whole
 from hostelry.server.home import Home
@@ -35,6 +37,7 @@ def refuse_marked(home: Home) -> None:
     """Raise TerminalError for a home that has part of a copy."""
     if is_marked(home):
         raise TerminalError(
-            f"{home.root} has part of a copy: `hostelry store copy --to {home.root}` was cut off as"
-            " it replaced files. Run it again from the same store, which replaces all of them"
+            f"{home.root} has part of a copy: `hostelry store copy --to {quote(str(home.root))}` "
+            "was cut off as it replaced files. Run it again from the same store, "
+            "which replaces all of them"
         )

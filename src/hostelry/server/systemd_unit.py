@@ -1,7 +1,7 @@
 """Text of the systemd unit that runs `hostelry up` in the foreground. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 STOP_WITHIN_S = 120
@@ -31,13 +31,22 @@ WantedBy=default.target
 
 def unit_text(program: Sequence[str], arguments: Sequence[str], home: Path) -> str:
     """The unit for `program` with the arguments that `up` was given, on the home at `home`."""
-    kept = [it for it in arguments if it not in ("--print-unit", "--detach")]
-    command = [*program, *kept, "--home", str(home)]  # of two homes, the later one holds
+    command = [*program, *_kept(arguments), "--home", str(home)]
     return UNIT.format(
         home=str(home).replace("%", "%%"),
         command=" ".join(map(quoted, command)),
         stop_within_s=STOP_WITHIN_S,
     )
+
+
+def _kept(arguments: Sequence[str]) -> Iterator[str]:
+    """The arguments without the home, which is given whole, and without what is not for a unit."""
+    words = iter(arguments)
+    for word in words:
+        if word == "--home":
+            next(words, None)
+        elif not word.startswith("--home=") and word not in ("--print-unit", "--detach"):
+            yield word
 
 
 def quoted(word: str) -> str:

@@ -2,13 +2,39 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.status_text import duration, endpoint_lines, memory_text, process_lines
+from hostelry.cli.status_text import (
+    disk_lines,
+    duration,
+    endpoint_lines,
+    is_full,
+    memory_text,
+    process_lines,
+)
 from hostelry.server.platform_processes import PlatformProcess
 
 NOW = 10_000.0
 REASON = "the model server ended with code 3; its last lines:\n" + "\n".join(
     f"line {n}" for n in range(40)
 )
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "free_files", "files", "full", "text"),
+    [
+        pytest.param(10 * 1024**3, 9, 10, False, "", id="room"),
+        pytest.param(10 * 1024**3, 0, 0, False, "", id="a filesystem that counts no files"),
+        pytest.param(400 * 1024**2, 9, 10, False, "has 400 MiB left", id="little room"),
+        pytest.param(0, 9, 10, True, "The disk of /h is full (0 MiB free)", id="no byte"),
+        pytest.param(10 * 1024**3, 0, 10, True, "and no further file free", id="no file"),
+    ],
+)
+def test_a_disk_without_room_is_shown(
+    free_bytes: int, free_files: int, files: int, full: bool, text: str
+) -> None:
+    disk = {"free_bytes": free_bytes, "free_files": free_files, "files": files}
+    shown = "\n".join(disk_lines("/h", disk))
+    assert (is_full(disk), bool(shown)) == (full, bool(text))
+    assert text in shown
 
 
 def endpoint(**changes: Any) -> dict[str, Any]:

@@ -21,6 +21,19 @@ def test_systemd_signals_up_alone_and_starts_it_again_where_it_was_killed() -> N
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(["up", "--home", "a", "--port", "1"], id="two words"),
+        pytest.param(["up", "--home=a", "--port", "1"], id="one word"),
+        pytest.param(["up", "--port", "1", "--home"], id="cut off"),
+    ],
+)
+def test_the_home_is_given_once(given: list[str]) -> None:
+    text = unit_text(["hostelry"], given, Path("/srv/a"))
+    assert "ExecStart=hostelry up --port 1 --home /srv/a\n" in text
+
+
+@pytest.mark.parametrize(
     ("word", "expected"),
     [
         pytest.param("plain", "plain", id="a plain word"),

@@ -7,7 +7,7 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.artifacts.content import ARCHIVE_SUFFIXES
 from hostelry.cli.artifacts.object_order import FoundFile
 from hostelry.cli.deploy.found import Found, Origin
-from hostelry.cli.deploy.names import default_name
+from hostelry.cli.deploy.names import source_name
 
 CONFIG = "adapter_config.json"
 
@@ -32,7 +32,7 @@ def adapters_in(found: Found) -> tuple[AdapterSource, ...]:
     if found.place in (Origin.PREFIX, Origin.OBJECT):
         return _archives(found)
     if CONFIG in found.names:
-        return (AdapterSource(name=default_name(found.given), files=found.files),)
+        return (AdapterSource(name=source_name(found.given), files=found.files),)
     folders = sorted({it.rpartition("/")[0] for it in found.names if it.endswith("/" + CONFIG)})
     named: Mapping[str, str] = {it.rpartition("/")[2]: it for it in folders}
     if len(named) < len(folders):
@@ -58,7 +58,7 @@ def _below(found: Found, folder: str) -> tuple[FoundFile, ...]:
 
 def _archives(found: Found) -> tuple[AdapterSource, ...]:
     if found.place is Origin.OBJECT:
-        return (AdapterSource(name=default_name(found.uri), uri=found.uri, etag=found.revision),)
+        return (AdapterSource(name=source_name(found.uri), uri=found.uri, etag=found.revision),)
     archives = [it for it in found.files if it.name.endswith(ARCHIVE_SUFFIXES)]
     if not archives:
         raise UsageError(
@@ -66,6 +66,6 @@ def _archives(found: Found) -> tuple[AdapterSource, ...]:
             f"{CONFIG} and adapter_model.safetensors"
         )
     return tuple(
-        AdapterSource(name=default_name(file.name), uri=found.uri + file.name, etag=file.etag)
+        AdapterSource(name=source_name(file.name), uri=found.uri + file.name, etag=file.etag)
         for file in archives
     )

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from shlex import quote
 
-from hostelry.cli.doctor.machine_facts import MachineFacts, PortFacts
+from hostelry.cli.doctor.machine_facts import LateProblem, MachineFacts, PortFacts
 
 GIB = 1024**3
 LEAST_PYTHON = (3, 11)
@@ -154,8 +155,21 @@ def _gpus(facts: MachineFacts) -> Check:
     )
 
 
+def _unknown(name: str, problem: str, costs: str) -> Check:
+    """The check of a probe that this machine was too busy to answer."""
+    return Check(
+        name=name,
+        verdict=CheckVerdict.LIMITED,
+        found=problem,
+        costs=f"not known; where it is missing, {costs}",
+        mend="hostelry doctor again when this machine has less to do, or more free memory",
+    )
+
+
 def _kernels(facts: MachineFacts) -> Check:
     engine = facts.engine
+    if isinstance(facts.engine_problem, LateProblem):
+        return _unknown("kernels", facts.engine_problem, "no language model can be served")
     if engine is None:
         return Check(
             name="kernels",
@@ -214,6 +228,8 @@ def _copy_users(facts: MachineFacts) -> Check:
 
 def _containers(facts: MachineFacts) -> Check:
     costs = "images of your own do not run; built-in model servers and commands of yours do"
+    if isinstance(facts.containers_problem, LateProblem):
+        return _unknown("containers", facts.containers_problem, costs)
     if facts.containers is None:
         return Check(
             name="containers",
@@ -342,7 +358,7 @@ def _home(facts: MachineFacts) -> Check:
             verdict=CheckVerdict.MISSING,
             found=f"{found}; {home.parent} is not writable",
             costs="`hostelry up` cannot keep its state",
-            mend=f"chown {facts.uid} {home.parent}, or hostelry up --home DIR",
+            mend=f"chown {facts.uid} {quote(home.parent)}, or hostelry up --home DIR",
             prevents=True,
         )
     if home.open_files:
@@ -351,7 +367,7 @@ def _home(facts: MachineFacts) -> Check:
             verdict=CheckVerdict.LIMITED,
             found=f"{found}; every user of the machine can read {', '.join(home.open_files)}",
             costs="they hold keys: who reads them may do anything with the platform",
-            mend=f"chmod 600 {' '.join(home.open_files)}",
+            mend=f"chmod 600 {' '.join(map(quote, home.open_files))}",
         )
     return Check(name="home", verdict=CheckVerdict.OK, found=found)
 

@@ -3,6 +3,12 @@
 from dataclasses import dataclass
 
 
+class LateProblem(str):
+    """A problem of a probe that this machine was too busy to answer: no remedy follows from it."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineModules:
     """What the engine's own interpreter reports. `kernels` are instruction sets, fastest first.

@@ -30,6 +30,7 @@ from hostelry.cli.doctor.machine_facts import (
     EngineModules,
     HomeFacts,
     HubFacts,
+    LateProblem,
     MachineFacts,
     PlatformFacts,
     PortFacts,
@@ -119,8 +120,10 @@ def _engine() -> tuple[EngineModules | None, str | None]:
         )
         return decode(done.stdout.splitlines()[-1], EngineModules), None
     except subprocess.TimeoutExpired:
-        return None, f"torch was not imported within {ENGINE_WITHIN_S:g} s"
+        return None, LateProblem(f"torch was not imported within {ENGINE_WITHIN_S:g} s")
     except (OSError, IndexError, msgspec.MsgspecError):
+        if done.returncode < 0:
+            return None, LateProblem(f"torch's import was ended by signal {-done.returncode}")
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         return None, f"torch cannot be imported: {''.join(last)[:200]}"
 
@@ -133,7 +136,8 @@ def _containers() -> tuple[str | None, bool, str | None]:
             async with asyncio.timeout(CONTAINERS_WITHIN_S):
                 engine = await find_engine()
         except TimeoutError:
-            return None, False, f"podman and docker do not answer in {CONTAINERS_WITHIN_S:g} s"
+            late = LateProblem(f"podman and docker do not answer in {CONTAINERS_WITHIN_S:g} s")
+            return None, False, late
         except TerminalError as error:
             why = str(error).partition(": ")[2].partition(". ")[0]
             return None, False, why

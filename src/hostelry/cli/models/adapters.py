@@ -16,6 +16,7 @@ from hostelry.cli.artifacts.folder import hub_folder
 from hostelry.cli.artifacts.object_order import ObjectOrder
 from hostelry.cli.artifacts.upload import make_bucket, shown_upload
 from hostelry.cli.completion import names
+from hostelry.cli.deploy.names import check_name
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.models.adapter_files import adapter_archive
 from hostelry.cli.models.adapter_rows import adapter_rows
@@ -69,10 +70,12 @@ def add(
 
     Example: hostelry adapters add llama llama-pirate ./pirate
     """
+    check_name("NAME", adapter)
     config, credentials = settled(home_at(home))
     sagemaker = patient_client("sagemaker", config, credentials)
     with api_errors(config), WorkReporter(to_stderr=True) as reporter:
         model = base_of(sagemaker, base)
+        require_free(sagemaker, model, adapter)
         uri = source
         if not source.startswith(S3):
             uri = uploaded(config, credentials, model, source, reporter)
@@ -198,6 +201,17 @@ def has_object(s3: Any, bucket: str, order: ObjectOrder) -> bool:
     except ClientError:
         return False
     return bool(shown["ContentLength"] == order.size_bytes)
+
+
+def require_free(sagemaker: Any, model: NamedModel, adapter: str) -> None:
+    """Raise TerminalError if a component that is no adapter of `model` has the name."""
+    present = described(sagemaker, "inference_component", adapter)
+    base = (present or {}).get("Specification", {}).get("BaseInferenceComponentName")
+    if present is not None and base != model.component:
+        status = present["InferenceComponentStatus"]
+        raise TerminalError(
+            f"{adapter} is another component ({status}): `hostelry rm component/{adapter}` first"
+        )
 
 
 def create(sagemaker: Any, model: NamedModel, adapter: str, uri: str) -> None:

@@ -8,6 +8,7 @@ of its own it cannot signal another.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 # Ids that neither distributions nor container managers assign.
 # Source: systemd's "Users, Groups, UIDs and GIDs on systemd Systems", the table of ranges.
@@ -168,8 +169,8 @@ def closed_text(asked: str, folder: FolderMode, purpose: Path) -> str:
     """The error that the user cannot reach `purpose`, with the command that fixes it."""
     return (
         f"--copy-user {asked}: that user cannot pass through {folder.path} (mode "
-        f"{folder.mode & 0o7777:04o}) to {purpose}, which copies need; `chmod o+x {folder.path}` "
-        "mends it"
+        f"{folder.mode & 0o7777:04o}) to {purpose}, which copies need; `chmod o+x "
+        f"{quote(str(folder.path))}` mends it"
     )
 
 

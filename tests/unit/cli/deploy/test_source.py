@@ -1,8 +1,14 @@
 import pytest
 
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.deploy.found import Origin
-from hostelry.cli.deploy.names import adapter_name, default_name, read_environment, with_digest
+from hostelry.cli.deploy.names import (
+    adapter_name,
+    default_name,
+    read_environment,
+    source_name,
+    with_digest,
+)
 from hostelry.cli.deploy.source import read_source
 
 
@@ -62,12 +68,23 @@ def test_a_text_that_names_nothing(text: str, error: str) -> None:
         pytest.param("s3://b/x/model.tar.gz", "model", id="an archive"),
         pytest.param("org/SmolLM2-1.7B", "SmolLM2-1-7B", id="an id of the hub"),
         pytest.param("localhost:5000/lengths:1.2", "lengths", id="an image without its tag"),
+        pytest.param("/tmp/mödel", "model", id="an umlaut"),
+        pytest.param("/tmp/mo\u0308del.joblib", "model", id="an umlaut in two characters"),
+        pytest.param("Größe Ærø Łódź", "Grosse-AEro-Lodz", id="letters without marks"),
         pytest.param("___", "model", id="nothing is left"),
         pytest.param("a" * 80, "a" * 63, id="too long"),
     ],
 )
 def test_the_name_of_a_source(given: str, name: str) -> None:
     assert default_name(given) == name
+
+
+@pytest.mark.parametrize("given", ["/tmp/模型", "модель.joblib", "s3://b/a-模"])
+def test_a_source_whose_letters_names_cannot_have_needs_a_name(given: str) -> None:
+    with pytest.raises(UsageError, match="has letters that SageMaker's names cannot have: give"):
+        default_name(given)
+    assert source_name(given) != source_name(given + "x")
+    assert adapter_name("base", "模") != adapter_name("base", "型")
 
 
 def test_names_with_digests_are_within_the_limit_and_follow_from_their_parts() -> None:

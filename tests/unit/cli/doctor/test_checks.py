@@ -9,6 +9,7 @@ from hostelry.cli.doctor.machine_facts import (
     EngineModules,
     HomeFacts,
     HubFacts,
+    LateProblem,
     MachineFacts,
     PlatformFacts,
     PortFacts,
@@ -105,6 +106,20 @@ def test_a_machine_with_everything_is_well() -> None:
             "missing",
             "no module named torch",
             id="no torch",
+        ),
+        pytest.param(
+            {"engine": None, "engine_problem": LateProblem("torch was not imported within 60 s")},
+            "kernels",
+            "limited",
+            "hostelry doctor again when this machine has less to do",
+            id="torch takes too long, as under load",
+        ),
+        pytest.param(
+            {"containers": None, "containers_problem": LateProblem("podman does not answer")},
+            "containers",
+            "limited",
+            "hostelry doctor again when this machine has less to do",
+            id="podman takes too long, as under load",
         ),
         pytest.param(
             {"engine": replace(ENGINE, kernels=(), no_kernels="not built")},
