@@ -21,6 +21,8 @@ def ask(provider: str, endpoint: str, component: str = "") -> dict[str, object]:
         asked["top_k"] = 1  # litellm makes 0.01 of a temperature of 0
     if component:
         asked["model_id"] = component
+        if provider == "sagemaker_chat":
+            asked["hf_model_name"] = "lmi"  # LMI 15 and later read `model`
     whole = litellm.completion(**asked)
     choices = [it.choices[0] for it in litellm.completion(**asked, stream=True) if it.choices]
     return {
