@@ -19,6 +19,7 @@ from hostelry.chaos.disk_drill import full
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(280)]
 NUM_REQUESTS = 40
+LAST = f"{NUM_REQUESTS - 1:03}"
 NUM_OBJECTS, NUM_LINES = 12, 20
 DISK = "the disk is full"
 
@@ -74,7 +75,7 @@ class Work:
 
     def submit(self, name: str) -> None:
         self.runtime.invoke_endpoint_async(
-            EndpointName="queued", InferenceId=name, Body=f"sleep 0.5{name}".encode()
+            EndpointName="queued", InferenceId=name, Body=body_of(name)
         )
 
     def refusal(self) -> tuple[int, str]:
@@ -120,6 +121,11 @@ def jobs_other_than(platform: Platform, pid: int) -> list[int]:
     return [it for it in processes_naming(str(platform.home.run / "jobs")) if it != pid]
 
 
+def body_of(name: str) -> bytes:
+    """A request of half a second; the last one is still there once the disk is full."""
+    return f"sleep {8.0 if name == LAST else 0.5}{name}".encode()
+
+
 def lines(number: int) -> bytes:
     return b"".join(f"sleep 0.05{number:02}{it:02}\n".encode() for it in range(NUM_LINES))
 
@@ -143,7 +149,7 @@ def test_jobs_wait_for_a_full_disk_and_lose_or_double_nothing(small_disk: Path) 
             assert (status, DISK in message) == (503, True), message
             until(lambda: DISK in platform.cli("status", code=None).stdout, "status has the cause")
             assert DISK in platform.job_command("list").stdout
-            assert DISK in platform.job_command("show", accepted[-1]).stdout
+            assert DISK in platform.job_command("show", LAST).stdout
             killed = platform.kill("jobs", signal.SIGKILL)
             until(lambda: jobs_other_than(platform, killed), "jobs restarted")
             status, message = until(
@@ -157,7 +163,7 @@ def test_jobs_wait_for_a_full_disk_and_lose_or_double_nothing(small_disk: Path) 
         until(lambda: work.job() != "InProgress", "the job ends", 90)
         assert work.job() == "Completed"
         for name in accepted:
-            assert work.content(f"answers/{name}.out") == f"sleep 0.5{name}".encode()
+            assert work.content(f"answers/{name}.out") == body_of(name)
         for number in range(NUM_OBJECTS):
             assert work.content(f"out/{number:02}.out") == lines(number)
         until(
