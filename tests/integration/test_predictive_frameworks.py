@@ -139,6 +139,10 @@ def test_xgboost_answers_its_own_prediction(boosted: Boosted, written: Any, kind
         pytest.param(b"1,2\n3", CSV, CSV, 415, "different numbers of fields", id="ragged lines"),
         pytest.param(b"", CSV, CSV, 415, "it is empty", id="nothing"),
         pytest.param(b"1,2,3,4,5,6", CSV, CSV, 400, "trained with 4", id="too many features"),
+        pytest.param(b"1,2,3,4\n1,2,x,4", CSV, CSV, 415, "line 2: field 3 is 'x'", id="text"),
+        pytest.param(b"1,2,3,4,5", CSV, CSV, 400, "does not match number of features in booster. "
+                     "(its rows have 5 features, the model was trained with 4)",
+                     id="one feature too many"),
         pytest.param(b"0 99999999999:1", "text/libsvm", CSV, 415, "from 0 to 2147483647",
                      id="a huge index"),
         pytest.param(b"0 2147483647:1", "text/libsvm", CSV, 400, "trained with 4",

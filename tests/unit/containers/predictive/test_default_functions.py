@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hostelry.containers.predictive.worker import (
+    codecs_beyond,
     default_xgboost,
     recordio,
     tensorflow_rest,
@@ -87,6 +88,54 @@ def test_answers_as_records_can_be_read() -> None:
 )
 def test_xgboosts_scores(values: Any, kind: str, expected: bytes) -> None:
     assert xgboost_output.encoded(xgboost_output.Scores(values, "", 0), kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("read", "body", "message"),
+    [
+        pytest.param(default_xgboost.from_csv, "1,2\n3,x", "line 2: field 2 is 'x', which is not a",
+                     id="text in csv"),
+        pytest.param(default_xgboost.from_csv, '1,"a\nb"\n', "line 1: field 2 is '\"a'",
+                     id="a line break in quotes"),
+        pytest.param(default_xgboost.from_csv, "1,2\n\n3,4", "line 2 has 1, line 1 has 2",
+                     id="a blank line in csv"),
+        pytest.param(default_xgboost.from_libsvm, "1 0:1\n1 0:a", "line 2: field 2 is '0:a', which",
+                     id="text in libsvm"),
+        pytest.param(default_xgboost.from_libsvm, "1 0:1\n1 -1:1", "line 2 has the index -1",
+                     id="a negative index"),
+        pytest.param(recordio.features_of, record(b"1234") + framed(b"\x0a\x7f"), "record 2: ",
+                     id="a damaged record"),
+        pytest.param(codecs_beyond.from_json_lines, "[1]\n\n[2", "line 3: Expecting",
+                     id="half a JSON line"),
+        pytest.param(codecs_beyond.from_libsvm, "x\n0:1 1:b", "line 2: field 2 is '1:b'",
+                     id="text in another framework's libsvm"),
+        pytest.param(tensorflow_rest.as_predict_body, '{"a": 1}\n{', "line 2: Expecting",
+                     id="TensorFlow's lines"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_body_names_its_record(read: Any, body: Any, message: str) -> None:
+    arguments = (body, "application/json") if read is tensorflow_rest.as_predict_body else (body,)
+    with pytest.raises((ValueError, tensorflow_rest.RestError)) as caught:
+        read(*arguments)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("[18:42:40] ../src/learner.cc:1483: Check failed: a >= b (4 vs. 6) : Number "
+                     "of columns does not match number of features in booster.\nStack trace:\n x",
+                     "Number of columns does not match number of features in booster.",
+                     id="a check with its reason"),
+        pytest.param("[18:42:40] src/x.cc:1: Check failed: a == b (1 vs. 2)", "a == b (1 vs. 2)",
+                     id="a check without one"),
+        pytest.param("need to call fit first", "need to call fit first", id="no check"),
+    ],
+)  # fmt: skip
+def test_xgboosts_errors_say_what_is_wrong_not_where_in_its_sources(
+    text: str, expected: str
+) -> None:
+    assert default_xgboost.said(ValueError(text)) == expected
 
 
 @pytest.mark.parametrize(

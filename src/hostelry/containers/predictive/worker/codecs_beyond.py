@@ -12,7 +12,7 @@ import io
 import json
 from typing import Any
 
-from hostelry.containers.predictive.worker import recordio
+from hostelry.containers.predictive.worker import lines, recordio
 from hostelry.containers.predictive.worker.refusal import media_type
 
 JSON_LINES, RECORDIO = "application/jsonlines", "application/x-recordio-protobuf"
@@ -65,7 +65,7 @@ def from_npy(body: bytes) -> Any:
 def from_json_lines(text: str) -> Any:
     """An array of the lines, each a JSON value."""
     numpy = importlib.import_module("numpy")
-    return numpy.array([json.loads(line) for line in text.split("\n") if line.strip()])
+    return numpy.array(lines.of_lines(text, json.loads))
 
 
 def to_json_lines(values: Any) -> str:
@@ -76,15 +76,9 @@ def to_json_lines(values: Any) -> str:
 
 def from_libsvm(text: str) -> Any:
     """A sparse matrix of the lines ``[label] index:value ...``; indices as they are written."""
+    found = lines.of_lines(text, lines.features_of)
+    pairs = [(row, *pair) for row, each in enumerate(found) for pair in each]
+    rows, columns, values = zip(*pairs) if pairs else ((), (), ())  # noqa: B905 - of Python 3.10
     sparse = importlib.import_module("scipy.sparse")
-    rows, columns, values = [], [], []
-    lines = [line.split() for line in text.split("\n") if line.strip()]
-    for row, fields in enumerate(lines):
-        pairs = fields[1:] if fields and ":" not in fields[0] else fields
-        for pair in pairs:
-            index, _, value = pair.partition(":")
-            rows.append(row)
-            columns.append(int(index))
-            values.append(float(value))
-    shape = (len(lines), max(columns, default=-1) + 1)
+    shape = (len(found), max(columns, default=-1) + 1)
     return sparse.csr_matrix((values, (rows, columns)), shape=shape)

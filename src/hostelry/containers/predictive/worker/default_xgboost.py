@@ -16,7 +16,7 @@ import pickle
 import struct
 from typing import Any
 
-from hostelry.containers.predictive.worker import recordio, xgboost_output
+from hostelry.containers.predictive.worker import lines, recordio, xgboost_output
 from hostelry.containers.predictive.worker.refusal import (
     BAD_REQUEST,
     BODY_ERRORS,
@@ -110,8 +110,11 @@ class XGBoostHandler:
         try:
             prediction = model.predict(data)
         except (ValueError, xgboost.core.XGBoostError) as error:
-            text = str(error).split("Stack trace")[0].strip()
-            raise refusal(BAD_REQUEST, f"the model cannot take the body: {text}") from None
+            raise refusal(
+                BAD_REQUEST,
+                f"the model cannot take the body: {said(error)} (its rows have {columns} features, "
+                f"the model was trained with {features})",
+            ) from None
         return xgboost_output.Scores(prediction, model.objective, model.num_class)
 
     def default_output_fn(self, prediction: Any, accept: str, context: Any = None) -> Any:
@@ -164,9 +167,15 @@ def loaded(path: str) -> Any:
         booster = xgboost.Booster()
         booster.load_model(path)
     except (xgboost.core.XGBoostError, pickle.UnpicklingError, EOFError, *BODY_ERRORS) as error:
-        text = str(error).split("Stack trace")[0].strip()
-        raise ValueError(f"{os.path.basename(path)} cannot be loaded: {text}") from error
+        raise ValueError(f"{os.path.basename(path)} cannot be loaded: {said(error)}") from error
     return booster
+
+
+def said(error: BaseException) -> str:
+    """What an error of XGBoost says, without the place in its sources and the stack."""
+    text = str(error).split("Stack trace")[0].strip()
+    failed = text.partition("Check failed: ")[2]
+    return failed.partition(" : ")[2].strip() or failed or text
 
 
 def checked(model: Any) -> Any:
@@ -197,35 +206,31 @@ def most_frequent(row: Any) -> Any:
 def from_csv(body: Any) -> Any:
     """The array of lines whose separator the first of them shows; an empty field is missing."""
     numpy = importlib.import_module("numpy")
-    lines = as_text(body).split("\n")
+    text = as_text(body).split("\n")
     try:
-        separator = csv.Sniffer().sniff(lines[0][:512]).delimiter
+        separator = csv.Sniffer().sniff(text[0][:512]).delimiter
     except csv.Error:
         separator = ","
     separator = "," if separator.isalnum() or separator in ".-+" else separator
-    rows = [[each.strip() or "nan" for each in line.split(separator)] for line in lines]
-    if len({len(row) for row in rows}) > 1:
-        raise ValueError("its lines have different numbers of fields")
-    return numpy.array(rows).astype(float)
+    return numpy.array(lines.rows_of(text, separator))
 
 
 def from_libsvm(body: Any) -> Any:
     """The sparse matrix of the lines ``[label] index:value ...``."""
+    found = [
+        lines.of_line(number, line, lines.features_of)
+        for number, line in enumerate(as_text(body).split("\n"), 1)
+    ]
+    pairs = [(row, *pair) for row, each in enumerate(found) for pair in each]
+    for row, index, _ in pairs:
+        if not 0 <= index < recordio.MAX_COLUMNS:
+            raise ValueError(
+                f"line {row + 1} has the index {index}; indices must be from 0 to "
+                f"{recordio.MAX_COLUMNS - 1}"
+            )
+    rows, columns, values = zip(*pairs) if pairs else ((), (), ())  # noqa: B905 - of Python 3.10
     sparse = importlib.import_module("scipy.sparse")
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    lines = as_text(body).split("\n")
-    for row, line in enumerate(lines):
-        for field in line.split():
-            index, colon, value = field.partition(":")
-            if colon:
-                rows.append(row)
-                columns.append(int(index))
-                values.append(float(value))
-    if columns and not 0 <= min(columns) <= max(columns) < recordio.MAX_COLUMNS:
-        raise ValueError(f"its indices must be from 0 to {recordio.MAX_COLUMNS - 1}")
-    shape = (len(lines), max(columns, default=0) + 1)
+    shape = (len(found), max(columns, default=0) + 1)
     return sparse.csr_matrix((values, (rows, columns)), shape=shape)
 
 

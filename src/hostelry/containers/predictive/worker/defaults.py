@@ -11,6 +11,7 @@ import importlib
 import os
 from typing import Any
 
+from hostelry.containers.predictive.worker import lines
 from hostelry.containers.predictive.worker.default_autogluon import AutoGluonHandler
 from hostelry.containers.predictive.worker.default_huggingface import HuggingFaceHandler
 from hostelry.containers.predictive.worker.default_pytorch import PyTorchHandler
@@ -43,9 +44,12 @@ class ScikitLearnHandler:
         numpy = importlib.import_module("numpy")
         decoder = importlib.import_module("sagemaker_inference.decoder")
         types = importlib.import_module("sagemaker_inference.content_types")
+        kind = media_type(content_type)
+        if kind == types.CSV:  # the toolkit reads a missing number as -1, and one row as a column
+            rows = lines.rows_of(input_data.replace("\r\n", "\n").strip("\n").split("\n"))
+            return numpy.array(rows, numpy.float32)
         decoded = decoder.decode(input_data, content_type)
-        is_text = media_type(content_type) in types.UTF8_TYPES
-        return decoded.astype(numpy.float32) if is_text else decoded
+        return decoded.astype(numpy.float32) if kind in types.UTF8_TYPES else decoded
 
     def default_predict_fn(self, data: Any, model: Any, context: Any = None) -> Any:
         """What the model predicts for the array."""

@@ -33,7 +33,7 @@ def features_of(body: bytes) -> Any:
     Raises ValueError for anything that is no such body.
     """
     numpy = importlib.import_module("numpy")
-    rows = [features_row(record) for record in records(body)]
+    rows = [numbered_row(number, record) for number, record in enumerate(records(body), 1)]
     if not rows:
         raise ValueError("the body has no record with features")
     if all(keys is None for _, keys, _ in rows):
@@ -70,6 +70,14 @@ def records(body: bytes) -> Iterator[bytes]:
         at += length + (-length % 4)
 
 
+def numbered_row(number: int, record: bytes) -> tuple[Any, Any, int]:
+    """As `features_row`; the error names the record."""
+    try:
+        return features_row(record)
+    except ValueError as error:
+        raise ValueError(f"record {number}: {error}") from None
+
+
 def features_row(record: bytes) -> tuple[Any, Any, int]:
     """Values, keys (None: dense) and declared columns of a record's `values`; ValueError."""
     for number, entry in fields(record):
@@ -78,7 +86,7 @@ def features_row(record: bytes) -> tuple[Any, Any, int]:
         pair = dict(fields(entry))
         if pair.get(1) == b"values" and isinstance(pair.get(2), bytes):
             return tensor(pair[2])
-    raise ValueError("a record has no features with the name values")
+    raise ValueError("it has no features with the name values")
 
 
 def tensor(value: bytes) -> tuple[Any, Any, int]:

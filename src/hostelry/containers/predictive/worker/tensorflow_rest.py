@@ -15,6 +15,8 @@ import importlib
 import json
 from typing import Any
 
+from hostelry.containers.predictive.worker.lines import of_lines
+
 DEFAULT_SIGNATURE = "serving_default"
 
 
@@ -141,11 +143,10 @@ def as_predict_body(text: str, kind: str) -> str:
     try:
         body = json.loads(text)
     except ValueError as error:
-        lines = [line for line in lines if line.strip()]
-        if len(lines) < 2:
+        if sum(1 for line in lines if line.strip()) < 2:
             raise RestError(f"JSON Parse error: {error}") from None
         try:
-            return json.dumps({"instances": [json.loads(line) for line in lines]})
+            return json.dumps({"instances": of_lines("\n".join(lines), json.loads)})
         except ValueError as in_line:
             raise RestError(f"JSON Parse error: {in_line}") from None
     if isinstance(body, dict) and set(body) & {"instances", "inputs", "examples"}:
