@@ -49,6 +49,7 @@ from hostelry.fleet.launch.run_as import OpenArtifacts
 from hostelry.fleet.launch.warm import IDLE_S, WarmForks
 from hostelry.fleet.launch.warm_runtimes import WarmRuntimes
 from hostelry.fleet.records import AgentRecord, InstanceFolder
+from hostelry.fleet.rules.copy_user import NO_OWN_USERS
 from hostelry.fleet.rules.images import LMI_RULE
 from hostelry.server.asgi_server import QuietServer
 from hostelry.server.home import Credentials, Home, load_config, load_credentials, log_format
@@ -86,7 +87,8 @@ async def serve(home: Home, instance_id: str) -> None:
             instance.instance_type,
             instance.shape.accelerators,
         )
-    user = load_config(home).copy_user
+    config = load_config(home)
+    user, no_users = config.copy_user, config.copy_user_problem or NO_OWN_USERS
     if user is not None:
         limit_files(0)  # copies inherit it: it cannot be set for a process of another user
     operator = dict(os.environ)
@@ -113,7 +115,7 @@ async def serve(home: Home, instance_id: str) -> None:
                 instance=instance,
                 operator_environment=operator,
                 devices=devices,
-                copies_have_users=user is not None,
+                no_own_users=no_users if user is None else None,
                 address=f"http://127.0.0.1:{listener.getsockname()[1]}",
                 warm=(warm, runtimes),
                 packages=CodePackages(folder, operator),

@@ -15,6 +15,7 @@ from hostelry.fleet.rules.copy_user import (
     AUTO,
     EACH_ITS_OWN,
     FIRST_NUMBER,
+    NO_OWN_USERS,
     NONE,
     CopyUser,
     FolderMode,
@@ -46,7 +47,7 @@ def decided_copy_user(asked: str, home: Home) -> tuple[CopyUser | None, str | No
         if asked != AUTO:
             raise
         cause = str(error).removeprefix(f"--copy-user {AUTO}: ")
-        return None, f"copies run as hostelry's own user, not each as one of its own: {cause}"
+        return None, f"{NO_OWN_USERS}: {cause}"
 
 
 def admitted_copy_user(asked: str, home: Home) -> CopyUser:

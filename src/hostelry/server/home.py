@@ -111,6 +111,7 @@ class UpConfig:
     logs_bytes: int = 1024 * 1024 * 1024  # of log events on disk
     logs_days: int = 14  # that they are kept where their group has no retention
     copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
+    copy_user_problem: str | None = None  # why it is None, and the remedy
     log_format: str = TEXT  # of the processes' own logs
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
     cluster_host: str | None = None  # where other hosts reach the node proxy; None: nowhere

@@ -107,7 +107,7 @@ def start_plan(
             peer_port = decide_port(before.peer_port if before else None, found.get("peers"))
             known = replace(config, host_id=before.host_id) if before else config
             config = in_cluster(known, options, peer_port)
-        config = with_https(home, config, options)
+        config = replace(with_https(home, config, options), copy_user_problem=note)
         prepare_certificates(home, config, credentials, PeerRole.CONTROL, SystemClock().now())
         if credentials != stored:
             save_credentials(home, credentials)

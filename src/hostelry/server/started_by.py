@@ -38,6 +38,7 @@ CONTROL_ONLY = frozenset(
         "serverless_idle_s",
         "artifact_cache_bytes",
         "copy_user",
+        "copy_user_problem",
         "fleet",
         "ray_address",
         "ray_runtime_env",

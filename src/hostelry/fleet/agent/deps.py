@@ -17,6 +17,7 @@ from hostelry.fleet.agent.start_turns import StartTurns
 from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.launch.launcher import Launcher
 from hostelry.fleet.launch.warm import WarmStarts
+from hostelry.fleet.rules.copy_user import NO_OWN_USERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class CopyDeps:
 
     Copies are pinged with `ask_status`. Without `packages` each copy installs those of its code
     itself. `address` is the agent's own.
-    `copies_have_users`: programs run as unprivileged users, not as the agent's own. `call_keys`
+    `no_own_users`: why programs run as the agent's own user; None if each has another. `call_keys`
     gives new keys for a server that invokes models, as it reads them. `shown` gives a text without
     paths of this machine.
     """
@@ -41,7 +42,7 @@ class CopyDeps:
     operator_environment: Mapping[str, str] = field(repr=False)
     policy: CopyPolicy = field(default_factory=CopyPolicy)
     devices: tuple[str, ...] = ()
-    copies_have_users: bool = False
+    no_own_users: str | None = NO_OWN_USERS
     warm: Sequence[WarmStarts] = ()
     packages: CodePackages | None = None
     clock: Clock = field(default_factory=SystemClock)

@@ -222,7 +222,7 @@ class HostedCopy:
             self.spec.container,
             deps.images_file,
             deps.operator_environment,
-            has_own_user=deps.copies_have_users,
+            no_own_user=deps.no_own_users,
         )
 
     async def _adopt(self) -> CopyProcess | None:

@@ -41,7 +41,7 @@ NUM_SAFE_PORTS = 16
 
 
 def rule_of(
-    container: Container, images_file: Path, operator: Mapping[str, str], *, has_own_user: bool
+    container: Container, images_file: Path, operator: Mapping[str, str], *, no_own_user: str | None
 ) -> ImageRule:
     """The rule of the container's image in the operator's current file. Raises TerminalError."""
     rule = ImageRules.load(images_file).resolve(container.image)
@@ -49,7 +49,7 @@ def rule_of(
         raise TerminalError(unknown_image(container.image, images_file))
     refusal = None
     if rule.runs_code:
-        refusal = why_not_trusted(operator, has_own_user=has_own_user)
+        refusal = why_not_trusted(operator, no_own_user=no_own_user)
     if refusal is None and rule.kind == "predictive" and rule.runtime is not None:
         refusal = why_no_runtime(rule.runtime)
     if refusal is not None:

@@ -18,6 +18,8 @@ AUTO = "auto"  # values of --copy-user beside a user: one for each copy where po
 NONE = "none"  # and Hostelry's own for all
 MAX_UID = 2**31 - 1
 WORK = "work"
+# Begins the reason, which names the obstacle and its remedy.
+NO_OWN_USERS = "copies run as hostelry's own user, not each as one of its own"
 # What the agent, as root, needs for processes and folders of other users. Source: capabilities(7).
 NEEDED_CAPABILITIES = {
     "CAP_CHOWN": 0,

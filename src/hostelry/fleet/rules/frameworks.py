@@ -54,16 +54,15 @@ def why_no_runtime(runtime: str) -> str | None:
     )
 
 
-def why_not_trusted(operator: Mapping[str, str], *, has_own_user: bool) -> str | None:
+def why_not_trusted(operator: Mapping[str, str], *, no_own_user: str | None) -> str | None:
     """Why a framework's model is not run here; None where it is.
 
     Its files are pickles and its functions are code: they get a user of their own, or the
-    operator's word.
+    operator's word. `no_own_user` is why copies have none, with the remedy; None if they have.
     """
-    if has_own_user or operator.get(CUSTOM_CODE) == TRUSTED:
+    if no_own_user is None or operator.get(CUSTOM_CODE) == TRUSTED:
         return None
     return (
-        "The model is code (pickles, inference.py), which would run as the platform's own user "
-        f"here. Give copies users of their own (hostelry up as root), or set {CUSTOM_CODE}="
-        f"{TRUSTED} for `hostelry up` if every model's author is trusted."
+        f"The model is code (pickles, inference.py), and {no_own_user}. Then start `hostelry up` "
+        f"again, or set {CUSTOM_CODE}={TRUSTED} for it if every model's author is trusted."
     )

@@ -53,11 +53,11 @@ def test_a_copy_needs_the_runtime_only_without_a_server(
     has_server: bool, runtime: str | None, server: Path, tmp_path: Path
 ) -> None:
     operator = {**TRUSTED, "PATH": str(server.parent) if has_server else "/none"}
-    rule = rule_of(Container(image=IMAGE), tmp_path / "none.toml", operator, has_own_user=False)
+    rule = rule_of(Container(image=IMAGE), tmp_path / "none.toml", operator, no_own_user="none")
     assert (rule.kind, rule.runtime) == ("triton", runtime)
 
 
 def test_models_are_code_and_need_a_user_or_the_operators_word(tmp_path: Path) -> None:
     with pytest.raises(TerminalError, match="HOSTELRY_CUSTOM_CODE=trusted"):
-        rule_of(Container(image=IMAGE), tmp_path / "none.toml", {}, has_own_user=False)
-    assert rule_of(Container(image=IMAGE), tmp_path / "none.toml", {}, has_own_user=True)
+        rule_of(Container(image=IMAGE), tmp_path / "none.toml", {}, no_own_user="none")
+    assert rule_of(Container(image=IMAGE), tmp_path / "none.toml", {}, no_own_user=None)

@@ -53,16 +53,18 @@ def test_images(image: str, found: tuple[str, str] | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "has_own_user", "runs"),
+    ("operator", "no_own_user", "runs"),
     [
-        pytest.param({}, True, True, id="as a user of its own"),
-        pytest.param({"HOSTELRY_CUSTOM_CODE": "trusted"}, False, True, id="on the operator's word"),
-        pytest.param({"HOSTELRY_CUSTOM_CODE": "confined"}, False, False, id="which is not this"),
-        pytest.param({}, False, False, id="neither"),
+        pytest.param({}, None, True, id="as a user of its own"),
+        pytest.param({"HOSTELRY_CUSTOM_CODE": "trusted"}, "/root", True, id="on their word"),
+        pytest.param({"HOSTELRY_CUSTOM_CODE": "confined"}, "/root", False, id="which is not this"),
+        pytest.param({}, "/root", False, id="neither"),
     ],
 )
-def test_code_runs(operator: dict[str, str], has_own_user: bool, runs: bool) -> None:
-    assert (why_not_trusted(operator, has_own_user=has_own_user) is None) == runs
+def test_code_runs(operator: dict[str, str], no_own_user: str | None, runs: bool) -> None:
+    refusal = why_not_trusted(operator, no_own_user=no_own_user)
+    assert (refusal is None) == runs
+    assert refusal is None or "and /root. Then start `hostelry up` again, or set" in refusal
 
 
 @pytest.mark.parametrize(
