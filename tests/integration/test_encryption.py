@@ -56,6 +56,35 @@ def test_what_is_encrypted_is_on_disk_nowhere_in_the_clear_and_outlives_kill_nin
     assert found["SSEKMSKeyId"] == managed
 
 
+def test_a_running_home_is_backed_up_whole(platform: Platform, tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    assert platform.cli("backup", str(folder)).stdout.startswith("Backed up ")
+    assert "is whole: " in platform.cli("backup", "verify", str(folder)).stdout
+    again = platform.cli("backup", str(folder), code=1)
+    assert "has a backup already" in again.stderr
+
+
+@pytest.mark.thorough
+def test_a_backup_of_a_running_home_serves_again_elsewhere(
+    platform: Platform, tmp_path: Path
+) -> None:
+    s3, folder = platform.boto3("s3"), tmp_path / "backup"
+    s3.put_object(Bucket="sealed", Key="kept", Body=PLAINTEXT, **KMS)
+    platform.boto3("sagemaker").create_model(
+        ModelName="kept",
+        ExecutionRoleArn=platform.credentials.role_arn,
+        PrimaryContainer={"Image": "djl-inference:0.29.0-lmi", "ModelDataUrl": "s3://sealed/kept"},
+    )
+    platform.cli("backup", str(folder))
+    s3.delete_object(Bucket="sealed", Key="kept")
+    with Platform(tmp_path / "other", "--from", str(folder)) as other:
+        assert content(other.boto3("s3"), "kept") == PLAINTEXT
+        other.boto3("sagemaker").describe_model(ModelName="kept")
+        other.down()
+        refused = other.cli("up", "--detach", *other.port_flags(), *other.flags, code=1)
+        assert "is not an empty home" in refused.stderr
+
+
 def answers(s3: Any) -> bool:
     try:
         return bool(content(s3, "kms"))

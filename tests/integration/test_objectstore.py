@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,9 +20,19 @@ from tests.integration.platform import clean_environment, client, until
 
 from hostelry.base.ports import free_port
 from hostelry.server.aws_client import NO_CONFIGURATION
-from hostelry.server.home import Credentials, Home, new_credentials
+from hostelry.server.backup.read import restore, verify
+from hostelry.server.backup.write import back_up
+from hostelry.server.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    new_credentials,
+    save_config,
+    save_credentials,
+)
 from hostelry.server.objectstore import INTERNAL_PORTS, SOCKETS, prepare, remove_sockets
 from hostelry.server.readiness import store_check
+from hostelry.server.run_file import save_run_file
 
 pytestmark = pytest.mark.integration
 
@@ -98,6 +109,41 @@ def test_what_was_acknowledged_survives_kill_nine_in_the_middle_of_writing(tmp_p
     with object_store(home) as (_, port), s3_client(port) as s3:
         for name, body in acknowledged.items():
             assert s3.get_object(Bucket="kept", Key=name)["Body"].read() == body, name
+
+
+def test_a_backup_taken_in_the_middle_of_writing_has_what_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    home, folder, config = Home(tmp_path / "home"), tmp_path / "b", UpConfig(control_port=1)
+    bodies = {f"{size}/{n}": os.urandom(size) for n in range(40) for size in (10, 200_000)}
+    acknowledged: list[str] = []
+    with object_store(home) as (process, port), s3_client(port) as s3:
+        save_credentials(home, KEYS)
+        save_config(home, config)
+        save_run_file(home, "objectstore", process.pid, port)
+        s3.create_bucket(Bucket="kept")
+
+        def write(name: str) -> None:
+            s3.put_object(Bucket="kept", Key=name, Body=bodies[name])
+            acknowledged.append(name)
+            if name.endswith("5"):  # what is deleted meanwhile leaves the others as they are
+                s3.delete_object(Bucket="kept", Key=name)
+
+        with ThreadPoolExecutor(4) as writers:
+            written = writers.map(write, bodies)
+            until(lambda: len(acknowledged) > 20, "objects are written")
+            before = [it for it in acknowledged if not it.endswith("5")]
+            back_up(home, config, folder, lambda *_: None, 0.0, time.sleep)
+            assert len(acknowledged) < len(bodies), "the backup was made in the middle"
+            list(written)
+    verify(folder, lambda *_: None)
+    other = Home(tmp_path / "other")
+    restore(folder, other.root, lambda *_: None)
+    with object_store(other) as (_, port), s3_client(port) as s3:
+        found = [it["Key"] for it in s3.list_objects_v2(Bucket="kept")["Contents"]]
+        assert set(before) <= set(found)
+        for name in found:
+            assert s3.get_object(Bucket="kept", Key=name)["Body"].read() == bodies[name], name
 
 
 def test_only_the_right_keys_are_let_in(port: int) -> None:

@@ -93,6 +93,16 @@ def process_stat(pid: int) -> ProcessStat | None:
     return None if stat is None or stat.state in "ZXx" else stat
 
 
+def thread_states(pid: int) -> list[str]:
+    """The state of each thread of a process, such as R, S, D or T; empty once it is gone."""
+    try:
+        threads = os.listdir(PROC / str(pid) / "task")
+    except NOT_SHOWN:
+        return []
+    texts = [_read(f"{pid}/task/{name}/stat") for name in threads]
+    return [parse_stat(text).state for text in texts if text]
+
+
 def processes() -> Iterator[ProcessStat]:
     """Every living process."""
     for entry in os.listdir(PROC):

@@ -21,6 +21,15 @@ def are_neighbours(one: str, other: str) -> bool:
     return newer == (older[0] + 1, 0)
 
 
+def is_newer(version: str, own: str) -> bool:
+    """Whether `version` has a greater major or minor number; also if one of them has none."""
+    found = [VERSION.fullmatch(it) for it in (version, own)]
+    if found[0] is None or found[1] is None:
+        return version != own
+    numbers = [(int(it[1]), int(it[2])) for it in found if it is not None]
+    return numbers[0] > numbers[1]
+
+
 def skew_refusal(what: str, version: str, other: str, others: str) -> str | None:
     """Why `what`, of `version`, may not work with `other`, of version `others`; None: it may."""
     if are_neighbours(version, others):

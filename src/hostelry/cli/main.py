@@ -151,6 +151,9 @@ COMMANDS = (
         "store", "hostelry.cli.store:store", "Move records between SQLite and PostgreSQL."
     ),
     CommandEntry(
+        "backup", "hostelry.cli.backup:backup", "Back a home up while it runs; verify a backup."
+    ),
+    CommandEntry(
         "upgrade", "hostelry.cli.upgrade:upgrade", "Let this version take over; copies run on."
     ),
     CommandEntry(

@@ -35,6 +35,7 @@ from hostelry.cli.up_flags import (
     DrainOption,
     FilesOption,
     FleetOption,
+    FromOption,
     HoldEachOption,
     HoldLimitOption,
     HoldMbOption,
@@ -121,6 +122,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     ray_address: RayAddressOption = None,
     ray_runtime_env: RayRuntimeEnvOption = None,
     node_dir: NodeDirOption = None,
+    from_: FromOption = None,
     detach: DetachOption = False,
     print_unit: PrintUnitOption = False,
     as_json: JsonOption = False,
@@ -137,11 +139,18 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     """
     given = dict(locals())
     keep_secret(store, print_unit=print_unit)
+    if print_unit and from_ is not None:
+        raise TerminalError("--print-unit: a backup is restored once, so leave --from out")
     if print_unit:
         typer.echo(unit_text(PROGRAM, sys.argv[1:], home_at(home).root), nl=False)
         return
     options = options_of(given)
     check_options(options)
+    if from_ is not None:
+        # Imported late: few starts restore a backup.
+        from hostelry.cli.backup import restore_here
+
+        restore_here(from_, options.home)
     (up_detached if detach else up_here)(options, as_json=as_json)
 
 

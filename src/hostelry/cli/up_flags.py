@@ -108,6 +108,14 @@ CacheOption = Annotated[float, typer.Option(help="Artifacts kept on disk, per in
 FilesOption = Annotated[
     float, typer.Option(help="Disk for an account's files of OpenAI's API (/v1/files).")
 ]
+FromOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        help="A backup, restored into the empty home first (`hostelry backup`).",
+        show_default=False,
+    ),
+]
 DetachOption = Annotated[
     bool, typer.Option("--detach", help="Return when ready; run in the background.")
 ]

@@ -255,6 +255,16 @@ class Home:
         return self.root / "store-copy.unfinished"
 
     @property
+    def cut_off_restore(self) -> Path:
+        """Present while `hostelry up --from` restores the home, or was cut off in that."""
+        return self.root / "restore.unfinished"
+
+    @property
+    def backup_cut(self) -> Path:
+        """Links to the files that `hostelry backup` copies."""
+        return self.root / "backup.cut"
+
+    @property
     def messages(self) -> Path:
         """The SQLite file of messages of topics and queues."""
         return self.root / "messages.db"

@@ -92,6 +92,11 @@ async def run_up(
         if relaunch is None:  # in the foreground no watcher starts it again
             home.kept.unlink(missing_ok=True)
         home.draining.unlink(missing_ok=True)
+        if home.backup_cut.exists():
+            # Imported late: it loads SQLAlchemy, and few starts follow a backup that was killed.
+            from hostelry.server.backup.cut import remove_leftovers
+
+            remove_leftovers(home)
         planned = gateway_host_plan if options.gateway_only else start_plan
         with planned(home, options, environment, report.say) as start:
             for line in start.ports.notes:

@@ -1,0 +1,1 @@
+"""Backups of a home: taken while it runs, verified, restored into an empty home."""
