@@ -140,7 +140,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     given = dict(locals())
     keep_secret(store, print_unit=print_unit)
     if print_unit and from_ is not None:
-        raise TerminalError("--print-unit: a backup is restored once, so leave --from out")
+        raise UsageError("--print-unit: a backup is restored once, so leave --from out")
     if print_unit:
         typer.echo(unit_text(PROGRAM, sys.argv[1:], home_at(home).root), nl=False)
         return

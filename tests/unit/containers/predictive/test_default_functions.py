@@ -135,7 +135,7 @@ def test_what_is_wrong_with_a_body_names_its_record(read: Any, body: Any, messag
 def test_xgboosts_errors_say_what_is_wrong_not_where_in_its_sources(
     text: str, expected: str
 ) -> None:
-    assert default_xgboost.said(ValueError(text)) == expected
+    assert default_xgboost.message_of(ValueError(text)) == expected
 
 
 @pytest.mark.parametrize(

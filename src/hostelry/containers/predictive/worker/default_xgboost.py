@@ -112,7 +112,7 @@ class XGBoostHandler:
         except (ValueError, xgboost.core.XGBoostError) as error:
             raise refusal(
                 BAD_REQUEST,
-                f"the model cannot take the body: {said(error)} (its rows have {columns} features, "
+                f"the model cannot take the body: {message_of(error)} (its rows have {columns} features, "
                 f"the model was trained with {features})",
             ) from None
         return xgboost_output.Scores(prediction, model.objective, model.num_class)
@@ -167,11 +167,13 @@ def loaded(path: str) -> Any:
         booster = xgboost.Booster()
         booster.load_model(path)
     except (xgboost.core.XGBoostError, pickle.UnpicklingError, EOFError, *BODY_ERRORS) as error:
-        raise ValueError(f"{os.path.basename(path)} cannot be loaded: {said(error)}") from error
+        raise ValueError(
+            f"{os.path.basename(path)} cannot be loaded: {message_of(error)}"
+        ) from error
     return booster
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """What an error of XGBoost says, without the place in its sources and the stack."""
     text = str(error).split("Stack trace")[0].strip()
     failed = text.partition("Check failed: ")[2]
