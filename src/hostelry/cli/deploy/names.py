@@ -13,6 +13,7 @@ SPELLED = str.maketrans(
     {"ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O"}
     | {"ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "TH"}
 )
+SUFFIXES = tuple([".tar.gz", ".tgz", ".joblib", ".pkl", ".pickle", ".json", ".ubj", ".pt", ".pth", ".model"])
 MAX_NAME, MAX_VALUE = 63, 1024
 DIGEST_LETTERS = 8
 
@@ -52,9 +53,10 @@ def source_name(given: str) -> str:
 
 def _last_part(given: str) -> str:
     """The last part of a source's path, without its suffix."""
-    last = re.sub(r"^docker://|^hf://|^s3://|@sha256:.*$", "", given).rstrip("/").rpartition("/")[2]
-    last = last.partition(":")[0]
-    return re.sub(r"\.(tar\.gz|tgz|joblib|pkl|pickle|json|ubj|pt|pth|model)$", "", last)
+    path = given.partition("@sha256:")[0].rstrip("/")
+    last = path.rpartition("/")[2].partition(":")[0]
+    suffix = next((it for it in SUFFIXES if last.endswith(it)), "")
+    return last.removesuffix(suffix)
 
 
 def check_name(option: str, name: str) -> None:

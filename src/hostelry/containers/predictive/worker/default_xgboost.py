@@ -112,8 +112,8 @@ class XGBoostHandler:
         except (ValueError, xgboost.core.XGBoostError) as error:
             raise refusal(
                 BAD_REQUEST,
-                f"the model cannot take the body: {message_of(error)} (its rows have {columns} features, "
-                f"the model was trained with {features})",
+                f"the model cannot take the body: {message_of(error)} (its rows have {columns} "
+                f"features, the model was trained with {features})",
             ) from None
         return xgboost_output.Scores(prediction, model.objective, model.num_class)
 
