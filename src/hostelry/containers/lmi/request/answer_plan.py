@@ -11,6 +11,7 @@ from hostelry.containers.lmi.request.fields import BodyFields
 from hostelry.containers.lmi.request.invocation import TextOptions
 from hostelry.containers.lmi.request.tool_fields import ToolUse
 from hostelry.containers.lmi.tools.conventions import Conventions
+from hostelry.containers.lmi.tools.deltas import TextParser
 from hostelry.containers.lmi.tools.families import JSON_FAMILY, TOOL_FAMILIES, ToolFamily
 from hostelry.containers.lmi.tools.harmony import Harmony
 from hostelry.containers.lmi.tools.reading import AnswerReading
@@ -21,6 +22,7 @@ from hostelry.containers.lmi.tools.structures import (
     one_of,
 )
 from hostelry.containers.lmi.tools.thinking import Thinking
+from hostelry.containers.lmi.tools.xml_calls import XmlCalls
 from hostelry.engine.request import SamplingParams, Structure
 
 MAX_THINKING_TOKENS = 2**31 - 1
@@ -52,12 +54,19 @@ class AnswerPlan:
         family = None if is_harmony else self.family
         return AnswerReading(
             thinking=self.thinking,
-            calls=family.parser if family else None,
+            calls=self._call_parser(family),
             shows_reasoning=self.shows_reasoning,
             most_calls=None if self.tools.is_parallel else 1,
             named_choice=self.tools.is_named,
             call_id_length=self.family.call_id_length if self.family else None,
         )
+
+    def _call_parser(self, family: ToolFamily | None) -> TextParser[Any] | None:
+        """The family's parser, which may need the types of the functions' parameters."""
+        parser = family.parser if family else None
+        if isinstance(parser, XmlCalls):
+            return replace(parser, schemas={it.name: it.schema for it in self.tools.functions})
+        return parser
 
     def texts(self, texts: TextOptions) -> TextOptions:
         """`texts`, with the control tokens shown that the parsers look for."""
@@ -127,13 +136,20 @@ def plan_answer(
             "end it; leave it out, or name the marks with option.reasoning_parser",
             "thinking_token_budget",
         )
+    shows_reasoning = body.flag("include_reasoning", True)
+    if not shows_reasoning and conventions.unread_reasoning:
+        raise bad_request(
+            f"include_reasoning is false, and option.reasoning_parser is "
+            f"{conventions.unread_reasoning}, which this server cannot read; leave it out",
+            "include_reasoning",
+        )
     return AnswerPlan(
         conventions=conventions,
         tools=tools,
         thinking=thinking,
         family=family,
         budget_tokens=budget,
-        shows_reasoning=body.flag("include_reasoning", True),
+        shows_reasoning=shows_reasoning,
         shows_tools=shows_tools or not tools.functions,
     )
 
@@ -160,6 +176,13 @@ def calling_family(tools: ToolUse, conventions: Conventions, shows_tools: bool) 
         raise bad_request(
             "tool_choice is auto, which needs option.enable_auto_tool_choice=true; or force a call "
             "with tool_choice required",
+            "tool_choice",
+        )
+    if conventions.unread_tools:
+        raise bad_request(
+            f"tool_choice is auto, and option.tool_call_parser is {conventions.unread_tools}, "
+            f"which this server cannot read; set it to one of {', '.join(TOOL_FAMILIES)}, or force "
+            "a call with tool_choice required",
             "tool_choice",
         )
     if own is None and not shows_tools:

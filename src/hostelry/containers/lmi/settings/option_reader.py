@@ -30,10 +30,14 @@ class ConfigurationError(HostelryError):
 
 
 class OptionReader:
-    """Typed reads of options; an invalid value raises ConfigurationError."""
+    """Typed reads of options; an invalid value raises ConfigurationError.
+
+    `warnings` are those of the options, to which a reader may add.
+    """
 
     def __init__(self, options: Options) -> None:
         self._settings = options.settings
+        self.warnings = options.warnings
 
     def text(self, name: str) -> str | None:
         """The option's text."""

@@ -1,7 +1,7 @@
 """One model's way of writing calls and reasoning, configured or as its template shows."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -23,7 +23,10 @@ TOOL_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mistral", ("[TOOL_CALLS]",)),
     ("deepseek_v3", (CALL_BEGIN, "```json")),
     ("deepseek_v31", (CALL_BEGIN,)),
-    (OFF, ("<function=",)),  # calls in XML, which no parser here reads
+    ("seed_oss", ("<seed:tool_call>", "<function=")),
+    ("qwen3_coder", ("<tool_call>", "<function=", "<parameter=")),
+    (OFF, ("<function=",)),  # calls in other XML, which no parser here reads
+    ("glm45", ("<tool_call>", "<arg_key>")),
     ("granite", ("<|tool_call|>",)),
     ("hermes", ("<tool_call>",)),
     ("llama3_json", ('{"name": function name, "parameters":',)),
@@ -34,6 +37,8 @@ REASONING_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("openai_gptoss", ("<|channel|>analysis", "<|message|>")),
     ("mistral", ("[THINK]",)),
     ("granite", ("Here is my thought process:",)),
+    ("seed_oss", ("<seed:think>",)),
+    ("glm45", ("</think>", "<|assistant|>", "[gMASK]")),
     ("deepseek_r1", ("<\uff5cAssistant\uff5c><think>",)),
     ("deepseek_r1", ("<\uff5cAssistant\uff5c>", "</think>")),
     ("qwen3", ("</think>", "<|im_start|>")),
@@ -47,7 +52,8 @@ class Conventions:
     `auto_calls` is unset where the configuration says so: then calls are made only when a request
     forces them. `special` are the markers that are control tokens, and their ids.
     `takes_tools` is whether the template shows tools to the model, `null_content` whether it looks
-    for null in the content of a message with calls.
+    for null in the content of a message with calls. `unread_tools` and `unread_reasoning` are the
+    names of configured parsers that are not known here: the answer's text stays as it is.
     """
 
     tools: ToolFamily | None = None
@@ -55,6 +61,8 @@ class Conventions:
     auto_calls: bool = True
     takes_tools: bool = False
     null_content: bool = False
+    unread_tools: str | None = None
+    unread_reasoning: str | None = None
     special: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -68,7 +76,8 @@ def conventions_of(
 ) -> Conventions:
     """The conventions of a model with this template and these control tokens.
 
-    A parser's name is one of the families', `none` for no parser, or None to go by the template.
+    A parser's name is a family's or one not known here, `none` for no parser, or None to go by the
+    template.
     """
     text = template or ""
     tools = TOOL_FAMILIES.get(tool_parser or detected(text, TOOL_SIGNS))
@@ -82,8 +91,15 @@ def conventions_of(
         auto_calls=auto_calls,
         takes_tools=re.search(r"\btools\b", text) is not None,
         null_content=_NULL_CONTENT.search(text) is not None,
+        unread_tools=unread(tool_parser, TOOL_FAMILIES),
+        unread_reasoning=unread(reasoning_parser, REASONING_FAMILIES),
         special={marker: special[marker] for marker in markers if marker in special},
     )
+
+
+def unread(name: str | None, families: Collection[str]) -> str | None:
+    """The configured parser's name if it is not known here."""
+    return None if name in (None, OFF) or name in families else name
 
 
 def detected(template: str, signs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:

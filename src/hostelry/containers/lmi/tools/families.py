@@ -10,6 +10,7 @@ from hostelry.containers.lmi.tools.harmony import MARKERS, Harmony
 from hostelry.containers.lmi.tools.json_calls import JsonCalls
 from hostelry.containers.lmi.tools.pythonic import PythonicCalls
 from hostelry.containers.lmi.tools.thinking import Thinking
+from hostelry.containers.lmi.tools.xml_calls import GLM_MARKS, XmlCalls, function_marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,11 @@ def deepseek(name: str, head: re.Pattern[str], before: str, after: str) -> ToolF
     )
 
 
+def xml_family(name: str, parser: XmlCalls) -> ToolFamily:
+    """A family whose calls are in XML."""
+    return ToolFamily(name=name, parser=parser, markers=parser.marks.all)
+
+
 TOOL_FAMILIES: Mapping[str, ToolFamily] = {
     family.name: family
     for family in (
@@ -140,20 +146,43 @@ TOOL_FAMILIES: Mapping[str, ToolFamily] = {
             "",
         ),
         ToolFamily(name="openai", parser=Harmony(), markers=MARKERS),
+        *(xml_family(it, XmlCalls(marks=GLM_MARKS)) for it in ("glm45", "glm47")),
+        *(
+            xml_family(name, XmlCalls(marks=function_marks(prefix), untyped_is_text=True))
+            for name, prefix in (
+                ("qwen3_coder", ""),
+                ("qwen3_xml", ""),
+                ("mimo", ""),
+                ("seed_oss", "seed:"),
+            )
+        ),
     )
+}
+# Further names of vLLM for families above.
+TOOL_FAMILIES = {
+    **TOOL_FAMILIES,
+    "llama4_json": TOOL_FAMILIES["llama3_json"],
+    "llama4_pythonic": TOOL_FAMILIES["pythonic"],
 }
 
 THINK = Thinking(begins=("<think>",), ends=("</think>",))
 REASONING_FAMILIES: Mapping[str, ReasoningFamily] = {
     family.name: family
     for family in (
-        ReasoningFamily(name="qwen3", thinking=THINK, markers=("<think>", "</think>")),
+        *(
+            ReasoningFamily(name=name, thinking=THINK, markers=("<think>", "</think>"))
+            for name in ("qwen3", "deepseek_v3", "glm45", "glm47", "mimo")
+        ),
         ReasoningFamily(
             name="deepseek_r1",
             thinking=replace(THINK, assumed=True),
             markers=("<think>", "</think>"),
         ),
-        ReasoningFamily(name="deepseek_v3", thinking=THINK, markers=("<think>", "</think>")),
+        ReasoningFamily(
+            name="seed_oss",
+            thinking=Thinking(begins=("<seed:think>",), ends=("</seed:think>",)),
+            markers=("<seed:think>", "</seed:think>"),
+        ),
         ReasoningFamily(
             name="mistral",
             thinking=Thinking(begins=("[THINK]",), ends=("[/THINK]",)),

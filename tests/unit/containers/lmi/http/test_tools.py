@@ -328,11 +328,62 @@ def test_reasoning_stays_in_the_content_where_it_is_turned_off() -> None:
     assert answer.json["choices"][0]["message"]["content"] == "<think>a</think>b"
 
 
+UNREAD = "option.tool_call_parser=Kimi_K9\noption.reasoning_parser=kimi_k9"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param({"tools": None}, "", id="a chat without tools"),
+        pytest.param({"tool_choice": "none"}, "", id="tools that are not to be called"),
+        pytest.param({"tool_choice": "required"}, "", id="a forced call"),
+        pytest.param({}, "tool_call_parser is kimi_k9, which", id="a call by the model's choice"),
+        pytest.param(
+            {"tools": None, "include_reasoning": False}, "reasoning_parser is kimi_k9, which",
+            id="reasoning to be left out",
+        ),
+        pytest.param(
+            {"tools": None, "thinking_token_budget": 5}, "thinking_token_budget is 5",
+            id="a budget of reasoning",
+        ),
+    ],
+)  # fmt: skip
+def test_a_parser_not_known_here_stops_only_what_needs_it(
+    fields: dict[str, Any], message: str
+) -> None:
+    given = served(LISTED, options=UNREAD)
+    answer = chat(given, max_tokens=250, **fields)
+    assert (answer.status, message in answer.text) == (400 if message else 200, True)
+    (workflow,) = ask(given, "/models/lmi", method="GET").json
+    calls, thoughts = workflow["models"][0]["warnings"]
+    assert "option.tool_call_parser is kimi_k9, which this server cannot read: calls stay" in calls
+    assert "option.reasoning_parser is kimi_k9, which this server cannot read" in thoughts
+
+
+def test_calls_in_xml_have_the_types_of_their_functions() -> None:
+    text = (
+        "<think>so</think>\n<tool_call>\n<function=f>\n<parameter=n>\n2\n</parameter>\n"
+        "</function>\n</tool_call>"
+    )
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    given = served(text, options="option.tool_call_parser=qwen3_coder")
+    fields: dict[str, Any] = {"tools": [tool], "max_tokens": 250}
+    message = chat(given, **fields).json["choices"][0]["message"]
+    assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"n": 2}'}
+    assert message["reasoning_content"] == "so"
+    streamed, finish = joined(chat(given, stream=True, **fields).events)
+    assert (streamed["tool_calls"][0]["function"], finish) == (
+        message["tool_calls"][0]["function"],
+        "tool_calls",
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param("option.tool_call_parser=qwen", "hermes", id="an unknown parser of calls"),
-        pytest.param("option.reasoning_parser=x", "deepseek_r1", id="an unknown one of reasoning"),
+        pytest.param("option.tool_call_parser=a b", "a parser's name", id="no name of a parser"),
+        pytest.param(f"option.reasoning_parser={'x' * 65}", "a parser's name", id="a long name"),
         pytest.param(
             'option.default_chat_template_kwargs={"tools": []}', "tools", id="a request's variable"
         ),

@@ -258,6 +258,9 @@ FRAGMENTS = [
     '{"name": "f", "parameters": {', '"arguments"', '"name": "', "f(a=1)", "g(", ")", "'", "x",
     "<think>", "</think>", "[THINK]", "[/THINK]", "Here is my ", "thought process:", "response:",
     *DEEPSEEK, V3, V31, "function", "```json\n", "```", "<|channel|>", "analysis", "final",
+    "<function=f>", "<function=", "\n<parameter=a>\n", "</parameter>", "</function>", "f\n",
+    "<arg_key>", "a</arg_key>", "<arg_value>", "</arg_value>", "<seed:tool_call>", " " * 2000,
+    "</seed:tool_call>",
     "<|end|>", "<|message|>", " to=functions.f", "<|call|>", "<|start|>", "assistant", "é", "to",
     "a" * 9000,
 ]  # fmt: skip
@@ -313,11 +316,13 @@ def test_further_calls_and_reasoning_can_be_left_out() -> None:
 def test_a_call_without_an_end_takes_no_quadratic_time(family: str) -> None:
     opening = {
         "hermes": "<tool_call>", "granite": "<tool_call>[", "mistral": "[TOOL_CALLS][",
-        "pythonic": "[f(a='", "json": "[", "llama3_json": "",
+        "pythonic": "[f(a='", "llama4_pythonic": "[f(a='", "json": "[", "llama3_json": "",
+        **dict.fromkeys(("glm45", "glm47"), "<tool_call>f\n<arg_key>a</arg_key><arg_value>"),
+        **dict.fromkeys(("qwen3_coder", "qwen3_xml", "mimo"), "<function=f><parameter=a>"),
     }.get(family, CALLS_BEGIN + CALL_BEGIN)  # fmt: skip
     read = reading(family)
     state = read.start()
-    state, _ = read.feed(state, opening + '{"name": "' * (family != "pythonic"))
+    state, _ = read.feed(state, opening + '{"name": "' * ("pythonic" not in family))
     for _ in range(20_000):
         state, _ = read.feed(state, "aaaa")
     assert len(json.dumps(str(state))) < 400_000

@@ -1,0 +1,357 @@
+r"""Calls that a model writes as a name and parameters in marks, each value as plain text.
+
+    qwen3_coder  <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n
+                 </function>\n</tool_call>
+    glm45        <tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n</tool_call>
+
+A value becomes the JSON of the type that the function's schema gives the parameter, a text where it
+is of no such type. Texts are passed on as they come. No text is an error, and what is held back is
+bounded. Source: vLLM's parsers of these names.
+"""
+
+import ast
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from hostelry.containers.lmi.tools.deltas import (
+    CallArguments,
+    CallEnd,
+    CallName,
+    ContentText,
+    Delta,
+)
+from hostelry.containers.lmi.tools.json_calls import decoded
+from hostelry.containers.lmi.tools.markers import cut_at
+from hostelry.containers.lmi.tools.pythonic import literal
+
+MAX_NAME_CHARACTERS = 1024
+PIECE_CHARACTERS = 4096  # searched at once, as a search may go to the end of what is held
+MAX_VALUE_CHARACTERS = 65_536  # of a value that is no text; a longer one is a text
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+    "null": type(None),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XmlMarks:
+    """The marks of a family; `name_ends` and `value_ends` may have the next mark, which stays.
+
+    With `trims_lines` a line's end after a value's begin and before its end is not of the value.
+    """
+
+    opening: str = "<tool_call>"
+    closing: str = "</tool_call>"
+    name_begin: str = ""
+    name_ends: tuple[str, ...]
+    key_begin: str
+    key_end: str
+    value_begin: str = ""
+    value_ends: tuple[str, ...]
+    call_end: str = ""
+    trims_lines: bool = False
+
+    @property
+    def openings(self) -> tuple[str, ...]:
+        """What begins a call in the content: models leave the outer mark out."""
+        return (self.opening, self.name_begin) if self.name_begin else (self.opening,)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The marks that may be control tokens."""
+        marks = (self.opening, self.closing, self.key_begin, self.key_end, self.value_begin)
+        ends = (end.strip() for end in self.value_ends)
+        return tuple(
+            dict.fromkeys(it for it in (*marks, *ends) if it[:1] == "<" and it[-1:] == ">")
+        )
+
+
+def function_marks(prefix: str = "") -> XmlMarks:
+    """Qwen 3 Coder's marks, the outer ones with a prefix in their names."""
+    return XmlMarks(
+        opening=f"<{prefix}tool_call>",
+        closing=f"</{prefix}tool_call>",
+        name_begin="<function=",
+        name_ends=(">", "<", "\n"),
+        key_begin="<parameter=",
+        key_end=">",
+        value_ends=("\n</parameter>", "</parameter>", "\n<parameter=", "\n</function>"),
+        call_end="</function>",
+        trims_lines=True,
+    )
+
+
+GLM_MARKS = XmlMarks(
+    name_ends=("\n", "<arg_key>", "</tool_call>"),
+    key_begin="<arg_key>",
+    key_end="</arg_key>",
+    value_begin="<arg_value>",
+    value_ends=("</arg_value>",),
+)
+
+
+class CallPart(Enum):
+    """The part that the held text begins."""
+
+    TEXT = "text"  # content
+    GROUP = "group"  # a call
+    NAME = "name"  # the function's name
+    PARAMETERS = "parameters"  # a parameter, or the end of the call
+    KEY = "key"  # the parameter's name
+    BEFORE_VALUE = "before value"  # the mark of a value
+    VALUE = "value"  # the rest of a value
+    AFTER = "after"  # the outer mark, after a call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XmlState:
+    """The phase, the text not decided yet, the call's parts so far.
+
+    `raw` is the call's text while it may turn out to be content. `value` is a value so far that is
+    not passed on as it comes, which `is_text` says.
+    """
+
+    phase: CallPart = CallPart.TEXT
+    held: str = ""
+    raw: str = ""
+    name: str = ""
+    key: str = ""
+    num_parameters: int = 0
+    value: str = ""
+    is_text: bool = False
+    is_fresh: bool = False
+
+
+Step = tuple[XmlState, tuple[Delta, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XmlCalls:
+    """Parser of one family. `schemas` are the functions' parameters by the function's name.
+
+    With `untyped_is_text` a parameter without a type is a text, else what its text is as JSON.
+    """
+
+    marks: XmlMarks
+    untyped_is_text: bool = False
+    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def start(self) -> XmlState:
+        """The state before the first character."""
+        return XmlState()
+
+    def feed(
+        self, state: XmlState, text: str, *, final: bool = False
+    ) -> tuple[XmlState, tuple[Delta, ...]]:
+        """The state after more text, and what it made certain."""
+        found: list[Delta] = []
+        for start in range(0, len(text) or 1, PIECE_CHARACTERS):
+            state = replace(state, held=state.held + text[start : start + PIECE_CHARACTERS])
+            while state.held and (step := self._advance(state, final)) is not None:
+                state, deltas = step
+                found += deltas
+        return state, tuple(found)
+
+    def finish(self, state: XmlState) -> tuple[Delta, ...]:
+        """What was held back; a call without its last marks ends, in a value it breaks off."""
+        state, found = self.feed(state, "", final=True)
+        if state.phase in (CallPart.GROUP, CallPart.NAME):
+            return (*found, ContentText(state.raw + state.held))
+        is_whole = state.phase in (CallPart.PARAMETERS, CallPart.KEY, CallPart.BEFORE_VALUE)
+        return (*found, CallArguments("}"), CallEnd("")) if is_whole else found
+
+    def _advance(self, state: XmlState, final: bool) -> Step | None:
+        """One step on the held text; None if it needs more."""
+        match state.phase:
+            case CallPart.TEXT:
+                return self._text(state, final)
+            case CallPart.GROUP | CallPart.AFTER | CallPart.BEFORE_VALUE:
+                return self._expected(state, final)
+            case CallPart.NAME:
+                return self._name(state, final)
+            case CallPart.PARAMETERS:
+                return self._parameters(state)
+            case CallPart.KEY:
+                return self._key(state)
+            case CallPart.VALUE:
+                return self._value(state, final)
+
+    def _text(self, state: XmlState, final: bool) -> Step | None:
+        cut = cut_at(state.held, self.marks.openings)
+        text = cut.before + (cut.after if final and cut.marker is None else "")
+        found = (ContentText(text),) if text else ()
+        if cut.marker is None:
+            return (replace(state, held="" if final else cut.after), found) if text else None
+        is_outer = cut.marker == self.marks.opening and self.marks.name_begin
+        phase = CallPart.GROUP if is_outer else CallPart.NAME
+        return XmlState(phase=phase, held=cut.after, raw=cut.marker), found
+
+    def _expected(self, state: XmlState, final: bool) -> Step | None:
+        """Past blanks and the mark that is expected; without it on to what may be there instead."""
+        marks, is_group = self.marks, state.phase is CallPart.GROUP
+        text = state.held.lstrip()
+        raw = state.raw + state.held[: len(state.held) - len(text)] if is_group else ""
+        expected: tuple[str, ...] = (marks.name_begin, marks.closing)
+        otherwise = XmlState(held=state.held)
+        if len(raw) > MAX_NAME_CHARACTERS:
+            expected = ()
+        elif state.phase is CallPart.BEFORE_VALUE:
+            expected, otherwise = (marks.value_begin,), replace(state, phase=CallPart.PARAMETERS)
+        for mark in expected:
+            if text.startswith(mark) and not (is_group and mark == marks.closing):
+                return self._after_mark(state, mark, raw + mark, text.removeprefix(mark))
+        if not final and any(mark.startswith(text) for mark in expected):
+            return None if text == state.held else (replace(state, held=text, raw=raw), ())
+        return otherwise, (ContentText(state.raw),) if is_group else ()
+
+    def _after_mark(self, state: XmlState, mark: str, raw: str, held: str) -> Step:
+        if mark == self.marks.value_begin:
+            return self._begin_value(replace(state, held=held))
+        if mark == self.marks.closing:
+            return XmlState(held=held), ()
+        return XmlState(phase=CallPart.NAME, held=held, raw=raw), ()
+
+    def _name(self, state: XmlState, final: bool) -> Step | None:
+        marks = self.marks
+        cut = cut_at(state.held, marks.name_ends)
+        name = cut.before.strip()
+        is_bad = "<" in name or len(cut.before) > MAX_NAME_CHARACTERS
+        if cut.marker is None and not is_bad:
+            return None
+        ends = marks.name_ends[:1] if marks.name_begin else marks.name_ends
+        if is_bad or not name or cut.marker not in ends:
+            return XmlState(held=state.held), (ContentText(state.raw),)
+        held = cut.after if cut.marker in (">", "\n") else cut.marker + cut.after
+        named = XmlState(phase=CallPart.PARAMETERS, held=held, name=name)
+        return named, (CallName(name), CallArguments("{"))
+
+    def _parameters(self, state: XmlState) -> Step | None:
+        """Past what is no mark, to a parameter or the end of the call."""
+        marks = self.marks
+        ends = tuple(filter(None, (marks.call_end, marks.closing)))
+        cut = cut_at(state.held, (marks.key_begin, *ends))
+        if cut.marker is None:
+            return (replace(state, held=cut.after), ()) if cut.before else None
+        if cut.marker == marks.key_begin:
+            return replace(state, phase=CallPart.KEY, held=cut.after), ()
+        phase = CallPart.AFTER if cut.marker == marks.call_end else CallPart.TEXT
+        return XmlState(phase=phase, held=cut.after), (CallArguments("}"), CallEnd(""))
+
+    def _key(self, state: XmlState) -> Step | None:
+        cut = cut_at(state.held, (self.marks.key_end,))
+        key = cut.before.strip()
+        if "<" in key or "\n" in key or len(cut.before) > MAX_NAME_CHARACTERS:
+            return replace(state, phase=CallPart.PARAMETERS), ()
+        if cut.marker is None:
+            return None
+        keyed = replace(state, held=cut.after, key=key)
+        if self.marks.value_begin:
+            return replace(keyed, phase=CallPart.BEFORE_VALUE), ()
+        return self._begin_value(keyed)
+
+    def _begin_value(self, state: XmlState) -> Step:
+        kinds = self._kinds(state)
+        is_text = kinds == {"string"} or (not kinds and self.untyped_is_text)
+        state = replace(state, phase=CallPart.VALUE, value="", is_text=is_text, is_fresh=True)
+        return state, (CallArguments(head(state) + '"'),) if is_text else ()
+
+    def _value(self, state: XmlState, final: bool) -> Step | None:
+        if state.is_fresh:
+            trimmed = state.held.removeprefix("\n") if self.marks.trims_lines else state.held
+            return replace(state, held=trimmed, is_fresh=False), ()
+        cut = cut_at(state.held, self.marks.value_ends)
+        if cut.marker is None:
+            text = cut.before + (cut.after if final else "")
+            more = replace(state, held="" if final else cut.after)
+            return self._more(more, text) if text else None
+        mark = cut.marker.strip()
+        is_own = mark not in (self.marks.key_begin, self.marks.call_end)
+        held = cut.after if is_own else cut.marker + cut.after
+        state, found = self._more(replace(state, held=held), cut.before)
+        if state.is_text:
+            end = '"'
+        else:
+            end = head(state) + encoded(typed(state.value, self._kinds(state)))
+        done = replace(
+            state, phase=CallPart.PARAMETERS, value="", num_parameters=state.num_parameters + 1
+        )
+        return done, (*found, CallArguments(end))
+
+    def _more(self, state: XmlState, text: str) -> Step:
+        """More of a value: passed on, or kept until it is whole, unless it is too long for that."""
+        if state.is_text:
+            return state, (CallArguments(encoded(text)[1:-1]),) if text else ()
+        value = state.value + text
+        if len(value) <= MAX_VALUE_CHARACTERS:
+            return replace(state, value=value), ()
+        begun = replace(state, value="", is_text=True)
+        return begun, (CallArguments(head(state) + encoded(value)[:-1]),)
+
+    def _kinds(self, state: XmlState) -> Collection[str]:
+        """The JSON types of the present parameter; empty if nothing says them."""
+        properties = self.schemas.get(state.name, {}).get("properties")
+        schema = properties.get(state.key) if isinstance(properties, dict) else None
+        return kinds_of(schema)
+
+
+def head(state: XmlState) -> str:
+    """The JSON text before a parameter's value."""
+    return (", " if state.num_parameters else "") + encoded(state.key) + ": "
+
+
+def encoded(value: Any) -> str:
+    """A value as JSON text."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def kinds_of(schema: Any) -> Collection[str]:
+    """The types that a schema names, also in the choices of anyOf and oneOf."""
+    if not isinstance(schema, dict):
+        return ()
+    named = schema.get("type")
+    found = {it for it in (named if isinstance(named, list) else [named]) if isinstance(it, str)}
+    for choices in (schema.get("anyOf"), schema.get("oneOf")):
+        for choice in choices if isinstance(choices, list) else ():
+            one = choice.get("type") if isinstance(choice, dict) else None
+            found |= {one} if isinstance(one, str) else set()
+    return found
+
+
+def typed(text: str, kinds: Collection[str]) -> Any:
+    """The value of a parameter's text in one of `kinds`, any if there are none; else the text."""
+    stripped = text.strip()
+    if "null" in kinds and stripped.lower() in ("null", "none"):
+        return None
+    if "string" in kinds:
+        return text
+    value = read_value(stripped)
+    if isinstance(value, float) and value.is_integer() and "integer" in kinds:
+        value = int(value)
+    for kind in kinds or _TYPES:
+        if isinstance(value, _TYPES.get(kind, ())) and (
+            kind == "boolean" or not isinstance(value, bool)
+        ):
+            return value
+    return text
+
+
+def read_value(text: str) -> Any:
+    """The value of JSON or of a Python literal, as models mix them in; else the text."""
+    if text == "null":
+        return None
+    value = decoded(text)
+    try:
+        if value is None:
+            value = literal(ast.parse(text, mode="eval").body, 0)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # infinity, half characters too
+        return text
+    return value
