@@ -55,7 +55,13 @@ from hostelry.containers.lmi.response.generation import (
 from hostelry.containers.lmi.response.lmi_form import LmiForm
 from hostelry.containers.lmi.response.openai_form import OpenAIForm
 from hostelry.containers.lmi.response.responses_form import ResponsesForm, ResponsesStream
-from hostelry.containers.lmi.response.stream_form import JSON, LmiStream, OpenAIStream, StreamForm
+from hostelry.containers.lmi.response.stream_form import (
+    EVENT_ENDS,
+    JSON,
+    LmiStream,
+    OpenAIStream,
+    StreamForm,
+)
 from hostelry.containers.lmi.sessions.open_sessions import SESSION_HEADER, SessionRequest
 from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig
 from hostelry.graph.step_report import HEADER as STEPS_HEADER
@@ -267,7 +273,7 @@ class InvocationHandler:
             content_type = formatter.stream_type
             opening, rest = await formatter.events(opening), formatter.stream(rest)
         headers = {"content-type": content_type, **phases_header(measure)}
-        await send_chunks(send, headers, opening, rest)
+        await send_chunks(send, headers, opening, rest, EVENT_ENDS.get(content_type, b""))
 
     async def _rest(
         self,
@@ -360,6 +366,7 @@ class InvocationHandler:
             self.server.config.dialect,
             model.codec.token_text,
             model.codec.is_special,
+            is_tgi=self.server.config.image is ImageKind.TGI,
         )
 
     def _openai_form(self, model: LoadedModel, invocation: Invocation) -> OpenAIForm:
@@ -391,7 +398,7 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
     config = server.config
     return ParseContext(
         dialect=config.dialect,
-        caller=replace(caller_of(request), any_model=reads_no_model(config)),
+        caller=replace(caller_of(request), any_model=reads_no_model(config, request.url.path)),
         registered=model.registry.records.keys(),
         served=config.served,
         model_name=config.model_name,
@@ -409,9 +416,13 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
     )
 
 
-def reads_no_model(config: LmiConfig) -> bool:
-    """Whether a body's `model` that is no adapter is the base: with TGI and LMI's rolling batch."""
-    return config.image is ImageKind.TGI or config.dialect is Surface.LEGACY
+def reads_no_model(config: LmiConfig, path: str) -> bool:
+    """Whether a body's `model` that is no adapter is the base.
+
+    It is with TGI, and with LMI's rolling batch on its own routes.
+    """
+    is_rolling = config.dialect is Surface.LEGACY and not path.startswith("/v1/")
+    return config.image is ImageKind.TGI or is_rolling
 
 
 def caller_of(request: Request) -> Caller:

@@ -46,16 +46,32 @@ async def send_whole(send: Send, status: int, headers: Mapping[str, str], body: 
 
 
 async def send_chunks(
-    send: Send, headers: Mapping[str, str], first: bytes, rest: AsyncGenerator[bytes]
+    send: Send,
+    headers: Mapping[str, str],
+    first: bytes,
+    rest: AsyncGenerator[bytes],
+    event_end: bytes = b"",
 ) -> None:
-    """Send a chunked response of status 200."""
+    """Send a chunked response of status 200, each event that ends with `event_end` by itself.
+
+    A chunk becomes a part of the caller's stream, and clients parse a part as one event.
+    """
     await send_head(send, 200, headers)
-    await send({"type": "http.response.body", "body": first, "more_body": True})
+    for event in events_in(first, event_end) or [b""]:
+        await send({"type": "http.response.body", "body": event, "more_body": True})
     async with aclosing(rest):
         async for chunk in rest:
-            if chunk:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            for event in events_in(chunk, event_end):
+                await send({"type": "http.response.body", "body": event, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+
+
+def events_in(data: bytes, end: bytes) -> list[bytes]:
+    """The events in `data`, each with its `end`; all of it as one if there is no end."""
+    if not end or not data:
+        return [data] if data else []
+    *whole, rest = data.split(end)
+    return [*(event + end for event in whole), *([rest] if rest else [])]
 
 
 def with_headers(send: Send, headers: Mapping[str, str]) -> Send:

@@ -16,12 +16,16 @@ from hostelry.engine.request import FinishReason
 
 @dataclass(frozen=True, slots=True)
 class LmiForm:
-    """Form of one response; `token_text` decodes one token, `is_special` marks control tokens."""
+    """Form of one response; `token_text` decodes one token, `is_special` marks control tokens.
+
+    With `is_tgi` the lines of a stream have TGI's members, null where they have nothing yet.
+    """
 
     form: AnswerForm
     dialect: Surface
     token_text: Callable[[int], str]
     is_special: Callable[[int], bool]
+    is_tgi: bool = False
 
     @property
     def _legacy(self) -> bool:
@@ -40,6 +44,8 @@ class LmiForm:
         """One line of a stream of one sequence; the last one carries the whole text."""
         ended = piece.finish_reason is not None
         line: dict[str, Any] = {} if self._legacy else {"index": 0}
+        if self.is_tgi:
+            line = {"index": sequence.num_tokens, "generated_text": None, "details": None}
         line["token"] = None if piece.token_id is None else self._token(piece)
         if self.form.num_top_tokens:
             line["top_tokens"] = self._top_tokens(piece)
@@ -58,6 +64,8 @@ class LmiForm:
 
     def error_line(self, sequence: GeneratedSequence, status: int, message: str) -> dict[str, Any]:
         """The last line of a stream that broke after its status was sent."""
+        if self.is_tgi:
+            return {"error": message, "error_type": "generation"}
         if not self._legacy:
             return {"code": status, "error": message}
         return {
@@ -109,6 +117,8 @@ class LmiForm:
         if self._legacy:
             details["finish_reason"] = lmi_finish(sequence.finish_reason)
             details["inputs"] = sequence.prompt_text
+            if self.is_tgi:
+                details |= {"seed": self.form.seed, "input_length": sequence.num_prompt_tokens}
             if self.form.scores.reported is not None:
                 details["prefill"] = self._prefill(sequence)
         else:

@@ -16,6 +16,7 @@ from hostelry.containers.lmi.tools.reading import AnswerReading, ReadingState
 JSON = "application/json"
 JSONLINES = "application/jsonlines"
 SSE = "text/event-stream"
+EVENT_ENDS = {JSONLINES: b"\n", SSE: b"\n\n"}
 
 Pieces = Sequence[tuple[RunningSequence, Piece]]
 

@@ -88,8 +88,10 @@ def test_token_ids_and_counts_in_each_chunk() -> None:
     assert (last["choices"], last["usage"]["total_tokens"]) == ([], 5)
 
 
-@pytest.mark.parametrize("path", ["/invocations", "/v1/completions"])
-@pytest.mark.parametrize("rolling_batch", ["auto", "vllm"])
+@pytest.mark.parametrize(
+    ("path", "rolling_batch"),
+    [("/invocations", "auto"), ("/v1/completions", "auto"), ("/v1/completions", "vllm")],
+)
 def test_an_unknown_model_is_404_in_openais_form(path: str, rolling_batch: str) -> None:
     served = server(HI, settings=config(**LORA, OPTION_ROLLING_BATCH=rolling_batch))
     answer = ask(served, path, {"prompt": "x", "model": "gpt-9"})
