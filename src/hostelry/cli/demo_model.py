@@ -40,6 +40,8 @@ def demo_model_command(
 ) -> None:
     """Write the demo base model (SmolLM2-135M-Instruct, bf16, about 270 MB) as a folder.
 
+    It is copied from the user's cache if `hostelry demo` has left it there.
+
     Example: hostelry demo-model ./smollm2
     """
     if folder.exists() and not force and any(folder.iterdir()):
@@ -51,14 +53,19 @@ def demo_model_command(
 
 def demo_model_folder() -> Path:
     """The demo model in the user's cache folder, converted at the first call."""
-    named = os.environ.get("XDG_CACHE_HOME")
-    cache = (Path(named) if named else user_folder(".cache", "set XDG_CACHE_HOME")) / "hostelry"
+    cache = demo_cache()
     folder = cache / MODEL_NAME
     cache.mkdir(parents=True, exist_ok=True)
     with exclusive(cache / f".{MODEL_NAME}.lock"):
         if not (folder / "config.json").exists():
             write_demo_model(folder)
     return folder
+
+
+def demo_cache() -> Path:
+    """The folder of what the demo keeps between its runs."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    return (Path(named) if named else user_folder(".cache", "set XDG_CACHE_HOME")) / "hostelry"
 
 
 def write_demo_model(folder: Path) -> None:
@@ -68,9 +75,13 @@ def write_demo_model(folder: Path) -> None:
     """
     source, file_name = gguf_file()
     folder.parent.mkdir(parents=True, exist_ok=True)
+    cached = demo_cache() / MODEL_NAME
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
         made = Path(scratch) / "model"
-        convert(source, file_name, made)
+        if (cached / "config.json").exists():
+            shutil.copytree(cached, made)
+        else:
+            convert(source, file_name, made)
         if folder.exists():
             shutil.rmtree(folder)
         made.rename(folder)

@@ -177,8 +177,20 @@ app = typer.Typer(
 )
 
 
+def print_version(wanted: bool) -> None:
+    """Print the version and end, if it is wanted."""
+    if wanted:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
-def hostelry() -> None:
+def hostelry(
+    shows_version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True),
+    ] = False,
+) -> None:
     """Host many models and LoRA adapters behind Amazon SageMaker's inference APIs."""
 
 

@@ -85,7 +85,7 @@ class NamedModel:
         return f"{name}:{self.adapter}" if self.adapter else name
 
 
-class NoControlError(TerminalError):
+class NoControlAnswerError(TerminalError):
     """The gateway answers, and control does not."""
 
 
@@ -227,7 +227,7 @@ def patient_client(service: str, config: UpConfig, credentials: Credentials) -> 
 
 @contextmanager
 def api_errors(config: UpConfig) -> Iterator[None]:
-    """Within it, botocore's errors are TerminalErrors of one line, NoControlError if it is."""
+    """Within it, botocore's errors are TerminalErrors of one line, also of no answer."""
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,
@@ -242,10 +242,10 @@ def api_errors(config: UpConfig) -> Iterator[None]:
         refused = error.response.get("Error", {})
         text = " ".join(str(refused.get("Message") or error).split())
         is_away = refused.get("Code") in AWAY_CODES
-        kind = NoControlError if is_away else TerminalError
+        kind = NoControlAnswerError if is_away else TerminalError
         raise kind(f"{error.operation_name} was refused: {text}") from error
     except ReadTimeoutError as error:
-        raise NoControlError(
+        raise NoControlAnswerError(
             f"the platform takes too long to answer at {config.gateway_url}: see `hostelry status`"
         ) from error
     except (ConnectionError, HTTPClientError) as error:

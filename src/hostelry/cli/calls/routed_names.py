@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from hostelry.cli.named import NoControlError, api_errors
+from hostelry.cli.named import NoControlAnswerError, api_errors
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.routes import SnapshotError, decode_snapshot
 from hostelry.server.aws_client import aws_client
@@ -78,7 +78,7 @@ def named(home: Home, config: UpConfig, credentials: Credentials, find: Callable
         with api_errors(config):
             client = aws_client("sagemaker", config, credentials, read_timeout_s=CONTROL_WITHIN_S)
             return find(client)
-    except NoControlError:
+    except NoControlAnswerError:
         try:
             routes = decode_snapshot(home.routes.read_bytes())
         except (OSError, SnapshotError):

@@ -11,7 +11,7 @@ from hostelry.cli.calls.routed_names import RoutedNames
 from hostelry.cli.named import (
     NamedModel,
     NameKind,
-    NoControlError,
+    NoControlAnswerError,
     UnknownModelNameError,
     api_errors,
     called_model,
@@ -101,7 +101,7 @@ def test_a_name_that_is_not_in_the_routes_is_refused() -> None:
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        pytest.param("ServiceUnavailable", NoControlError, id="control is away"),
+        pytest.param("ServiceUnavailable", NoControlAnswerError, id="control is away"),
         pytest.param("ValidationException", TerminalError, id="a refusal"),
     ],
 )

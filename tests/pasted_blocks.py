@@ -1,0 +1,116 @@
+"""Blocks of README.md and the docs that a reader may paste: which run in a test, and which cannot.
+
+A block marked `sh` is for a shell, one marked `python` is a program. Blocks without a mark are
+output, pictures and transcripts, whose commands begin with "$ ".
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CONTINUED = re.compile(r"\\\n\s*")
+# A line that only a shell can mean; in a block without a mark it would be overlooked.
+INDENTED_COMMAND = re.compile(
+    r"^    (?:\w+=\S+ )*(?:\S*/)?(?:hostelry|make|pip|python3?|podman|docker|helm|kubectl) ",
+    re.MULTILINE,
+)
+COMMAND = re.compile(r"(?:\w+=\S+ )*(?:hostelry|make|pip|python3?|podman|docker|curl|eval|source) ")
+
+INSTALLS = "installs packages from an index, for minutes"
+OWN = "the reader's own name, file or id stands in it"
+STAYS = "runs in the foreground until it is stopped"
+FRAGMENT = "a part of a program: the example that the page names runs whole in a test"
+# Each line of a shell that no test runs, and each program by its first line, with the reason.
+LEFT_OUT = {
+    "README.md": {
+        "python3 -m venv .venv && . .venv/bin/activate": INSTALLS,
+        "pip install -c constraints.txt": INSTALLS,
+        "make demo": INSTALLS,
+        "make test": "this is it",
+    },
+    "docs/backends.md": {"hostelry runtimes install vllm": INSTALLS, "OPTION_BACKEND=vllm": STAYS},
+    "docs/graphs.md": {
+        "hostelry exec -- python examples/graph/deploy.py": INSTALLS,
+        "hostelry explain --graph wine": "needs the graph of the line above it",
+    },
+    "docs/images.md": {"podman build": "needs a container engine and images of a registry"},
+    "docs/lmi.md": {"python -m hostelry.containers.lmi": STAYS},
+    "docs/predictive.md": {
+        "HOSTELRY_CUSTOM_CODE=trusted hostelry up": STAYS,
+        "hostelry runtimes install sklearn:1.2": INSTALLS,
+    },
+    "docs/replay.md": {"hostelry replay --trace": OWN, "hostelry replay --calibrate": OWN},
+    "docs/traces.md": {"hostelry trace 6f0f3b1e": OWN},
+    "docs/triton.md": {
+        "hostelry runtimes install triton": INSTALLS,
+        "hostelry exec -- python examples/triton_ensemble/deploy.py": INSTALLS,
+    },
+    "docs/events.md": {"s3.put_bucket_notification_configuration(": FRAGMENT},
+    "docs/experiments.md": {"sagemaker.create_inference_experiment(": FRAGMENT},
+    "docs/pipelines.md": {"sagemaker.create_model(": FRAGMENT},
+    "docs/schedules.md": {"scheduler.create_schedule(": FRAGMENT},
+    "docs/shadow.md": {"sagemaker.create_endpoint_config(": FRAGMENT},
+}
+# Pages with commands in indented blocks, which are not run.
+INDENTED = {
+    "docs/cluster.md": "needs several hosts and a PostgreSQL",
+    "docs/install.md": "installs packages, and needs root, other hosts, or a cluster",
+}
+# What the page's reader has done before its first block, apart from the README.
+BEFORE = {"docs/autoscaling.md": "hostelry scale chat --min 1 --max 1"}
+AFTER_README = ("docs/autoscaling.md", "docs/engine.md", "docs/traces.md")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of a page: its mark, its text and its first line's number."""
+
+    page: str
+    mark: str
+    text: str
+    line: int
+
+    @property
+    def commands(self) -> list[str]:
+        """The lines of a shell, or the program as one."""
+        if self.mark == "python":
+            return [self.text]
+        lines = CONTINUED.sub(" ", self.text).split("\n")
+        return [it for it in lines if it.strip() and not it.startswith("#")]
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of a page, in order."""
+    text, name = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT))
+    for found in FENCE.finditer(text):
+        yield Block(name, found[1], found[2], text[: found.start()].count("\n") + 2)
+
+
+def reason(page: str, command: str) -> str | None:
+    """Why no test runs a command of the page; None if one does."""
+    left_out = LEFT_OUT.get(page, {})
+    return next((why for first, why in left_out.items() if command.startswith(first)), None)
+
+
+def script_of(page: str) -> str:
+    """The script that runs all of a page's commands but those left out, as they would be pasted."""
+    lines = [BEFORE[page]] if page in BEFORE else []
+    for block in blocks(ROOT / page):
+        if block.mark not in ("sh", "python"):
+            continue
+        for command in block.commands:
+            if reason(page, command) is None:
+                is_program = block.mark == "python"
+                lines.append(f"python - <<'END'\n{command}END" if is_program else command)
+    return "\n".join(f"echo {shlex.quote('--- ' + it.splitlines()[0])}\n{it}" for it in lines)
+
+
+def pasted_pages() -> list[str]:
+    """The pages with a block of which a test runs something."""
+    names = [str(it.relative_to(ROOT)) for it in PAGES]
+    return [it for it in names if script_of(it)]
