@@ -16,8 +16,8 @@ and for OpenAI's schemas, where a body that contradicts the adapter header is re
     body `model`: absent or the base's name    -> the base
     body `model`: a registered adapter         -> that adapter; any other name is refused
 
-A TGI image, and LMI's rolling batch on /invocations, do not read `model`: any other name is the base
-there. Clients write "tgi", or the endpoint's name.
+A TGI image, and LMI's rolling batch on /invocations, do not read `model`: any other name is the
+base there. Clients write "tgi", or the endpoint's name.
 """
 
 from collections.abc import Collection

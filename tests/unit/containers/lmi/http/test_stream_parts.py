@@ -1,4 +1,4 @@
-"""How a stream is cut: one event a chunk, as clients parse the parts of a stream."""
+"""Streams have one event in each chunk, as clients parse the parts of a stream."""
 
 import asyncio
 import json
