@@ -13,7 +13,10 @@ SPELLED = str.maketrans(
     {"ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O"}
     | {"ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "TH"}
 )
-SUFFIXES = tuple([".tar.gz", ".tgz", ".joblib", ".pkl", ".pickle", ".json", ".ubj", ".pt", ".pth", ".model"])
+SUFFIXES = (
+    ".tar.gz", ".tgz", ".joblib", ".pkl", ".pickle", ".json", ".ubj", ".pt", ".pth",
+    ".model",
+)  # fmt: skip
 MAX_NAME, MAX_VALUE = 63, 1024
 DIGEST_LETTERS = 8
 
