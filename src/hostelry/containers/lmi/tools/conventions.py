@@ -13,6 +13,7 @@ from hostelry.containers.lmi.tools.families import (
     ReasoningFamily,
     ToolFamily,
 )
+from hostelry.containers.lmi.tools.xml_calls import DSML
 
 OFF: Final = "none"
 _NULL_CONTENT = re.compile(r"content['\"\]]*\s+is\s+(not\s+)?none", re.IGNORECASE)
@@ -21,6 +22,10 @@ _NULL_CONTENT = re.compile(r"content['\"\]]*\s+is\s+(not\s+)?none", re.IGNORECAS
 TOOL_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("openai", ("<|channel|>", "<|message|>")),
     ("mistral", ("[TOOL_CALLS]",)),
+    ("gemma4", ("<|tool_call>", "call:")),
+    ("deepseek_v4", (f"{DSML}tool_calls>",)),
+    ("deepseek_v32", (f"{DSML}function_calls>",)),
+    ("minimax_m2", ("<minimax:tool_call>", "<invoke name=")),
     ("deepseek_v3", (CALL_BEGIN, "```json")),
     ("deepseek_v31", (CALL_BEGIN,)),
     ("seed_oss", ("<seed:tool_call>", "<function=")),
@@ -37,6 +42,7 @@ REASONING_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("openai_gptoss", ("<|channel|>analysis", "<|message|>")),
     ("mistral", ("[THINK]",)),
     ("granite", ("Here is my thought process:",)),
+    ("gemma4", ("<|channel>", "thought")),
     ("seed_oss", ("<seed:think>",)),
     ("glm45", ("</think>", "<|assistant|>", "[gMASK]")),
     ("deepseek_r1", ("<\uff5cAssistant\uff5c><think>",)),

@@ -6,11 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hostelry.containers.lmi.tools.deltas import TextParser
+from hostelry.containers.lmi.tools.gemma_calls import CLOSING, OPENING, QUOTE, GemmaCalls
 from hostelry.containers.lmi.tools.harmony import MARKERS, Harmony
 from hostelry.containers.lmi.tools.json_calls import JsonCalls
 from hostelry.containers.lmi.tools.pythonic import PythonicCalls
 from hostelry.containers.lmi.tools.thinking import Thinking
-from hostelry.containers.lmi.tools.xml_calls import GLM_MARKS, XmlCalls, function_marks
+from hostelry.containers.lmi.tools.xml_calls import (
+    GLM_MARKS,
+    XmlCalls,
+    dsml_marks,
+    function_marks,
+    invoke_marks,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +153,7 @@ TOOL_FAMILIES: Mapping[str, ToolFamily] = {
             "",
         ),
         ToolFamily(name="openai", parser=Harmony(), markers=MARKERS),
+        ToolFamily(name="gemma4", parser=GemmaCalls(), markers=(OPENING, CLOSING, QUOTE)),
         *(xml_family(it, XmlCalls(marks=GLM_MARKS)) for it in ("glm45", "glm47")),
         *(
             xml_family(name, XmlCalls(marks=function_marks(prefix), untyped_is_text=True))
@@ -156,6 +164,11 @@ TOOL_FAMILIES: Mapping[str, ToolFamily] = {
                 ("seed_oss", "seed:"),
             )
         ),
+        xml_family(
+            "minimax_m2", XmlCalls(marks=invoke_marks("minimax:tool_call"), untyped_is_text=True)
+        ),
+        xml_family("deepseek_v32", XmlCalls(marks=dsml_marks("function_calls"))),
+        xml_family("deepseek_v4", XmlCalls(marks=dsml_marks("tool_calls"))),
     )
 }
 # Further names of vLLM for families above.
@@ -171,12 +184,20 @@ REASONING_FAMILIES: Mapping[str, ReasoningFamily] = {
     for family in (
         *(
             ReasoningFamily(name=name, thinking=THINK, markers=("<think>", "</think>"))
-            for name in ("qwen3", "deepseek_v3", "glm45", "glm47", "mimo")
+            for name in ("qwen3", "deepseek_v3", "glm45", "glm47", "mimo", "deepseek_v4")
+        ),
+        *(
+            ReasoningFamily(
+                name=name,
+                thinking=replace(THINK, assumed=True),
+                markers=("<think>", "</think>"),
+            )
+            for name in ("deepseek_r1", "minimax_m2")
         ),
         ReasoningFamily(
-            name="deepseek_r1",
-            thinking=replace(THINK, assumed=True),
-            markers=("<think>", "</think>"),
+            name="gemma4",
+            thinking=Thinking(begins=("<|channel>thought\n",), ends=("<channel|>",)),
+            markers=("<|channel>", "<channel|>"),
         ),
         ReasoningFamily(
             name="seed_oss",

@@ -2,6 +2,8 @@ r"""Calls that a model writes as a name and parameters in marks, each value as p
 
     qwen3_coder  <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n
                  </function>\n</tool_call>
+    minimax_m2   <minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter>
+                 </invoke></minimax:tool_call>
     glm45        <tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n</tool_call>
 
 A value becomes the JSON of the type that the function's schema gives the parameter, a text where it
@@ -28,6 +30,7 @@ from hostelry.containers.lmi.tools.markers import cut_at
 from hostelry.containers.lmi.tools.pythonic import literal
 
 MAX_NAME_CHARACTERS = 1024
+DSML = "\uff5cDSML\uff5c"
 PIECE_CHARACTERS = 4096  # searched at once, as a search may go to the end of what is held
 MAX_VALUE_CHARACTERS = 65_536  # of a value that is no text; a longer one is a text
 
@@ -46,6 +49,8 @@ class XmlMarks:
     """The marks of a family; `name_ends` and `value_ends` may have the next mark, which stays.
 
     With `trims_lines` a line's end after a value's begin and before its end is not of the value.
+    The value after `text_key_end` is a text, whatever the schema says. `tokens` are further control
+    tokens, of which marks are made.
     """
 
     opening: str = "<tool_call>"
@@ -53,11 +58,13 @@ class XmlMarks:
     name_begin: str = ""
     name_ends: tuple[str, ...]
     key_begin: str
-    key_end: str
+    key_ends: tuple[str, ...]
+    text_key_end: str = ""
     value_begin: str = ""
     value_ends: tuple[str, ...]
     call_end: str = ""
     trims_lines: bool = False
+    tokens: tuple[str, ...] = ()
 
     @property
     def openings(self) -> tuple[str, ...]:
@@ -67,11 +74,39 @@ class XmlMarks:
     @property
     def all(self) -> tuple[str, ...]:
         """The marks that may be control tokens."""
-        marks = (self.opening, self.closing, self.key_begin, self.key_end, self.value_begin)
-        ends = (end.strip() for end in self.value_ends)
-        return tuple(
-            dict.fromkeys(it for it in (*marks, *ends) if it[:1] == "<" and it[-1:] == ">")
-        )
+        marks = (self.opening, self.closing, self.key_begin, *self.key_ends, self.value_begin)
+        ends = (*(end.strip() for end in self.value_ends), *self.tokens)
+        return tuple(dict.fromkeys(it for it in (*marks, *ends) if is_token(it)))
+
+
+def is_token(mark: str) -> bool:
+    """Whether a mark may be a control token: it is whole, not cut where a name follows."""
+    return mark[:1] in ("<", DSML[0]) and mark[-1:] in (">", DSML[-1])
+
+
+def invoke_marks(
+    outer: str, token: str = "", text_key_end: str = "", value_key_end: str = '">'
+) -> XmlMarks:
+    """Marks whose names are attributes, in an outer mark; each mark begins with `token`."""
+    end = f"</{token}parameter>"
+    return XmlMarks(
+        opening=f"<{token}{outer}>",
+        closing=f"</{token}{outer}>",
+        name_begin=f'<{token}invoke name="',
+        name_ends=('">', "<", "\n"),
+        key_begin=f'<{token}parameter name="',
+        key_ends=tuple(filter(None, (text_key_end, value_key_end))),
+        text_key_end=text_key_end,
+        value_ends=(end,) if token else (f"\n{end}", end),
+        call_end=f"</{token}invoke>",
+        trims_lines=not token,
+        tokens=(token,) if token else (),
+    )
+
+
+def dsml_marks(outer: str) -> XmlMarks:
+    """DeepSeek's marks, whose parameters say whether they are texts."""
+    return invoke_marks(outer, DSML, '" string="true">', '" string="false">')
 
 
 def function_marks(prefix: str = "") -> XmlMarks:
@@ -82,7 +117,7 @@ def function_marks(prefix: str = "") -> XmlMarks:
         name_begin="<function=",
         name_ends=(">", "<", "\n"),
         key_begin="<parameter=",
-        key_end=">",
+        key_ends=(">",),
         value_ends=("\n</parameter>", "</parameter>", "\n<parameter=", "\n</function>"),
         call_end="</function>",
         trims_lines=True,
@@ -92,7 +127,7 @@ def function_marks(prefix: str = "") -> XmlMarks:
 GLM_MARKS = XmlMarks(
     name_ends=("\n", "<arg_key>", "</tool_call>"),
     key_begin="<arg_key>",
-    key_end="</arg_key>",
+    key_ends=("</arg_key>",),
     value_begin="<arg_value>",
     value_ends=("</arg_value>",),
 )
@@ -115,8 +150,9 @@ class CallPart(Enum):
 class XmlState:
     """The phase, the text not decided yet, the call's parts so far.
 
-    `raw` is the call's text while it may turn out to be content. `value` is a value so far that is
-    not passed on as it comes, which `is_text` says.
+    `raw` is the call's text while it may turn out to be content. With `is_marked_text` the key's
+    mark makes the value a text. `value` is the value so far, unless `is_text`: then it is passed on
+    as it comes.
     """
 
     phase: CallPart = CallPart.TEXT
@@ -124,6 +160,7 @@ class XmlState:
     raw: str = ""
     name: str = ""
     key: str = ""
+    is_marked_text: bool = False
     num_parameters: int = 0
     value: str = ""
     is_text: bool = False
@@ -229,7 +266,7 @@ class XmlCalls:
         ends = marks.name_ends[:1] if marks.name_begin else marks.name_ends
         if is_bad or not name or cut.marker not in ends:
             return XmlState(held=state.held), (ContentText(state.raw),)
-        held = cut.after if cut.marker in (">", "\n") else cut.marker + cut.after
+        held = cut.after if cut.marker in (">", '">', "\n") else cut.marker + cut.after
         named = XmlState(phase=CallPart.PARAMETERS, held=held, name=name)
         return named, (CallName(name), CallArguments("{"))
 
@@ -246,13 +283,14 @@ class XmlCalls:
         return XmlState(phase=phase, held=cut.after), (CallArguments("}"), CallEnd(""))
 
     def _key(self, state: XmlState) -> Step | None:
-        cut = cut_at(state.held, (self.marks.key_end,))
+        cut = cut_at(state.held, self.marks.key_ends)
         key = cut.before.strip()
         if "<" in key or "\n" in key or len(cut.before) > MAX_NAME_CHARACTERS:
             return replace(state, phase=CallPart.PARAMETERS), ()
         if cut.marker is None:
             return None
-        keyed = replace(state, held=cut.after, key=key)
+        is_marked_text = cut.marker == self.marks.text_key_end
+        keyed = replace(state, held=cut.after, key=key, is_marked_text=is_marked_text)
         if self.marks.value_begin:
             return replace(keyed, phase=CallPart.BEFORE_VALUE), ()
         return self._begin_value(keyed)
@@ -297,6 +335,8 @@ class XmlCalls:
 
     def _kinds(self, state: XmlState) -> Collection[str]:
         """The JSON types of the present parameter; empty if nothing says them."""
+        if state.is_marked_text:
+            return {"string"}
         properties = self.schemas.get(state.name, {}).get("properties")
         schema = properties.get(state.key) if isinstance(properties, dict) else None
         return kinds_of(schema)

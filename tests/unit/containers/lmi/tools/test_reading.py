@@ -260,7 +260,9 @@ FRAGMENTS = [
     *DEEPSEEK, V3, V31, "function", "```json\n", "```", "<|channel|>", "analysis", "final",
     "<function=f>", "<function=", "\n<parameter=a>\n", "</parameter>", "</function>", "f\n",
     "<arg_key>", "a</arg_key>", "<arg_value>", "</arg_value>", "<seed:tool_call>", " " * 2000,
-    "</seed:tool_call>",
+    "<|tool_call>", "<tool_call|>", '<|"|>', "call:f{", "a:", "</seed:tool_call>",
+    "<\uff5cDSML\uff5cinvoke name=\"", '">', "<\uff5cDSML\uff5ctool_calls>",
+    "<\uff5cDSML\uff5cparameter name=\"", '" string="true">', "</\uff5cDSML\uff5cparameter>",
     "<|end|>", "<|message|>", " to=functions.f", "<|call|>", "<|start|>", "assistant", "é", "to",
     "a" * 9000,
 ]  # fmt: skip
@@ -318,6 +320,8 @@ def test_a_call_without_an_end_takes_no_quadratic_time(family: str) -> None:
         "hermes": "<tool_call>", "granite": "<tool_call>[", "mistral": "[TOOL_CALLS][",
         "pythonic": "[f(a='", "llama4_pythonic": "[f(a='", "json": "[", "llama3_json": "",
         **dict.fromkeys(("glm45", "glm47"), "<tool_call>f\n<arg_key>a</arg_key><arg_value>"),
+        "gemma4": "<|tool_call>call:f{a:<|\"|>",
+        "minimax_m2": '<invoke name="f"><parameter name="a">',
         **dict.fromkeys(("qwen3_coder", "qwen3_xml", "mimo"), "<function=f><parameter=a>"),
     }.get(family, CALLS_BEGIN + CALL_BEGIN)  # fmt: skip
     read = reading(family)

@@ -10,7 +10,7 @@ import pytest
 from hostelry.containers.lmi.tools.deltas import CallArguments, CallName
 from hostelry.containers.lmi.tools.families import TOOL_FAMILIES
 from hostelry.containers.lmi.tools.reading import AnswerReading, read_whole
-from hostelry.containers.lmi.tools.xml_calls import MAX_VALUE_CHARACTERS, XmlCalls
+from hostelry.containers.lmi.tools.xml_calls import DSML, MAX_VALUE_CHARACTERS, XmlCalls
 
 TYPES: dict[str, Any] = {
     "a": {"type": "integer"},
@@ -73,6 +73,14 @@ def test_values_have_their_schemas_types(key: str, text: str, value: Any) -> Non
         assert (found.name, json.loads(found.arguments)) == ("f", wanted)
 
 
+def dsml(outer: str, *pairs: tuple[str, str]) -> str:
+    parameters = "".join(
+        f'<{DSML}parameter name="{key}">{value}</{DSML}parameter>\n' for key, value in pairs
+    )
+    call = f'<{DSML}invoke name="f">\n{parameters}</{DSML}invoke>\n'
+    return f"<{DSML}{outer}>\n{call}</{DSML}{outer}>"
+
+
 TWO = '{"a": 1, "b": "x"}'
 READ: list[Any] = [
     pytest.param("qwen3_coder", f"Hi. {qwen()}\n{qwen()}", "Hi.", ["{}", "{}"], id="two calls"),
@@ -107,6 +115,19 @@ READ: list[Any] = [
                  id="cut in the name"),
     pytest.param("seed_oss", f"<seed:tool_call>{qwen(('b', 'x'))[11:-12]}</seed:tool_call>", None,
                  ['{"b": "x"}'], id="seed's outer mark"),
+    pytest.param("minimax_m2", '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">\n1\n'
+                 '</parameter>\n<parameter name="b">x</parameter>\n</invoke>\n'
+                 '<invoke name="g">\n</invoke>\n</minimax:tool_call>', None, [TWO, "{}"],
+                 id="minimax: two calls"),
+    pytest.param("deepseek_v4", dsml("tool_calls", ('a" string="false', "1"),
+                                     ('b" string="true', "x")), None, [TWO],
+                 id="deepseek: parameters that say what they are"),
+    pytest.param("deepseek_v32", dsml("function_calls", ('a" string="true', "1")) + ".", ".",
+                 ['{"a": "1"}'], id="deepseek: a text in spite of its schema"),
+    pytest.param("deepseek_v32", dsml("function_calls", ('z" string="false', "[1]")), None,
+                 ['{"z": [1]}'], id="deepseek: a value of no type"),
+    pytest.param("deepseek_v4", dsml("tool_calls", ('a" string="maybe', "1")), None, ["{}"],
+                 id="deepseek: a parameter that says something else"),
     pytest.param("glm45", "<tool_call>f</tool_call>", None, ["{}"], id="glm: no parameter"),
     pytest.param("glm47", glm(("a", "1"), ("b", "x")).replace("\n", ""), None, [TWO],
                  id="glm: in one line"),

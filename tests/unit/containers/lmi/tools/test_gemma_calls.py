@@ -1,0 +1,75 @@
+"""Calls in Gemma 4's form: the JSON of their arguments, and text that is no call."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from hostelry.containers.lmi.tools.families import REASONING_FAMILIES, TOOL_FAMILIES
+from hostelry.containers.lmi.tools.gemma_calls import MAX_CALL_CHARACTERS
+from hostelry.containers.lmi.tools.reading import AnswerReading, read_whole
+
+READING = AnswerReading(
+    calls=TOOL_FAMILIES["gemma4"].parser, thinking=REASONING_FAMILIES["gemma4"].thinking
+)
+Q = '<|"|>'
+
+
+def call(arguments: str) -> str:
+    return f"<|tool_call>call:f{{{arguments}}}<tool_call|>"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        pytest.param("", {}, id="none"),
+        pytest.param(f"a:{Q}x, y: {{}}{Q}", {"a": "x, y: {}"}, id="a text with marks of values"),
+        pytest.param(f"a:{Q}<tool_call|>{Q}", {"a": "<tool_call|>"}, id="a text with the end mark"),
+        pytest.param("a:1,b: 2.5 ,c:true,d:null,e:None", {"a": 1, "b": 2.5, "c": True, "d": None,
+                     "e": None}, id="numbers, truth, nothing"),
+        pytest.param(f"a:[1,[{Q}x{Q}],{{b:{Q}y{Q}}}]", {"a": [1, ["x"], {"b": "y"}]}, id="nested"),
+        pytest.param(f"{Q}a b{Q}:bare words", {"a b": "bare words"}, id="a key in marks"),
+        pytest.param("a:[]", {"a": []}, id="an empty list"),
+    ],
+)  # fmt: skip
+def test_arguments_as_json(arguments: str, value: Any) -> None:
+    (found,) = read_whole(READING, call(arguments)).calls
+    assert (found.name, json.loads(found.arguments)) == ("f", value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("<|tool_call>f{}<tool_call|>", id="no name"),
+        pytest.param(call("a"), id="no value"),
+        pytest.param(call("a:"), id="an empty value"),
+        pytest.param(call("a:1}b"), id="more after the end"),
+        pytest.param(call("a:" + "[" * 100 + "]" * 100), id="too deep"),
+        pytest.param(call(f"a:{Q}x"), id="a text without an end"),
+        pytest.param("<|tool_call>call:f{a:1", id="cut off"),
+        pytest.param("a <|tool", id="half a mark"),
+        pytest.param(call("a:" + "1" * MAX_CALL_CHARACTERS), id="too long"),
+    ],
+)
+def test_what_is_no_call_is_content(text: str) -> None:
+    answer = read_whole(READING, text)
+    assert (answer.content, answer.calls) == (text, [])
+
+
+def test_reasoning_text_and_calls_together() -> None:
+    text = f"<|channel>thought\nhm<channel|>Well. {call('a:1')}{call('a:2')}"
+    answer = read_whole(READING, text)
+    assert (answer.reasoning, answer.content) == ("hm", "Well.")
+    assert [it.arguments for it in answer.calls] == ['{"a": 1}', '{"a": 2}']
+
+
+@pytest.mark.parametrize("piece", ["<|tool_call>", Q, "a:[", "<tool_call|>", call("a:{")])
+def test_marks_without_end_take_time_in_proportion(piece: str) -> None:
+    def cpu_s(count: int) -> float:
+        started_at = time.process_time()
+        read_whole(READING, "<|tool_call>call:f{" + piece * count)
+        return time.process_time() - started_at
+
+    cpu_s(10)
+    assert cpu_s(8000) < 40 * cpu_s(500) + 0.5
