@@ -408,10 +408,10 @@ def test_a_model_for_a_backend_that_is_not_here_fails_with_those_that_are(bench:
 
 SERVED = {
     "autogluon": "1.0 1.1 1.2 1.3",
-    "huggingface": "4.26 4.28 4.37 4.48 4.49 4.51",
-    "pytorch": "1.13 2.0 2.1 2.2 2.3 2.4 2.5 2.6",
-    "sklearn": "0.23 1.0 1.2",
-    "tensorflow": "2.10 2.11 2.12 2.13 2.14 2.16 2.18 2.19 2.8 2.9",
+    "huggingface": "4.10 4.12 4.17 4.26 4.28 4.37 4.48 4.49 4.51 4.6",
+    "pytorch": "1.10 1.11 1.12 1.13 1.9 2.0 2.1 2.2 2.3 2.4 2.5 2.6",
+    "sklearn": "0.20 0.23 1.0 1.2",
+    "tensorflow": "2.10 2.11 2.12 2.13 2.14 2.16 2.18 2.19 2.3 2.4 2.5 2.6 2.7 2.8 2.9",
     "xgboost": "0.90 1.0 1.2 1.3 1.5 1.7 3.0",
 }
 REGIONS = "us-west-2,eu-central-1,ap-south-1,cn-north-1,us-gov-west-1,us-iso-east-1"

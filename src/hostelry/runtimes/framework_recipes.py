@@ -56,6 +56,7 @@ def xgboost(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
 def torch(version: str, pythons: Sequence[str], imports: str, *companions: str) -> Devices:
     """A version of torch with torchvision and `companions`."""
     numpy = "numpy<2" if numbers(version) < (2, 3) else "numpy"
+    numpy = "numpy<1.24" if numbers(version) < (1, 13) else numpy
     rest = ("torchvision", numpy, *OF_TORCH, *companions)
     exact = Recipe(packages=(f"torch=={version}", *rest), imports=imports, pythons=pythons)
     second = exact
@@ -81,7 +82,9 @@ def pytorch(version: str, *pythons: str) -> Devices:
 
 def hugging_face(version: str, torch_version: str, *pythons: str) -> Devices:
     """A version of transformers on a version of PyTorch."""
-    companions = ("sentencepiece", "protobuf", "accelerate", "safetensors")
+    companions: tuple[str, ...] = ("sentencepiece", "protobuf", "accelerate", "safetensors")
+    if numbers(version) < (4, 26):
+        companions += ("protobuf<3.21", "tokenizers<0.13", "huggingface-hub<0.24")
     return torch(
         torch_version, pythons, "transformers.pipelines", f"transformers=={version}", *companions
     )
@@ -122,6 +125,10 @@ FRAMEWORKS: Mapping[str, Mapping[str, Devices]] = {
         "1.3": autogluon("1.3.0", "2.6.0", "3.11", "3.12", "3.10"),
     },
     "huggingface": {
+        "4.6": hugging_face("4.6.1", "1.7.1", "3.8", "3.7", "3.9"),
+        "4.10": hugging_face("4.10.2", "1.8.1", "3.8", "3.7", "3.9"),
+        "4.12": hugging_face("4.12.3", "1.9.1", "3.8", "3.9", "3.7"),
+        "4.17": hugging_face("4.17.0", "1.10.2", "3.8", "3.9", "3.7"),
         "4.26": hugging_face("4.26.0", "1.13.1", "3.9", "3.10"),
         "4.28": hugging_face("4.28.1", "2.0.0", "3.10", "3.9"),
         "4.37": hugging_face("4.37.0", "2.1.0", "3.10", "3.11"),
@@ -130,6 +137,11 @@ FRAMEWORKS: Mapping[str, Mapping[str, Devices]] = {
         "4.51": hugging_face("4.51.3", "2.6.0", "3.12", "3.11", "3.10"),
     },
     "pytorch": {
+        "1.8": pytorch("1.8.1", "3.8", "3.7", "3.9"),
+        "1.9": pytorch("1.9.1", "3.8", "3.9", "3.7"),
+        "1.10": pytorch("1.10.2", "3.8", "3.9", "3.7"),
+        "1.11": pytorch("1.11.0", "3.8", "3.9", "3.10", "3.7"),
+        "1.12": pytorch("1.12.1", "3.8", "3.9", "3.10", "3.7"),
         "1.13": pytorch("1.13.1", "3.9", "3.10"),
         "2.0": pytorch("2.0.1", "3.10", "3.9"),
         "2.1": pytorch("2.1.0", "3.10", "3.11"),
@@ -140,12 +152,18 @@ FRAMEWORKS: Mapping[str, Mapping[str, Devices]] = {
         "2.6": pytorch("2.6.0", "3.12", "3.11", "3.10", "3.13"),
     },
     "sklearn": {
+        "0.20": scikit_learn("0.20.0", ("3.7",), "numpy<1.18", "scipy<1.4", "pandas<1.1"),
         "0.23": scikit_learn("0.23.2", ("3.7", "3.8"), "numpy<1.20", "scipy<1.6", "pandas<1.2"),
         "1.0": scikit_learn("1.0.2", ("3.8", "3.9", "3.10"), "numpy<1.23", "pandas<1.4"),
         "1.2": scikit_learn("1.2.2", ("3.8", "3.9", "3.10", "3.11"), "numpy<1.25", "pandas<2.1"),
         "1.4": scikit_learn("1.4.2", ("3.10", "3.11", "3.9", "3.12"), "numpy<2", "pandas<2.3"),
     },
     "tensorflow": {
+        "2.3": tensorflow("2.3.1", ("3.7", "3.8"), *OLD_TENSORFLOW),
+        "2.4": tensorflow("2.4.3", ("3.7", "3.8"), *OLD_TENSORFLOW),
+        "2.5": tensorflow("2.5.1", ("3.8", "3.7", "3.9"), *OLD_TENSORFLOW),
+        "2.6": tensorflow("2.6.3", ("3.8", "3.7", "3.9"), "keras<2.7", *OLD_TENSORFLOW),
+        "2.7": tensorflow("2.7.4", ("3.8", "3.9", "3.7"), *OLD_TENSORFLOW),
         "2.8": tensorflow("2.8.4", ("3.8", "3.9", "3.10"), *OLD_TENSORFLOW),
         "2.9": tensorflow("2.9.3", ("3.9", "3.8", "3.10"), *OLD_TENSORFLOW),
         "2.10": tensorflow("2.10.1", ("3.9", "3.8", "3.10"), *OLD_TENSORFLOW),

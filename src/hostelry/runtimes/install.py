@@ -27,6 +27,7 @@ from hostelry.runtimes.recipe import Recipe
 from hostelry.runtimes.recipes import folder_name, recipe_of
 
 SHOWN_LINES = 20
+PYTHONS = "UV_PYTHON_INSTALL_DIR"
 SHOWN_STEPS = ("Downloading ", "Building ", "Installing ", "Resolved ", "Prepared ", "Installed ")
 UNSOLVED = "No solution found"  # uv's words where no index has what is asked for
 Say = Callable[[str], None]
@@ -105,10 +106,12 @@ def build_locked(folder: Path, lock: Path, recipe: Recipe, say: Say) -> dict[str
     settings = read_settings()
     variables = uv_variables(settings)
     uv = [find_uv_bin(), "--no-config", "--no-progress"]
+    # Not in root's home, which is closed to copies' users.
+    variables = {**variables, PYTHONS: str(lock.parent / ".python")}
     if not lock.exists():
         lock_packages(lock, recipe, say, [*uv, "pip", "compile", *UV_ARGUMENTS], variables)
     found = recipe_of_lock(recipe, lock.read_text())
-    interpreter = find_interpreter(found.pythons, os.environ)
+    interpreter = interpreter_of(found.pythons, say, variables)
     say(f"making an environment for {interpreter} in {folder.parent}")
     run_step([*uv, "venv", "--python", str(interpreter), str(folder)], say, variables)
     python = str(folder / "bin" / "python")
@@ -126,7 +129,7 @@ def lock_packages(
     """Resolve the recipe's packages into `lock`, or those of the recipe that stands in for it."""
     wanted, found = lock.with_suffix(".in.partial"), lock.with_suffix(".partial")
     kept = ["--generate-hashes", "--no-header", "--no-annotate", "--output-file", str(found)]
-    interpreter = find_interpreter(recipe.pythons, os.environ)
+    interpreter = interpreter_of(recipe.pythons, say, variables)
     say(f"resolving {', '.join(recipe.packages)} for {interpreter}")
     try:
         wanted.write_text("\n".join(recipe.packages) + "\n")
@@ -143,6 +146,21 @@ def lock_packages(
         wanted.unlink(missing_ok=True)
         found.unlink(missing_ok=True)
     lock_packages(lock, recipe.instead, say, compile_, variables)
+
+
+def interpreter_of(pythons: Sequence[str], say: Say, variables: Mapping[str, str]) -> Path:
+    """An interpreter of this machine, else the first one as uv brings it. Raises TerminalError."""
+    env = {**os.environ, **variables}
+    try:
+        return find_interpreter(pythons, env)
+    except TerminalError as missing:
+        say(f"this machine has no Python {' or '.join(pythons)}: uv brings {pythons[0]}")
+        uv = [find_uv_bin(), "--no-config", "--no-progress", "python", "install", "--no-bin"]
+        try:
+            run_step([*uv, pythons[0]], say, variables)
+        except TerminalError as error:
+            raise TerminalError(f"{missing}; uv cannot bring one: {error}") from error
+    return find_interpreter(pythons, env)
 
 
 def recipe_of_lock(recipe: Recipe, text: str) -> Recipe:

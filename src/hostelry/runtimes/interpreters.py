@@ -25,7 +25,10 @@ def find_interpreter(versions: Sequence[str], env: Mapping[str, str]) -> Path:
 
 
 def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
-    """Files that may be an interpreter of `version`: our own, of PATH, of pyenv, of uv."""
+    """Files that may be an interpreter of `version`: our own, of PATH, of pyenv, of uv.
+
+    uv's are in its usual folder, and in that of UV_PYTHON_INSTALL_DIR.
+    """
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         yield Path(sys.executable)
     for folder in env.get("PATH", "").split(os.pathsep):
@@ -35,7 +38,9 @@ def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
     pyenv = Path(env.get("PYENV_ROOT") or home / ".pyenv")
     yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"))
     managed = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "uv" / "python"
-    yield from sorted(managed.glob(f"cpython-{version}.*/bin/python{version}"))
+    for folder in (env.get("UV_PYTHON_INSTALL_DIR", ""), str(managed)):
+        if folder:
+            yield from sorted(Path(folder).glob(f"cpython-{version}.*/bin/python{version}"))
 
 
 def version_of(interpreter: Path) -> str | None:

@@ -2,7 +2,7 @@
 
 import fcntl
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from hostelry.base.runtimes import installed
 from hostelry.runtimes import install as installation
 from hostelry.runtimes.install import (
     UNSOLVED,
+    Say,
     install,
     list_runtimes,
     lock_packages,
@@ -172,3 +173,27 @@ def test_a_failure_shows_no_password_of_an_index() -> None:
         run_step(["/bin/sh", "-c", script], lambda _: None)
     assert "https://pypi.example/simple is away" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_python_that_the_machine_lacks_is_brought_by_uv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".python"
+
+    def brought(command: Sequence[str], _: Say, variables: Mapping[str, str]) -> None:
+        assert command[-4:] == ["python", "install", "--no-bin", "9.8"]
+        python = Path(variables["UV_PYTHON_INSTALL_DIR"]) / "cpython-9.8.1-x" / "bin" / "python9.8"
+        python.parent.mkdir(parents=True)
+        python.write_text("#!/bin/sh\necho 9.8\n")
+        python.chmod(0o755)
+
+    monkeypatch.setattr(installation, "run_step", brought)
+    reported: list[str] = []
+    variables = {"UV_PYTHON_INSTALL_DIR": str(folder)}
+    found = installation.interpreter_of(["9.8", "9.7"], reported.append, variables)
+    assert found == folder / "cpython-9.8.1-x" / "bin" / "python9.8"
+    assert reported == ["this machine has no Python 9.8 or 9.7: uv brings 9.8"]
+    monkeypatch.setattr(installation, "run_step", failing)
+    assert installation.interpreter_of(["9.8"], reported.append, variables) == found, "it is kept"
+    with pytest.raises(TerminalError, match=r"has none of them.*; uv cannot bring one: "):
+        installation.interpreter_of(["9.6"], reported.append, variables)

@@ -50,6 +50,7 @@ from hostelry.fleet.agent.orders import (
 from hostelry.fleet.agent.reasons import (
     GONE_MEANWHILE,
     late_detail,
+    noted,
     probe_detail,
     proof_note,
     restart_note,
@@ -110,6 +111,7 @@ class HostedCopy:
             self._adapters_changed,
         )
         self._adapters.set_desired(spec.adapters)
+        self._started_by: ImageRule | None = None
         sharing = num_sharing(set_desired())
         self.models = copy_models(
             spec, deps, folder.root, self._log.note, self._resident_bytes, sharing
@@ -167,7 +169,7 @@ class HostedCopy:
         try:
             await self._run_processes()
         except (TerminalError, OSError) as error:
-            self._state.fail(str(error))
+            self._state.fail(noted(str(error), self._started_by))
 
     async def stop(self) -> None:
         """End every process of the copy, forget its artifacts and remove its folder."""
@@ -263,6 +265,9 @@ class HostedCopy:
 
     async def _start(self) -> CopyProcess:
         rule, operator = self._rule(), self._deps.operator_environment
+        self._started_by = rule
+        if rule.note:
+            self._log.note(rule.note)
         if not self._attempts.ever_ready:
             self._state.report(CopyPhase.DOWNLOADING, self._state.restart_reason)
         if rule.runtime is not None:

@@ -36,6 +36,13 @@ def download_failure(spec: CopySpec, uri: str, cause: str) -> str:
     )
 
 
+def noted(cause: str, rule: ImageRule | None) -> str:
+    """The cause with the note of the image's rule, which is first if the image itself runs."""
+    if rule is None or not rule.note:
+        return cause
+    return f"{rule.note} {cause}" if rule.kind == "container" else f"{cause} {rule.note}"
+
+
 def late_detail(spec: CopySpec, cause: str) -> str:
     """The time limit that a copy exceeded, what it covers, and what the copy did instead."""
     limit = start_limit(spec)

@@ -2,14 +2,17 @@
 
 Registry, region and account do not count. The runtime is named by the first two numbers of the
 tag's version: 1.2-1-cpu-py3 is served by sklearn:1.2. An image for GPUs has the same runtime,
-which is made for what the machine has.
+which is made for what the machine has. A version without a runtime is served by the next later one,
+since frameworks read what their older versions wrote, and the copy says so.
 
 Source: SageMaker's registry paths of prebuilt images, and the SDK's image_uris.
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from hostelry.runtimes.framework_recipes import numbers
 from hostelry.runtimes.recipes import known_versions, runtime_folder
 
 REPOSITORIES: Mapping[str, str] = {
@@ -22,6 +25,37 @@ REPOSITORIES: Mapping[str, str] = {
     "huggingface-pytorch-inference": "huggingface",
     "autogluon-inference": "autogluon",
 }
+# The accounts of AWS's first algorithms, whose XGBoost was 0.72 (the tags 1 and latest).
+FIRST_XGBOOST = (
+    "104374241257 106583098589 226302683700 237065988967 249704162688 257386234256 272398656194 "
+    "286214385809 306986355934 387376663083 390948362332 433757028032 455444449433 469771592824 "
+    "475088953585 490574956308 501404015308 544295431143 628508329040 632365934929 644912444149 "
+    "669576153137 680994064768 685385470294 749696950732 765400339828 811284229777 813361260812 "
+    "825641698319 855470959533 867004704886 951798379941 991648021394"
+)
+OWN_CODE = "its parameters with code/inference.py for an image of PyTorch or scikit-learn"
+ALGORITHMS: Mapping[str, str] = {
+    "blazingtext": "a text classifier's model.bin is fastText's: the package fasttext in "
+    "code/requirements.txt, and code/inference.py, for an image of scikit-learn",
+    "factorization-machines": OWN_CODE,
+    "forecasting-deepar": OWN_CODE,
+    "image-classification": OWN_CODE,
+    "ipinsights": OWN_CODE,
+    "kmeans": "scikit-learn's KMeans with its centroids, as a joblib file for "
+    "sagemaker-scikit-learn",
+    "knn": "scikit-learn's KNeighborsClassifier or KNeighborsRegressor over the same rows, as a "
+    "joblib file for sagemaker-scikit-learn",
+    "lda": OWN_CODE,
+    "linear-learner": "scikit-learn's LinearRegression or LogisticRegression with its weights, as "
+    "a joblib file for sagemaker-scikit-learn",
+    "ntm": OWN_CODE,
+    "object-detection": OWN_CODE,
+    "object2vec": OWN_CODE,
+    "pca": "scikit-learn's PCA with its components, as a joblib file for sagemaker-scikit-learn",
+    "randomcutforest": OWN_CODE,
+    "semantic-segmentation": OWN_CODE,
+    "seq2seq": OWN_CODE,
+}
 # The image's own version, that of transformers, then what it was built for and when.
 TAG = re.compile(
     r"(?P<own>[0-9]+\.[0-9]+)([.-][0-9]+)*(-transformers(?P<transformers>[0-9]+\.[0-9]+)[0-9.]*)?"
@@ -31,14 +65,61 @@ CUSTOM_CODE = "HOSTELRY_CUSTOM_CODE"
 TRUSTED = "trusted"
 
 
-def framework_runtime(repository: str, tag: str) -> tuple[str, str] | None:
-    """The framework and the runtime's folder of an image; None for other images."""
-    framework = REPOSITORIES.get(repository.rpartition("/")[2])
-    found = TAG.fullmatch(tag)
+@dataclass(frozen=True, slots=True)
+class FrameworkImage:
+    """What serves an image: the framework, the version of its runtime, and that of the image."""
+
+    framework: str
+    served_by: str
+    version: str
+
+    @property
+    def runtime(self) -> str:
+        """The runtime's folder."""
+        return runtime_folder(self.framework, self.served_by)
+
+    @property
+    def note(self) -> str:
+        """What differs from the image; empty if nothing does."""
+        if self.served_by == self.version:
+            return ""
+        return (
+            f"The image is of {self.framework} {self.version}, for which there is no runtime: it "
+            f"is served by {self.framework} {self.served_by}, the next later one."
+        )
+
+
+def framework_image(repository: str, tag: str, registry: str = "") -> FrameworkImage | None:
+    """What serves an image of a framework; None for other images."""
+    name = repository.rpartition("/")[2]
+    account = registry.partition(".dkr.ecr.")[0]
+    if name == "xgboost" and account in FIRST_XGBOOST.split() and tag in ("1", "latest", ""):
+        return FrameworkImage("xgboost", served_version("xgboost", "0.72"), "0.72")
+    framework, found = REPOSITORIES.get(name), TAG.fullmatch(tag)
     if framework is None or found is None:
         return None
     version = found["transformers"] if framework == "huggingface" else found["own"]
-    return None if version is None else (framework, runtime_folder(framework, version))
+    if version is None:
+        return None
+    return FrameworkImage(framework, served_version(framework, version), version)
+
+
+def served_version(framework: str, version: str) -> str:
+    """The version whose runtime serves an image: its own, else the next later one, else its own."""
+    later = [it for it in known_versions(framework) if numbers(it) >= numbers(version)]
+    return min(later, key=numbers, default=version)
+
+
+def algorithm_note(repository: str, registry: str) -> str:
+    """What helps to serve one of AWS's built-in algorithms; empty for other images."""
+    name = repository.rpartition("/")[2]
+    if name not in ALGORITHMS or ".dkr.ecr." not in registry:
+        return ""
+    return (
+        f"{name} is a built-in algorithm of AWS, and only its own image reads its artifacts. To "
+        "serve one here, run that image in a container engine (podman or docker, logged in to its "
+        f"registry), or write the model for another image: {ALGORITHMS[name]}."
+    )
 
 
 def why_no_runtime(runtime: str) -> str | None:

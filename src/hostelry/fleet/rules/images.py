@@ -46,7 +46,7 @@ import msgspec
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import convert
 from hostelry.base.operator_secrets import SecretPurpose
-from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED, framework_runtime
+from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED, algorithm_note, framework_image
 from hostelry.fleet.rules.given_variables import BUILT_IN_NAMES
 from hostelry.fleet.rules.interpreter import PYTHON
 
@@ -103,6 +103,7 @@ class ImageRule:
     environment: names that a container's Environment may set for a program, a star for any ending;
     None for all names that are not known to steer programs.
     secrets: what a program is given of the operator's secrets.
+    note: what a copy says of itself in its log, and where it fails; empty: nothing.
     """
 
     kind: str
@@ -114,6 +115,7 @@ class ImageRule:
     environment: tuple[str, ...] | None = None
     runtime: str | None = None
     secrets: tuple[SecretPurpose, ...] = ()
+    note: str = ""
 
     @property
     def is_built_in(self) -> bool:
@@ -273,7 +275,11 @@ class ImageRules:
             return VLLM_RULE
         if TRITON_REPOSITORY.search(repository):
             return TRITON_RULE
-        return framework_rule(repository, tag_of(image)) or self._otherwise
+        found = framework_rule(image)
+        note = algorithm_note(repository, registry_of(image))
+        if found is None and note and self._otherwise is not None:
+            return replace(self._otherwise, note=note)
+        return found or self._otherwise
 
 
 def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule:
@@ -299,14 +305,20 @@ def multi_model_rule(rule: ImageRule, image: str) -> ImageRule:
     return replace(rule, probe=replace(rule.probe, ping_alone=True))
 
 
-def framework_rule(repository: str, tag: str) -> ImageRule | None:
+def framework_rule(image: str) -> ImageRule | None:
     """The rule of one of AWS's framework images; None for others."""
-    found = framework_runtime(repository, tag)
+    found = framework_image(repository_of(image), tag_of(image), registry_of(image))
     if found is None:
         return None
-    framework, runtime = found
-    argv = (*FRAMEWORK_COMMAND, "--framework", framework, "--runtime", runtime)
-    return ImageRule(kind="predictive", argv=argv, probe=MODEL_PROBE, runtime=runtime)
+    argv = (*FRAMEWORK_COMMAND, "--framework", found.framework, "--runtime", found.runtime)
+    return ImageRule(
+        kind="predictive", argv=argv, probe=MODEL_PROBE, runtime=found.runtime, note=found.note
+    )
+
+
+def registry_of(image: str) -> str:
+    """The image's registry; empty without one."""
+    return image.partition("@")[0].partition(":")[0].removesuffix(repository_of(image)).rstrip("/")
 
 
 def tag_of(image: str) -> str:
@@ -326,13 +338,14 @@ def repository_of(image: str) -> str:
 
 def unknown_image(image: str, operator_file: Path) -> str:
     """The failure of a copy whose image has no rule, and what to do."""
+    note = algorithm_note(repository_of(image), registry_of(image))
     return (
         f'No rule for the image "{image}", and {operator_file} allows no containers ([containers] '
         "enabled = false). Images of djl-inference, djl-lmi, lmi, vllm and TGI run on the built-in "
         "LLM server, AWS's framework images on the framework server, tritonserver's on Triton; for "
         "any other, add an "
-        "[[image]] with pattern, command and probe, or with container = true, to that file."
-    )
+        f"[[image]] with pattern, command and probe, or with container = true, to that file. {note}"
+    ).strip()
 
 
 def _rule(row: _ImageRow, containers: _Containers) -> ImageRule:

@@ -16,7 +16,7 @@ from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognis
 from hostelry.cli.deploy.versions import ModelFormat, model_format, served_version
 from hostelry.engine.models.encoder_spec import FAMILIES
 from hostelry.engine.models.registry import ARCHITECTURES
-from hostelry.fleet.rules.frameworks import framework_runtime
+from hostelry.fleet.rules.frameworks import framework_image
 from hostelry.fleet.rules.images import ImageRules, repository_of, tag_of
 from hostelry.runtimes.recipes import known_versions
 
@@ -190,7 +190,7 @@ def test_a_source_is_recognised(
         pytest.param(found("m.safetensors", texts={"config.json": "{}"}), None,
                      "neither architectures nor model_type", id="a config.json that says nothing"),
         pytest.param(found("m.bin"), "onnx", "--as is 'onnx'; it must be one of llm", id="--as"),
-        pytest.param(found("m.bin"), "sklearn:9.9", "the runtimes of sklearn are 0.23",
+        pytest.param(found("m.bin"), "sklearn:9.9", "the runtimes of sklearn are 0.20",
                      id="--as with a version that there is not"),
         pytest.param(found(texts={"inference.py": "import torch, os\nimport tensorflow"}), None,
                      "--as pytorch or --as tensorflow", id="code of two frameworks"),
@@ -218,8 +218,9 @@ def test_an_image_of_each_runtime_is_served_by_it(framework: str) -> None:
     for version in known_versions(framework):
         it = Recognised(kind=DeployKind.FRAMEWORK, title="", framework=framework, version=version)
         image = image_of(it, "eu-west-1")
-        served = framework_runtime(repository_of(image), tag_of(image))
-        assert served == (framework, f"{framework}-{version}")
+        served = framework_image(repository_of(image), tag_of(image))
+        assert served is not None
+        assert (served.framework, served.runtime) == (framework, f"{framework}-{version}")
 
 
 @pytest.mark.parametrize("kind", [DeployKind.LLM, DeployKind.TRITON, DeployKind.GRAPH])

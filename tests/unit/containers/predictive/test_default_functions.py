@@ -2,6 +2,8 @@
 
 import json
 import struct
+import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from hostelry.containers.predictive.worker import (
     codecs_beyond,
     default_xgboost,
+    defaults,
     recordio,
     tensorflow_rest,
     xgboost_output,
@@ -289,3 +292,40 @@ def test_tables_of_content_types_know_parameters_and_any_case() -> None:
         table["text/plain; charset=utf-8"]
     accept = "application/json; charset=utf-8, Text/CSV ,*/*"
     assert accepted_types(accept, "a/b") == ["application/json", "text/csv", "a/b"]
+
+
+class Joblib:
+    """A joblib that reads the files whose names it is given."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def load(self, path: str) -> str:
+        if path not in self._names:
+            raise KeyError(1)
+        return f"{path} by {self._names}"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_vendored", "expected"),
+    [
+        pytest.param("new", True, "new by ('new',)", id="a file of joblib"),
+        pytest.param("old", True, "old by ('old',)", id="a file of the one in scikit-learn 0.20"),
+        pytest.param("other", True, None, id="a file of neither"),
+        pytest.param("old", False, None, id="a later scikit-learn, which has no joblib in itself"),
+    ],
+)
+def test_files_of_both_joblibs_are_read(
+    monkeypatch: pytest.MonkeyPatch, path: str, is_vendored: bool, expected: str | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "joblib", Joblib("new"))
+    monkeypatch.setitem(
+        sys.modules, "sklearn.externals.joblib", Joblib("old") if is_vendored else None
+    )
+    for name in ("sklearn", "sklearn.externals"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    if expected is None:
+        with pytest.raises(KeyError):
+            defaults.unpickled(path)
+    else:
+        assert defaults.unpickled(path) == expected

@@ -15,9 +15,9 @@ from hostelry.fleet.artifacts.store import ArtifactStore
 from hostelry.fleet.rules.images import LMI_RULE, TRITON_RULE, ImageRule, framework_rule
 
 HUGGING_FACE = framework_rule(
-    "huggingface-pytorch-inference", "2.6.0-transformers4.49.0-cpu-py312-ubuntu22.04"
+    "huggingface-pytorch-inference:2.6.0-transformers4.49.0-cpu-py312-ubuntu22.04"
 )
-SCIKIT = framework_rule("sagemaker-scikit-learn", "1.2-1")
+SCIKIT = framework_rule("sagemaker-scikit-learn:1.2-1")
 TRUSTED = {"HOSTELRY_CUSTOM_CODE": "trusted"}
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 MODEL = ArtifactSource(uri="hf://org/m", kind=SourceKind.PREFIX)

@@ -5,9 +5,10 @@ import pytest
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.fleet.agent.lifecycle import Ending, EndKind
-from hostelry.fleet.agent.reasons import download_failure, late_detail, start_failure
+from hostelry.fleet.agent.reasons import download_failure, late_detail, noted, start_failure
 from hostelry.fleet.artifacts.sources import container_sources
 from hostelry.fleet.launch.exit_detail import exit_detail
+from hostelry.fleet.rules.images import LMI_RULE, ImageRule
 
 ARCHIVE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
 
@@ -110,3 +111,18 @@ def test_a_late_start_names_what_its_time_was_for() -> None:
         "It was not ready within 120 s (it fetches org/m from the Hugging Face hub: 60 s for the "
         "download and 60 s for its start): no ping."
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        pytest.param(None, "because", id="no rule"),
+        pytest.param(LMI_RULE, "because", id="no note"),
+        pytest.param(replace(LMI_RULE, note="A later version."), "because A later version.",
+                     id="a server of ours"),
+        pytest.param(replace(LMI_RULE, kind="container", note="An algorithm."),
+                     "An algorithm. because", id="a container"),
+    ],
+)  # fmt: skip
+def test_a_failure_has_the_note_of_the_images_rule(rule: ImageRule | None, expected: str) -> None:
+    assert noted("because", rule) == expected

@@ -28,7 +28,7 @@ PLACE = CopyPlace(
 )
 
 
-FRAMEWORK = framework_rule("sagemaker-scikit-learn", "1.2-1")
+FRAMEWORK = framework_rule("sagemaker-scikit-learn:1.2-1")
 assert FRAMEWORK is not None
 OPERATORS = ImageRule(kind="operator", argv=("/srv/x",), probe=LMI_RULE.probe)
 

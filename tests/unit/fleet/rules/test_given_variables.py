@@ -118,6 +118,6 @@ def test_each_name_is_there_once_with_its_reason(table: dict[tuple[str, ...], st
     ],
 )
 def test_settings_of_framework_models_reach_their_server(name: str) -> None:
-    rule = framework_rule("sagemaker-scikit-learn", "1.2-1-cpu-py3")
+    rule = framework_rule("sagemaker-scikit-learn:1.2-1-cpu-py3")
     assert rule is not None
     assert given_variables({name: "1"}, rule.environment, 4) == {name: "1"}

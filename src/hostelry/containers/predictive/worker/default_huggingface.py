@@ -62,12 +62,13 @@ class HuggingFaceHandler:
             model = model_dir
         elif model != model_dir:
             revision = os.environ.get("HF_MODEL_REVISION") or None
+        trusted = os.environ.get("HF_TRUST_REMOTE_CODE", "").lower() in ("1", "true")
         return transformers.pipeline(
             task=os.environ.get("HF_TASK") or task_of(model_dir),
             model=model,
             revision=revision,
             device=0 if importlib.import_module("torch").cuda.is_available() else -1,
-            trust_remote_code=os.environ.get("HF_TRUST_REMOTE_CODE", "").lower() in ("1", "true"),
+            **({"trust_remote_code": True} if trusted else {}),  # which 4.12 does not know
         )
 
     def default_input_fn(self, input_data: Any, content_type: str, context: Any = None) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import importlib
 import os
+import pickle
 from typing import Any
 
 from hostelry.containers.predictive.worker import lines
@@ -17,7 +18,7 @@ from hostelry.containers.predictive.worker.default_huggingface import HuggingFac
 from hostelry.containers.predictive.worker.default_pytorch import PyTorchHandler
 from hostelry.containers.predictive.worker.default_tensorflow import TensorFlowHandler
 from hostelry.containers.predictive.worker.default_xgboost import XGBoostHandler
-from hostelry.containers.predictive.worker.refusal import media_type
+from hostelry.containers.predictive.worker.refusal import BODY_ERRORS, media_type
 
 SCIKIT_LEARN_FILES = ("*.joblib", "*.pkl", "*.pickle")
 
@@ -36,8 +37,7 @@ class ScikitLearnHandler:
 
     def default_model_fn(self, model_dir: str, context: Any = None) -> Any:
         """The one model file of the folder."""
-        joblib = importlib.import_module("joblib")
-        return joblib.load(the_file(model_dir, SCIKIT_LEARN_FILES))
+        return unpickled(the_file(model_dir, SCIKIT_LEARN_FILES))
 
     def default_input_fn(self, input_data: Any, content_type: str, context: Any = None) -> Any:
         """The array of the body, as 32-bit floats where the body is text."""
@@ -54,6 +54,23 @@ class ScikitLearnHandler:
     def default_predict_fn(self, data: Any, model: Any, context: Any = None) -> Any:
         """What the model predicts for the array."""
         return model.predict(data)
+
+
+def unpickled(path: str) -> Any:
+    """The model of a file, of joblib or of the joblib that scikit-learn before 0.21 has in itself.
+
+    Each reads its own files alone.
+    """
+    try:
+        return importlib.import_module("joblib").load(path)
+    except (*BODY_ERRORS, AttributeError, EOFError, ImportError, pickle.UnpicklingError):
+        try:
+            vendored = importlib.import_module("sklearn.externals.joblib")
+        except ImportError:
+            vendored = None
+        if vendored is None:
+            raise
+    return vendored.load(path)
 
 
 def the_file(model_dir: str, patterns: Any) -> str:
