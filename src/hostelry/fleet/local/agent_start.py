@@ -40,4 +40,5 @@ class AgentStart:
         try:
             return WatchedProcess.start(argv, environment, Path(), log)
         except OSError as error:
-            raise TerminalError(f"cannot start {argv[0]}: {error}") from error
+            why = error.strerror or str(error)
+            raise TerminalError(f"cannot start {Path(argv[0]).name}: {why}") from error
