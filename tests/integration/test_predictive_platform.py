@@ -69,8 +69,8 @@ def test_a_model_answers_as_scikit_learn_does(
     [
         pytest.param("broken", IMAGE, "ValueError: torn (inference.py line 1 in model_fn)",
                      id="code that fails"),
-        pytest.param("old", IMAGE.replace("1.2-1", "0.9-1"),
-                     "for sklearn:0.9; of sklearn there are 0.23", id="no such runtime"),
+        pytest.param("old", IMAGE.replace("1.2-1", "9.9-1"),
+                     "for sklearn:9.9; of sklearn there are 0.20", id="no such runtime"),
     ],
 )  # fmt: skip
 def test_a_model_that_cannot_be_served_fails_with_the_cause(
