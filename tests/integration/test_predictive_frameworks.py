@@ -161,6 +161,12 @@ def test_xgboost_refuses_with_the_cause(
     assert (found, message in text.decode()) == (status, True), text
 
 
+def test_xgboosts_algorithm_mode_has_execution_parameters(boosted: Boosted) -> None:
+    with boosted.server.client() as client:
+        found = client.get("/execution-parameters").json()
+    assert found == {"MaxConcurrentTransforms": 1, "BatchStrategy": "MULTI_RECORD"}
+
+
 # As AWS publishes it.
 XGBOOST_SCRIPT = """
 import os, xgboost

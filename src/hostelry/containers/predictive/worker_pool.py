@@ -94,11 +94,15 @@ class WorkerPool:
     async def start(self) -> None:
         """Start every worker. Raises ModelLoadError, WorkerLostError, ZygoteError."""
         first = await self._another()
-        self._parameters = await first.execution_parameters(self._limits.predict_timeout_s)
+        found = await first.execution_parameters(self._limits.predict_timeout_s)
+        num_workers = self._limits.num_workers
+        self._parameters = found and {
+            name: num_workers if value is None else value for name, value in found.items()
+        }
         rest = [self._another() for _ in range(self._limits.num_workers - 1)]
-        for found in await asyncio.gather(*rest, return_exceptions=True):
-            if isinstance(found, BaseException):
-                raise found
+        for started in await asyncio.gather(*rest, return_exceptions=True):
+            if isinstance(started, BaseException):
+                raise started
         self._runners = [
             asyncio.create_task(self._run(number), name=f"worker {number}")
             for number in range(self._limits.num_workers)
@@ -126,7 +130,10 @@ class WorkerPool:
 
     @property
     def execution_parameters(self) -> dict[str, Any] | None:
-        """What execution_parameters_fn of the model gave when it was loaded; None without it."""
+        """What execution_parameters_fn of the model gave when it was loaded, or its framework has.
+
+        None without either. A value of None is the number of workers.
+        """
         return self._parameters
 
     async def close(self, reason: str = "the server ends") -> None:

@@ -97,8 +97,8 @@ class LocalFleet:
             # An agent that finds the lock taken exits, which would look like one that cannot start.
             if not await _holds(lambda: _is_free(folder.lock), self._answer_timeout_s):
                 raise RetryableError(
-                    f"the last agent of instance {instance.id} still holds {folder.lock.name} after "
-                    f"{self._answer_timeout_s:g} s"
+                    f"the last agent of instance {instance.id} still holds {folder.lock.name} "
+                    f"after {self._answer_timeout_s:g} s"
                 )
             return await self._start(instance.id, folder)
 

@@ -14,6 +14,7 @@ import json
 import os
 import pickle
 import struct
+from types import MappingProxyType
 from typing import Any
 
 from hostelry.containers.predictive.worker import lines, recordio, xgboost_output
@@ -63,7 +64,14 @@ class Boosters:
 
 
 class XGBoostHandler:
-    """The functions of XGBoost models."""
+    """The functions of XGBoost models.
+
+    `execution_parameters` are those of AWS's algorithm mode; None: as many as workers.
+    """
+
+    execution_parameters = MappingProxyType(
+        {"MaxConcurrentTransforms": None, "BatchStrategy": "MULTI_RECORD"}
+    )
 
     @property
     def default_accept(self) -> str:

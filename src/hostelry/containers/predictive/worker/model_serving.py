@@ -64,6 +64,7 @@ class ModelServing:
         self._transformer: Any = None
         self._errors: Any = None
         self._default_accept = ""
+        self._default_parameters: Any = None
         self._steps: Any = None  # input, predict and output function, unless transform_fn is one
 
     def load(self) -> str | None:
@@ -81,8 +82,10 @@ class ModelServing:
             )
             found = self._transformer
             self._default_accept = found._environment.default_accept
-            if found._model_fn == handler.default_model_fn and ACCEPT not in os.environ:
-                self._default_accept = getattr(handler, "default_accept", self._default_accept)
+            if found._model_fn == handler.default_model_fn:
+                self._default_parameters = getattr(handler, "execution_parameters", None)
+                if ACCEPT not in os.environ:
+                    self._default_accept = getattr(handler, "default_accept", self._default_accept)
             if found._transform_fn == found._default_transform_fn:
                 self._steps = (found._input_fn, found._predict_fn, found._output_fn)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a model's code may raise anything
@@ -107,11 +110,11 @@ class ModelServing:
             )
 
     def execution_parameters(self) -> dict[str, Any]:
-        """The message of what execution_parameters_fn of the model's code gives."""
+        """The message of what execution_parameters_fn of the model's code gives, or the default."""
         name = os.path.splitext(os.environ.get(PROGRAM) or DEFAULT_PROGRAM)[0]
         function = getattr(sys.modules.get(name), "execution_parameters_fn", None)
         if not callable(function):
-            return {"parameters": None}
+            return {"parameters": self._default_parameters and dict(self._default_parameters)}
         try:
             return {"parameters": json.loads(json.dumps(function()))}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a model's code may raise anything
