@@ -7,6 +7,7 @@ A folder without a record is no runtime.
 """
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -56,6 +57,25 @@ def runtimes_folder(env: Mapping[str, str], uid: int | None = None) -> Path:
 def runtime_python(folder: Path, name: str) -> Path:
     """The interpreter of the runtime `name`."""
     return folder / name / "bin" / "python"
+
+
+def why_closed(folder: Path, name: str) -> str | None:
+    """Why this user cannot run the interpreter of a runtime that is there, and the remedy.
+
+    None if it can, or there is no such runtime.
+    """
+    python = runtime_python(folder, name)
+    if not python.is_symlink() or os.access(python, os.X_OK):
+        return None
+    target = Path(os.path.realpath(python))
+    above = next((it for it in reversed(target.parents) if not os.access(it, os.X_OK)), None)
+    if above is None or not above.exists():
+        return f"the runtime {name} runs with {target}, which is gone: install it again"
+    return (
+        f"the runtime {name} runs with {target}, and users of copies cannot enter {above}: "
+        f"`chmod o+x {shlex.quote(str(above))}` mends it, or a Python of that version elsewhere, "
+        "with which it is installed again"
+    )
 
 
 def installed(folder: Path, name: str) -> Runtime | None:

@@ -70,7 +70,7 @@ from hostelry.cli.wait_display import waiting
 from hostelry.fleet.rules.copy_user import AUTO
 from hostelry.server.background import start_detached
 from hostelry.server.fleet_option import LOCAL
-from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.server.home import Credentials, Home, UpConfig, make_home
 from hostelry.server.store_option import secret_in
 from hostelry.server.systemd_unit import unit_text
 from hostelry.server.up_options import UpOptions, check_options
@@ -146,6 +146,8 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
         return
     options = options_of(given)
     check_options(options)
+    if not detach:
+        go_on_with_open_python(options)  # before the restore, since it begins the command again
     if from_ is not None:
         # Imported late: few starts restore a backup.
         from hostelry.cli.backup import restore_here
@@ -163,6 +165,19 @@ def options_of(given: Mapping[str, Any]) -> UpOptions:
         console=not given["no_console"],
         **{name: given[name] for name in alike},
     )
+
+
+def go_on_with_open_python(options: UpOptions) -> None:
+    """Replace this process by the same command of an interpreter that copies' users can run.
+
+    It returns if this one is such, or there is none.
+    """
+    from hostelry.server.open_python import other_interpreter
+
+    python = other_interpreter(options.copy_user, make_home(options.home))
+    if python is not None:
+        sys.stdout.flush()
+        os.execv(python, [str(python), "-m", "hostelry.cli.main", *sys.argv[1:]])
 
 
 def keep_secret(store: str | None, *, print_unit: bool) -> None:

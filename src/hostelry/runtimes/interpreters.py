@@ -10,18 +10,28 @@ from hostelry.base.errors import TerminalError
 
 ASK = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
 ASK_S = 10.0
+OTHERS_PASS = 0o001
 
 
 def find_interpreter(versions: Sequence[str], env: Mapping[str, str]) -> Path:
     """The interpreter of the first of `versions` that is here. Raises TerminalError."""
-    for version in versions:
-        for candidate in candidates(version, env):
-            if version_of(candidate) == version:
-                return candidate
+    found = [(version, it) for version in versions for it in candidates(version, env)]
+    # Root's copies run as other users: a Python that these can reach comes first.
+    for version, candidate in sorted(found, key=lambda it: not is_open(it[1])):
+        if version_of(candidate) == version:
+            return candidate
     raise TerminalError(
         f"it needs Python {' or '.join(versions)}, and this machine has none of them: install one "
         "(apt-get, pyenv, or `uv python install`) where PATH, ~/.pyenv or uv finds it"
     )
+
+
+def is_open(interpreter: Path) -> bool:
+    """True if every user can pass to the interpreter, as the modes of the folders have it."""
+    try:
+        return all(it.stat().st_mode & OTHERS_PASS for it in interpreter.resolve().parents)
+    except OSError:
+        return False
 
 
 def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:

@@ -12,6 +12,7 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.json import decode
 from hostelry.base.private_file import PRIVATE_UMASK
 from hostelry.server.home import Home, make_home
+from hostelry.server.open_python import other_interpreter
 from hostelry.server.store_option import VARIABLE
 from hostelry.server.up_options import UpOptions
 
@@ -39,7 +40,8 @@ def start_detached(options: UpOptions, on_progress: Callable[[StartupProgress], 
     # A URL has a password: it is on no command line, where every user of the machine reads it.
     environment = dict(os.environ) | ({VARIABLE: options.store} if options.store else {})
     log = os.open(home.logs / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    argv = command_line(options)
+    python = None if options.gateway_only else other_interpreter(options.copy_user, home)
+    argv = command_line(options, str(python or sys.executable))
     try:
         process = subprocess.Popen(
             argv,
@@ -61,9 +63,9 @@ def start_detached(options: UpOptions, on_progress: Callable[[StartupProgress], 
         raise
 
 
-def command_line(options: UpOptions) -> list[str]:
+def command_line(options: UpOptions, python: str = sys.executable) -> list[str]:
     """The command that starts `up` in the background; the watcher appends the lock's descriptor."""
-    return [sys.executable, "-m", "hostelry.server.detached", encode_options(options)]
+    return [python, "-m", "hostelry.server.detached", encode_options(options)]
 
 
 def encode_options(options: UpOptions) -> str:

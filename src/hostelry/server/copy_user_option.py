@@ -63,7 +63,7 @@ def admitted_copy_user(asked: str, home: Home) -> CopyUser:
     package = Path(str(hostelry.__file__)).parent
     for purpose in (home.root.resolve(), Path(sys.executable).absolute(), package):
         for path in dict.fromkeys((purpose, purpose.resolve())):
-            closed = closed_to(uid, _above(path))
+            closed = closed_to(uid, folders_above(path))
             if closed is not None:
                 raise TerminalError(closed_text(asked, closed, purpose))
     device = closed_device(_modes(it for name in DEVICES for it in sorted(DEV.glob(name))))
@@ -71,6 +71,11 @@ def admitted_copy_user(asked: str, home: Home) -> CopyUser:
         raise TerminalError(device_text(asked, device))
     _try(asked, uid)
     return user
+
+
+def copy_uid(asked: str) -> int | None:
+    """The id that a copy may have; None if there is no such user."""
+    return FIRST_NUMBER if asked == AUTO else _known(asked).uid
 
 
 def open_home(home: Home) -> None:
@@ -97,8 +102,8 @@ def _known(asked: str) -> CopyUser:
         return CopyUser(uid=None, name=asked)
 
 
-def _above(path: Path) -> Iterable[FolderMode]:
-    """The folders above `path`, the root first."""
+def folders_above(path: Path) -> Iterable[FolderMode]:
+    """The folders above `path`, from the root on."""
     return _modes(reversed(path.parents))
 
 
@@ -112,8 +117,16 @@ def _modes(paths: Iterable[Path]) -> Iterable[FolderMode]:
 def _try(asked: str, uid: int) -> None:
     """Load the code of copies as that user: file modes alone do not show ACLs and namespaces."""
     try:
+        try_user(uid, Path(sys.executable), TRIAL)
+    except TerminalError as error:
+        raise UsageError(f"--copy-user {asked}: {error}") from error
+
+
+def try_user(uid: int, python: Path, program: str) -> None:
+    """Run a program of Python as that user; raises TerminalError if it fails."""
+    try:
         tried = subprocess.run(
-            [sys.executable, "-c", TRIAL],
+            [str(python), "-c", program],
             user=uid,
             group=FIRST_NUMBER,
             extra_groups=[],
@@ -126,12 +139,10 @@ def _try(asked: str, uid: int) -> None:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"--copy-user {asked}: no process starts as that user: {error}") from (
-            error
-        )
+        raise TerminalError(f"no process starts as that user: {error}") from error
     if tried.returncode != 0:
         last = tried.stderr.strip().rpartition("\n")[2] or "it printed nothing"
-        raise UsageError(
-            f"--copy-user {asked}: that user cannot run {sys.executable} with Hostelry's code, "
-            f"which copies need (exit code {tried.returncode}): {last}"
+        raise TerminalError(
+            f"that user cannot run {python} with Hostelry's code, which copies need (exit code "
+            f"{tried.returncode}): {last}"
         )

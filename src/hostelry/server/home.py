@@ -240,6 +240,11 @@ class Home:
         return self.root / "credentials.json"
 
     @property
+    def python(self) -> Path:
+        """An environment over another interpreter, if root's own is closed to copies' users."""
+        return self.root / "python"
+
+    @property
     def config(self) -> Path:
         """The `UpConfig` of the running (or last) `up`."""
         return self.root / "config.json"

@@ -32,7 +32,7 @@ def whole_root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def open_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which every folder can be passed, and the trial is a shell's."""
-    monkeypatch.setattr(copy_user_option, "_above", lambda _: ())
+    monkeypatch.setattr(copy_user_option, "folders_above", lambda _: ())
     monkeypatch.setattr(copy_user_option, "DEV", Path("/nowhere"))
     monkeypatch.setattr(sys, "executable", ANYBODYS)
     monkeypatch.setattr(copy_user_option, "TRIAL", "exit 0")

@@ -37,13 +37,14 @@ from hostelry.cli.doctor.machine_facts import (
 )
 from hostelry.fleet.host.cgroups import cgroup_parents, hierarchies, make_group
 from hostelry.fleet.launch.container_engine import find_engine
-from hostelry.fleet.rules.copy_user import AUTO, is_offline
+from hostelry.fleet.rules.copy_user import AUTO, FIRST_NUMBER, is_offline
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.rules.limits import CopyLimits
 from hostelry.runtimes.install import list_runtimes
 from hostelry.server.copy_user_option import decided_copy_user
 from hostelry.server.home import Home, UpConfig, load_config, load_credentials
 from hostelry.server.objectstore import weed_binary
+from hostelry.server.open_python import open_bases
 from hostelry.server.run_file import live_run_files
 
 ENGINE_WITHIN_S, CONTAINERS_WITHIN_S, TOOL_WITHIN_S, HTTP_WITHIN_S = 60.0, 15.0, 5.0, 5.0
@@ -61,7 +62,7 @@ def machine_facts(home: Home, environment: Mapping[str, str]) -> MachineFacts:
         hub = pool.submit(_hub, environment)
         nvidia = pool.submit(_nvidia)
         running = pool.submit(_platform, home, config)
-        copy_user = pool.submit(decided_copy_user, AUTO, home)
+        copy_user = pool.submit(_copy_user_problem, home)
     memory_bytes, free_bytes = _memory()
     modules, engine_problem = engine.result()
     found_engine, keeps_limits, containers_problem = containers.result()
@@ -78,7 +79,7 @@ def machine_facts(home: Home, environment: Mapping[str, str]) -> MachineFacts:
         memory_bytes=memory_bytes,
         memory_free_bytes=free_bytes,
         uid=os.geteuid(),
-        copy_user_problem=copy_user.result()[1],
+        copy_user_problem=copy_user.result(),
         max_open_files=sys.maxsize if hard == resource.RLIM_INFINITY else hard,
         nvidia=names,
         nvidia_driver=driver,
@@ -160,6 +161,13 @@ def _nvidia() -> tuple[tuple[str, ...], str | None]:
         return (), None
     rows = [line.rpartition(", ") for line in answer.splitlines() if ", " in line]
     return tuple(name for name, _, _ in rows), rows[0][2] if rows else None
+
+
+def _copy_user_problem(home: Home) -> str | None:
+    """Why copies have no users of their own; None if they have, by another interpreter maybe."""
+    _, problem = decided_copy_user(AUTO, home)
+    has_other = problem is not None and os.geteuid() == 0 and any(open_bases(FIRST_NUMBER, home))
+    return None if has_other else problem
 
 
 def _hub(environment: Mapping[str, str]) -> HubFacts:

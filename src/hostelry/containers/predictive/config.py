@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.runtimes import installed, runtime_python, runtimes_folder
+from hostelry.base.runtimes import installed, runtime_python, runtimes_folder, why_closed
 from hostelry.containers.variables import MAX_PAYLOAD, MIB, OWN_MODEL_DIR, reserved_cpus, whole
 
 WORKERS = "SAGEMAKER_MODEL_SERVER_WORKERS"
@@ -140,7 +140,8 @@ def interpreter(env: Mapping[str, str], runtime: str | None, python: str | None)
     found = installed(folder, runtime)
     if found is None:
         raise TerminalError(
-            f"the runtime {runtime} is not installed in {folder}: hostelry runtimes install "
+            why_closed(folder, runtime)
+            or f"the runtime {runtime} is not installed in {folder}: hostelry runtimes install "
             f"{runtime.replace('-', ':', 1)}"
         )
     if found.lacks:
