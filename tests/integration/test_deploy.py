@@ -19,6 +19,7 @@ from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.lmi.tiny import write_tokenizer
 
 from hostelry.base.runtimes import VARIABLE, runtime_python
+from hostelry.cli.prune.command import look, remove
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -240,6 +241,34 @@ def test_bad_input_is_one_line(
     assert text.startswith("hostelry: ")
     assert error in text
     assert text.count("\n") == 1
+
+
+def test_uploads_that_nothing_uses_are_pruned(platform: Platform, tmp_path: Path) -> None:
+    s3, bucket = platform.boto3("s3"), "sagemaker-us-east-1-111122223333"
+    unused = "deploy/0123456789abcdef/model.tar.gz"
+    for key in (unused, "deploy/mine/model.tar.gz"):
+        s3.put_object(Bucket=bucket, Key=key, Body=b"x")
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="deploy/fedcba9876543210/large")
+    part = {"Key": upload["Key"], "UploadId": upload["UploadId"], "PartNumber": 1}
+    s3.upload_part(Bucket=bucket, **part, Body=b"x")
+    shown = json.loads(platform.cli("prune", "--yes", "--json").stdout)
+    assert shown["uploads"] == [], "both were put a short time ago"
+    reasons = {it["uri"]: it["reason"] for it in shown["kept"]}
+    assert reasons.pop(f"s3://{bucket}/deploy/0123456789abcdef/") == "it was put a short time ago"
+    assert [why for why in reasons.values() if why.endswith(" names it")], "models are deployed"
+    running = (platform.config, platform.credentials)
+    plan = look(running, least_age_s=0.0)
+    gone = {f"s3://{bucket}/deploy/{it}/" for it in ("0123456789abcdef", "fedcba9876543210")}
+    assert gone <= {it.uri for it, why in plan.uploads if why == "no record names it"}
+    remove(plan, running, lambda _: None)
+    listed = s3.list_objects_v2(Bucket=bucket, Prefix="deploy/")["Contents"]
+    kept = {it["Key"] for it in listed}
+    assert unused not in kept
+    assert "deploy/mine/model.tar.gz" in kept
+    assert not s3.list_multipart_uploads(Bucket=bucket, Prefix="deploy/fe").get("Uploads")
+    named = [uri for uri, why in reasons.items() if why.endswith(" names it")]
+    folders = {f"s3://{bucket}/{key.rpartition('/')[0]}" for key in kept}
+    assert all(uri.rpartition("/")[0] in folders for uri in named if "/deploy/" in uri)
 
 
 def test_a_platform_that_is_down_is_named(platform: Platform, tmp_path: Path) -> None:

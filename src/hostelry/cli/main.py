@@ -151,6 +151,9 @@ COMMANDS = (
         "store", "hostelry.cli.store:store", "Move records between SQLite and PostgreSQL."
     ),
     CommandEntry(
+        "prune", "hostelry.cli.prune.command:prune", "Show or remove uploads that nothing uses."
+    ),
+    CommandEntry(
         "backup", "hostelry.cli.backup:backup", "Back a home up while it runs; verify a backup."
     ),
     CommandEntry(

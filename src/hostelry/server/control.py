@@ -31,6 +31,7 @@ from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.shapes import shape_of
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.server.act_routes import ActDeps, OperatorActRoutes
+from hostelry.server.artifact_uses import ArtifactUseRoutes
 from hostelry.server.asgi_server import listening
 from hostelry.server.async_routes import AsyncRoutes
 from hostelry.server.audit_routes import AuditRoutes
@@ -162,6 +163,7 @@ async def _lead(
                     *scaling.routes,
                     *asynchronous.routes(),
                     *usage.routes(),
+                    *ArtifactUseRoutes(state).routes(),
                     *data_logs.routes(),
                     *comparisons.routes(),
                     *captured.routes(),

@@ -50,6 +50,9 @@ FILES = {
     "tls/ca.pem": b"ca",
     "kms.key": b"k" * 32,
     "audit.jsonl": b"{}\n",
+    "audit.1.jsonl": b"{}\n",
+    "topics/alerts.jsonl": b"{}\n",
+    "images.toml": b"",
 }
 PER_RUN = {
     "objects/data/m9333/log": b"election",
@@ -254,7 +257,7 @@ def test_a_home_that_has_state_is_not_overwritten(home: Home, folder: Path) -> N
     before = contents(home.root)
     with pytest.raises(TerminalError) as refused:
         restore(folder, home.root, nothing)
-    assert "is not an empty home: it has audit.jsonl" in str(refused.value)
+    assert "is not an empty home: it has audit.1.jsonl, audit.jsonl" in str(refused.value)
     assert {name: contents(home.root)[name] for name in before} == before
 
 

@@ -21,6 +21,7 @@ from hostelry.cli.declared.step import StepPlan
 from hostelry.cli.declared.upload import BUCKET
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.server.home import Credentials, UpConfig
+from hostelry.server.upload_lock import uploading
 
 DIFFERENT = 3
 """The exit code of --diff where there is something to change."""
@@ -60,7 +61,8 @@ def apply(  # noqa: PLR0913 - the options of a command
         return
     if not file:
         raise typer.BadParameter("name a file, a folder, or - for standard input", param_hint="-f")
-    config, credentials = settled(home_at(home))
+    at = home_at(home)
+    config, credentials = settled(at)
     application = application_of(file, bucket, config, credentials, prune=prune, waits=wait)
     if diff:
         plan = application.plan(application.observe())
@@ -70,7 +72,8 @@ def apply(  # noqa: PLR0913 - the options of a command
             show(plan)
         raise typer.Exit(DIFFERENT if plan.steps else 0)
     began = time.perf_counter()
-    first = application.converge(lambda plan: confirm(plan, yes=yes, quiet=as_json))
+    with uploading(at):
+        first = application.converge(lambda plan: confirm(plan, yes=yes, quiet=as_json))
     if as_json:
         print_json(report(application, first))
     elif first.steps:

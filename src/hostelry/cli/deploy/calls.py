@@ -18,6 +18,7 @@ POLICY = "hostelry-deploy"
 TRIES = 3
 BYTES_PER_MB = 1024 * 1024
 Described = Mapping[str, Any]
+DEPLOYED_TAG = "hostelry:deployed"  # of a model: the name that it was deployed under
 
 
 class DeployCalls:
@@ -159,7 +160,10 @@ class DeployCalls:
             source = {"S3Uri": model.uri, "S3DataType": "S3Prefix", "CompressionType": "None"}
             container["ModelDataSource"] = {"S3DataSource": source}
         self._sagemaker.create_model(
-            ModelName=name, ExecutionRoleArn=self._role, PrimaryContainer=container
+            ModelName=name,
+            ExecutionRoleArn=self._role,
+            PrimaryContainer=container,
+            Tags=[{"Key": DEPLOYED_TAG, "Value": deployment.name}],
         )
 
     def _create_config(self, deployment: ModelDeployment, name: str) -> None:

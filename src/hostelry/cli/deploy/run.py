@@ -37,6 +37,7 @@ from hostelry.fleet.host.gpu import gpu_uses
 from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED
 from hostelry.server.home import Credentials, Home, UpConfig
 from hostelry.server.run_file import live_run_file
+from hostelry.server.upload_lock import uploading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,10 @@ def run_deploy(
         document = plan_document(plan)
         if request.plan_only:
             return document
-        with WorkReporter(to_stderr=request.as_json, usual_s=plan.usual_s) as reporter:
+        with (
+            uploading(home),
+            WorkReporter(to_stderr=request.as_json, usual_s=plan.usual_s) as reporter,
+        ):
             carry_out(calls, plan.deployment, reporter, home, (config, credentials))
     recognised, deployment = plan.source.recognised, plan.deployment
     if plan.steps:

@@ -12,6 +12,7 @@ LEAST_PYTHON = (3, 11)
 # The platform's own processes take some 600 MB; the demo's model needs a GB beside them.
 LEAST_MEMORY_BYTES, GOOD_MEMORY_BYTES = 1 * GIB, 4 * GIB
 LEAST_DISK_BYTES, GOOD_DISK_BYTES = GIB // 2, 10 * GIB
+LISTED = GIB // 20  # what is smaller is left out
 # Each connection takes one of a worker's files, and each request one more, to a copy.
 LEAST_FILES, GOOD_FILES = 1024, 8192
 # A signature's time may be off by five minutes. Source: AWS, SigV4 request date.
@@ -100,6 +101,8 @@ def _memory(facts: MachineFacts) -> Check:
 def _disk(facts: MachineFacts) -> Check:
     home = facts.home
     found = f"{home.free_bytes / GIB:.1f} GiB free at {home.parent}"
+    used = [f"{what} {size / GIB:.1f}" for what, size in home.used_bytes.items() if size >= LISTED]
+    found += f"; used: {', '.join(used)} GiB" if used else ""
     if home.free_bytes >= GOOD_DISK_BYTES:
         return Check(name="disk", verdict=CheckVerdict.OK, found=found)
     low = home.free_bytes < LEAST_DISK_BYTES
@@ -108,7 +111,8 @@ def _disk(facts: MachineFacts) -> Check:
         verdict=CheckVerdict.MISSING if low else CheckVerdict.LIMITED,
         found=found,
         costs="models, objects, logs and metrics are kept in the home; a full disk refuses writes",
-        mend="free some, or choose another disk: hostelry up --home DIR",
+        mend="`hostelry prune` shows uploads that nothing uses; else free some, or choose another"
+        " disk: hostelry up --home DIR",
         prevents=low,
     )
 

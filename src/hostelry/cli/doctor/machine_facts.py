@@ -1,6 +1,7 @@
 """Facts about a machine, as probes found them. Pure values; None is a probe without an answer."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 class LateProblem(str):
@@ -39,7 +40,8 @@ class PortFacts:
 class HomeFacts:
     """The home folder. `parent` is the first folder that exists, of which `is_writable` is said.
 
-    `open_files` are files with keys that other users of the machine can read.
+    `open_files` are files with keys that other users of the machine can read. `used_bytes` has what
+    grows, by what it is; a folder of very many files is counted in part.
     """
 
     path: str
@@ -48,6 +50,7 @@ class HomeFacts:
     is_writable: bool
     free_bytes: int
     open_files: tuple[str, ...] = ()
+    used_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.base.user import expanded
+from hostelry.cli.doctor.disk_use import disk_use
 from hostelry.cli.doctor.machine_facts import (
     EngineModules,
     HomeFacts,
@@ -95,7 +96,7 @@ def machine_facts(home: Home, environment: Mapping[str, str]) -> MachineFacts:
         chromium=shutil.which("chromium") or shutil.which("chromium-browser"),
         runtimes=tuple(it.name for it in list_runtimes(runtimes_folder(environment))),
         ports=_ports(home, config),
-        home=_home(home),
+        home=_home(home, environment),
         platform=running.result(),
         hub=hub.result(),
     )
@@ -324,7 +325,7 @@ def _is_free(host: str, port: int) -> bool:
         return True
 
 
-def _home(home: Home) -> HomeFacts:
+def _home(home: Home, environment: Mapping[str, str]) -> HomeFacts:
     there = home.root
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -337,4 +338,5 @@ def _home(home: Home) -> HomeFacts:
         is_writable=there.is_dir() and os.access(there, os.W_OK | os.X_OK),
         free_bytes=shutil.disk_usage(there).free,
         open_files=tuple(map(str, readable)),
+        used_bytes=disk_use(home, environment),
     )

@@ -35,6 +35,7 @@ from hostelry.cli.work_reporter import WorkReporter
 from hostelry.server.aws_client import aws_client
 from hostelry.server.home import Credentials, UpConfig
 from hostelry.server.json_client import JsonClient
+from hostelry.server.upload_lock import uploading
 
 LOOK_EVERY_S = 0.25
 S3, HUB = "s3://", "hf://"
@@ -71,9 +72,10 @@ def add(
     Example: hostelry adapters add llama llama-pirate ./pirate
     """
     check_name("NAME", adapter)
-    config, credentials = settled(home_at(home))
+    at = home_at(home)
+    config, credentials = settled(at)
     sagemaker = patient_client("sagemaker", config, credentials)
-    with api_errors(config), WorkReporter(to_stderr=True) as reporter:
+    with api_errors(config), uploading(at), WorkReporter(to_stderr=True) as reporter:
         model = base_of(sagemaker, base)
         require_free(sagemaker, model, adapter)
         uri = source

@@ -93,7 +93,7 @@ def cut_of(home: Home, pause: Callable[[float], None]) -> Iterator[list[CutFile]
         # Objects come after the records that name them.
         with _still(home, pause):
             links.add_folder(home.objects / "data", skip=_is_per_run)
-        for grown in (home.files, home.metrics, home.capture, home.tls):
+        for grown in (home.files, home.metrics, home.capture, home.tls, home.root / "topics"):
             links.add_folder(grown)
         for single in settings_of(home):
             links.add(single)
@@ -116,6 +116,7 @@ def settings_of(home: Home) -> list[Path]:
         home.actions,
         home.https_ca,
         home.audit,
+        home.audit.with_name("audit.1.jsonl"),
     )
     return [it for it in known if it.exists()]
 

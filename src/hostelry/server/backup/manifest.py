@@ -24,6 +24,7 @@ MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
 TOP_NAMES = frozenset(
     {
         "actions.toml",
+        "audit.1.jsonl",
         "audit.jsonl",
         "capture",
         "config.json",
@@ -40,6 +41,7 @@ TOP_NAMES = frozenset(
         "objects",
         "state.db",
         "tls",
+        "topics",
     }
 )
 

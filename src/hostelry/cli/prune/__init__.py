@@ -1,0 +1,1 @@
+"""`hostelry prune`: removal of uploads and former models that nothing uses."""

@@ -1,0 +1,158 @@
+"""Plans of `hostelry prune`: which uploads and models go, which stay, and why."""
+
+import random
+
+import pytest
+
+from hostelry.cli.prune.plan import (
+    AddressUses,
+    DeployedModel,
+    PrunePlan,
+    StoredUpload,
+    UploadObject,
+    grouped,
+    planned,
+    upload_prefix,
+)
+
+NOW, DAY_S = 1_800_000_000.0, 86_400.0
+BUCKET = "sagemaker-us-east-1-111122223333"
+PREFIX = "deploy/0123456789abcdef/"
+URI = f"s3://{BUCKET}/{PREFIX}"
+
+
+def upload(prefix: str = PREFIX, age_s: float = 2 * DAY_S, upload_id: str = "") -> StoredUpload:
+    one = UploadObject(
+        key=f"{prefix}model.tar.gz", num_bytes=100, modified_at=NOW - age_s, upload_id=upload_id
+    )
+    return StoredUpload(bucket=BUCKET, prefix=prefix, objects=(one,))
+
+
+def model(name: str, age_days: float, *users: str) -> DeployedModel:
+    return DeployedModel(model=name, name="chat", created_at=NOW - age_days * DAY_S, users=users)
+
+
+def removed(plan: PrunePlan) -> list[str]:
+    return [why for _, why in plan.uploads]
+
+
+@pytest.mark.parametrize(
+    ("uses", "reason"),
+    [
+        pytest.param({}, None, id="no record names anything"),
+        pytest.param({URI: ["model m"]}, "model m names it", id="a model names it"),
+        pytest.param({f"{URI}model.tar.gz": ["model m"]}, "model m names it",
+            id="a model names an object of it"),
+        pytest.param({URI.rstrip("/"): ["endpoint e"]}, "endpoint e names it",
+            id="it is named without its slash"),
+        pytest.param({f"s3://{BUCKET}/deploy/": ["model all"]}, "model all names it",
+            id="a folder of models has it"),
+        pytest.param({f"s3://{BUCKET}/deploy/01": ["model all"]}, "model all names it",
+            id="a prefix of its name is a model's data"),
+        pytest.param({f"s3://{BUCKET}": ["model all"]}, "model all names it",
+            id="the whole bucket is a model's data"),
+        pytest.param({f"s3://{BUCKET}/deploy/ffffffffffffffff/": ["model m"]}, None,
+            id="another upload is named"),
+        pytest.param({f"s3://other/{PREFIX}": ["model m"]}, None, id="another bucket is named"),
+        pytest.param({URI: ["component c", "model m"]}, "component c names it",
+            id="several records name it"),
+    ],
+)  # fmt: skip
+def test_an_upload_goes_if_no_record_names_it(
+    uses: dict[str, list[str]], reason: str | None
+) -> None:
+    plan = planned([upload()], [], uses, NOW, DAY_S)
+    assert removed(plan) == ([] if reason else ["no record names it"])
+    assert [why for _, why in plan.kept] == ([reason] if reason else [])
+    assert plan.num_bytes == (0 if reason else 100)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "stays"),
+    [
+        pytest.param(0.0, True, id="it was put now"),
+        pytest.param(DAY_S - 1, True, id="it was put less than a day ago"),
+        pytest.param(DAY_S, False, id="it was put a day ago"),
+        pytest.param(-3600.0, True, id="it was put by a clock that is ahead"),
+    ],
+)
+def test_what_was_put_a_short_time_ago_stays_though_no_record_names_it(
+    age_s: float, stays: bool
+) -> None:
+    plan = planned([upload(age_s=age_s)], [], {}, NOW, DAY_S)
+    assert [why for _, why in plan.kept] == (["it was put a short time ago"] if stays else [])
+    assert len(plan.uploads) == (not stays)
+
+
+def test_one_new_object_keeps_an_old_upload() -> None:
+    old, new = upload(), upload(age_s=60.0)
+    both = StoredUpload(bucket=BUCKET, prefix=PREFIX, objects=(*old.objects, *new.objects))
+    assert planned([both], [], {}, NOW, DAY_S).uploads == ()
+
+
+def test_parts_that_broke_off_go_while_the_objects_beside_them_stay() -> None:
+    used, parts = upload(), upload(upload_id="u")
+    both = StoredUpload(bucket=BUCKET, prefix=PREFIX, objects=(*used.objects, *parts.objects))
+    plan = planned([both], [], {URI: ["model m"]}, NOW, DAY_S)
+    ((gone, why),) = plan.uploads
+    assert (gone.objects, why) == (parts.objects, "parts of an upload that broke off")
+
+
+def test_of_former_models_the_two_newest_stay_and_the_uploads_of_others_go_with_them() -> None:
+    models = [
+        model("chat-5", 1, "component chat"),
+        model("chat-4", 2),
+        model("chat-3", 3),
+        model("chat-2", 4),
+        model("chat-1", 5, "transform_job t"),
+        model("chat-0", 6),
+    ]
+    uploads = [upload(f"deploy/{n:016x}/", 9 * DAY_S) for n in range(6)]
+    uses = {it.uri: [f"model chat-{n}"] for n, it in enumerate(uploads)}
+    plan = planned(uploads, models, uses, NOW, DAY_S)
+    assert [it.model for it, _ in plan.models] == ["chat-2", "chat-0"]
+    assert plan.models[0][1] == "a former model of chat; 2 newer ones stay"
+    assert removed(plan) == ["only model chat-0 names it", "only model chat-2 names it"]
+
+
+def test_a_former_model_of_the_last_hours_stays() -> None:
+    models = [model(f"chat-{n}", n / 100) for n in range(5)]
+    assert planned([], models, {}, NOW, DAY_S).models == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "applied", "prefix"),
+    [
+        ("deploy/0123456789abcdef/model.tar.gz", False, "deploy/0123456789abcdef/"),
+        ("deploy/0123456789abcdef/a/b", False, "deploy/0123456789abcdef/"),
+        (f"adapters/chat/{'ab' * 16}.tar.gz", False, f"adapters/chat/{'ab' * 16}.tar.gz"),
+        (f"{'ab' * 16}/model/x", True, f"{'ab' * 16}/"),
+        ("deploy/mine/model.tar.gz", False, None),
+        ("deploy/0123456789ABCDEF/model.tar.gz", False, None),
+        ("deploy/0123456789abcdef", False, None),
+        ("adapters/chat/mine.tar.gz", False, None),
+        (f"adapters/{'ab' * 16}.tar.gz", False, None),
+        (f"{'ab' * 16}/model/x", False, None),
+        ("mine/x", True, None),
+        ("ab" * 16, True, None),
+        ("", False, None),
+    ],
+)
+def test_only_what_commands_upload_under_a_digest_is_looked_at(
+    key: str, applied: bool, prefix: str | None
+) -> None:
+    assert upload_prefix(key, applied=applied) == prefix
+    objects = [UploadObject(key=key, num_bytes=1, modified_at=0.0)]
+    found = grouped(BUCKET, objects, applied=applied)
+    assert [it.prefix for it in found] == ([prefix] if prefix else [])
+
+
+def test_the_index_finds_what_a_look_at_each_address_does() -> None:
+    random.seed(20261129)
+    letters = "ab/"
+    for _ in range(300):
+        made = ["s3://" + "".join(random.choices(letters, k=random.randint(1, 5))) for _ in "1234"]
+        asked = "s3://" + "".join(random.choices(letters, k=5))
+        whole = asked.rstrip("/")
+        expected = any(it.startswith(whole) or asked.startswith(it) for it in made)
+        assert (AddressUses({it: ["r"] for it in made}).user_of(asked) is not None) == expected
