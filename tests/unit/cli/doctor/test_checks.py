@@ -1,10 +1,14 @@
+"""Verdicts on a machine, and the disk that a home uses."""
+
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostelry.cli.doctor.checks import CHECKS, CheckVerdict, cannot_run, checks_of
 from hostelry.cli.doctor.command import RUNS, RUNS_NOT, check_lines
+from hostelry.cli.doctor.disk_use import folder_bytes
 from hostelry.cli.doctor.machine_facts import (
     EngineModules,
     HomeFacts,
@@ -216,6 +220,22 @@ def test_hostelry_cannot_run_without(changed: dict[str, Any], name: str) -> None
     assert [it.name for it in checks if it.prevents] == [name]
     assert check_lines(checks)[-1].startswith(RUNS_NOT)
     assert all(it.mend for it in checks if it.prevents)
+
+
+def test_the_disk_is_shown_with_what_uses_it() -> None:
+    used = {"objects": 12 * GIB, "logs": 1000, "runtimes": GIB // 2}
+    checks = checks_of(replace(GOOD, home=replace(HOME, used_bytes=used)))
+    (disk,) = (it for it in checks if it.name == "disk")
+    assert disk.found == "100.0 GiB free at /h; used: objects 12.0, runtimes 0.5 GiB"
+
+
+def test_what_a_folder_takes_is_counted_once(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a").write_bytes(b"x" * 100_000)
+    (tmp_path / "b").hardlink_to(tmp_path / "deep" / "a")
+    (tmp_path / "link").symlink_to("/")
+    assert 100_000 <= folder_bytes(tmp_path) < 110_000
+    assert folder_bytes(tmp_path / "none") == 0
 
 
 def test_unknown_facts_are_no_fault() -> None:
