@@ -6,6 +6,7 @@ import pytest
 
 # A file is run by one process: those that take minutes begin first, the longest at the top.
 LONG = (
+    "test_aws_notebooks",
     "test_main_job",
     "test_framework_images",
     "test_sdk_deploy",
