@@ -9,7 +9,6 @@ second in which they make them.
 """
 
 import json
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -289,7 +288,7 @@ class Checks:
 
     def __init__(self, platform: Platform, examples: Examples, folder: Path) -> None:
         self._platform, self._examples, self._folder = platform, examples, folder
-        self._tools = virtual_environment("aws-notebooks", *PACKAGES)
+        self._python = virtual_environment("aws-notebooks", *PACKAGES) / "python"
         self._done: dict[str, Future[list[dict[str, Any]]]] = {}
 
     def start(self, pool: Executor, line: tuple[Notebook, ...]) -> None:
@@ -312,14 +311,13 @@ class Checks:
         self._examples.take(place, folder)
         for table, every in notebook.every.items():
             (folder / table).write_bytes(thinned((folder / table).read_bytes(), every))
-        where = ["--home", str(self._platform.home.root), "--python", str(self._tools / "python")]
+        where = ["--home", str(self._platform.home.root), "--python", str(self._python)]
         done = subprocess.run(
             [*CLI, "check", *where, "--json", "--keep-going", str(folder / file)],
             env={
                 **self._platform.environment,
                 **SHORT_WAITS,
                 **notebook.waits,
-                "PATH": f"{self._tools}{os.pathsep}{os.environ['PATH']}",
                 "PIP_NO_INDEX": "1",
                 "SCIKIT_LEARN_DATA": str(self._folder / "houses"),
             },

@@ -83,6 +83,16 @@ def test_a_notebook_is_judged_cell_by_cell(
     assert "Could not find endpoint" in cells[3]["error"]
 
 
+def test_a_command_of_a_notebook_is_the_one_beside_its_python(
+    platform: Platform, tmp_path: Path
+) -> None:
+    source = "import sys\nfound = !python -c 'import sys; print(sys.executable)'\n"
+    path = notebook(tmp_path / "it.ipynb", (f"{source}assert found == [sys.executable], found",))
+    where = ["--home", str(platform.home.root), "--python", jupyter()]
+    done = hostelry(platform, "check", *where, str(path))
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_program_is_one_cell(platform: Platform, tmp_path: Path) -> None:
     program = tmp_path / "it.py"
     program.write_text("import boto3, sys\nboto3.client('sts').get_caller_identity()\nsys.exit(0)")

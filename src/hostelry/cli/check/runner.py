@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import runpy
+import shutil
 import sys
 
 TYPE_CHECKING = False  # what type checkers take for true; this runs in programs of others
@@ -61,6 +62,7 @@ def run_notebook(path: str, notes: Notes, goes_on: bool) -> bool:
     errors: Any = importlib.import_module("nbclient.exceptions")
     notebook = nbformat.read(path, as_version=4)
     folder = os.path.dirname(os.path.abspath(path))
+    find_own_commands()
     client = nbclient.NotebookClient(
         notebook, timeout=None, kernel_name="python3", resources={"metadata": {"path": folder}}
     )
@@ -82,6 +84,16 @@ def run_notebook(path: str, notes: Notes, goes_on: bool) -> bool:
             if error and not goes_on:
                 break
     return all_well
+
+
+def find_own_commands() -> None:
+    """Let `!pip` and `!aws` be those beside this Python, as in an environment that is activated.
+
+    Else `!pip install` would change another environment, such as the hostelry's own.
+    """
+    folder, name = os.path.split(sys.executable)
+    if os.path.dirname(shutil.which(name) or "") != folder:
+        os.environ["PATH"] = folder + os.pathsep + os.environ.get("PATH", os.defpath)
 
 
 def one_line(name: str, text: str) -> str:
