@@ -59,18 +59,44 @@ def client(rig: GatewayRig) -> Iterator[openai.OpenAI]:
 
 def invoke(rig: GatewayRig, name: str, body: dict[str, Any], *, stream: bool = False) -> bytes:
     """The component's answer; raises ClientError."""
-    runtime = rig.client()
-    call = runtime.invoke_endpoint_with_response_stream if stream else runtime.invoke_endpoint
-    answer = call(
-        EndpointName=ENDPOINT,
-        InferenceComponentName=name,
-        ContentType="application/json",
-        Body=json.dumps(body),
-    )["Body"]
-    if not stream:
-        whole: bytes = answer.read()
-        return whole
-    return b"".join(event["PayloadPart"]["Bytes"] for event in answer)
+    if stream:
+        return b"".join(streamed(rig, name, body))
+    whole: bytes = rig.client().invoke_endpoint(**asked(name, body))["Body"].read()
+    return whole
+
+
+def streamed(rig: GatewayRig, name: str, body: dict[str, Any]) -> list[bytes]:
+    """The parts of the component's streamed answer; raises ClientError."""
+    answer = rig.client().invoke_endpoint_with_response_stream(**asked(name, body))
+    return [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
+
+
+def asked(name: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "EndpointName": ENDPOINT,
+        "InferenceComponentName": name,
+        "ContentType": "application/json",
+        "Body": json.dumps(body),
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        pytest.param({"inputs": "a", "parameters": GREEDY}, 8, id="a token a part"),
+        pytest.param(
+            {"messages": MESSAGES, "max_tokens": 3, "ignore_eos": True, "stream": True,
+             "stream_options": {"include_usage": True}},
+            1 + 3 + 1, id="a chat's role, its tokens, its usage",
+        ),
+    ],
+)  # fmt: skip
+def test_each_part_of_a_stream_is_one_json_value(
+    rig: GatewayRig, body: dict[str, Any], parts: int
+) -> None:
+    """Old clients parse a PayloadPart as a whole."""
+    found = [json.loads(part) for part in streamed(rig, "base", body)]
+    assert 1 < len(found) <= parts
 
 
 def test_every_way_to_an_adapter_that_is_there(rig: GatewayRig, client: openai.OpenAI) -> None:
