@@ -51,6 +51,8 @@ def _endpoint(
     instances = sorted(state.instances.values(), key=lambda it: (it.created_at, it.id))
     copies = sorted(state.copies.values(), key=lambda it: (it.created_at, it.spec.id))
     free = {it.host.instance_id: it for it in uses(hosts_of(instances), held_on(state, instances))}
+    components = [_component(state, state.components[it]) for it in sorted(state.components)]
+    served = _served_parts(state, endpoint, components)
     return {
         "name": endpoint.name,
         "account": endpoint.scope.account,
@@ -60,7 +62,7 @@ def _endpoint(
         "created_at": endpoint.created_at,
         "modified_at": endpoint.modified_at,
         "takes_components": endpoint.takes_components,
-        "serving": serving_of(endpoint.status.value, _served_parts(state, endpoint)),
+        "serving": serving_of(endpoint.status.value, served),
         "config": endpoint.active.config.name,
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
         "shift": None if endpoint.shift is None else msgspec.to_builtins(endpoint.shift),
@@ -68,7 +70,7 @@ def _endpoint(
         "updates": msgspec.to_builtins(known_updates(endpoint)),
         "capture": None if endpoint.active.capture is None else _capture(endpoint.active.capture),
         "variants": [_variant(state, it) for it in endpoint.active.variants],
-        "components": [_component(state, state.components[it]) for it in sorted(state.components)],
+        "components": components,
         "instances": [
             {**_instance(host, facts, free[host.id]), "drain": drain_progress(state, facts, host)}
             for host in instances
@@ -83,17 +85,14 @@ def _endpoint(
     }
 
 
-def _served_parts(state: EndpointState, endpoint: Endpoint) -> Iterator[ServedPart]:
+def _served_parts(
+    state: EndpointState, endpoint: Endpoint, components: Iterable[Mapping[str, Any]]
+) -> Iterator[ServedPart]:
     """The components of an endpoint, or its variants with their instances that serve."""
-    for name in sorted(state.components):
-        component = state.components[name]
-        has_copies = component.adapter is None
-        hosts = state.hosts(endpoint.active.generation, component.variant_name)
-        copies = state.copies_on(hosts, name) if has_copies else ()
+    for component in components:
+        desired = None if component["base"] else component["desired_copies"]
         yield ServedPart(
-            status=component.status.value,
-            ready=sum(1 for it in copies if is_routable(it)),
-            desired=component.desired_copies if has_copies else None,
+            status=component["status"], ready=component["ready_copies"], desired=desired
         )
     for variant in () if endpoint.takes_components else endpoint.active.variants:
         hosts = state.hosts(endpoint.active.generation, variant.variant.name)
