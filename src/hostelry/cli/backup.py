@@ -21,15 +21,18 @@ REPORT_EVERY_S = 1.0
 
 def backup(
     words: Annotated[
-        list[str], typer.Argument(metavar="[verify] DIR", help="A new or empty folder.")
+        list[str],
+        typer.Argument(
+            metavar="[verify] DIR", help="Folder for the backup. It must be new or empty."
+        ),
     ],
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Back a home up into a folder, while it runs; or verify such a folder.
+    """Back up a home into a folder, also while the platform runs; or verify a backup.
 
-    The backup has keys and all data: its folder has mode 0700. Runtimes and caches are left out.
-    `hostelry up --from DIR` restores it into an empty home.
+    The backup contains keys and all data, so its folder has mode 0700. Runtimes and caches are left
+    out. `hostelry up --from DIR` restores it into an empty home.
 
     Example: hostelry backup /mnt/backups/monday
 

@@ -24,19 +24,22 @@ MAX_COPIES = 300
 MAX_SEED = 1_000_000
 
 LoadOption = Annotated[
-    int, typer.Option(min=1, max=64, help="Clients that invoke without pause meanwhile.")
+    int,
+    typer.Option(
+        min=1, max=64, help="Number of clients that invoke the endpoint during the drill."
+    ),
 ]
 EndpointOption = Annotated[
     str | None,
     typer.Option(
-        help="Invoke this endpoint. Default: the first one with a ready copy.",
+        help="Endpoint to invoke. Default: the first endpoint with a ready copy.",
         autocompletion=names.endpoints,
     ),
 ]
 ComponentOption = Annotated[
     str | None,
     typer.Option(
-        help="Invoke this component. Default: the first one with a ready copy.",
+        help="Component to invoke. Default: the first component with a ready copy.",
         autocompletion=names.components,
     ),
 ]
@@ -45,7 +48,7 @@ CopiesOption = Annotated[
     typer.Option(
         min=LEAST_COPIES,
         max=MAX_COPIES,
-        help="many-copies: components at most. Default: as many as fit, at most 100.",
+        help=("many-copies: maximum number of components. Default: as many as fit, up to 100."),
     ),
 ]
 
@@ -54,11 +57,40 @@ chaos = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+RequestsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=10, max=MAX_REQUESTS, help="jobs: number of asynchronous requests. Default: 10000."
+    ),
+]
+RecordsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=100, max=MAX_RECORDS, help="jobs: number of records in the batch. Default: 100000."
+    ),
+]
+KillsOption = Annotated[
+    int | None,
+    typer.Option(min=0, max=MAX_KILLS, help="jobs: number of processes to kill. Default: 20."),
+]
+SeedOption = Annotated[
+    int | None, typer.Option(help="jobs: seed of an earlier run, to repeat its work and kills.")
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        help=("cluster: URL of an empty database. Default: the drill starts a PostgreSQL.")
+    ),
+]
+ScenariosOption = Annotated[
+    str | None,
+    typer.Option(help="cluster: scenarios to run, separated by commas. Default: all."),
+]
 
 
 @chaos.command("list")
 def list_drills(as_json: JsonOption = False) -> None:
-    """Print every drill and what it does.
+    """List the drills with what each does.
 
     Example: hostelry chaos list
     """
@@ -82,41 +114,30 @@ def list_drills(as_json: JsonOption = False) -> None:
 
 @chaos.command("run", short_help="Run a drill under load, and print what it measured.")
 def run_drill(  # noqa: PLR0913 - each is an option of the command
-    name: Annotated[str, typer.Argument(help="A drill of `hostelry chaos list`, or everything.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of a drill (see `hostelry chaos list`), or everything.")
+    ],
     home: HomeOption = None,
     as_json: JsonOption = False,
     load: LoadOption = DEFAULT_THREADS,
     endpoint: EndpointOption = None,
     component: ComponentOption = None,
-    requests: Annotated[
-        int | None,
-        typer.Option(min=10, max=MAX_REQUESTS, help="jobs: asynchronous requests. Default 10000."),
-    ] = None,
-    records: Annotated[
-        int | None,
-        typer.Option(min=100, max=MAX_RECORDS, help="jobs: records of the batch. Default 100000."),
-    ] = None,
-    kills: Annotated[
-        int | None, typer.Option(min=0, max=MAX_KILLS, help="jobs: processes killed. Default 20.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="jobs: repeats the work and kills of a run that printed it.")
-    ] = None,
+    requests: RequestsOption = None,
+    records: RecordsOption = None,
+    kills: KillsOption = None,
+    seed: SeedOption = None,
     copies: CopiesOption = None,
-    store: Annotated[
-        str | None,
-        typer.Option(help="cluster: an empty database. Default: a PostgreSQL of the drill's own."),
-    ] = None,
-    scenarios: Annotated[
-        str | None, typer.Option(help="cluster: some of its scenarios, with commas between.")
-    ] = None,
+    store: StoreOption = None,
+    scenarios: ScenariosOption = None,
 ) -> None:
-    """Run a drill on the running platform of a home, under load, and print what it measured.
+    """Run a drill on the running platform of a home, under load, and print the measurements.
 
-    Real processes are killed or stopped, real requests may fail. Only processes that the home
-    records are touched. Where nothing can be invoked, the drill makes an endpoint of its own and
-    removes it again. Exit code 1 when a target was missed or the drill could not run. `cluster`
-    starts a platform on several hosts for itself, with load clients at each of two gateways.
+    The drill kills or stops real processes, and real requests may fail. It only touches processes
+    that the home records. If nothing can be invoked, the drill creates an endpoint and removes it
+    afterwards. `cluster` starts a separate platform on several hosts, with load clients at two
+    gateways.
+
+    Exit code 1 if a target was missed or the drill could not run.
 
     Example: hostelry chaos run copy-kill
 

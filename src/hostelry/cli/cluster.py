@@ -29,11 +29,15 @@ certificates = typer.Typer(
 
 def join_token(
     home: HomeOption = None,
-    role: Annotated[str, typer.Option(help="gateway, control or agent.")] = "gateway",
-    expires: Annotated[str, typer.Option(help="How long it lasts: 15m, 2h.")] = "15m",
+    role: Annotated[
+        str, typer.Option(help="What the host will run: gateway, control or agent.")
+    ] = "gateway",
+    expires: Annotated[
+        str, typer.Option(help="Lifetime of the token, for example 15m or 2h.")
+    ] = "15m",
     as_json: JsonOption = False,
 ) -> None:
-    """Print a token with which one other host joins this platform.
+    """Print a token with which one host can join this platform.
 
     Example: hostelry join-token --role gateway --expires 15m
     """
@@ -106,10 +110,10 @@ def show(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 @certificates.command("rotate")
 def rotate(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Replace the authority: every host gets a new certificate, no request fails.
+    """Replace the certificate authority. Every host gets a new certificate, and no request fails.
 
-    The new authority is trusted at once and signs half an hour later; the old one is trusted until
-    its last certificate has ended.
+    Hosts trust the new authority at once, and it signs half an hour later. The old authority is
+    trusted until its last certificate has expired.
 
     Example: hostelry certificates rotate
     """

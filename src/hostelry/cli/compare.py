@@ -21,47 +21,51 @@ US_PER_MS = 1000.0
 
 def compare(  # noqa: PLR0913 - a command's options
     endpoint: Annotated[
-        str, typer.Argument(help="The endpoint's name.", autocompletion=names.endpoints)
+        str, typer.Argument(help="Name of the endpoint.", autocompletion=names.endpoints)
     ],
     old: Annotated[
         str,
         typer.Argument(
-            help="The variant or component that is good.", autocompletion=names.versions
+            help="Current version: a variant or component.", autocompletion=names.versions
         ),
     ],
     new: Annotated[
-        str, typer.Argument(help="The one that may be worse.", autocompletion=names.versions)
+        str,
+        typer.Argument(
+            help="Candidate version: a variant or component.", autocompletion=names.versions
+        ),
     ],
     errors: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="How many more requests may end in errors.")
+        float,
+        typer.Option(min=0.0, max=1.0, help="Allowed increase of the share of requests that fail."),
     ] = 0.01,
     latency: Annotated[
-        float, typer.Option(min=0.0, help="How much longer p50 and p95 may be, as a share.")
+        float, typer.Option(min=0.0, help="Allowed increase of p50 and p95 latency, as a share.")
     ] = 0.25,
     alpha: Annotated[
-        float, typer.Option(min=1e-9, max=0.5, help="The probability of a wrong verdict, at most.")
+        float, typer.Option(min=1e-9, max=0.5, help="Maximum probability of a wrong verdict.")
     ] = 0.01,
     divergence: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="The share of a shadow's answers that may differ."),
+        typer.Option(min=0.0, max=1.0, help="Allowed share of shadow answers that differ."),
     ] = None,
     wait_s: Annotated[
-        float, typer.Option("--wait", min=0.0, help="Look for so many seconds, until decided.")
+        float, typer.Option("--wait", min=0.0, help="Maximum number of seconds to observe.")
     ] = 0.0,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether NEW is worse than OLD in errors or latency, from their live requests.
+    """Decide from live requests whether NEW is worse than OLD in errors or latency.
 
-    The verdict may be looked at any time: it counts requests from a minute before the first look
-    on, and is wrong with probability alpha at most however often one looks. Errors are the model's
-    5xx answers, none at all, and broken streams.
+    The command counts requests from a minute before its first run. It can be run any number of
+    times: the verdict is wrong with probability alpha at most. Errors are 5xx answers of the model,
+    missing answers and broken streams.
 
-    Answers of a shadow variant are compared with production's to the same requests. They differ
-    where anything but a number differs, or a number by more than a thousandth. It decides with
-    --divergence alone.
+    Answers of a shadow variant are compared with production's answers to the same requests. Two
+    answers differ if anything but a number differs, or if a number differs by more than a
+    thousandth. This decides the verdict only with --divergence.
 
-    Exit code 0: no worse. 1: worse. 2: undecided, as there were too few requests.
+    Exit code 0: not worse. 1: worse. 2: undecided, because there were too few requests.
 
     Example: hostelry compare shop blue green --wait 60
     """

@@ -21,12 +21,12 @@ PAGE = (
 def console(
     home: HomeOption = None,
     acts: Annotated[
-        bool, typer.Option("--acts", help="The session may also scale and delete.")
+        bool, typer.Option("--acts", help="Allow the session to scale and delete.")
     ] = False,
-    open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a link that opens the web console, once, within five minutes.
+    """Print a link that opens the web console. The link works once, for five minutes.
 
     Example: hostelry console
 

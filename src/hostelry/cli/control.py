@@ -44,10 +44,11 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
     detach: DetachOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a further control, which leads when the present leader ends; Ctrl-C stops it.
+    """Run another control process, which takes over when the current leader ends. Ctrl-C stops it.
 
-    The home is one that has joined the platform, whose records are in PostgreSQL, or joins it now.
-    `hostelry status`, `logs`, `upgrade` and `down` work on it.
+    The home must belong to a host that has joined the platform, or joins it now. The platform's
+    records must be in PostgreSQL. `hostelry status`, `logs`, `upgrade` and `down` work on this
+    home.
 
     Example: hostelry control --home ./c --join https://10.0.0.2:7443 --cluster-host 10.0.0.3
 

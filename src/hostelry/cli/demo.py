@@ -25,7 +25,7 @@ CLI = (sys.executable, "-m", "hostelry.cli.main")
 
 def demo(
     examples: Annotated[
-        Path, typer.Option(help="The repository's examples/ folder.", show_default=False)
+        Path, typer.Option(help="Folder examples/ of the repository.", show_default=False)
     ] = EXAMPLES,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the platform running and print its home.")

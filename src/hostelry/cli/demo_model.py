@@ -35,12 +35,12 @@ GGUF_ONLY_KEYS = frozenset(
 
 
 def demo_model_command(
-    folder: Annotated[Path, typer.Argument(help="Where to write the model folder.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    folder: Annotated[Path, typer.Argument(help="Folder to write the model to.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing folder.")] = False,
 ) -> None:
-    """Write the demo base model (SmolLM2-135M-Instruct, bf16, about 270 MB) as a folder.
+    """Write the demo base model (SmolLM2-135M-Instruct, bf16, about 270 MB) to a folder.
 
-    It is copied from the user's cache if `hostelry demo` has left it there.
+    The model is copied from your cache if `hostelry demo` has already downloaded it.
 
     Example: hostelry demo-model ./smollm2
     """

@@ -15,13 +15,13 @@ from hostelry.server.home import Home
 def down(
     home: HomeOption = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds, after --drain-s, until what still runs is killed.")
+        float, typer.Option(help="Seconds after --drain-s before remaining processes are killed.")
     ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop the platform with every agent and copy, and wait until all of it is gone.
+    """Stop the platform with all agents and copies, and wait until they have ended.
 
-    Endpoints and uploaded objects are kept: the next `hostelry up` brings them back.
+    Endpoints and uploaded objects are kept. The next `hostelry up` starts them again.
 
     Example: hostelry down
 

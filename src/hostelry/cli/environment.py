@@ -17,10 +17,12 @@ from hostelry.server.run_file import live_run_files
 
 def env(
     home: HomeOption = None,
-    shell: Annotated[str, typer.Option(help="Syntax: sh, bash, zsh, fish or powershell.")] = "sh",
+    shell: Annotated[
+        str, typer.Option(help="Shell syntax of the output: sh, bash, zsh, fish or powershell.")
+    ] = "sh",
     as_json: JsonOption = False,
 ) -> None:
-    """Print the variables that point boto3, the AWS CLI and OpenAI clients here.
+    """Print the variables that make boto3, the AWS CLI and OpenAI clients use this platform.
 
     Example: eval "$(hostelry env)"
 
@@ -41,21 +43,22 @@ def env(
 
 def exec_(
     command: Annotated[
-        list[str], typer.Argument(metavar="PROGRAM", help="The program and its arguments.")
+        list[str], typer.Argument(metavar="PROGRAM", help="Program to run, with its arguments.")
     ],
     home: HomeOption = None,
     report: Annotated[
-        bool, typer.Option("--report", help="List the AWS calls of the program at its end.")
+        bool, typer.Option("--report", help="Print the program's AWS calls when it ends.")
     ] = False,
     report_file: Annotated[
-        Path | None, typer.Option("--report-file", help="Write that list there, as JSON.")
+        Path | None,
+        typer.Option("--report-file", help="Write the list of AWS calls to this file, as JSON."),
     ] = None,
 ) -> None:
-    """Run a program in an environment in which it uses this hostelry instead of AWS.
+    """Run a program that uses this platform instead of AWS.
 
-    boto3, the AWS CLI, Terraform and the SageMaker Python SDK work unmodified, and your own AWS
-    files and profiles are neither read nor changed. Calls to AWS's own hosts are answered here, or
-    refused by name; other hosts are reached as ever. The program's exit code is passed on.
+    boto3, the AWS CLI, Terraform and the SageMaker Python SDK work unmodified. Your AWS files and
+    profiles are not read or changed. Calls to hosts of AWS are answered by this platform, or
+    refused by name. Other hosts are reached as usual. The exit code is the program's.
 
     Example: hostelry exec -- python my_program.py
 

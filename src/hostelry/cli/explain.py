@@ -25,33 +25,33 @@ def explain(
     component: Annotated[
         str | None,
         typer.Argument(
-            help="Only this inference component.",
+            help="Show only this inference component.",
             show_default=False,
             autocompletion=names.components,
         ),
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option(help="Only this endpoint.", autocompletion=names.endpoints)
+        str | None, typer.Option(help="Show only this endpoint.", autocompletion=names.endpoints)
     ] = None,
     graph: Annotated[
         str | None,
         typer.Option(
-            help="Draw the graph that this endpoint serves.", autocompletion=names.endpoints
+            help="Endpoint whose graph of models is drawn.", autocompletion=names.endpoints
         ),
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="With --graph: also to this file.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Also write the drawing of --graph to this file.")
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what each instance holds and has free, why each copy is there, and why others are not.
+    """Show what each instance holds and has free, and why each copy is placed or not placed.
 
-    Of multi-model copies also the models that are loaded, and the last ones that were evicted.
+    For multi-model copies it also shows the loaded models and the latest evictions. For scalable
+    targets it shows the last decision with its reason, and the duration of the last scaling action.
+    With --graph it shows the steps of a graph, with their times in the last minute.
 
-    For each scalable target also the last decision with its reason, and how long the last act took.
-
-    With --graph the steps of a graph, with their times of the last minute.
-
-    Exit code 1 when control does not answer, or there is no such endpoint or component.
+    Exit code 1 if control does not answer, or there is no such endpoint or component.
 
     Example: hostelry explain
 

@@ -56,10 +56,10 @@ def gateway(  # noqa: PLR0913 - one parameter an option of the command
     detach: DetachOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a platform's requests on a further host: gateways, and a link to its control.
+    """Serve a platform's requests on another host, with gateways and a link to its control.
 
-    The home is one that has joined the platform, or joins it now, by --join and a token of
-    `hostelry join-token`. `hostelry status`, `logs` and `down` work on it.
+    The home must belong to a host that has joined the platform, or joins it now with --join and a
+    token of `hostelry join-token`. `hostelry status`, `logs` and `down` work on this home.
 
     Example: hostelry gateway --home ./g --join https://10.0.0.2:7443 --token h1... --host 10.0.0.7
 

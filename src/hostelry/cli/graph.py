@@ -12,7 +12,7 @@ from hostelry.graph.document import FILE
 from hostelry.graph.drawing import drawing_of, graph_lines
 from hostelry.graph.faults import GraphDocumentError
 
-graph = typer.Typer(help="Graphs of models: check a graph.yaml.", no_args_is_help=True)
+graph = typer.Typer(help="Check graphs of models (graph.yaml).", no_args_is_help=True)
 
 
 @graph.callback()
@@ -22,12 +22,13 @@ def _group() -> None:
 
 @graph.command()
 def check(
-    place: Annotated[Path, typer.Argument(help="A graph.yaml, or the folder that has one.")],
+    place: Annotated[Path, typer.Argument(help="File graph.yaml, or the folder that contains it.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Check a graph as its server would: names, types, cycles, and the files of its functions.
+    """Check a graph as its server does: names, types, cycles, and the files of its functions.
 
-    Whether its targets exist shows in its first call. Exit code 1 where it has a fault.
+    The targets are not checked. A missing target shows in the first call. Exit code 1 if the graph
+    is invalid.
 
     Example: hostelry graph check examples/graph/ensemble
     """

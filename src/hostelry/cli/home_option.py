@@ -24,7 +24,7 @@ HomeOption = Annotated[
     typer.Option(
         "--home",
         envvar=ENVIRONMENT_VARIABLE,
-        help="Home folder of the hostelry. Default: ~/.hostelry",
+        help="Home folder of the platform. Default: ~/.hostelry",
         show_default=False,
     ),
 ]

@@ -15,29 +15,37 @@ from hostelry.cli.job_text import list_lines, show_lines
 
 PATH = "/internal/jobs"
 BatchName = Annotated[
-    str, typer.Argument(metavar="ID", help="The batch's id.", autocompletion=names.batches)
+    str, typer.Argument(metavar="ID", help="Id of the batch.", autocompletion=names.batches)
 ]
 RequestName = Annotated[
-    str, typer.Argument(metavar="ID", help="Its id or inference id.", autocompletion=names.jobs)
+    str,
+    typer.Argument(
+        metavar="ID", help="Id or inference id of the request.", autocompletion=names.jobs
+    ),
 ]
 
 
 def list_jobs(
     endpoint: Annotated[
-        str | None, typer.Option(help="Only this endpoint's.", autocompletion=names.endpoints)
+        str | None,
+        typer.Option(help="List only requests of this endpoint.", autocompletion=names.endpoints),
     ] = None,
     state: Annotated[
         str | None,
-        typer.Option(help="Only waiting, running, completed, failed or expired ones."),
+        typer.Option(
+            help=(
+                "List only requests in this state: waiting, running, completed, failed or expired."
+            )
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="The most rows.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of rows.")] = 100,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show asynchronous requests, the newest first, each endpoint's queue, and batches.
+    """List asynchronous requests, newest first, with each endpoint's queue, and batches.
 
-    Failed and expired requests are the dead letters: they are kept for 14 days, and `retry` runs
-    them again. Batches are those of OpenAI's API, of any model.
+    Failed and expired requests are kept for 14 days as dead letters. `hostelry jobs retry` runs
+    them again. Batches are those of OpenAI's API, for any model.
 
     Example: hostelry jobs list --state failed
     """

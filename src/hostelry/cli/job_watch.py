@@ -64,17 +64,18 @@ def watch(
     name: Annotated[
         str,
         typer.Argument(
-            help="The transform job's name, or the batch's id.", autocompletion=names.watched
+            help="Name of the transform job, or id of the batch.", autocompletion=names.watched
         ),
     ],
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the progress of a transform job or a batch until it is over.
+    """Show the progress of a transform job or batch until it ends.
 
-    A bar on a terminal, else a line for each change. With --json that goes to standard error, and
-    the job to standard output once it is over. Exit code 1 where the job is Failed, or the batch
-    failed or expired.
+    On a terminal it is a bar, otherwise one line per change. With --json the progress goes to
+    standard error, and the finished job to standard output.
+
+    Exit code 1 if the job is Failed, or the batch failed or expired.
 
     Example: hostelry jobs watch nightly-scores
     """

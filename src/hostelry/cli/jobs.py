@@ -6,7 +6,7 @@ from hostelry.cli.job_requests import cancel_job, drop_job, list_jobs, retry_job
 from hostelry.cli.job_watch import watch
 
 jobs = typer.Typer(
-    help="Look at asynchronous requests, batches and transform jobs.",
+    help="Show asynchronous requests, batches and transform jobs.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

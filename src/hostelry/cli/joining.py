@@ -11,20 +11,25 @@ from hostelry.server.run_file import only_one
 
 JoinOption = Annotated[
     str | None,
-    typer.Option("--join", help="Join the platform at https://HOST:PORT.", show_default=False),
+    typer.Option(
+        "--join", help="Address of the platform to join: https://HOST:PORT.", show_default=False
+    ),
 ]
 TokenOption = Annotated[
     str | None,
     typer.Option(
         envvar="HOSTELRY_JOIN_TOKEN",
-        help="A token of `hostelry join-token` there; a new one lets a host join again.",
+        help=(
+            "Token printed by `hostelry join-token` on the platform. A host that "
+            "joins again needs a new token."
+        ),
         show_default=False,
     ),
 ]
 HostNameOption = Annotated[
     str | None,
     typer.Option(
-        help="Name to join under, no other host's. [default: the machine's]", show_default=False
+        help="Unique name of this host. [default: the machine's name]", show_default=False
     ),
 ]
 

@@ -25,14 +25,17 @@ MARK = "hostelry_home"
 
 kernel = typer.Typer(
     name="kernel",
-    help="Jupyter kernels whose notebooks use this hostelry instead of AWS.",
+    help=("Manage Jupyter kernels whose notebooks use this platform instead of AWS."),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-NameOption = Annotated[str, typer.Option("--name", help="The kernel's name.")]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the kernel.")]
 PrefixOption = Annotated[
     Path | None,
-    typer.Option("--prefix", help="For the Jupyter of this environment. Default: for this user."),
+    typer.Option(
+        "--prefix",
+        help=("Install the kernel into this environment. Default: for the current user."),
+    ),
 ]
 
 
@@ -41,11 +44,12 @@ def install(
     home: HomeOption = None,
     name: NameOption = "hostelry",
     python: Annotated[
-        str, typer.Option("--python", help="The Python of the notebooks; it needs ipykernel.")
+        str,
+        typer.Option("--python", help="Python interpreter of the notebooks. It needs ipykernel."),
     ] = "python3",
     prefix: PrefixOption = None,
 ) -> None:
-    """Add a Jupyter kernel that runs a Python of yours under `hostelry exec`.
+    """Install a Jupyter kernel that runs your Python under `hostelry exec`.
 
     Example: hostelry kernel install --python ~/work/.venv/bin/python
     """
@@ -64,7 +68,7 @@ def install(
 
 @kernel.command(short_help="Remove a kernel that install added.")
 def remove(name: NameOption = "hostelry", prefix: PrefixOption = None) -> None:
-    """Remove a Jupyter kernel that `hostelry kernel install` added.
+    """Remove a Jupyter kernel that `hostelry kernel install` installed.
 
     Example: hostelry kernel remove
     """

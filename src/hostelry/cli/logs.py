@@ -28,27 +28,31 @@ def logs(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A process (up, gateway, gateway-1, control, objectstore), an endpoint, "
-            "a component, an instance id or a copy id. Default: every process.",
+            help=(
+                "Process (up, gateway, gateway-1, control, objectstore), endpoint, "
+                "component, instance id or copy id. Default: every process."
+            ),
             show_default=False,
             autocompletion=names.logged,
         ),
     ] = None,
     home: HomeOption = None,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Lines of each log.")] = 50,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="Number of lines per log.")
+    ] = 50,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Keep printing new lines until Ctrl-C.")
     ] = False,
     request: Annotated[
         str | None,
-        typer.Option("--request", metavar="ID", help="Only lines about this request."),
+        typer.Option("--request", metavar="ID", help="Print only lines about this request."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the last lines of a log, of a process or of the model servers behind a name.
+    """Print the last lines of a process's log, or of the model servers of an endpoint or component.
 
-    Of what is gone, the lines that CloudWatch Logs keeps are printed. With --json each line is an
-    object of its log and its text.
+    For resources that are deleted, it prints the lines that CloudWatch Logs keeps. With --json each
+    line is an object with the log's name and the text.
 
     Example: hostelry logs control -n 100
 

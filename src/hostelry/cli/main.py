@@ -28,14 +28,16 @@ COMMANDS = (
         "join-token", "hostelry.cli.cluster:join_token", "Print a token for a host that joins."
     ),
     CommandEntry(
-        "certificates", "hostelry.cli.cluster:certificates", "Certificates between hosts."
+        "certificates",
+        "hostelry.cli.cluster:certificates",
+        "Show or replace certificates between hosts.",
     ),
-    CommandEntry("down", "hostelry.cli.down:down", "Stop the platform with every agent and copy."),
+    CommandEntry("down", "hostelry.cli.down:down", "Stop the platform with all agents and copies."),
     CommandEntry(
-        "status", "hostelry.cli.status:status", "Show what runs, and the reason of each failure."
+        "status", "hostelry.cli.status:status", "Show processes, models and failures with reasons."
     ),
     CommandEntry(
-        "deploy", "hostelry.cli.deploy.command:deploy", "Serve a folder, file, hub id or image."
+        "deploy", "hostelry.cli.deploy.command:deploy", "Deploy a folder, file, hub id or image."
     ),
     CommandEntry(
         "top", "hostelry.cli.top.command:top", "Show live load, latency, copies, CPU and memory."
@@ -43,47 +45,53 @@ COMMANDS = (
     CommandEntry(
         "ls",
         "hostelry.cli.models.ls:ls",
-        "List endpoints, components and adapters with their state.",
+        "List endpoints, components and adapters.",
     ),
     CommandEntry(
         "chat",
         "hostelry.cli.calls.chat:chat",
-        "Talk with a model: answers stream, adapters may be chosen.",
+        "Chat with a model or adapter.",
     ),
     CommandEntry(
         "invoke",
         "hostelry.cli.calls.invoke:invoke",
-        "Send a file to a model and print the answer's bytes.",
+        "Send a file to a model and print the answer.",
     ),
     CommandEntry(
-        "load", "hostelry.cli.load.command:load", "Send load: latency, first token, errors."
+        "load", "hostelry.cli.load.command:load", "Send load and measure latency and errors."
     ),
-    CommandEntry("scale", "hostelry.cli.models.scale:scale", "Set a model's copies, or bounds."),
     CommandEntry(
-        "adapters", "hostelry.cli.models.adapters:adapters", "Add, remove, list adapters."
+        "scale", "hostelry.cli.models.scale:scale", "Set a model's number of copies, or bounds."
     ),
-    CommandEntry("rm", "hostelry.cli.models.rm:rm", "Remove models with what is theirs alone."),
+    CommandEntry(
+        "adapters", "hostelry.cli.models.adapters:adapters", "Add, remove and list adapters."
+    ),
+    CommandEntry(
+        "rm", "hostelry.cli.models.rm:rm", "Remove models and the resources that only they use."
+    ),
     CommandEntry(
         "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
     ),
     CommandEntry(
         "apply",
         "hostelry.cli.declared.apply:apply",
-        "Make endpoints, scaling and alarms what documents say.",
+        "Make endpoints, scaling and alarms match documents.",
     ),
     CommandEntry(
         "export",
         "hostelry.cli.declared.export:export",
-        "Write what is there as a document for `apply`.",
+        "Write current resources as a document for `apply`.",
     ),
     CommandEntry(
         "explain",
         "hostelry.cli.explain:explain",
-        "Show where copies are and why, and what is free.",
+        "Show where copies are placed, why, and free capacity.",
     ),
-    CommandEntry("restart", "hostelry.cli.acts.command:restart", "Replace copies, new ones first."),
-    CommandEntry("drain", "hostelry.cli.acts.command:drain", "Empty an instance, then end it."),
-    CommandEntry("logs", "hostelry.cli.logs:logs", "Print logs of processes and of model servers."),
+    CommandEntry("restart", "hostelry.cli.acts.command:restart", "Replace copies with new copies."),
+    CommandEntry(
+        "drain", "hostelry.cli.acts.command:drain", "Move copies off an instance and end it."
+    ),
+    CommandEntry("logs", "hostelry.cli.logs:logs", "Print logs of processes and model servers."),
     CommandEntry(
         "trace",
         "hostelry.cli.trace:trace",
@@ -92,82 +100,87 @@ COMMANDS = (
     CommandEntry(
         "replay",
         "hostelry.cli.replay:replay",
-        "Compare scaling policies on a trace, in simulated time.",
+        "Simulate scaling policies on a trace.",
     ),
     CommandEntry(
         "compare",
         "hostelry.cli.compare:compare",
-        "Say whether a variant or component is worse than another.",
+        "Decide whether a new version is worse than the old.",
     ),
     CommandEntry(
-        "usage", "hostelry.cli.usage:usage", "Show what serverless endpoints used, by hour."
+        "usage", "hostelry.cli.usage:usage", "Show the usage of serverless endpoints, by hour."
     ),
+    CommandEntry("env", "hostelry.cli.environment:env", "Print environment variables for clients."),
     CommandEntry(
-        "env", "hostelry.cli.environment:env", "Print the variables that point clients here."
-    ),
-    CommandEntry(
-        "exec", "hostelry.cli.environment:exec_", "Run a program against this hostelry.", PASS_ON
+        "exec",
+        "hostelry.cli.environment:exec_",
+        "Run a program that uses this platform, not AWS.",
+        PASS_ON,
     ),
     CommandEntry(
         "check",
         "hostelry.cli.check.command:check",
-        "Run a program or notebook; say what is not served.",
+        "Run a program and report calls that are not served.",
     ),
     CommandEntry(
         "demo",
         "hostelry.cli.demo:demo",
-        "Start a platform, serve three adapters of one base, stop.",
+        "Start a platform, serve three adapters, and stop.",
     ),
     CommandEntry(
         "demo-model",
         "hostelry.cli.demo_model:demo_model_command",
-        "Write the demo's base model as a folder.",
+        "Write the demo's base model to a folder.",
     ),
     CommandEntry(
         "chaos", "hostelry.cli.chaos:chaos", "Break the platform and measure how it recovers."
     ),
     CommandEntry(
-        "cells", "hostelry.cli.cells.command:cells", "Platforms behind a router; move endpoints."
+        "cells",
+        "hostelry.cli.cells.command:cells",
+        "Route to several platforms and move endpoints.",
     ),
-    CommandEntry("graph", "hostelry.cli.graph:graph", "Graphs of models: check a graph.yaml."),
+    CommandEntry("graph", "hostelry.cli.graph:graph", "Check graphs of models (graph.yaml)."),
     CommandEntry(
-        "jobs", "hostelry.cli.jobs:jobs", "Asynchronous requests, batches and transform jobs."
+        "jobs", "hostelry.cli.jobs:jobs", "Show asynchronous requests, batches, transform jobs."
     ),
-    CommandEntry("kernel", "hostelry.cli.kernel:kernel", "Jupyter kernels that use this hostelry."),
+    CommandEntry(
+        "kernel", "hostelry.cli.kernel:kernel", "Manage Jupyter kernels that use this platform."
+    ),
     CommandEntry(
         "runtimes",
         "hostelry.cli.runtimes:runtimes",
-        "Other engines for the LLM server: install, list, remove.",
+        "Install, list and remove engines and frameworks.",
     ),
     CommandEntry(
-        "scaling", "hostelry.cli.scaling:scaling", "Show what is scaled and why; choose a policy."
+        "scaling", "hostelry.cli.scaling:scaling", "Show scaling decisions, and choose a policy."
     ),
     CommandEntry(
         "dashboards",
         "hostelry.cli.dashboards.command:dashboards",
-        "A Grafana dashboard, alert rules and a scrape to use.",
+        "Print files for Grafana and Prometheus.",
     ),
     CommandEntry(
         "store", "hostelry.cli.store:store", "Move records between SQLite and PostgreSQL."
     ),
     CommandEntry(
-        "prune", "hostelry.cli.prune.command:prune", "Show or remove uploads that nothing uses."
+        "prune", "hostelry.cli.prune.command:prune", "Show or remove unused uploads and models."
     ),
     CommandEntry(
-        "backup", "hostelry.cli.backup:backup", "Back a home up while it runs; verify a backup."
+        "backup", "hostelry.cli.backup:backup", "Back up a running home, or verify a backup."
     ),
     CommandEntry(
-        "upgrade", "hostelry.cli.upgrade:upgrade", "Let this version take over; copies run on."
+        "upgrade", "hostelry.cli.upgrade:upgrade", "Replace an earlier version that is running."
     ),
     CommandEntry(
         "doctor",
         "hostelry.cli.doctor.command:doctor",
-        "Say what this machine can do, and how to get the rest.",
+        "Show what this machine supports and lacks.",
     ),
     CommandEntry(
         "completion",
         "hostelry.cli.completion.script:completion",
-        "Print the completion script of a shell.",
+        "Print the completion script for a shell.",
     ),
 )
 app = typer.Typer(

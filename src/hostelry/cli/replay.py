@@ -37,11 +37,11 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
     start_spread: given.SpreadOption = 0.15,
     pace: given.PaceOption = 1.0,
 ) -> None:
-    """Replay a trace against scaling policies: latency, cost, cold requests, spurious acts.
+    """Replay a trace against scaling policies, and report latency, cost and unneeded actions.
 
-    The decisions are made by the platform's own code (alarms, policies, placement, routing) on a
-    virtual clock; durations of requests and starts are modelled, from a calibration. The same seed
-    gives the same outcome, bit for bit: its digest is printed.
+    The platform's own code (alarms, policies, placement, routing) decides on a virtual clock.
+    Durations of requests and starts come from a calibration. The same seed gives the same result,
+    bit for bit, and the digest of the result is printed.
 
     Example: hostelry replay --scenario step-4x --policy examples/policies/responsive.json --acts
 

@@ -14,13 +14,16 @@ from hostelry.runtimes.recipes import DEVICES, best_device, folder_name, known_n
 
 runtimes = typer.Typer(
     name="runtimes",
-    help="Engines and frameworks, each in a Python environment of its own.",
+    help=("Install engines and frameworks, each in a separate Python environment."),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 NameArgument = Annotated[
     str,
-    typer.Argument(help="vllm, triton, or FRAMEWORK:VERSION as sklearn:1.2.", show_default=False),
+    typer.Argument(
+        help="Runtime: vllm, triton, or FRAMEWORK:VERSION, for example sklearn:1.2.",
+        show_default=False,
+    ),
 ]
 
 
@@ -29,15 +32,15 @@ def install_runtime(
     name: NameArgument,
     device: Annotated[
         str | None,
-        typer.Option("--device", help="cpu or cuda. Default: what this machine has."),
+        typer.Option("--device", help="Device: cpu or cuda. Default: detected."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for an installation of it that is under way.")
+        bool, typer.Option("--wait", help="Wait for another installation of the same runtime.")
     ] = False,
 ) -> None:
-    """Install a runtime, from the package index that pip is configured for.
+    """Install a runtime from the package index that pip uses.
 
-    Its folder is in HOSTELRY_RUNTIMES_DIR, else below the user's data folder.
+    Runtimes are in the folder HOSTELRY_RUNTIMES_DIR. Default: a folder in your data folder.
 
     Example: hostelry runtimes install sklearn:1.2
     """
@@ -74,7 +77,7 @@ def list_runtimes(json: JsonOption = False) -> None:
 
 @runtimes.command("remove", short_help="Delete a runtime.")
 def remove_runtime(name: NameArgument) -> None:
-    """Delete a runtime; servers that run on it keep what they have loaded.
+    """Delete a runtime. Running servers keep the modules that they have loaded.
 
     Example: hostelry runtimes remove vllm
     """

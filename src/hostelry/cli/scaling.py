@@ -25,17 +25,18 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 PIPE_WIDTH = 100
 
 scaling = typer.Typer(
-    help="Show what is scaled, by which policies, and the duration of each act.",
+    help=("Show scaled resources, their policies, and the duration of each scaling action."),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 scaling.command(short_help="Have a policy act within seconds.")(responsive)
 
 ComponentOption = Annotated[
-    str | None, typer.Option(help="Only this inference component.", autocompletion=names.components)
+    str | None,
+    typer.Option(help="Show only this inference component.", autocompletion=names.components),
 ]
 EndpointOption = Annotated[
-    str | None, typer.Option(help="Only this endpoint.", autocompletion=names.endpoints)
+    str | None, typer.Option(help="Show only this endpoint.", autocompletion=names.endpoints)
 ]
 
 
@@ -46,7 +47,7 @@ def status(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every scalable target: its capacity, its bounds, and its last decision with the reason.
+    """Show every scalable target with its capacity, bounds, and last decision with the reason.
 
     Example: hostelry scaling status
     """
@@ -62,7 +63,7 @@ def policies(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every scaling policy with its alarms and the states that they are in.
+    """Show every scaling policy with its alarms and their states.
 
     Example: hostelry scaling policies --endpoint chat
     """
@@ -75,12 +76,12 @@ def activities(
     endpoint: EndpointOption = None,
     component: ComponentOption = None,
     not_scaled: Annotated[
-        bool, typer.Option("--not-scaled", help="Also decisions that changed nothing.")
+        bool, typer.Option("--not-scaled", help="Also show decisions that changed nothing.")
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the newest scaling activities, each with its cause and its receipt.
+    """Show the newest scaling activities, each with its cause and its times.
 
     Example: hostelry scaling activities --component chat-base --not-scaled
     """
@@ -90,21 +91,25 @@ def activities(
 
 @scaling.command(short_help="Draw load, capacity and every act over time.")
 def timeline(
-    endpoint: Annotated[str, typer.Argument(help="The endpoint.", autocompletion=names.endpoints)],
+    endpoint: Annotated[
+        str, typer.Argument(help="Name of the endpoint.", autocompletion=names.endpoints)
+    ],
     component: ComponentOption = None,
     since: Annotated[
-        str, typer.Option(help="How far back: a number and s, m, h or d, up to 15d.")
+        str,
+        typer.Option(help="Length of the period up to now: a number and s, m, h or d, up to 15d."),
     ] = "15m",
-    png: Annotated[Path | None, typer.Option(help="Also draw it into this PNG file.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Also draw it into this SVG file.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Also write the chart to this PNG file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Also write the chart to this SVG file.")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw load, capacity and every act over time, with the duration and cost of each act.
+    """Draw load, capacity and scaling actions over time, with the duration and cost of each action.
 
-    Of an act, t0 is when the load exceeded the capacity, t1 when it was decided, t2 when new
-    capacity first answered. Below are the endpoint's updates in this time with each step's
-    begin, length and share of the traffic, and why one was rolled back; and the acts of people.
+    t0 is the time when the load exceeded the capacity, t1 the time of the decision, t2 the time
+    when the new capacity first answered. Below the chart are the endpoint's updates, with the
+    start, duration and traffic share of each step and the reason for a rollback, and the actions of
+    operators.
 
     Example: hostelry scaling timeline chat --since 1h --png scaling.png
     """

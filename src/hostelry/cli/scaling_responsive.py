@@ -19,35 +19,42 @@ from hostelry.server.home import Credentials, UpConfig
 
 
 def responsive(
-    endpoint: Annotated[str, typer.Argument(help="The endpoint.", autocompletion=names.endpoints)],
+    endpoint: Annotated[
+        str, typer.Argument(help="Name of the endpoint.", autocompletion=names.endpoints)
+    ],
     component: Annotated[
         str | None,
         typer.Option(
-            help="Only this inference component, not all of the endpoint's.",
+            help=("Change only this inference component. Default: all components of the endpoint."),
             autocompletion=names.components,
         ),
     ] = None,
     target: Annotated[
-        float | None, typer.Option(help="The desired concurrency per copy, or per instance.")
+        float | None,
+        typer.Option(help="Desired concurrency per copy (per instance for a model endpoint)."),
     ] = None,
     false_alarms_per_hour: Annotated[
         float,
-        typer.Option(help="Acts per hour that unchanged load may cause, 0.001 to 20."),
+        typer.Option(
+            help=("Scaling actions per hour that unchanged load may cause, from 0.001 to 20.")
+        ),
     ] = 1.0,
     scale_in_after: Annotated[
         float | None,
         typer.Option(
-            help="Also remove a copy after each so many seconds of too little load, where no "
-            "target-tracking policy does. Default: AWS's policies scale in."
+            help=(
+                "Remove a copy after this number of seconds of low load, if no "
+                "target-tracking policy scales in. Default: only AWS's policies scale in."
+            )
         ),
     ] = None,
     off: Annotated[bool, typer.Option("--off", help="Turn the responsive policy off.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Scale out within seconds of a rise in load, beside other policies.
+    """Scale out within seconds when the load rises, in addition to other policies.
 
-    The bounds are those of the scalable target that RegisterScalableTarget made. Exit code 1 when
-    there is no such endpoint or component, or a value is invalid.
+    The bounds are those of the registered scalable target. Exit code 1 if there is no such endpoint
+    or component, or a value is invalid.
 
     Example: hostelry scaling responsive chat --target 5
 

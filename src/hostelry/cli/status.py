@@ -50,16 +50,16 @@ def status(
     endpoint: Annotated[
         str | None,
         typer.Option(
-            help="Show this endpoint only, each of its adapters on a line of its own.",
+            help="Show only this endpoint, with one line per adapter.",
             autocompletion=names.endpoints,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show processes, endpoints, components, instances and copies, with the reason of each failure.
+    """Show processes, endpoints, components, instances and copies, with failure reasons.
 
-    Exit code 1 when a process of the platform is not running, control does not answer, or the disk
-    of the home is full.
+    Exit code 1 if a process of the platform is not running, control does not answer, or the home's
+    disk is full.
 
     Example: hostelry status
 

@@ -13,7 +13,7 @@ from hostelry.server.store_transfer import copy_store
 from hostelry.store.claim import release as release_claim
 from hostelry.store.database import open_database
 
-store = typer.Typer(help="Where the platform's records are.", no_args_is_help=True)
+store = typer.Typer(help="Copy the platform's records between databases.", no_args_is_help=True)
 
 
 @store.callback()
@@ -23,19 +23,17 @@ def _group() -> None:
 
 @store.command()
 def copy(
-    source: Annotated[
-        str, typer.Option("--from", help="A home's folder (its own files), or postgresql://...")
-    ],
-    target: Annotated[str, typer.Option("--to", help="Likewise.")],
+    source: Annotated[str, typer.Option("--from", help="Source: home folder, or postgresql://...")],
+    target: Annotated[str, typer.Option("--to", help="Target: home folder, or postgresql://...")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Overwrite all that the target has.")
+        bool, typer.Option("--replace", help="Overwrite all records of the target.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy all records, metrics and the audit log from one store to another; the platform is down.
+    """Copy all records, metrics and the audit log from one database to another.
 
-    The target has everything or, after any failure, what it had before: rows are counted and
-    compared before they are committed. The source is left as it is.
+    The platform must be stopped. The copy is committed only if all rows were copied and compared.
+    After a failure the target has its earlier contents. The source is not changed.
 
     Example: hostelry store copy --from ~/.hostelry --to postgresql://hostelry@db.example/hostelry
     """
@@ -61,10 +59,10 @@ def copy(
 
 @store.command()
 def release(
-    url: Annotated[str, typer.Option("--store", help="The database: postgresql://...")],
+    url: Annotated[str, typer.Option("--store", help="URL of the database: postgresql://...")],
     as_json: JsonOption = False,
 ) -> None:
-    """Let another home use a database whose own home is gone for good; its records stay.
+    """Allow another home to use a database whose home is lost. The records stay.
 
     Example: hostelry store release --store postgresql://hostelry@db.example/hostelry
     """

@@ -25,7 +25,7 @@ def trace(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A request id; with --slowest or --failed an endpoint.",
+            help="Id of the request. With --slowest or --failed: an endpoint.",
             show_default=False,
             autocompletion=names.traced,
         ),
@@ -33,21 +33,24 @@ def trace(
     slowest: Annotated[bool, typer.Option("--slowest", help="List the slowest calls.")] = False,
     failed: Annotated[bool, typer.Option("--failed", help="List the calls that failed.")] = False,
     minutes: Annotated[
-        float, typer.Option(min=0.1, max=1440.0, help="Of the last minutes, with a list.")
+        float,
+        typer.Option(min=0.1, max=1440.0, help="Length in minutes of the period that is listed."),
     ] = 5.0,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="The most calls of a list.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100, help="Maximum number of calls that are listed.")
+    ] = 20,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one call: each hop's wait, time and bytes, the copy's choice, its log of that moment.
+    """Show one call: wait, time and bytes of each hop, the choice of the copy, and its log.
 
-    The id is ResponseMetadata.RequestId of boto3's answer, or the header x-request-id of the OpenAI
-    routes. Of a pipeline each container is shown, of a graph each step with the calls that it made.
+    The id is ResponseMetadata.RequestId in boto3's answer, or the header x-request-id of the OpenAI
+    routes. For a pipeline each container is shown, for a graph each step with its calls.
 
-    Gateway workers keep the last calls, the failed ones and the slowest of the last 15 minutes, in
-    memory: a call is gone once newer ones took its place, or its worker was restarted.
+    Gateway workers keep the latest calls, and the failed and slowest calls of the last 15 minutes,
+    in memory. A call is lost when newer calls replace it, or its worker restarts.
 
-    Exit code 1 when the gateway does not answer, or no such call is kept.
+    Exit code 1 if the gateway does not answer, or the call is not kept.
 
     Example: hostelry trace 6f0f3b1e-6f5c-4a4e-9a53-0f9d1c2b7a10
 

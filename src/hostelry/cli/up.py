@@ -88,7 +88,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     account_id: AccountOption = None,
     insecure_no_auth: NoAuthOption = False,
     any_role: AnyRoleOption = False,
-    max_body_mb: Annotated[float, typer.Option(help="Largest request body.")] = 25.0,
+    max_body_mb: Annotated[float, typer.Option(help="Maximum size of a request body.")] = 25.0,
     invoke_timeout_s: InvokeTimeoutOption = 60.0,
     stream_timeout_s: StreamTimeoutOption = 480.0,
     artifact_cache_gb: CacheOption = 50.0,
@@ -102,8 +102,8 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     hold_requests_each: HoldEachOption = 1024,
     hold_mb: HoldMbOption = 256.0,
     serverless_idle_s: ServerlessIdleOption = 600.0,
-    metrics_mb: Annotated[float, typer.Option(help="Memory for metrics.")] = 256.0,
-    logs_mb: Annotated[float, typer.Option(help="Disk for log events.")] = 1024.0,
+    metrics_mb: Annotated[float, typer.Option(help="Memory limit for metrics.")] = 256.0,
+    logs_mb: Annotated[float, typer.Option(help="Disk limit for log events.")] = 1024.0,
     logs_days: LogsDaysOption = 14,
     log_format: LogFormatOption = TEXT,
     copy_user: CopyUserOption = AUTO,
@@ -129,7 +129,8 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
 ) -> None:
     """Start the platform: the gateway, control and the object store.
 
-    It is ready when gateway and object store answer signed calls. It adopts what runs already.
+    The platform is ready when the gateway and the object store answer signed calls. Processes that
+    still run from an earlier start are adopted.
 
     Example: hostelry up --home /srv/hostelry --print-unit > /etc/systemd/system/hostelry.service
 

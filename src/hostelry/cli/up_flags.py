@@ -10,84 +10,102 @@ from hostelry.server.store_option import VARIABLE
 PortOption = Annotated[
     int | None,
     typer.Option(
-        help="Port of the gateway. [default: 8787, or a free one where that is taken]",
+        help="Port of the gateway. [default: 8787, or a free port if 8787 is taken]",
         show_default=False,
     ),
 ]
 S3PortOption = Annotated[
     int | None,
     typer.Option(
-        help="Port of the object store. [default: 8788, or a free one where that is taken]",
+        help=("Port of the object store. [default: 8788, or a free port if 8788 is taken]"),
         show_default=False,
     ),
 ]
 ClusterHostOption = Annotated[
     str | None,
     typer.Option(
-        help="This host's address for the platform's other hosts, over TLS. [default: none]",
+        help=(
+            "Address at which the platform's other hosts reach this host, over TLS. [default: none]"
+        ),
         show_default=False,
     ),
 ]
 ClusterPortOption = Annotated[
     int | None,
-    typer.Option(help="Port at --cluster-host. [default: 7443]", show_default=False),
+    typer.Option(help="Port of --cluster-host. [default: 7443]", show_default=False),
 ]
 TlsCaOption = Annotated[
     str | None,
-    typer.Option(help="What signs the cluster's certificates, PEM.", show_default=False),
+    typer.Option(
+        help="PEM file of the authority that signs the cluster's certificates.", show_default=False
+    ),
 ]
 TlsCertOption = Annotated[
     str | None,
     typer.Option(
-        help="Your own certificate for other hosts, PEM, with its chain; it names "
-        "spiffe://CLUSTER/control/NAME. [default: hostelry makes and renews one]",
+        help=(
+            "PEM file of your certificate for other hosts, with its chain. It must "
+            "name spiffe://CLUSTER/control/NAME. [default: Hostelry makes and "
+            "renews a certificate]"
+        ),
         show_default=False,
     ),
 ]
 TlsKeyOption = Annotated[
-    str | None, typer.Option(help="The key of --tls-cert, PEM.", show_default=False)
+    str | None, typer.Option(help="PEM file of the key of --tls-cert.", show_default=False)
 ]
 HttpsCertOption = Annotated[
     str | None,
     typer.Option(
-        help="A certificate with its chain, PEM: gateway and S3 port speak HTTPS with clients.",
+        help=(
+            "PEM file of a certificate with its chain. The gateway and the S3 port "
+            "then serve HTTPS."
+        ),
         show_default=False,
     ),
 ]
 HttpsKeyOption = Annotated[
-    str | None, typer.Option(help="The key of --https-cert, PEM.", show_default=False)
+    str | None, typer.Option(help="PEM file of the key of --https-cert.", show_default=False)
 ]
 HttpsCaOption = Annotated[
     str | None,
     typer.Option(
-        help="Your own authority, PEM, where no public one signed --https-cert.",
+        help=("PEM file of the authority that signed --https-cert, if it is not a public one."),
         show_default=False,
     ),
 ]
 PrintUnitOption = Annotated[
     bool,
-    typer.Option("--print-unit", help="Print a systemd unit that runs this command, and end."),
+    typer.Option("--print-unit", help="Print a systemd unit that runs this command and exit."),
 ]
 S3EndpointOption = Annotated[
     str | None,
     typer.Option(
-        help="Use this S3 instead of the embedded one; its keys are taken from "
-        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        help=(
+            "URL of an S3 to use instead of the embedded object store. Its keys "
+            "are read from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        ),
         show_default=False,
     ),
 ]
 RegionOption = Annotated[
-    str | None, typer.Option(help="Region, at the first up. [default: us-east-1]")
+    str | None, typer.Option(help="Region, set at the first start. [default: us-east-1]")
 ]
 AccountOption = Annotated[
-    str | None, typer.Option(help="Account id, at the first up. [default: 111122223333]")
+    str | None, typer.Option(help="Account id, set at the first start. [default: 111122223333]")
 ]
 NoAuthOption = Annotated[
-    bool, typer.Option("--insecure-no-auth", help="Accept unsigned requests; loopback only.")
+    bool,
+    typer.Option(
+        "--insecure-no-auth", help="Accept unsigned requests. Only possible on a loopback address."
+    ),
 ]
 AnyRoleOption = Annotated[
     bool,
-    typer.Option("--any-role", help="Accept models whose ExecutionRoleArn names no role here."),
+    typer.Option(
+        "--any-role",
+        help=("Accept models whose ExecutionRoleArn names a role that does not exist here."),
+    ),
 ]
 NoMirrorProcessOption = Annotated[
     bool,
@@ -96,7 +114,7 @@ NoMirrorProcessOption = Annotated[
     ),
 ]
 NoConsoleOption = Annotated[
-    bool, typer.Option("--no-console", help="Serve no web console at the gateway's /console.")
+    bool, typer.Option("--no-console", help="Do not serve the web console at /console.")
 ]
 InvokeTimeoutOption = Annotated[
     float, typer.Option(help="Time limit of an invocation, in seconds.")
@@ -104,82 +122,103 @@ InvokeTimeoutOption = Annotated[
 StreamTimeoutOption = Annotated[
     float, typer.Option(help="Time limit of a streamed answer or an OpenAI call, in seconds.")
 ]
-CacheOption = Annotated[float, typer.Option(help="Artifacts kept on disk, per instance.")]
+CacheOption = Annotated[
+    float, typer.Option(help="Disk limit for downloaded artifacts, per instance.")
+]
 FilesOption = Annotated[
-    float, typer.Option(help="Disk for an account's files of OpenAI's API (/v1/files).")
+    float, typer.Option(help="Disk limit per account for files of OpenAI's API (/v1/files).")
 ]
 FromOption = Annotated[
     Path | None,
     typer.Option(
         "--from",
-        help="A backup, restored into the empty home first (`hostelry backup`).",
+        help=("Backup to restore into the empty home before the start (see `hostelry backup`)."),
         show_default=False,
     ),
 ]
 DetachOption = Annotated[
-    bool, typer.Option("--detach", help="Return when ready; run in the background.")
+    bool,
+    typer.Option("--detach", help="Run in the background, and return when the platform is ready."),
 ]
 LogsDaysOption = Annotated[
-    int, typer.Option(help="Days that log events are kept where their group does not say.")
+    int, typer.Option(help="Days to keep log events of groups without a retention setting.")
 ]
 LogFormatOption = Annotated[
-    str, typer.Option(help="Lines of the platform's own logs: text or json.", metavar="text|json")
+    str, typer.Option(help="Format of the platform's logs: text or json.", metavar="text|json")
 ]
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        help="Gateway processes. [default: one per CPU, at most 4]",
+        help="Number of gateway processes. [default: one per CPU, up to 4]",
         show_default=False,
     ),
 ]
 DrainOption = Annotated[
     float,
     typer.Option(
-        help="Seconds before a stop for which /health answers 503 and requests are still served."
+        help=("Seconds before a stop in which /health answers 503 and requests are still served.")
     ),
 ]
 PaceOption = Annotated[
     float,
     typer.Option(
-        help="Divide AWS's waits of minutes (cooldowns, bakes, provisioning time-outs) by this."
+        help=(
+            "Divide AWS's waits of minutes (cooldowns, bake times, provisioning "
+            "time-outs) by this number."
+        )
     ),
 ]
 AtZeroOption = Annotated[
     str,
     typer.Option(
-        help="Requests while there is no copy: hold (they wait, and one is started) or compat "
-        "(AWS's error). The tag hostelry:zero overrides it for one endpoint or component."
+        help=(
+            "Requests while there is no copy: hold (requests wait while a copy "
+            "starts) or compat (requests fail as on AWS). The tag hostelry:zero "
+            "overrides this setting for an endpoint or component."
+        )
     ),
 ]
 CopyUserOption = Annotated[
     str,
     typer.Option(
-        help="User of copies that are programs: auto (each its own user, where hostelry runs as "
-        "root), none (the user of hostelry), or one unprivileged user for all, a name or a number.",
+        help=(
+            "User of copies that are programs: auto (a separate user per copy, if "
+            "Hostelry runs as root), none (Hostelry's user), or the name or number "
+            "of one unprivileged user for all copies."
+        ),
         metavar="auto|none|NAME|UID",
     ),
 ]
 HoldLimitOption = Annotated[
     float | None,
     typer.Option(
-        help="Seconds that a request may wait for a copy. [default: its time limit]",
+        help=(
+            "Maximum number of seconds that a request waits for a copy. [default: "
+            "the request's time limit]"
+        ),
         show_default=False,
     ),
 ]
-HoldRequestsOption = Annotated[int, typer.Option(help="Requests that wait for copies at once.")]
-HoldEachOption = Annotated[int, typer.Option(help="... for one endpoint or component.")]
-HoldMbOption = Annotated[float, typer.Option(help="... and how large they are together.")]
+HoldRequestsOption = Annotated[
+    int, typer.Option(help="Maximum number of requests that wait for copies.")
+]
+HoldEachOption = Annotated[
+    int, typer.Option(help="Maximum number of requests that wait for one endpoint or component.")
+]
+HoldMbOption = Annotated[float, typer.Option(help="Maximum total size of the requests that wait.")]
 ServerlessIdleOption = Annotated[
-    float, typer.Option(help="Seconds without a request after which a serverless environment ends.")
+    float, typer.Option(help="Seconds without a request before a serverless environment ends.")
 ]
 StoreOption = Annotated[
     str | None,
     typer.Option(
         envvar=VARIABLE,
         show_envvar=True,
-        help="Keep the platform's records in PostgreSQL: postgresql://USER@HOST/DATABASE, or sqlite"
-        " for the home's own file again. A password is best in PGPASSWORD or PGPASSFILE. [default:"
-        " as at the last up, or sqlite]",
+        help=(
+            "Database of the platform's records: postgresql://USER@HOST/DATABASE, "
+            "or sqlite for a file in the home. Give a password in PGPASSWORD or "
+            "PGPASSFILE. [default: as at the last start, or sqlite]"
+        ),
         show_default=False,
         metavar="URL|sqlite",
     ),
@@ -187,14 +226,17 @@ StoreOption = Annotated[
 FleetOption = Annotated[
     str,
     typer.Option(
-        help="Where instances run: local (processes of this machine) or ray (actors of a cluster).",
+        help=(
+            "Where instances run: local (processes on this machine) or ray (actors "
+            "on a Ray cluster)."
+        ),
         metavar="local|ray",
     ),
 ]
 RayAddressOption = Annotated[
     str | None,
     typer.Option(
-        help="HOST:PORT of the Ray cluster's head. [default: the cluster of this machine]",
+        help=("HOST:PORT of the Ray cluster's head node. [default: the cluster on this machine]"),
         metavar="HOST:PORT",
         show_default=False,
     ),
@@ -202,15 +244,17 @@ RayAddressOption = Annotated[
 RayRuntimeEnvOption = Annotated[
     Path | None,
     typer.Option(
-        help="A YAML or JSON file: Ray's runtime environment for instances, with Hostelry in it. "
-        "[default: what the nodes have installed]",
+        help=(
+            "YAML or JSON file with Ray's runtime environment for instances, which "
+            "must include Hostelry. [default: the packages installed on the nodes]"
+        ),
         show_default=False,
     ),
 ]
 NodeDirOption = Annotated[
     Path | None,
     typer.Option(
-        help="Folder on Ray nodes for instances. [default: below the node's temporary folder]",
+        help=("Folder for instances on Ray nodes. [default: in the node's temporary folder]"),
         show_default=False,
     ),
 ]

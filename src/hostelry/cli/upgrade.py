@@ -12,11 +12,12 @@ from hostelry.server.upgrade import upgrade_host
 
 
 def upgrade(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Have this version take over a platform that an earlier one runs, under traffic.
+    """Replace the processes of an earlier version by this version, under traffic.
 
-    Gateway workers are replaced beside their successors, control, jobs and the object store one
-    after the other, agents in turn. Copies run on. Run it after the new version is installed, on
-    each host: those of controls first, the leader's last of them, then those with gateways.
+    Gateway workers are replaced after their successors serve, then control, jobs and the object
+    store one after another, then the agents. Copies continue to run. Run the command on each host
+    after this version is installed: first on hosts with control, the leader's last, then on hosts
+    with gateways.
 
     Example: pip install --upgrade hostelry && hostelry upgrade
     """

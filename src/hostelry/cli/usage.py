@@ -24,14 +24,14 @@ COLUMNS: Mapping[str, str] = {
 
 def usage(
     endpoint: Annotated[
-        str | None, typer.Option(help="Only this endpoint.", autocompletion=names.endpoints)
+        str | None, typer.Option(help="Show only this endpoint.", autocompletion=names.endpoints)
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the requests, billed milliseconds, memory and bytes of serverless endpoints, by hour.
 
-    Hours are in UTC. What was used in the last minute may still be missing.
+    Hours are in UTC. Usage of the last minute may still be missing.
 
     Example: hostelry usage --endpoint fn
     """

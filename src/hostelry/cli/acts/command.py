@@ -18,26 +18,28 @@ from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
 from hostelry.cli.printable import printable
 from hostelry.server.home import Credentials, UpConfig
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Act without a question.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Act without asking for confirmation.")
+]
 Target = Callable[[str, Endpoints, tuple[str, str]], dict[str, str]]
 
 
 def restart(
     name: Annotated[
         str,
-        typer.Argument(help="A copy, a component or an endpoint.", autocompletion=restarted),
+        typer.Argument(help="Copy, component or endpoint.", autocompletion=restarted),
     ],
     yes: YesOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace a copy, or all copies of a component or an endpoint, by new ones.
+    """Replace a copy, or all copies of a component or endpoint, with new copies.
 
-    A new copy serves before the old one leaves, where there is room for both, and several are
-    replaced one after the other. First it says what it does to each copy, and asks. With --json and
-    without --yes that is all it does.
+    A new copy serves before the old copy leaves, if there is room for both. Several copies are
+    replaced one after another. The command first prints what happens to each copy, and asks for
+    confirmation. With --json and without --yes it only prints.
 
-    Exit code 1 where it is refused.
+    Exit code 1 if the restart is refused.
 
     Example: hostelry restart chat-base
 
@@ -47,19 +49,20 @@ def restart(
 
 
 def drain(
-    name: Annotated[str, typer.Argument(help="An instance.", autocompletion=instances)],
-    cancel: Annotated[bool, typer.Option(help="Cancel a drain that is under way.")] = False,
+    name: Annotated[str, typer.Argument(help="Id of the instance.", autocompletion=instances)],
+    cancel: Annotated[bool, typer.Option(help="Cancel the drain that is in progress.")] = False,
     yes: YesOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Empty an instance and end it: its copies are replaced elsewhere first.
+    """Move the copies of an instance to other instances, and end the instance.
 
-    No new copy is placed on it, and another instance comes up in its place. What fits nowhere else
-    serves on; `hostelry status` has the reason. First it says what it does to each copy, and asks.
-    With --json and without --yes that is all it does.
+    No new copy is placed on the instance, and another instance replaces it. A copy that fits
+    nowhere else continues to serve, and `hostelry status` shows the reason. The command first
+    prints what happens to each copy, and asks for confirmation. With --json and without --yes it
+    only prints.
 
-    Exit code 1 where it is refused.
+    Exit code 1 if the drain is refused.
 
     Example: hostelry drain i-0f3a
 

@@ -38,25 +38,30 @@ def chat(
     name: Annotated[
         str,
         typer.Argument(
-            help="A component, COMPONENT:ADAPTER, or an endpoint.", autocompletion=names.served
+            help="Component, COMPONENT:ADAPTER, or endpoint.", autocompletion=names.served
         ),
     ],
     once: Annotated[
-        str | None, typer.Option("--once", help="Answer this text and end.", show_default=False)
+        str | None,
+        typer.Option("--once", help="Print the answer to this text and exit.", show_default=False),
     ] = None,
-    system: Annotated[str, typer.Option(help="The system message.", show_default=False)] = "",
+    system: Annotated[
+        str, typer.Option(help="System message of the chat.", show_default=False)
+    ] = "",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting, as in temperature=0.2.", show_default=False),
+        typer.Option(
+            "--set", help="Request setting, for example temperature=0.2.", show_default=False
+        ),
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Talk with a model: answers stream, with the time to the first token and tokens a second.
+    """Chat with a model. Answers are streamed, with time to first token and tokens per second.
 
-    Text on standard input that is no terminal is one question. The answer is on standard output,
-    all else on standard error. Ctrl-C ends an answer; /help lists what else a line may ask for.
+    If standard input is not a terminal, its text is one question. Answers go to standard output,
+    everything else to standard error. Ctrl-C ends an answer, and /help lists the commands.
 
-    Exit code 1 when there is no such model, or --once or a pipe got no answer.
+    Exit code 1 if there is no such model, or if a question from --once or a pipe got no answer.
 
     Example: hostelry chat llama
 

@@ -63,38 +63,48 @@ def invoke(  # noqa: PLR0913 - a command's options
     name: Annotated[
         str,
         typer.Argument(
-            help="An endpoint, a component, or COMPONENT:ADAPTER.", autocompletion=names.served
+            help="Endpoint, component, or COMPONENT:ADAPTER.", autocompletion=names.served
         ),
     ],
-    file: Annotated[str, typer.Argument(help="The body; - is standard input.")],
+    file: Annotated[
+        str, typer.Argument(help="File to send as the body. Use - for standard input.")
+    ],
     content_type: Annotated[
-        str | None, typer.Option(help="Default: guessed from the file.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Content type of the body. Default: guessed from the file.", show_default=False
+        ),
     ] = None,
     accept: Annotated[
-        str | None, typer.Option(help="The content type of the answer.", show_default=False)
+        str | None, typer.Option(help="Content type to ask for in the answer.", show_default=False)
     ] = None,
     component: Annotated[
         str | None,
         typer.Option(
-            help="A component of the endpoint.", show_default=False, autocompletion=names.components
+            help="Component of the endpoint to invoke.",
+            show_default=False,
+            autocompletion=names.components,
         ),
     ] = None,
     adapter: Annotated[
-        str | None, typer.Option(help="An adapter of the component.", show_default=False)
+        str | None, typer.Option(help="Adapter of the component to invoke.", show_default=False)
     ] = None,
     target_model: Annotated[
-        str | None, typer.Option(help="A model of a multi-model endpoint.", show_default=False)
+        str | None,
+        typer.Option(help="Model of a multi-model endpoint to invoke.", show_default=False),
     ] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Print the answer as it comes.")] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Print the answer while it is streamed.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send a file to a model: the answer's bytes to standard output, all else to standard error.
+    """Send a file to a model, and write the answer to standard output.
 
-    With --json standard output has an object instead: status, ms, request_id, content_type, and
-    body, or body_base64 where the answer is no text.
+    Everything else goes to standard error. With --json standard output has an object with status,
+    ms, request_id, content_type, and body (body_base64 if the answer is not text).
 
-    Exit code 1 when the model answers an error, whose text is shown, or there is no such model.
+    Exit code 1 if there is no such model, or if it answers with an error, whose text is printed.
 
     Example: hostelry invoke wine rows.csv --accept application/json
 

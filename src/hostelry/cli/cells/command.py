@@ -24,7 +24,7 @@ from hostelry.server.home import Home
 DEFAULT_FILE = Path("cells.toml")
 DEFAULT_PORT = 8780
 FileOption = Annotated[
-    Path, typer.Option("--file", "-f", help="The table of cells.", show_default=True)
+    Path, typer.Option("--file", "-f", help="File with the table of cells.", show_default=True)
 ]
 
 cells = typer.Typer(
@@ -40,17 +40,18 @@ def _group() -> None:
 
 @cells.command()
 def add(
-    name: Annotated[str, typer.Argument(help="The cell's name.")],
+    name: Annotated[str, typer.Argument(help="Name of the cell.")],
     file: FileOption = DEFAULT_FILE,
     url: Annotated[
-        str | None, typer.Option(help="Its gateway, as the router reaches it; else the home's.")
+        str | None,
+        typer.Option(help="URL of the cell's gateway. Default: the gateway of the home."),
     ] = None,
     home: HomeOption = None,
 ) -> None:
     """Add a platform to the table as a cell, with its account and the digests of its keys.
 
-    An account that another cell has already stays there; endpoints are moved, or named in the
-    table.
+    If another cell has the account, the account stays there. Move its endpoints, or assign them in
+    the table.
 
     Example: hostelry cells add blue --home /srv/blue
     """
@@ -64,9 +65,9 @@ def add(
 
 @cells.command("ls")
 def list_cells(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> None:
-    """List cells: their accounts, what is assigned to them apart, and whether they answer.
+    """List the cells with their accounts, the endpoints assigned to them, and whether they answer.
 
-    Exit code 1 where one does not answer.
+    Exit code 1 if a cell does not answer.
 
     Example: hostelry cells ls
     """
@@ -86,14 +87,16 @@ def list_cells(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> 
 def router(
     file: FileOption = DEFAULT_FILE,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0: any free one.")] = DEFAULT_PORT,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on. 0 chooses a free port.")
+    ] = DEFAULT_PORT,
     max_body_mb: Annotated[
-        float, typer.Option(min=0.001, help="Largest request body, MiB.")
+        float, typer.Option(min=0.001, help="Maximum size of a request body, in MiB.")
     ] = 25.0,
 ) -> None:
-    """Send each request to the cell that serves it; in the foreground, until Ctrl-C.
+    """Route each request to the cell that serves it. Runs in the foreground until Ctrl-C.
 
-    The table is read again when it changes. Any number of routers may run beside each other.
+    The table is read again when it changes. Several routers can run at the same time.
 
     Example: hostelry cells router --host 0.0.0.0 --port 8787
     """
@@ -110,19 +113,22 @@ def router(
 @cells.command()
 def move(
     endpoint: Annotated[
-        str, typer.Argument(help="The endpoint to move.", autocompletion=names.endpoints)
+        str, typer.Argument(help="Endpoint to move.", autocompletion=names.endpoints)
     ],
-    to: Annotated[str, typer.Option("--to", help="The cell that gets it.")],
-    from_home: Annotated[Path, typer.Option(help="Home of the cell that has it.")],
-    to_home: Annotated[Path, typer.Option(help="Home of the cell that gets it.")],
+    to: Annotated[str, typer.Option("--to", help="Name of the target cell.")],
+    from_home: Annotated[Path, typer.Option(help="Home directory of the source cell.")],
+    to_home: Annotated[Path, typer.Option(help="Home directory of the target cell.")],
     file: FileOption = DEFAULT_FILE,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the old endpoint in place.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the endpoint in the source cell.")
+    ] = False,
 ) -> None:
     """Move an endpoint to another cell of the same account, without a failed request.
 
-    Its artifacts are copied and it is made in the new cell with its components, adapters, scaling
-    and alarms; once it is InService there the table sends its requests to it, and when the old one
-    has none under way any more it is removed. Interrupted, it may be run again.
+    The command copies the artifacts and creates the endpoint in the new cell with its components,
+    adapters, scaling and alarms. When it is InService there, the table sends its requests to the
+    new cell. The old endpoint is removed when its last request has ended. After an interruption,
+    run the command again.
 
     Example: hostelry cells move shop --to green --from-home /srv/blue --to-home /srv/green
     """

@@ -17,21 +17,25 @@ FOR_NOTEBOOKS = ("nbclient", "ipykernel")
 
 
 def check(
-    program: Annotated[Path, typer.Argument(help="A .py or .ipynb file.")],
+    program: Annotated[Path, typer.Argument(help="Python program (.py) or notebook (.ipynb).")],
     home: HomeOption = None,
     python: Annotated[
         str,
-        typer.Option("--python", help="The Python that runs it; nbclient runs notebooks."),
+        typer.Option(
+            "--python", help="Python interpreter that runs the file. Notebooks need nbclient in it."
+        ),
     ] = "python3",
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Run the cells after one that failed, too.")
+        bool, typer.Option("--keep-going", help="Continue after a cell that failed.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a program or notebook from top to bottom here, and say by cell what is not served.
+    """Run a program or notebook, and report for each cell which AWS calls are not served.
 
-    It really runs: what it creates in this hostelry stays unless it deletes it. Its output goes to
-    stderr, the verdict to stdout. Exit code 0: no cell failed and every AWS call is served.
+    The program really runs. What it creates on this platform stays until it is deleted. Its output
+    goes to standard error, the report to standard output.
+
+    Exit code 0 if no cell failed and every AWS call is served.
 
     Example: hostelry check my_notebook.ipynb --python ~/work/.venv/bin/python
     """

@@ -18,11 +18,13 @@ class ShellName(StrEnum):
 
 
 def completion(
-    shell: Annotated[ShellName, typer.Argument(help="bash, zsh or fish.", show_default=False)],
+    shell: Annotated[
+        ShellName, typer.Argument(help="Shell: bash, zsh or fish.", show_default=False)
+    ],
 ) -> None:
-    """Print the script that completes commands, options, and names of the running platform.
+    """Print the shell script that completes commands, options, and names on the running platform.
 
-    `hostelry --install-completion` writes it into the startup file of the shell in use.
+    `hostelry --install-completion` writes the script into the startup file of your shell.
 
     Example: source <(hostelry completion bash)
 

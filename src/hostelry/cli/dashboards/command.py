@@ -10,7 +10,7 @@ from hostelry.cli.dashboards.grafana import grafana_dashboard
 from hostelry.cli.home_option import HomeOption, home_at, print_json, settled
 
 dashboards = typer.Typer(
-    help="What Grafana and Prometheus need, made from the metrics that hostelry has.",
+    help="Generate files for Grafana and Prometheus from Hostelry's metrics.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -18,7 +18,7 @@ dashboards = typer.Typer(
 
 @dashboards.command(short_help="Print a Grafana dashboard to import.")
 def grafana() -> None:
-    """Print the dashboard as JSON: Grafana, Dashboards, New, Import.
+    """Print a Grafana dashboard as JSON. Import it with Dashboards, New, Import.
 
     Example: hostelry dashboards grafana > hostelry.json
     """
@@ -27,7 +27,7 @@ def grafana() -> None:
 
 @dashboards.command(short_help="Print alert rules for Prometheus.")
 def alerts() -> None:
-    """Print the rule file: name it in `rule_files` of prometheus.yml.
+    """Print a file of alert rules for Prometheus. List it under `rule_files` in prometheus.yml.
 
     Example: hostelry dashboards alerts > hostelry-alerts.yml
     """
@@ -36,9 +36,9 @@ def alerts() -> None:
 
 @dashboards.command(short_help="Print the scrape configuration of this hostelry.")
 def scrape(home: HomeOption = None) -> None:
-    """Print `scrape_configs` with this hostelry's address and key, for prometheus.yml.
+    """Print `scrape_configs` for prometheus.yml, with this platform's address and key.
 
-    The key is a secret: it also opens the OpenAI routes.
+    The key is a secret. It also gives access to the OpenAI routes.
 
     Example: hostelry dashboards scrape
     """

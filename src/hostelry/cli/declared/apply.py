@@ -30,29 +30,49 @@ DIFFERENT = 3
 def apply(  # noqa: PLR0913 - the options of a command
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", help="A YAML or JSON file, a folder of them, - for input."),
+        typer.Option(
+            "--file",
+            "-f",
+            help="YAML or JSON file, or folder of such files. Use - for standard input.",
+        ),
     ] = None,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Only show; exit code 3 if something would change.")
+        bool,
+        typer.Option(
+            "--diff",
+            help=("Show the changes without making them. The exit code is 3 if there are changes."),
+        ),
     ] = False,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Delete what the set made and no longer names.")
+        bool,
+        typer.Option(
+            "--prune",
+            help=(
+                "Delete resources that an earlier version of the set created and this "
+                "version does not name."
+            ),
+        ),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Delete and replace without asking.")
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Delete and replace resources without asking for confirmation."
+        ),
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait until all is InService.")
+        bool, typer.Option("--wait/--no-wait", help="Wait until every resource is InService.")
     ] = True,
-    bucket: Annotated[str, typer.Option(help="The bucket of local artifacts.")] = BUCKET,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the documents' schema.")] = False,
+    bucket: Annotated[str, typer.Option(help="Bucket to upload local artifacts to.")] = BUCKET,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of the documents and exit.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make endpoints, models, components, scaling and alarms what the documents say.
+    """Make endpoints, models, components, scaling and alarms match the documents.
 
-    Exit codes: 0 done, or nothing to change; 1 something failed; 3 with --diff: there is something
-    to change.
+    Exit code 0 if everything is done or nothing had to change, 1 if a step failed, 3 with --diff if
+    there are changes.
 
     Example: hostelry apply -f shop.yaml --diff
     """

@@ -35,12 +35,13 @@ def export(
         typer.Option(
             "--endpoint",
             "-e",
-            help="Only this one and what belongs to it; repeatable.",
+            help="Export only this endpoint and its resources. Can be repeated.",
             autocompletion=names.endpoints,
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write; else it is printed.")
+        Path | None,
+        typer.Option("--output", "-o", help="File to write. Default: print to standard output."),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,

@@ -17,58 +17,85 @@ INTERRUPTED = 130  # as a shell has it of SIGINT
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        help="A folder, file or .tar.gz; s3://BUCKET/PREFIX/; a model of the hub "
-        "(ORGANISATION/NAME); an image (REGISTRY/NAME:TAG).",
+        help=(
+            "Model to deploy: a folder, a file, a .tar.gz, s3://BUCKET/PREFIX/, a "
+            "model of the hub (ORGANISATION/NAME), or an image "
+            "(REGISTRY/NAME:TAG)."
+        ),
         show_default=False,
     ),
 ]
 AdaptersOption = Annotated[
     str | None,
     typer.Option(
-        help="LoRA adapters: a folder of one or of several, archives in S3, one of the hub.",
+        help=(
+            "LoRA adapters: a folder with one or several adapters, archives in S3, "
+            "or an adapter of the hub."
+        ),
         show_default=False,
     ),
 ]
 KindOption = Annotated[
     str | None,
-    typer.Option("--as", help="What it is: llm, triton, graph, image, or FRAMEWORK[:VERSION]."),
+    typer.Option("--as", help="Kind of model: llm, triton, graph, image, or FRAMEWORK[:VERSION]."),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the endpoint and its model. Default: derived from the source.",
+        show_default=False,
+    ),
+]
+InstanceTypeOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Instance type. Default: the smallest type that holds the copies.",
+        show_default=False,
+    ),
+]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=("Environment variable of the model server, as NAME=VALUE. Can be repeated.")
+    ),
+]
+MemoryOption = Annotated[
+    int | None,
+    typer.Option(
+        min=128, help=("Memory to reserve per copy. Default: estimated from the model's files.")
+    ),
 ]
 
 
 def deploy(  # noqa: PLR0913 - one parameter an option of the command
     source: SourceArgument,
-    name: Annotated[
-        str | None, typer.Option(help="Its name. Default: the source's.", show_default=False)
-    ] = None,
+    name: NameOption = None,
     adapters: AdaptersOption = None,
-    instance_type: Annotated[
-        str | None,
-        typer.Option(help="Default: the smallest that holds its copies.", show_default=False),
-    ] = None,
+    instance_type: InstanceTypeOption = None,
     copies: Annotated[
-        int | None, typer.Option(help="Copies. Default: 1, or as many as there are.")
+        int | None, typer.Option(help="Number of copies. Default: 1, or the current number.")
     ] = None,
     min_copies: Annotated[
-        int | None, typer.Option("--min", help="The fewest copies; 0: none without calls.")
+        int | None,
+        typer.Option(
+            "--min", help="Minimum number of copies. 0 stops all copies when there are no calls."
+        ),
     ] = None,
     max_copies: Annotated[
-        int | None, typer.Option("--max", help="The most copies, as load asks for.")
+        int | None, typer.Option("--max", help="Maximum number of copies under load.")
     ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=VALUE, a variable of its server; may be repeated."),
-    ] = None,
+    env: EnvOption = None,
     kind: KindOption = None,
-    memory_mb: Annotated[
-        int | None, typer.Option(min=128, help="Memory of a copy. Default: by its files.")
-    ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what it would do, and end.")] = False,
+    memory_mb: MemoryOption = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print the steps without carrying them out.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deploy a model: say what will be done, upload it, have it served, show how to call it.
+    """Deploy a model: print the plan, upload the files, start it, and show how to call it.
 
-    Run again it changes only what differs; after an interruption it continues.
+    Run the command again to change what differs, or to continue after an interruption.
 
     Example: hostelry deploy ./smollm2 --adapters ./adapters
 

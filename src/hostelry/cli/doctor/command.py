@@ -15,9 +15,9 @@ RUNS, RUNS_NOT = "Hostelry can run here.", "Hostelry cannot run here."
 
 
 def doctor(home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Say what this machine can do, what is missing, what that costs, and how to get it.
+    """Show what this machine supports, what is missing, what that costs, and how to get it.
 
-    Nothing is changed. Exit code 1 only where hostelry cannot run at all.
+    The command changes nothing. Exit code 1 only if Hostelry cannot run on this machine.
 
     Example: hostelry doctor
 

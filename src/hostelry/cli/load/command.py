@@ -32,57 +32,71 @@ from hostelry.server.home import Credentials, UpConfig
 
 PROMPT = "Write a short story about a lighthouse."
 MAX_REQUESTS = 10_000_000  # of one test: each is kept as a few numbers
+RateOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        help=(
+            "Requests per second, at fixed times. Default: each client sends after its last answer."
+        ),
+    ),
+]
+BodyOption = Annotated[
+    str | None,
+    typer.Option(help="File to send as the body, for any model. Use - for standard input."),
+]
+ContentTypeOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Content type of the file. Default: guessed from its name.", show_default=False
+    ),
+]
 
 
 def load(  # noqa: PLR0913 - a command's options
     name: Annotated[
         str,
         typer.Argument(
-            help="An endpoint, a component, or COMPONENT:ADAPTER.", autocompletion=names.served
+            help="Endpoint, component, or COMPONENT:ADAPTER.", autocompletion=names.served
         ),
     ],
     concurrency: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Requests under way at once, at most.")
+        int, typer.Option(min=1, max=10_000, help="Maximum number of concurrent requests.")
     ] = 4,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01, help="Requests a second, each at its time. Default: after the last answer."
-        ),
-    ] = None,
+    rate: RateOption = None,
     duration: Annotated[
-        float, typer.Option(min=0.1, max=86_400.0, help="How long, in seconds.")
+        float, typer.Option(min=0.1, max=86_400.0, help="Duration in seconds.")
     ] = 10.0,
     prompt: Annotated[
-        str | None, typer.Option(help="A question for an LLM. Default: a story.")
+        str | None, typer.Option(help="Prompt for an LLM. Default: a request for a story.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of each answer to a prompt.")] = 64,
-    body: Annotated[
-        str | None, typer.Option(help="A file to send to any model; - is standard input.")
-    ] = None,
-    content_type: Annotated[
-        str | None, typer.Option(help="Of the file. Default: guessed.", show_default=False)
-    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum number of tokens per answer.")
+    ] = 64,
+    body: BodyOption = None,
+    content_type: ContentTypeOption = None,
     adapters: Annotated[
-        str | None, typer.Option(help="Adapters, a,b,c, that requests take in turn.")
+        str | None, typer.Option(help="Adapters to use in turn, separated by commas.")
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the result there as JSON.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the result to this file, as JSON.")
+    ] = None,
     compare: Annotated[
-        Path | None, typer.Option(help="Show the ratio to a result that --save wrote.")
+        Path | None, typer.Option(help="Compare with a result that --save wrote.")
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send load to a model; show requests a second, latency, first token, inter-token, errors.
+    """Send load to a model, and measure throughput, latency, token times and errors.
 
-    Without --rate each connection sends a request once its last one is answered. With --rate
-    requests are due at even times, whether or not earlier ones were answered, and latency counts
-    from when a request was due. Ctrl-C ends the test early; its figures are shown.
+    Without --rate each connection sends its next request after the last answer. With --rate
+    requests are sent at even times, whether or not earlier requests were answered, and latency
+    counts from the planned time. Ctrl-C ends the test early and prints the figures.
 
-    A request whose answer shows that the test makes sense goes first and is not counted. Where this
-    client itself is the limit, the result says so.
+    A first request, which is not counted, checks that the model answers. If this client limits the
+    load, the result says so.
 
-    Exit code 1 where that first request fails, or no request was answered.
+    Exit code 1 if the first request fails, or no request was answered.
 
     Example: hostelry load llama --concurrency 8 --duration 30 --save before.json
 

@@ -39,10 +39,12 @@ from hostelry.server.upload_lock import uploading
 
 LOOK_EVERY_S = 0.25
 S3, HUB = "s3://", "hf://"
-Base = Annotated[str, typer.Argument(help="The base component.", autocompletion=names.components)]
+Base = Annotated[
+    str, typer.Argument(help="Name of the base component.", autocompletion=names.components)
+]
 
 adapters = typer.Typer(
-    help="Add, remove and list the LoRA adapters of a base.",
+    help="Add, remove and list the LoRA adapters of a base component.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -51,23 +53,27 @@ adapters = typer.Typer(
 @adapters.command("add", short_help="Add an adapter to a running base.")
 def add(
     base: Base,
-    adapter: Annotated[str, typer.Argument(help="The name of its component.")],
+    adapter: Annotated[str, typer.Argument(help="Name of the adapter's component.")],
     source: Annotated[
         str,
-        typer.Argument(help="A folder, a .tar.gz, s3://BUCKET/KEY.tar.gz, or a hub id ORG/NAME."),
+        typer.Argument(
+            help=(
+                "Adapter to add: a folder, a .tar.gz, s3://BUCKET/KEY.tar.gz, or a hub id ORG/NAME."
+            )
+        ),
     ],
     wait_s: Annotated[
-        float, typer.Option("--wait", min=0.0, help="How long to wait, in seconds.")
+        float, typer.Option("--wait", min=0.0, help="Maximum number of seconds to wait.")
     ] = 600.0,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Upload an adapter and add it to every copy of a base, without a restart.
+    """Upload an adapter and add it to every copy of a base component, without a restart.
 
-    A hub id is looked for in the hub's cache on this machine alone. The same adapter again is no
-    failure: it is waited for.
+    A hub id is only looked up in this machine's cache of the hub. Adding the same adapter again is
+    not an error: the command waits until the adapter is ready.
 
-    Exit code 1 when it is no adapter, does not fit the base, or is not there in time.
+    Exit code 1 if the adapter is invalid, does not fit the base, or is not ready in time.
 
     Example: hostelry adapters add llama llama-pirate ./pirate
     """
@@ -94,16 +100,19 @@ def remove(
     base: Base,
     adapter: Annotated[
         list[str],
-        typer.Argument(help="The names of their components.", autocompletion=names.components),
+        typer.Argument(help="Names of the adapters' components.", autocompletion=names.components),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     with_data: Annotated[
-        bool, typer.Option("--with-data", help="Remove their archives, too.")
+        bool,
+        typer.Option(
+            "--with-data", help="Also remove the adapters' archives from the object store."
+        ),
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove adapter components of a base; requests under way end first.
+    """Remove adapter components of a base, after their current requests have ended.
 
     Example: hostelry adapters rm llama llama-pirate
     """
@@ -127,7 +136,7 @@ def remove(
 
 @adapters.command("ls", short_help="List the adapters of a base with their state.")
 def list_adapters(base: Base, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """List the adapter components of a base. Those inside its archive are its model server's.
+    """List the adapter components of a base. Adapters inside the base's archive are not listed.
 
     Example: hostelry adapters ls llama
     """

@@ -34,19 +34,19 @@ def ls(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Only this endpoint.", show_default=False, autocompletion=names.endpoints
+            help="List only this endpoint.", show_default=False, autocompletion=names.endpoints
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="A line for each adapter, however many there are.")
+        bool, typer.Option("--all", help="Print one line per adapter, without grouping.")
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List endpoints, their components and adapters: state, copies, requests, age, failures.
+    """List endpoints, components and adapters with state, copies, requests, age and failures.
 
-    READY is copies ready and desired; of an endpoint of one model, its instances. REQ/MIN counts
-    the requests of the last minute.
+    READY shows ready and desired copies (instances for a model endpoint). REQ/MIN is the number of
+    requests in the last minute.
 
     Example: hostelry ls
 

@@ -36,22 +36,28 @@ MAX_DELETED_AT_ONCE = 1000  # objects, of DeleteObjects
 def rm(
     names: Annotated[
         list[str],
-        typer.Argument(help="Endpoints, components, adapters.", autocompletion=completed.served),
+        typer.Argument(
+            help="Names of endpoints, components or adapters.", autocompletion=completed.served
+        ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     with_data: Annotated[
-        bool, typer.Option("--with-data", help="Remove artifacts in the object store, too.")
+        bool,
+        typer.Option(
+            "--with-data", help="Also remove the models' artifacts from the object store."
+        ),
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove endpoints, components or adapters with all that is theirs alone.
+    """Remove endpoints, components or adapters, with the resources that only they use.
 
-    An endpoint's components, adapters, configuration, models and scalable targets go with it; what
-    others use stays, and is named. Interrupted, it may be run again. A name that is not there is
-    no failure.
+    With an endpoint go its components, adapters, configuration, models and scalable targets.
+    Resources that others use stay, and are listed. A name that does not exist is not an error.
+    After an interruption, run the command again.
 
-    Exit code 1 when it cannot ask and has no --yes, or something is not gone in ten minutes.
+    Exit code 1 if it cannot ask for confirmation and --yes is missing, or if a resource still
+    exists after ten minutes.
 
     Example: hostelry rm chat
 

@@ -28,31 +28,40 @@ LOOK_EVERY_S = 0.5
 
 def scale(  # noqa: PLR0913 - a command's options
     name: Annotated[
-        str, typer.Argument(help="A component or an endpoint.", autocompletion=names.served)
+        str, typer.Argument(help="Component or endpoint.", autocompletion=names.served)
     ],
     copies: Annotated[
-        int | None, typer.Option(min=0, help="So many copies; of a model endpoint, instances.")
+        int | None, typer.Option(min=0, help="Number of copies (instances for a model endpoint).")
     ] = None,
-    least: Annotated[int | None, typer.Option("--min", min=0, help="At least so many.")] = None,
-    most: Annotated[int | None, typer.Option("--max", min=1, help="At most so many.")] = None,
+    least: Annotated[
+        int | None, typer.Option("--min", min=0, help="Minimum number of copies.")
+    ] = None,
+    most: Annotated[
+        int | None, typer.Option("--max", min=1, help="Maximum number of copies.")
+    ] = None,
     target: Annotated[
         float | None,
-        typer.Option(min=0.01, help=f"Requests under way on each; {DEFAULT_TARGET:g} at first."),
+        typer.Option(
+            min=0.01,
+            help=f"Target number of concurrent requests per copy. Default: {DEFAULT_TARGET:g}.",
+        ),
     ] = None,
     variant: Annotated[
-        str | None, typer.Option(help="Of an endpoint with several variants.", show_default=False)
+        str | None,
+        typer.Option(help="Variant to scale, if the endpoint has several.", show_default=False),
     ] = None,
     wait_s: Annotated[
-        float, typer.Option("--wait", min=0.0, help="How long to wait, in seconds.")
+        float, typer.Option("--wait", min=0.0, help="Maximum number of seconds to wait.")
     ] = 600.0,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set the number of copies, or bounds within which load decides it; wait until they are there.
+    """Set the number of copies, or bounds for automatic scaling, and wait for the copies.
 
-    With bounds it registers a scalable target, with a policy that tracks requests under way.
+    With bounds it registers a scalable target with a target-tracking policy on concurrent requests.
 
-    Exit code 1 when there is no room for all, with what fits, or they are not there in time.
+    Exit code 1 if there is not enough room (the output says what fits), or the copies are not ready
+    in time.
 
     Example: hostelry scale llama --copies 2
 

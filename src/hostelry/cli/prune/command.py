@@ -23,18 +23,22 @@ DEFAULT_HOURS = 24.0
 
 
 def prune(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove; else only show.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Remove the listed items. Default: only show them.")
+    ] = False,
     older_than_hours: Annotated[
-        float, typer.Option(min=1.0, help="Keep what was put within so many hours.")
+        float, typer.Option(min=1.0, help="Minimum age in hours of what is removed.")
     ] = DEFAULT_HOURS,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show uploads and former models that nothing uses, with sizes and reasons; --yes removes them.
+    """Show unused uploads and former models, with sizes and reasons. With --yes, remove them.
 
-    Uploads are those of `deploy`, `apply` and `adapters add`. What any record names stays, and what
-    was put in the last day. Of the models that `deploy` made for a name, the two newest former ones
-    stay. Exit code 1 with --yes while one of these commands runs.
+    Uploads are those of `deploy`, `apply` and `adapters add`. An upload stays if a record names it,
+    or if it is less than a day old. Of the former models that `deploy` made for a name, the newest
+    two stay.
+
+    Exit code 1 if --yes is given while one of these commands runs.
 
     Example: hostelry prune
 

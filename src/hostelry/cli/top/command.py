@@ -31,19 +31,25 @@ def top(
     sort: Annotated[
         str, typer.Option(help=f"Order of what is served: {', '.join(SORTS)}.")
     ] = "requests",
-    rows: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Rows of each table.")] = 20,
-    part: Annotated[str, typer.Option("--filter", help="Only names with this in them.")] = "",
+    rows: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, help="Maximum number of rows per table.")
+    ] = 20,
+    part: Annotated[
+        str, typer.Option("--filter", help="Show only names that contain this text.")
+    ] = "",
     every_s: Annotated[
-        float, typer.Option("--every", min=0.2, max=3600.0, help="Seconds between two looks.")
+        float, typer.Option("--every", min=0.2, max=3600.0, help="Seconds between updates.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one look, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show live what runs: processes, instances, and the load of what is served.
+    """Show processes, instances, and the load of models, live.
 
-    Rates are of the last ten seconds, percentiles of the last minute. --json prints one look, as
-    --once does. Keys: q ends, s orders by the next column, / filters by name, j and k change the
-    number of rows. Exit code 1 of one look when control does not answer.
+    Rates cover the last ten seconds, percentiles the last minute. Keys: q quits, s sorts by the
+    next column, / filters by name, j and k change the number of rows. --json prints once, as --once
+    does.
+
+    Exit code 1 with --once or --json if control does not answer.
 
     Example: hostelry top --sort latency
 
