@@ -17,7 +17,7 @@ from hostelry.containers.lmi.tools.deltas import (
     Delta,
 )
 from hostelry.containers.lmi.tools.json_calls import decoded
-from hostelry.containers.lmi.tools.markers import cut_at
+from hostelry.containers.lmi.tools.markers import PIECE_CHARACTERS, cut_at
 
 OPENING, CLOSING, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 MAX_CALL_CHARACTERS = 65_536
@@ -54,14 +54,15 @@ class GemmaCalls:
         self, state: GemmaState, text: str, *, final: bool = False
     ) -> tuple[GemmaState, tuple[Delta, ...]]:
         """The state after more text, and what it made certain."""
-        state = replace(state, held=state.held + text)
         found: list[Delta] = []
-        while state.held:
-            step = self._call(state) if state.in_call else self._text(state, final)
-            if step is None:
-                break
-            state, deltas = step
-            found += deltas
+        for start in range(0, len(text) or 1, PIECE_CHARACTERS):
+            state = replace(state, held=state.held + text[start : start + PIECE_CHARACTERS])
+            while state.held:
+                step = self._call(state) if state.in_call else self._text(state, final)
+                if step is None:
+                    break
+                state, deltas = step
+                found += deltas
         return state, tuple(found)
 
     def finish(self, state: GemmaState) -> tuple[Delta, ...]:

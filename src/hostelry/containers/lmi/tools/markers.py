@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+PIECE_CHARACTERS = 4096  # searched at once, as a search may go to the end of what is held
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:

@@ -26,12 +26,11 @@ from hostelry.containers.lmi.tools.deltas import (
     Delta,
 )
 from hostelry.containers.lmi.tools.json_calls import decoded
-from hostelry.containers.lmi.tools.markers import cut_at
+from hostelry.containers.lmi.tools.markers import PIECE_CHARACTERS, cut_at
 from hostelry.containers.lmi.tools.pythonic import literal
 
 MAX_NAME_CHARACTERS = 1024
 DSML = "\uff5cDSML\uff5c"
-PIECE_CHARACTERS = 4096  # searched at once, as a search may go to the end of what is held
 MAX_VALUE_CHARACTERS = 65_536  # of a value that is no text; a longer one is a text
 
 _TYPES: Mapping[str, type | tuple[type, ...]] = {

@@ -73,3 +73,12 @@ def test_marks_without_end_take_time_in_proportion(piece: str) -> None:
 
     cpu_s(10)
     assert cpu_s(8000) < 40 * cpu_s(500) + 0.5
+
+
+def test_beginnings_of_calls_alone_take_time_in_proportion() -> None:
+    def cpu_s(text: str) -> float:
+        started_at = time.process_time()
+        assert read_whole(READING, text).content == text
+        return time.process_time() - started_at
+
+    assert cpu_s("<|tool_call>" * 40_000) < 100 * cpu_s("<|tool_call>" * 2000) + 0.5
