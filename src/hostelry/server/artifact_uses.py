@@ -64,11 +64,12 @@ def address_uses(records: Iterable[Record]) -> dict[str, list[str]]:
 def model_uses(records: Iterable[Record], models: Set[str]) -> dict[str, list[str]]:
     """The models that other records than their own name, each with those records."""
     return _uses_of(
-        (text, record)
+        (name, record)
         for record in records
         if record.key.kind != "model"
         for text in _texts(record)
-        if text in models
+        for part in text.split('"')  # the JSON that a schedule sends is one text
+        if (name := part.rstrip("\\")) in models
     )
 
 

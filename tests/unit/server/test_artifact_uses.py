@@ -61,8 +61,11 @@ def test_a_model_is_used_by_what_names_it_other_than_itself() -> None:
         record("model", "m", {"name": "m"}),
         record("component", "c", {"given": {"ModelName": "m"}}),
         record("component", "d", {"given": {"ModelName": "m-2"}}),
+        record("schedule", "s", {"input": '{"ModelName": "n"}'}),
+        record("schedule", "t", {"input": r'{"body": "{\"ModelName\": \"n\"}"}'}),
     ]
-    assert model_uses(records, {"m", "n"}) == {"m": ["component c"]}
+    uses = {"m": ["component c"], "n": ["schedule s", "schedule t"]}
+    assert model_uses(records, {"m", "n", "o"}) == uses
 
 
 def test_nothing_is_removed_while_something_is_uploaded(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.named import api_errors
@@ -29,6 +30,9 @@ def prune(
     older_than_hours: Annotated[
         float, typer.Option(min=1.0, help="Minimum age in hours of what is removed.")
     ] = DEFAULT_HOURS,
+    sole_platform: Annotated[
+        bool, typer.Option("--sole-platform", help="No other platform uses the S3 endpoint.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,6 +42,8 @@ def prune(
     or if it is less than a day old. Of the former models that `deploy` made for a name, the newest
     two stay.
 
+    With --s3-endpoint other platforms may use the same objects, so --yes needs --sole-platform.
+
     Exit code 1 if --yes is given while one of these commands runs.
 
     Example: hostelry prune
@@ -46,6 +52,8 @@ def prune(
     """
     at = home_at(home)
     running = settled(at)
+    if yes:
+        check_store(running[0], sole_platform=sole_platform)
     with api_errors(running[0]):
         if not yes:
             plan = look(running, older_than_hours * HOUR_S)
@@ -55,6 +63,15 @@ def prune(
             plan = look(running, older_than_hours * HOUR_S)
             remove(plan, running, display.phase)
     show(plan, as_json=as_json, removed=True)
+
+
+def check_store(config: UpConfig, *, sole_platform: bool) -> None:
+    """Raise TerminalError for objects that the records of another platform may name."""
+    if config.s3_endpoint is not None and not sole_platform:
+        raise TerminalError(
+            f"the objects are in {config.s3_endpoint}, and another platform that uses it may need"
+            " what no record here names: add --sole-platform if there is no other"
+        )
 
 
 def look(running: tuple[UpConfig, Credentials], least_age_s: float) -> PrunePlan:

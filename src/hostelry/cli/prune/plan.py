@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 KEPT_MODELS = 2
 DEPLOYED, ADAPTERS = "deploy", "adapters"
-DIGEST_LETTERS = frozenset({16, 32})
+# Of the digest in `deploy/DIGEST/`, and of the other two: with another length it is a program's.
+DEPLOYED_LETTERS, DIGEST_LETTERS = 16, 32
 HEX = frozenset("0123456789abcdef")
 ARCHIVE = ".tar.gz"
 S3 = "s3://"
@@ -146,17 +147,18 @@ def upload_prefix(key: str, *, applied: bool) -> str | None:
     """
     parts = key.split("/")
     if applied:
-        return f"{parts[0]}/" if len(parts) > 1 and is_digest(parts[0]) else None
-    if len(parts) > 2 and parts[0] == DEPLOYED and is_digest(parts[1]):
+        is_own = len(parts) > 1 and is_digest(parts[0], DIGEST_LETTERS)
+        return f"{parts[0]}/" if is_own else None
+    if len(parts) > 2 and parts[0] == DEPLOYED and is_digest(parts[1], DEPLOYED_LETTERS):
         return f"{DEPLOYED}/{parts[1]}/"
-    if len(parts) == 3 and parts[0] == ADAPTERS and is_digest(parts[2].removesuffix(ARCHIVE)):
-        return key
+    if len(parts) == 3 and parts[0] == ADAPTERS and parts[2].endswith(ARCHIVE):
+        return key if is_digest(parts[2].removesuffix(ARCHIVE), DIGEST_LETTERS) else None
     return None
 
 
-def is_digest(text: str) -> bool:
-    """Whether a text is one of the digests that name uploads."""
-    return len(text) in DIGEST_LETTERS and HEX.issuperset(text)
+def is_digest(text: str, letters: int) -> bool:
+    """Whether a text is a digest of so many letters."""
+    return len(text) == letters and HEX.issuperset(text)
 
 
 def grouped(bucket: str, objects: Iterable[UploadObject], *, applied: bool) -> list[StoredUpload]:
