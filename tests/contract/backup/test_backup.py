@@ -149,6 +149,11 @@ def with_file(path: str) -> Callable[[Path], object]:
     return lambda folder: rewritten(folder, files=(*read_manifest(folder).files, file))
 
 
+def pipe_for_manifest(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+    os.mkfifo(folder / MANIFEST)
+
+
 DAT = Path(DATA, "objects/data/load_1.dat")
 
 
@@ -186,6 +191,16 @@ DAT = Path(DATA, "objects/data/load_1.dat")
             id="a file that is no state"),
         pytest.param(with_file("state.db"), "names 'state.db' twice", id="a file twice"),
         pytest.param(with_file("files/a\0b"), "which no backup has", id="a path with a NUL"),
+        pytest.param(with_file("files/a\x1b[2J"), r"'files/a\x1b[2J', which no backup has",
+            id="a path that clears the terminal"),
+        pytest.param(lambda it: (it / DATA / "files" / "a\x1b[2J").write_bytes(b""),
+            r"'files/a\x1b[2J' is not one of its files", id="a file that clears the terminal"),
+        pytest.param(lambda it: rewritten(it, version="0.0.1\x1b[2J"), "its version is no version",
+            id="a version that clears the terminal"),
+        pytest.param(lambda it: rewritten(it, created_at=1e300), "a time or a size that no backup",
+            id="a time after all times"),
+        pytest.param(pipe_for_manifest, "manifest.json is no file",
+            id="a pipe, which nothing writes, for a manifest"),
         pytest.param(lambda it: shutil.rmtree(it), "is not a folder", id="no folder"),
     ],
 )  # fmt: skip
@@ -235,12 +250,21 @@ def test_a_home_whose_state_is_elsewhere_is_not_backed_up(
         pytest.param("backup", "has a backup already", id="a folder with a backup"),
         pytest.param("file", "is not a folder", id="a file"),
         pytest.param("link", "is not a folder", id="a link"),
+        pytest.param(
+            "theirs",
+            "is another user's",
+            id="a folder of another user",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a folder away"),
+        ),
     ],
 )
 def test_a_folder_that_cannot_have_a_backup_is_left_alone(
     home: Home, folder: Path, tmp_path: Path, place: str, reason: str
 ) -> None:
     (tmp_path / "full").mkdir()
+    (tmp_path / "theirs").mkdir()
+    if place == "theirs":
+        os.chown(tmp_path / "theirs", 12_345, 12_345)
     (tmp_path / "full" / "mine").write_text("mine")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "full")

@@ -19,6 +19,7 @@ MANIFEST = "manifest.json"
 DATA = "data"  # the folder of the files, whose paths are those in a home
 UNFINISHED = "backup.unfinished"  # present until the manifest is written
 MAX_VERSION_CHARS = 64
+LATEST_S = 253_402_300_799.0  # the last second of the year 9999
 MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
 # What a backup may have at the top of its folder of files; in a home these are its state.
 TOP_NAMES = frozenset(
@@ -97,6 +98,8 @@ def decode_manifest(body: bytes, name: str, own_version: str) -> BackupManifest:
     if manifest.digest != _digest_of(manifest):
         raise TerminalError(f"{name} was changed: its digest is another one than it says")
     seen = set[str]()
+    if not 0 <= manifest.created_at <= LATEST_S or any(it.num_bytes < 0 for it in manifest.files):
+        raise TerminalError(f"{name} was changed: it has a time or a size that no backup has")
     for file in manifest.files:
         check_path(file.path, name)
         if file.path in seen:
@@ -107,7 +110,7 @@ def decode_manifest(body: bytes, name: str, own_version: str) -> BackupManifest:
 
 def check_version(found: "_Versions | BackupManifest", name: str, own_version: str) -> None:
     """Raise TerminalError for a backup that a newer version made."""
-    if len(found.version) > MAX_VERSION_CHARS:
+    if len(found.version) > MAX_VERSION_CHARS or not found.version.isprintable():
         raise TerminalError(f"{name} was changed: its version is no version")
     if found.format > FORMAT or is_newer(found.version, own_version):
         raise TerminalError(
@@ -119,7 +122,7 @@ def check_version(found: "_Versions | BackupManifest", name: str, own_version: s
 def check_path(path: str, name: str) -> None:
     """Raise TerminalError for a path that does not belong to a home's state."""
     parts = path.split("/")
-    is_plain = not any(it in ("", ".", "..") or "\0" in it for it in parts)
+    is_plain = path.isprintable() and not any(it in ("", ".", "..") for it in parts)
     if not is_plain or parts[0] not in TOP_NAMES or str(PurePosixPath(path)) != path:
         raise TerminalError(f"{name} was changed: it names {path[:200]!r}, which no backup has")
 

@@ -60,6 +60,8 @@ def read_manifest(folder: Path) -> BackupManifest:
     if not folder.is_dir():
         raise TerminalError(f"{folder} is not a folder")
     try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise TerminalError(f"{path} is no file: this is no whole backup")
         with path.open("rb") as file:
             body = file.read(MAX_MANIFEST_BYTES + 1)
     except FileNotFoundError:
@@ -156,8 +158,13 @@ def _other_files(folder: Path, manifest: BackupManifest) -> list[str]:
     for place, folders, names in os.walk(data, followlinks=False):
         links = [it for it in folders if Path(place, it).is_symlink()]
         paths = (Path(place, it).relative_to(data).as_posix() for it in [*names, *links])
-        found += [f"{path} is not one of its files" for path in paths if path not in known]
+        found += [f"{shown(path)} is not one of its files" for path in paths if path not in known]
     return sorted(found)
+
+
+def shown(path: str) -> str:
+    """A path of others, which may have characters that move a terminal's cursor."""
+    return path if path.isprintable() else ascii(path)
 
 
 def _size_problem(folder: Path, file: BackedUpFile) -> str | None:

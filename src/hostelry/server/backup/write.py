@@ -90,6 +90,8 @@ def check_place(home: Home, folder: Path) -> None:
         raise TerminalError(f"{folder} is not a folder: choose another")
     if not folder.exists():
         return
+    if folder.stat().st_uid != os.geteuid():  # who could put links where files are written
+        raise TerminalError(f"{folder} is another user's: choose a new folder")
     if (folder / MANIFEST).exists():
         raise TerminalError(f"{folder} has a backup already: choose another folder, or remove it")
     names = set(os.listdir(folder)) - {"lost+found"}
@@ -158,9 +160,9 @@ def _copied(files: list[CutFile], data: Path, report: Report) -> list[BackedUpFi
         copied = reported(report, file.path, before, total)
         copied(0)
         if file.database is not None:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             file.database.copy_to(target, copied)
             file.database.close()
-            target.chmod(0o600)
             num_bytes, digest = digest_of(target)
         else:
             num_bytes, digest = (
