@@ -1,6 +1,7 @@
 """Patterns of adapter_config.json match what PEFT's do, in time linear in the pattern."""
 
 import re
+import time
 from random import Random
 from typing import Any
 
@@ -145,3 +146,16 @@ def test_what_takes_python_for_ever_is_answered(pattern: str) -> None:
     )
     path = "model.layers.31.self_attn.q_proj" * 4
     assert (config.targets(path), config.rank_of(path)) == (False, 8)
+
+
+def test_a_class_of_many_letters_takes_the_time_of_a_small_one() -> None:
+    paths = [f"model.layers.{number}.self_attn.q_proj" for number in range(1000)]
+    letters = "".join(map(chr, range(0x4E00, 0x4E00 + 1900)))
+
+    def cpu_s(name: str) -> float:
+        config = config_of(target_modules=f"(?!x)[^{name}]*")
+        started_at = time.process_time()
+        assert all(config.targets(path) for path in paths)
+        return time.process_time() - started_at
+
+    assert cpu_s(letters) < 5 * cpu_s("!") + 0.2

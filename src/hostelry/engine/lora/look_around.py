@@ -8,6 +8,7 @@ Therefore the steps are counted, and a pattern that takes too many is refused.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from re import _parser  # type: ignore[attr-defined]  # Python's own reading of a pattern
 from typing import Any
 
@@ -158,7 +159,8 @@ def _class(operator: str, value: Any) -> Class:
         return lambda char: ord(char) != value
     tests = [_class_item(str(kind), item) for kind, item in value if str(kind) != "NEGATE"]
     is_negated = len(tests) < len(value)
-    return lambda char: any(test(char) for test in tests) != is_negated
+    # A class may have as many parts as the pattern has characters: each character is tested once.
+    return cache(lambda char: any(test(char) for test in tests) != is_negated)
 
 
 def _class_item(kind: str, item: Any) -> Class:
