@@ -15,6 +15,7 @@ from collections.abc import Iterable
 MODEL = "/opt/ml/model"
 NAME, HEX = r"[\w.-]+", "[0-9a-f]+"
 BEFORE, AFTER = r"(?<![\w./~-])", r"(?![\w-]|\.\w)"
+SYSTEM = ("/", "/usr", "/usr/local")  # where texts of programs have paths of the system
 PYTHON = "lib/python3"
 PATH_CHARACTERS = "/._-~"
 
@@ -24,7 +25,7 @@ class ShownPaths:
 
     def __init__(self, instances: str, others: Iterable[str]) -> None:
         root = re.escape(instances)
-        longest_first = sorted(set(others) - {"", "/"}, key=len, reverse=True)
+        longest_first = sorted(set(others) - {"", *SYSTEM}, key=len, reverse=True)
         self._places = re.compile(
             rf"{BEFORE}(?:{root}/{NAME}/copies/{NAME}(?P<model>/model)?"
             rf"|{root}/{NAME}/cache/(?P<digest>{HEX})/files"
@@ -43,7 +44,8 @@ def _without_environments(text: str) -> str:
         start = len(part)
         while start and (part[start - 1].isalnum() or part[start - 1] in PATH_CHARACTERS):
             start -= 1
-        if part.startswith("/", start) and part.endswith("/"):
+        is_address = part.startswith("//", start)
+        if part.startswith("/", start) and part.endswith("/") and not is_address:
             parts[at] = part[:start]
     return PYTHON.join(parts)
 

@@ -6,7 +6,9 @@ import pytest
 
 from hostelry.base.shown_paths import ShownPaths
 
-PATHS = ShownPaths("/srv/h/instances", ["/srv/h", "/srv/runtimes", "/srv/ours/src", "/", ""])
+PATHS = ShownPaths(
+    "/srv/h/instances", ["/srv/h", "/srv/runtimes", "/srv/ours/src", "/usr", "/", ""]
+)
 COPY = "/srv/h/instances/i-1/copies/c-2"
 
 
@@ -35,6 +37,10 @@ COPY = "/srv/h/instances/i-1/copies/c-2"
                      "/srv/h2/x /srv/h.d/x /other/srv/h/x s3://b/srv/h/x", id="other paths stay"),
         pytest.param("/opt/ml/model/a lib/python3", "/opt/ml/model/a lib/python3",
                      id="what a container has too"),
+        pytest.param("/usr/bin/ffmpeg: not found", "/usr/bin/ffmpeg: not found",
+                     id="a program of the system, where Python is the system's"),
+        pytest.param("https://host/lib/python3.11/x", "https://host/lib/python3.11/x",
+                     id="an address"),
         pytest.param("no path", "no path", id="no path"),
     ],
 )  # fmt: skip

@@ -24,8 +24,17 @@ from hostelry.containers.predictive.worker.default_xgboost import (
     Boosters,
     older_settings,
 )
+from hostelry.containers.predictive.worker.model_serving import without_folders
 from hostelry.containers.predictive.worker.recordio import counted, encoded, framed
 from hostelry.containers.predictive.worker.refusal import text_of
+
+
+def test_an_error_keeps_the_systems_paths_and_loses_the_machines() -> None:
+    text = "/home/me/model/code/x.py: /usr/bin/ffmpeg and /srv/python/lib/y are missing"
+    folders = ["/home/me/model/code", "", "/srv/python/", "/usr", "/usr/local"]
+    expected = "x.py: /usr/bin/ffmpeg and lib/y are missing"
+    assert without_folders(text, folders) == expected
+
 
 F32, F64, I32 = 2, 3, 7
 

@@ -21,6 +21,7 @@ from hostelry.containers.predictive.worker.refusal import (
     text_of,
 )
 
+OF_THE_SYSTEM = ("", "/usr", "/usr/local")  # prefixes of Python that a container has, too
 PROGRAM = "SAGEMAKER_PROGRAM"
 ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
 DEFAULT_PROGRAM = "inference.py"
@@ -209,9 +210,8 @@ class ModelServing:
         text = f"{kind}: {' '.join(str(message).split())}" if message else kind
         if kind == "GenericInferenceToolkitError":  # its message says what is wrong
             text = " ".join(str(message).split())
-        for folder in (self._code_dir, self._model_dir, sys.prefix, sys.base_prefix):
-            text = text.replace(folder.rstrip("/") + "/", "")
-        return text[:MAX_ERROR_CHARACTERS] + self._place(error)
+        folders = [self._code_dir, self._model_dir, sys.prefix, sys.base_prefix]
+        return without_folders(text, folders)[:MAX_ERROR_CHARACTERS] + self._place(error)
 
     def _place(self, error: BaseException) -> str:
         found = ""
@@ -228,6 +228,14 @@ def reply_of_flask(response: Any) -> ModelReply:
     headers = {str(name): str(value) for name, value in dict(response.headers).items()}
     content_type = str(response.content_type or "application/octet-stream")
     return ModelReply(int(response.status_code), response.get_data(), content_type, headers)
+
+
+def without_folders(text: str, folders: list[str]) -> str:
+    """The text with the paths below these folders from there on; those of the system stay."""
+    for folder in folders:
+        if folder.rstrip("/") not in OF_THE_SYSTEM:
+            text = text.replace(folder.rstrip("/") + "/", "")
+    return text
 
 
 def as_bytes(response: Any) -> bytes:
