@@ -377,7 +377,8 @@ class Supervisor:
         hurried = asyncio.create_task(self._hurried.wait())
         either: set[asyncio.Future[Any]] = {died, hurried}
         await asyncio.wait(either, timeout=stopping.grace_s, return_when=asyncio.FIRST_COMPLETED)
-        if not died.done() and not hurried.done():
+        # SIGKILL without a wait has killed it already, and its end is only not seen yet.
+        if stopping.grace_s > 0 and not died.done() and not hurried.done():
             self._report(f"{name} did not stop within {stopping.grace_s:g} s; killing it")
         hurried.cancel()
 
