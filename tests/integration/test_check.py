@@ -102,7 +102,7 @@ def test_a_program_is_one_cell(platform: Platform, tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         "[1] ok          it.py",
         "      sts:GetCallerIdentity  1  ok",
-        "1 cells ran, and all their calls are served",
+        "1 cell ran, and all calls are served",
     ]
 
 

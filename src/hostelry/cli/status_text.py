@@ -292,6 +292,11 @@ def reason_lines(reason: str | None, indent: str) -> list[str]:
     return [f"{indent}{line}" for line in terminal_lines(reason)] if reason else []
 
 
+def count_text(number: int, word: str) -> str:
+    """A number with its noun, in the plural unless it is 1."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """A duration in its two largest units: 4s, 3m12s, 2h05m, 3d04h."""
     whole = max(0, int(seconds))

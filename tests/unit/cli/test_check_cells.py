@@ -76,7 +76,7 @@ def test_half_a_note_is_read_once_it_is_whole(notes: Path) -> None:
 @pytest.mark.parametrize(
     ("codes", "code", "text"),
     [
-        pytest.param([""], 0, "1 cells ran, and all their calls are served", id="all is well"),
+        pytest.param([""], 0, "1 cell ran, and all calls are served", id="all is well"),
         pytest.param(["", "E: no", "E"], 1, "cell 2, 3 failed", id="two failed"),
         pytest.param([], 3, "the run ended with exit code 3", id="no cell began"),
     ],

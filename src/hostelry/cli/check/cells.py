@@ -10,6 +10,7 @@ import msgspec
 from hostelry.base.json import decode
 from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.report import CallReport, Row, as_json
+from hostelry.cli.status_text import count_text
 
 NEVER_ENDED = "the program ended within this cell"
 
@@ -107,4 +108,4 @@ def verdict(cells: list[CellRun], code: int) -> str:
         return f"cell {', '.join(unserved)} called what is not served"
     if code:
         return f"the run ended with exit code {code}"
-    return f"{len(cells)} cells ran, and all their calls are served"
+    return f"{count_text(len(cells), 'cell')} ran, and all calls are served"

@@ -44,7 +44,10 @@ def check(
 
     at = home_at(home)
     if not program.is_file():
-        raise TerminalError(f"{program}: no such file")
+        is_folder = program.is_dir()
+        raise TerminalError(
+            f"{program}: {'a folder: name one .py or .ipynb file' if is_folder else 'no such file'}"
+        )
     if program.suffix not in (".py", ".ipynb"):
         raise TerminalError(f"{program}: expected a .py or .ipynb file")
     interpreter = python_with(python, *(FOR_NOTEBOOKS if program.suffix == ".ipynb" else ()))

@@ -9,6 +9,7 @@ import msgspec
 from hostelry.cli.declared.change import ABSENT, FieldChange
 from hostelry.cli.declared.resource import ResourceKey, ResourceKind
 from hostelry.cli.declared.step import OLD_VERSION, ApplyStep, StepAct, StepPlan, UploadedFile
+from hostelry.cli.status_text import count_text
 
 Line = tuple[str, str]
 """A colour ("" for none) and a text."""
@@ -56,8 +57,8 @@ def diff_lines(plan: StepPlan) -> list[Line]:
 
 
 def _same(plan: StepPlan) -> str:
-    one = plan.num_same == 1
-    return f"{plan.num_same} resource{'' if one else 's'} {'is' if one else 'are'} as desired"
+    verb = "is" if plan.num_same == 1 else "are"
+    return f"{count_text(plan.num_same, 'resource')} {verb} as desired"
 
 
 def _by_resource(plan: StepPlan) -> dict[ResourceKey, list[ApplyStep]]:

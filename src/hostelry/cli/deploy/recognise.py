@@ -145,8 +145,13 @@ def unknown(found: Found) -> TerminalError:
             "model are read from safetensors only. Write them with save_pretrained, or say --as "
             "huggingface"
         )
+    what = (
+        "is not a known model file"
+        if found.place is Origin.FILE
+        else (f"has {shown}{rest}, of which none is known")
+    )
     return TerminalError(
-        f"{found.given} has {shown}{rest}, of which none is known. Looked for: graph.yaml, "
+        f"{found.given} {what}. Looked for: graph.yaml, "
         "MODEL/config.pbtxt, inference.py, config.json with *.safetensors, NAME/1/saved_model.pb, "
         "AutoGluon's predictor.pkl, and one file of scikit-learn (.joblib, .pkl), XGBoost (.json, "
         f".ubj, xgboost-model) or TorchScript (.pt). Say --as {', '.join(AS_NAMES)} "

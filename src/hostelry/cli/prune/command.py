@@ -12,7 +12,7 @@ from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
 from hostelry.cli.named import api_errors
 from hostelry.cli.prune.look import found_models, found_uploads, remove_upload
 from hostelry.cli.prune.plan import PrunePlan, StoredUpload, planned
-from hostelry.cli.status_text import columns, duration
+from hostelry.cli.status_text import columns, count_text, duration
 from hostelry.cli.trace_text import bytes_text
 from hostelry.cli.wait_display import waiting
 from hostelry.server.aws_client import aws_client
@@ -108,10 +108,14 @@ def show(plan: PrunePlan, *, as_json: bool, removed: bool) -> None:
         return
     rows = [("model", it.model, "", why) for it, why in plan.models]
     rows += [("upload", it.uri, size_text(it, now), why) for it, why in plan.uploads]
-    what = f"{len(plan.models)} former models and {len(plan.uploads)} uploads, "
-    what += bytes_text(plan.num_bytes)
+    models, uploads = (
+        count_text(len(plan.models), "former model"),
+        count_text(len(plan.uploads), "upload"),
+    )
+    what = f"{models} and {uploads}, {bytes_text(plan.num_bytes)}"
     kept = sum(it.num_bytes for it, _ in plan.kept)
-    stays = f"{len(plan.kept)} uploads stay, {bytes_text(kept)}."
+    verb = "stays" if len(plan.kept) == 1 else "stay"
+    stays = f"{count_text(len(plan.kept), 'upload')} {verb}, {bytes_text(kept)}."
     if not rows:
         typer.echo(f"Nothing to remove. {stays}")
         return

@@ -20,7 +20,6 @@ from hostelry.server.backup.manifest import (
     problems_text,
 )
 from hostelry.server.backup.write import (
-    CHUNK_BYTES,
     Report,
     check_room,
     copy_file,
@@ -180,11 +179,8 @@ def _size_problem(folder: Path, file: BackedUpFile) -> str | None:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                digest.update(chunk)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise TerminalError(f"{path}: {error.strerror}") from error
-    return digest.hexdigest()

@@ -209,10 +209,7 @@ def copy_file(source: Path, target: Path, num_bytes: int, copied: Callable[[int]
 
 def digest_of(path: Path) -> tuple[int, str]:
     """The size and digest of a file, once it is on disk."""
-    digest, num_bytes = hashlib.sha256(), 0
     with path.open("rb+") as file:
         os.fsync(file.fileno())
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            num_bytes += len(chunk)
-    return num_bytes, digest.hexdigest()
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return file.tell(), digest

@@ -3,6 +3,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -169,6 +170,8 @@ def test_a_source_is_recognised(
         pytest.param(found("a.txt", "b.csv"), None,
                      r"has a.txt, b.csv, of which none is known. Looked for: graph.yaml.*--as llm",
                      id="nothing known: what was found, looked for, and the flag"),
+        pytest.param(replace(found("README.md"), place=Origin.FILE), None,
+                     r"^./m is not a known model file. Looked for: ", id="a file that is no model"),
         pytest.param(found("adapter_config.json", "adapter_model.safetensors"), None,
                      "is a LoRA adapter: deploy its base model", id="an adapter alone"),
         pytest.param(found("graph.yaml", texts={"inference.py": ""}), None,

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from hostelry.cli.prune.command import show
 from hostelry.cli.prune.plan import (
     AddressUses,
     DeployedModel,
@@ -160,3 +161,32 @@ def test_the_index_finds_what_a_look_at_each_address_does() -> None:
         whole = asked.rstrip("/")
         expected = any(it.startswith(whole) or asked.startswith(it) for it in made)
         assert (AddressUses({it: ["r"] for it in made}).user_of(asked) is not None) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_removed", "num_kept", "first", "last"),
+    [
+        pytest.param(
+            1, 1, "Would remove 0 former models and 1 upload, 100 B (", "1 upload stays, ", id="one"
+        ),
+        pytest.param(
+            2,
+            2,
+            "Would remove 0 former models and 2 uploads, 200 B (",
+            "2 uploads stay, ",
+            id="two",
+        ),
+    ],
+)
+def test_numbers_of_uploads_are_shown_with_their_noun(
+    num_removed: int, num_kept: int, first: str, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = (upload(), "no record names it")
+    show(
+        PrunePlan(uploads=(one,) * num_removed, kept=(one,) * num_kept),
+        as_json=False,
+        removed=False,
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(first)
+    assert lines[-1].startswith(last)
