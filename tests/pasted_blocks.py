@@ -41,8 +41,9 @@ LEFT_OUT = {
     "docs/images.md": {"podman build": "needs a container engine and images of a registry"},
     "docs/lmi.md": {"python -m hostelry.containers.lmi": STAYS},
     "docs/predictive.md": {
-        "HOSTELRY_CUSTOM_CODE=trusted hostelry up": STAYS,
+        "HOSTELRY_CUSTOM_CODE=trusted hostelry up": "starts what only the lines below it need",
         "hostelry runtimes install sklearn:1.2": INSTALLS,
+        "hostelry deploy model.joblib": OWN,
     },
     "docs/replay.md": {"hostelry replay --trace": OWN, "hostelry replay --calibrate": OWN},
     "docs/traces.md": {"hostelry trace 6f0f3b1e": OWN},

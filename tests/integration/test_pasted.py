@@ -51,9 +51,10 @@ class Reader:
         return done.stdout
 
     def down(self) -> None:
-        """Stop the platform, if it was started."""
-        if (self.folder / "home").exists():
-            self.paste("hostelry down")
+        """Stop the platforms that were started."""
+        for home in ("home", "restored"):
+            if (self.folder / home).exists():
+                self.paste(f"hostelry down --home {home}")
 
 
 @pytest.fixture
@@ -78,5 +79,5 @@ def test_the_readme_and_the_pages_that_go_on_from_it(reader: Reader) -> None:
 @pytest.mark.parametrize("page", [it for it in pasted_pages() if it not in (README, *AFTER_README)])
 def test_a_page_alone(reader: Reader, page: str) -> None:
     script = script_of(page)
-    needs_platform = any(it in script for it in ("dashboards", "exec"))
+    needs_platform = any(it in script for it in ("dashboards", "exec", "backup"))
     reader.paste(f"hostelry up --detach\n{script}" if needs_platform else script)
