@@ -29,6 +29,7 @@ from hostelry.fleet.rules.copy_user import NONE, closed_to
 from hostelry.runtimes.interpreters import candidates
 from hostelry.server.copy_user_option import copy_uid, folders_above, open_home, try_user
 from hostelry.server.home import Home
+from hostelry.server.run_file import live_run_file
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 # Modules that distributions leave out of their smallest Pythons.
@@ -36,7 +37,12 @@ TRIAL = "import bz2, ctypes, lzma, sqlite3, ssl, venv, hostelry.base.json"
 
 
 def other_interpreter(asked: str, home: Home) -> Path | None:
-    """The interpreter to run by, for `--copy-user` `asked`; None if this one stays."""
+    """The interpreter to run by, for `--copy-user` `asked`; None if this one stays.
+
+    It stays if an `up` runs on the home, whose environment may not change: this one is refused.
+    """
+    if live_run_file(home, "up") is not None:
+        return None
     uid = None if asked == NONE or os.geteuid() != 0 else copy_uid(asked)
     for base in () if uid is None else open_bases(uid, home):
         open_home(home)

@@ -11,6 +11,7 @@ from hostelry.fleet.rules.copy_user import AUTO, NONE
 from hostelry.server import open_python
 from hostelry.server.home import Home
 from hostelry.server.open_python import made_environment, other_interpreter, package_folders
+from hostelry.server.run_file import remove_run_file, save_run_file
 
 ROOT = os.geteuid() == 0
 BASE = Path(sys.executable).resolve()
@@ -66,3 +67,19 @@ def test_which_interpreter(
     monkeypatch.setattr(open_python, "_works", lambda *_: works)
     expected = home.python / "bin" / "python" if found and ROOT else None
     assert other_interpreter(asked, home) == expected
+
+
+@pytest.mark.skipif(not ROOT, reason="only root's copies have other users")
+def test_another_up_leaves_the_environment_of_a_platform_that_runs_as_it_is(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = made_environment(home.python, BASE, [tmp_path])
+    before = home.python.stat().st_ino
+    monkeypatch.setattr(open_python, "open_bases", lambda *_: [BASE])
+    monkeypatch.setattr(open_python, "_works", lambda *_: True)
+    save_run_file(home, "up", os.getpid(), 0)
+    assert other_interpreter(AUTO, home) is None
+    assert home.python.stat().st_ino == before
+    remove_run_file(home, "up")
+    assert other_interpreter(AUTO, home) == python
+    assert home.python.stat().st_ino != before, "it has ended"
