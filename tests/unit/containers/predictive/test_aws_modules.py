@@ -109,6 +109,12 @@ def test_csv_is_read_as_by_awss_encoders(text: Any, dtype: Any, expected: list[A
     [
         pytest.param("a,b", float, "a value that is not", id="text in place of numbers"),
         pytest.param('"a', None, "cannot be read", id="half a quote"),
+        pytest.param(
+            "x" * 99_999 + "\n1" * 9999,
+            None,
+            "an array of 3999960000 bytes",
+            id="a long cell, for which each has room",
+        ),
     ],
 )
 def test_csv_that_is_refused(text: str, dtype: Any, message: str) -> None:

@@ -18,6 +18,7 @@ from hostelry.containers.predictive.worker.refusal import media_type
 csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
 
 CSV, JSON = "text/csv", "application/json"
+CHARACTER_BYTES, MAX_ARRAY_BYTES = 4, 1 << 30  # of an array of texts
 MODEL_FOLDER, ACCEPT = "SM_MODEL_DIR", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
 
 
@@ -145,7 +146,15 @@ def csv_to_numpy(string_like: Any, dtype: Any = None) -> Any:
     numpy = importlib.import_module("numpy")
     text = string_like if isinstance(string_like, str) else bytes(string_like).decode()
     try:
-        array = numpy.array(list(csv.reader(io.StringIO(text), strict=True))).squeeze()
+        rows = list(csv.reader(io.StringIO(text), strict=True))
+        longest = max((len(cell) for row in rows for cell in row), default=0)
+        num_bytes = CHARACTER_BYTES * longest * sum(map(len, rows))
+        if num_bytes > MAX_ARRAY_BYTES:  # each cell of the array has room for the longest one
+            raise ClientError(
+                f"the csv has a cell of {longest} characters, which makes an array of {num_bytes} "
+                f"bytes; at most {MAX_ARRAY_BYTES}"
+            )
+        array = numpy.array(rows).squeeze()
     except (csv.Error, ValueError) as error:
         raise ClientError(f"the csv cannot be read: {error}") from None
     try:
