@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from hostelry.base.clock import SystemClock, monotonic_s
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import UsageError
+from hostelry.base.user import expanded
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.trace_text import bytes_text
 from hostelry.cli.wait_display import WaitDisplay, waiting
@@ -42,7 +43,7 @@ def backup(
         verify_here(folder_at(words[1]), as_json=as_json)
         return
     if len(words) != 1 or words[0] == VERIFY:
-        raise TerminalError("expected DIR, or verify DIR; a folder named verify is ./verify")
+        raise UsageError("expected DIR, or verify DIR; a folder named verify is ./verify")
     at, folder = home_at(home), folder_at(words[0])
     config, _ = settled(at)
     started = monotonic_s()
@@ -87,7 +88,7 @@ def restore_here(source: Path, root: Path) -> None:
 
 def folder_at(given: str) -> Path:
     """The folder as an absolute path; a link at its end is kept, to be refused."""
-    return Path(given).expanduser().absolute()
+    return expanded(given).absolute()
 
 
 def progress_in(display: WaitDisplay, verb: str) -> Report:

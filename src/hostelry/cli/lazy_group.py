@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from math import isnan
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+
+from hostelry.base.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,23 @@ class CommandEntry:
             return group
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = dict(self.context_settings)
-        alone.command(self.name, short_help=self.short_help, context_settings=settings)(found)
+        alone.command(
+            self.name, cls=CheckedCommand, short_help=self.short_help, context_settings=settings
+        )(found)
         return get_command(alone)
+
+
+class CheckedCommand(TyperCommand):
+    """A command whose numbers are numbers: every bound lets NaN pass."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left. Raises UsageError for NaN."""
+        rest = super().parse_args(ctx, args)
+        for option in self.params:
+            value = ctx.params.get(option.name)
+            if isinstance(value, float) and isnan(value):
+                raise UsageError(f"{option.opts[0]} nan: expected a number")
+        return rest
 
 
 class ListedCommand(TyperCommand):

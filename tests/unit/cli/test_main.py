@@ -107,6 +107,9 @@ def test_a_failure_is_one_sentence_with_its_exit_code(
         pytest.param(["top", "--sort", "nosuch"], id="an unknown order"),
         pytest.param(["scale", "chat"], id="nothing to scale to"),
         pytest.param(["load", "chat", "--rate", "0"], id="a value below the least"),
+        pytest.param(["load", "chat", "--rate", "nan"], id="a value that no bound refuses"),
+        pytest.param(["prune", "--older-than-hours", "nan"], id="an age that all are above"),
+        pytest.param(["backup", "verify"], id="a backup without a folder"),
         pytest.param(["trace", "--slowest", "--failed"], id="two options that exclude each other"),
         pytest.param(["status", "--nosuch"], id="an unknown option"),
     ],
@@ -174,6 +177,12 @@ def test_an_error_is_one_line_and_exit_code_one(capsys: pytest.CaptureFixture[st
 
     assert run(fail) == 1
     assert capsys.readouterr().err == "hostelry: port 1 is taken\n"
+
+
+def test_a_backup_of_a_user_who_is_not_there_is_refused() -> None:
+    error = CliRunner().invoke(app, ["backup", "verify", "~nobody-of-this-name/b"]).exception
+    assert isinstance(error, TerminalError)
+    assert "that user has no home folder here" in str(error)
 
 
 @pytest.mark.parametrize(
