@@ -39,7 +39,7 @@ def demo(
     if not program.exists():
         raise TerminalError(f"{program} is missing; give the checkout's examples/ by --examples")
     started_s = monotonic_s()
-    say("Preparing the demo model (SmolLM2-135M-Instruct; once, about 20 seconds) ...")
+    say("Preparing the demo model (SmolLM2-135M-Instruct; once, 20 s to a minute) ...")
     model = demo_model_folder()
     home = Path(tempfile.mkdtemp(prefix="hostelry-demo-"))
     try:

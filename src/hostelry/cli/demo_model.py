@@ -46,7 +46,7 @@ def demo_model_command(
     """
     if folder.exists() and not force and any(folder.iterdir()):
         raise TerminalError(f"{folder} is not empty; name another folder or pass --force")
-    typer.echo(f"Writing SmolLM2-135M-Instruct to {folder} (about 20 seconds) ...")
+    typer.echo(f"Writing SmolLM2-135M-Instruct to {folder} (20 s to a minute) ...")
     write_demo_model(folder)
     typer.echo(f"Wrote {folder}: {folder_bytes(folder) / 1e6:.0f} MB")
 
