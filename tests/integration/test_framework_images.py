@@ -284,9 +284,9 @@ def default_body(framework: str, rows: Any) -> tuple[str, bytes]:
 
 def test_an_image_without_a_runtime_fails_with_those_that_can_be_made(bench: Bench) -> None:
     bench.put("none", model=b"")
-    found = bench.deployed("old", "none", f"{ALGORITHMS}/sagemaker-xgboost:0.72-1-cpu-py3")
+    found = bench.deployed("old", "none", f"{ALGORITHMS}/sagemaker-xgboost:99.0-1")
     assert found["EndpointStatus"] == "Failed"
-    assert "xgboost:0.72; of xgboost there are 0.90, 1.0" in found["FailureReason"]
+    assert "xgboost:99.0; of xgboost there are 0.90, 1.0" in found["FailureReason"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The main job with the real model: the README's example, the demo's program, OpenAI clients."""
 
-import json
 import subprocess
 import sys
 import tarfile
@@ -29,8 +28,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 
 def upload(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The bucket that the README's example reads from."""
-    s3.create_bucket(Bucket="models")
+    """The base and its adapters, in the bucket that the README's example makes."""
+    if not s3.list_buckets()["Buckets"]:
+        s3.create_bucket(Bucket="models")
     for file in demo_model_folder().iterdir():
         with file.open("rb") as body:
             s3.put_object(Bucket="models", Key=f"smollm2/{file.name}", Body=body)
@@ -47,11 +47,19 @@ def readme_example() -> str:
 
 
 def test_the_readme_example_runs_as_printed(
-    platform: Platform,
+    platform: Platform, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    done = platform.exec([sys.executable, "-c", readme_example()])
-    last = [line for line in done.stdout.splitlines() if line.strip()][-1]
-    assert json.loads(last)["generated_text"], done.stdout
+    s3 = platform.boto3("s3", s3={"addressing_style": "path"})
+    for found in s3.list_objects_v2(Bucket="models")["Contents"]:
+        s3.delete_object(Bucket="models", Key=found["Key"])
+    s3.delete_bucket(Bucket="models")
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "smollm2").symlink_to(demo_model_folder())
+    (folder / "examples").symlink_to(ADAPTERS.parent)
+    there = f"import os; os.chdir({str(folder)!r})\n"
+    done = platform.exec([sys.executable, "-c", there + readme_example()])
+    assert len(done.stdout.split()) > 3, done.stdout
+    upload(s3, tmp_path_factory)
 
     sagemaker = platform.boto3("sagemaker")
     shown = sagemaker.describe_endpoint(EndpointName="chat")
