@@ -1,10 +1,14 @@
 """Texts for callers, without paths of this machine. Pure."""
 
+import re
 from collections.abc import Iterable
 
+from hostelry.base.shown_paths import AFTER
 from hostelry.containers.lmi.artifact_path import CONTAINER_MODEL_DIR
 from hostelry.containers.lmi.http.adapter_registry import AdapterRecord
 from hostelry.containers.lmi.settings.config import LmiConfig
+
+BEFORE = r"(?<![\w.~-])(?<!:/)"  # a path of its own, or that of file://
 
 
 def without_host_paths(text: str, config: LmiConfig, adapters: Iterable[AdapterRecord]) -> str:
@@ -15,13 +19,16 @@ def without_host_paths(text: str, config: LmiConfig, adapters: Iterable[AdapterR
     if "/" not in text:
         return text
     model = str(CONTAINER_MODEL_DIR)
-    folders = (config.model_dir, *config.artifact_folders, config.hub_folder)
-    names = {str(folder): model for folder in folders if folder is not None}
+    own = (config.model_dir, *config.artifact_folders, config.hub_folder)
+    names = {str(folder): model for folder in own if folder is not None}
     names |= (
         {str(config.adapter_cache_dir): "the adapter cache"} if config.adapter_cache_dir else {}
     )
-    names |= {it.src: f"adapter {it.alias}" for it in adapters if it.src.startswith("/")}
-    for folder in sorted(names, key=len, reverse=True):  # the inner ones first
-        if folder.startswith("/") and folder != "/":
-            text = text.replace(folder, names[folder])
-    return text
+    sources = {it.src.rstrip("/"): it.alias for it in adapters}
+    names |= {source: f"adapter {alias}" for source, alias in sources.items()}
+    known = [path for path in names if path.startswith("/") and path != "/"]
+    folders = sorted(known, key=len)
+    if not folders:
+        return text
+    whole = re.compile(f"{BEFORE}(?:{'|'.join(map(re.escape, reversed(folders)))}){AFTER}")
+    return whole.sub(lambda found: names[found[0]], text)

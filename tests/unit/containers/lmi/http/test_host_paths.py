@@ -7,6 +7,7 @@ import pytest
 from tests.unit.containers.lmi.tiny import Answer, ask, config, ids, server
 
 from hostelry.containers.lmi.fake import FakeBackend
+from hostelry.containers.lmi.http.adapter_registry import AdapterRecord
 from hostelry.containers.lmi.http.host_paths import without_host_paths
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.settings.config import ImageKind, resolve_config
@@ -63,6 +64,23 @@ def test_a_failed_engine_names_no_place(stream: bool) -> None:
     given = server(backend=backend)
     answer = ask(given, ROUTES[1], {**CHAT, "stream": stream})
     assert "adapter es: no file; /opt/ml/model/x; see /v1/chat" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("/srv/ad/x and '/srv/ad'", "adapter a/x and 'adapter a'", id="its files"),
+        pytest.param("/srv/b/x", "adapter b/x", id="its files, where its source ends in a slash"),
+        pytest.param("file:///srv/ad/x", "file://adapter a/x", id="as an address of a file"),
+        pytest.param("/srv/adapters/z", "/srv/adapters/z", id="a folder with a longer name"),
+        pytest.param("https://e.com/srv/ad s3://srv/ad", "https://e.com/srv/ad s3://srv/ad",
+                     id="an address with such a path"),
+    ],
+)  # fmt: skip
+def test_only_whole_folders_of_adapters_are_named(text: str, expected: str) -> None:
+    places = {"a": "/srv/ad", "b": "/srv/b/"}
+    adapters = [AdapterRecord(name=it, alias=it, src=src) for it, src in places.items()]
+    assert without_host_paths(text, config(), adapters) == expected
 
 
 def test_texts_without_a_known_folder_stay() -> None:
