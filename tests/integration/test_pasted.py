@@ -10,7 +10,7 @@ import pytest
 from tests.integration.platform import clean_environment
 from tests.pasted_blocks import AFTER_README, ROOT, pasted_pages, script_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 README = "README.md"
 QUESTION = "What is the sea?\n"  # for the commands that take a question from a terminal
 
@@ -44,7 +44,7 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=800,
             check=False,
         )
         assert done.returncode == 0, done.stdout[-6000:]
@@ -73,7 +73,7 @@ def test_the_readme_and_the_pages_that_go_on_from_it(reader: Reader) -> None:
     printed = reader.paste(script)
     assert "smollm2 is in service" in printed
     assert "tokens/s]" in printed
-    assert '"generated_text"' in printed or '"token"' in printed
+    assert "agua" in printed, "the adapter answers in Spanish"
 
 
 @pytest.mark.parametrize("page", [it for it in pasted_pages() if it not in (README, *AFTER_README)])

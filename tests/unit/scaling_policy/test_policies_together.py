@@ -118,11 +118,15 @@ def test_the_order_of_votes_changes_no_number(votes: list[Vote], random: Random)
 
 
 @given(VOTES, st.sampled_from("abc"), st.sampled_from(Voter))
-def test_one_more_vote_for_the_present_number_never_lowers(
+def test_one_more_vote_for_the_present_number_lowers_to_the_steps_at_most(
     votes: list[Vote], by: str, voter: Voter
 ) -> None:
     before = combine(votes, NOW_8).decision.desired
-    assert combine([*votes, vote(by, voter, 8)], NOW_8).decision.desired >= min(before, 8)
+    # A tracking policy that does not agree leaves the decision to the steps for less.
+    steps = [it.decision.desired for it in votes if it.voter is Voter.STEP]
+    by_steps = max((it for it in steps if it < 8), default=8)
+    after = combine([*votes, vote(by, voter, 8)], NOW_8).decision.desired
+    assert after >= min(before, by_steps)
 
 
 @pytest.mark.parametrize(
