@@ -26,11 +26,10 @@ class ShownPaths:
     def __init__(self, instances: str, others: Iterable[str]) -> None:
         root = re.escape(instances)
         longest_first = sorted(set(others) - {"", *SYSTEM}, key=len, reverse=True)
-        self._places = re.compile(
-            rf"{BEFORE}(?:{root}/{NAME}/copies/{NAME}(?P<model>/model)?"
-            rf"|{root}/{NAME}/cache/(?P<digest>{HEX})/files"
-            rf"|{'|'.join(map(re.escape, longest_first))}){AFTER}(?P<slash>/?)"
-        )
+        copies = rf"{root}/{NAME}/copies/{NAME}(?P<model>/model)?"
+        cached = rf"{root}/{NAME}/cache/(?P<digest>{HEX})/files"
+        places = "|".join([copies, cached, *map(re.escape, longest_first)])
+        self._places = re.compile(rf"{BEFORE}(?:{places}){AFTER}(?P<slash>/?)")
 
     def text(self, text: str) -> str:
         """The text with these names."""

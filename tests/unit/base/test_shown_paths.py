@@ -58,3 +58,8 @@ def test_a_long_text_takes_linear_time(text: str) -> None:
     began = time.process_time()
     PATHS.text(text)
     assert time.process_time() - began < 2
+
+
+def test_without_further_folders_other_paths_stay() -> None:
+    text = "no /opt/x/ and / and https://host/a"
+    assert ShownPaths("/srv/h/instances", ["/usr"]).text(text) == text

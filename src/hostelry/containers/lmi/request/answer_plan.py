@@ -33,7 +33,7 @@ ANY_ANSWER: Format = {"type": "any_tokens"}
 class AnswerPlan:
     """The parser of reasoning behind the present prompt, the tools, and the model's ways.
 
-    `family` writes the calls; None where the answer has none. Without `shows_tools` the template
+    `family` writes the calls; None if the answer has no calls. Without `shows_tools` the template
     shows the model nothing of the tools.
     """
 
