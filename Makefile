@@ -91,6 +91,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/python tests/words.py
+	$(BIN)/python -m tests.constructions --check
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -76,10 +76,10 @@ def in_python(source: str, texts_are_data: bool) -> Iterator[Finding]:
     tree = ast.parse(source)
     yield from _in_module(tree)
     nodes = list(ast.walk(tree))
-    docstrings = {id(node) for node in _docstrings(nodes)}
+    ids = {id(node) for node in docstrings(nodes)}
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) in docstrings or not texts_are_data:
+            if id(node) in ids or not texts_are_data:
                 yield from in_text(node.value, node.lineno)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield from in_name(node.name, node.lineno)
@@ -148,7 +148,8 @@ def _in_loop(node: ast.AST) -> Iterator[Finding]:
         yield node.lineno, "loop variable `it` of more than one line: use a noun"
 
 
-def _docstrings(nodes: list[ast.AST]) -> Iterator[ast.Constant]:
+def docstrings(nodes: list[ast.AST]) -> Iterator[ast.Constant]:
+    """The docstrings of modules, classes and functions among `nodes`."""
     for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
