@@ -30,8 +30,6 @@ LEFT_OUT = {
     "README.md": {
         "python3 -m venv .venv && . .venv/bin/activate": INSTALLS,
         "pip install -c constraints.txt": INSTALLS,
-        "make demo": INSTALLS,
-        "make test": "this is it",
     },
     "docs/backends.md": {"hostelry runtimes install vllm": INSTALLS, "OPTION_BACKEND=vllm": STAYS},
     "docs/graphs.md": {

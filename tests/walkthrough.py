@@ -39,18 +39,20 @@ class Step:
 
 
 BEFORE = (
-    Step("Start a platform. It keeps running when the terminal is closed.", "hostelry up --detach"),
-    Step("A model to begin with; any Hugging Face folder does.", "hostelry demo-model ./smollm2"),
-    Step("What would be done, and what it takes:", "hostelry deploy ./smollm2 --plan"),
-    Step("Do it. What is printed last calls the model.", "hostelry deploy ./smollm2"),
     Step(
-        "Ask it. The text streams as it is made; without `--once` it is a conversation.",
+        "Start a platform. It keeps running after the terminal is closed.", "hostelry up --detach"
+    ),
+    Step("Write a model. Any Hugging Face folder works, too.", "hostelry demo-model ./smollm2"),
+    Step("Show the plan:", "hostelry deploy ./smollm2 --plan"),
+    Step("Deploy. The programs at the end call the model.", "hostelry deploy ./smollm2"),
+    Step(
+        "Ask. The answer streams. Without `--once` it is a conversation.",
         f"hostelry chat smollm2 --once '{QUESTION}'",
     ),
-    Step("Look at it in a browser: this link signs one in.", "hostelry console"),
+    Step("Print a link to the console.", "hostelry console"),
 )
 AFTER = (
-    Step("Remove it, with all that is its alone.", "hostelry rm smollm2 --yes"),
+    Step("Remove the model with everything that only it uses.", "hostelry rm smollm2 --yes"),
     Step("Stop the platform.", "hostelry down"),
 )
 
@@ -128,9 +130,8 @@ def main(arguments: list[str]) -> None:
     head = [
         "# From an empty folder to an answer",
         "",
-        "Each command below ran, in this order and in an empty folder, on two cores without an",
-        "accelerator; what it printed follows it, with the seconds that it took. In all: "
-        f"{in_all_s:.0f} s.",
+        "These commands ran in this order, in an empty folder, on two cores without an",
+        f"accelerator. Each is shown with its output and its time. In all: {in_all_s:.0f} s.",
         "`make walkthrough` runs them again and writes this page.",
         "",
     ]

@@ -131,6 +131,13 @@ def test_commands_exist_and_have_the_flags() -> None:
     assert wrong == []
 
 
+def test_the_page_of_commands_has_every_command() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    commands: Any = command_tree()
+    visible = [name for name, it in commands.commands.items() if not it.hidden]
+    assert [it for it in visible if f"`hostelry {it}" not in page] == []
+
+
 def test_python_in_the_docs_parses() -> None:
     for page in PAGES:
         for language, code in FENCE.findall(page.read_text(encoding="utf-8")):
